@@ -1,0 +1,115 @@
+# weir is built with plain GNU Make. `make help` lists the targets; ./dev installs what this needs.
+#
+#   CC=clang             another compiler
+#   SANITIZER=address    with AddressSanitizer and UndefinedBehaviorSanitizer; SANITIZER=thread, SANITIZER=fuzzer
+#   ERR=1                warnings are errors
+#   CROSS=aarch64-linux-gnu-   for another machine
+
+MAKEFLAGS += --no-builtin-rules
+CC := $(if $(CROSS),$(CROSS)gcc,$(if $(filter default undefined,$(origin CC)),gcc,$(CC)))
+AR := $(CROSS)ar
+VERSION := $(shell sed -n 's/.*WEIR_VERSION "\(.*\)"/\1/p' include/weir/weir.h)
+SONAME := libweir.so.0
+
+# Every way of building has a folder of its own, so that none disturbs another.
+B := build/$(subst /,_,$(CC))$(if $(SANITIZER),-$(SANITIZER))$(if $(COVERAGE),-coverage)
+
+WARN := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-Wvla -Wcast-align -Wwrite-strings $(if $(ERR),-Werror)
+CFLAGS ?= -O2 -g
+ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -Iinclude -Isrc \
+	-I$B/include
+LDLIBS := -pthread
+
+ifeq ($(SANITIZER),address)
+SAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+else ifeq ($(SANITIZER),thread)
+# TSan wants the compiler's 16-byte operation, which needs -mcx16 and libatomic; see src/table/atomic.h.
+SAN := -fsanitize=thread -DWEIR__TSAN $(if $(CROSS),,-mcx16)
+LDLIBS += -latomic
+else ifeq ($(SANITIZER),fuzzer)
+SAN := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+endif
+ALL_CFLAGS += $(SAN)
+ALL_LDFLAGS := $(LDFLAGS) $(SAN)
+
+LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/engine/*.c)
+CLI_SRC := $(wildcard src/cli/*.c)
+LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
+CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
+TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c))
+FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
+
+all: $B/libweir.a $B/libweir.so $B/weir $B/weir.pc
+
+help:
+	@echo "make            the library (static and shared), the weir command and weir.pc, in build/"
+	@echo "make tests      the test programs"
+	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
+	@echo "make install    into DESTDIR/PREFIX (default /usr/local)"
+	@echo "make clean      removes build/"
+	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
+
+tests: $(TESTS)
+fuzzers: $(FUZZERS)
+
+# Only xxHash's own headers, so that a cross build does not see the rest of this machine's /usr/include.
+$B/include/xxhash.h:
+	@mkdir -p $(@D)
+	ln -sf $(shell pkg-config --variable=includedir libxxhash)/xxhash.h $@
+	ln -sf $(shell pkg-config --variable=includedir libxxhash)/xxh3.h $(@D)/xxh3.h
+
+$B/%.o: %.c | $B/include/xxhash.h
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$B/libweir.a: $(LIB_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+$B/libweir.so: $(LIB_OBJ) src/libweir.map
+	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
+	mv $@.new $@
+	ln -sf libweir.so $B/$(SONAME)
+
+$B/weir: $(CLI_OBJ) $B/libweir.a
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
+
+PREFIX ?= /usr/local
+$B/weir.pc: src/weir.pc.in include/weir/weir.h
+	@mkdir -p $(@D)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+
+# The worked examples become a table in C: the tests need no JSON reader on any machine.
+$B/tests/vectors.h: tests/worked_examples.json tools/vectors.py
+	@mkdir -p $(@D)
+	python3 tools/vectors.py tests/worked_examples.json > $@.new && mv $@.new $@
+
+# Tests that make calls fail do so through the linker: the library is the one that ships.
+WRAPPED := malloc calloc open mmap posix_fallocate linkat rename getrandom fstat
+$B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
+
+$B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
+
+$B/fuzz/%: fuzz/%.c $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir.a -o $@ $(LDLIBS)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
+	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 include/weir/weir.h $(DESTDIR)$(PREFIX)/include/weir/
+	install -m 644 $B/libweir.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $B/libweir.so $(DESTDIR)$(PREFIX)/lib/libweir.so.$(VERSION)
+	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libweir.so
+	install -m 644 $B/weir.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+
+clean:
+	rm -rf build
+
+.PHONY: all help tests fuzzers install clean
+.SECONDARY:
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)

@@ -1,0 +1,320 @@
+/*
+ * weir: may this request pass now?
+ *
+ * libweir keeps one counter per key in a shared-memory segment of fixed size and decides in about one cache
+ * miss. Every process that maps the segment shares the counters; nothing in here takes a lock.
+ *
+ *     weir_segment *seg;
+ *     weir_limit limit;
+ *     weir_segment_options how = {.path = "/dev/shm/demo", .size = 64 << 20, .flags = WEIR_OPEN_CREATE};
+ *     weir_params five_a_minute = {.limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 1};
+ *     weir_decision d;
+ *
+ *     if (weir_segment_open(&how, &seg) == 0 && weir_limit_init(&limit, &five_a_minute) == 0 &&
+ *         weir_take(seg, &limit, "user:42", 7, 1, weir_clock(seg), &d) == 0 && weir_passes(&d))
+ *         serve();
+ *
+ * Conventions
+ * - A function that can fail returns 0 or a negative code from WEIR_ERRORS; on failure its outputs are untouched.
+ *   A denied request is not a failure: it is a weir_decision.
+ * - Every function may be called from any thread and, on a shared segment, from any process at the same time,
+ *   except weir_segment_close, which must be the last call on its handle.
+ * - After weir_segment_open nothing allocates. No thread-local state is needed. fork() is fine.
+ * - `now` is always an argument: from weir_clock, or from a clock of your own that all users of the segment share.
+ */
+#ifndef WEIR_WEIR_H
+#define WEIR_WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+#define WEIR_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define WEIR_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define WEIR_MUST_CHECK
+#endif
+
+/* ---- Errors: code, name and text from one list, so that they cannot drift apart ---- */
+
+#define WEIR_ERRORS(X)                                                                                                 \
+    X(EINVAL, 1, "an argument is missing or contradicts another; see the function's comment in weir.h")                \
+    X(ELIMIT, 2, "limit out of range; use 1 to 4294967295 (sliding_window_log: 65535, sliding_window_counter: 2147483647)") \
+    X(EWINDOW, 3, "window out of range; use whole microseconds, from 1 microsecond to 400 days")                       \
+    X(EBURST, 4, "burst out of range; use 1 to 4294967295, or 0 for the same as limit")                                \
+    X(EOVERFLOW, 5, "limit, burst, soft and window together overflow the counter or take over 400 days to recover; "   \
+                    "use smaller numbers")                                                                             \
+    X(EBUCKETS, 6, "buckets out of range; use 2 to 60, and a window of at least one microsecond a bucket")             \
+    X(ESOFT, 7, "soft out of range; use 0 to 1000 per cent")                                                           \
+    X(EZONE, 8, "unknown or unreadable time zone; use a name such as Europe/Berlin and install tzdata")                \
+    X(EKEYEMPTY, 9, "the key is empty; a request without a key needs a key of its own, such as a constant")            \
+    X(EKEYLONG, 10, "the key is longer than 65535 bytes; hash it or cut it first")                                     \
+    X(ECOST, 11, "cost out of range; use -4294967295 to 4294967295")                                                   \
+    X(ETIME, 12, "now is negative; pass what weir_clock returns")                                                      \
+    X(EFULL, 13, "the segment's slab has no room for this log or counter; make the segment or its slab larger")        \
+    X(EBUSY, 14, "gave up after too many collisions with other writers; nothing was taken, try again")                 \
+    X(ENOTSEG, 15, "the file is not a weir segment; choose another path or remove the file")                           \
+    X(ETRUNCATED, 16, "the segment file is shorter than its header says; rebuild it (WEIR_OPEN_REBUILD)")              \
+    X(EDAMAGED, 17, "the segment's header is damaged; rebuild it (WEIR_OPEN_REBUILD)")                                 \
+    X(EVERSION, 18, "the segment has another layout version; rebuild it (WEIR_OPEN_REBUILD) or use the matching weir") \
+    X(ENOSPC, 19, "no space left for the segment; use a smaller size or free space on its file system")                \
+    X(EPERM, 20, "no permission for the segment's path; check its owner and mode")                                     \
+    X(EREADONLY, 21, "the segment is mapped read-only; open it without WEIR_OPEN_READONLY to change it")               \
+    X(ENOENT, 22, "no segment at this path; create it (WEIR_OPEN_CREATE)")                                             \
+    X(EEXIST, 23, "something exists at this path already; attach to it, or choose another path")                       \
+    X(ENOMEM, 24, "out of memory")                                                                                     \
+    X(ESIZE, 25, "segment size out of range; use at least 64 KiB, with a slab of at most half of it")                  \
+    X(ESYS, 26, "a system call failed; errno says which way")                                                          \
+    X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")
+
+enum weir_error {
+#define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
+    WEIR_ERRORS(WEIR_ERROR_ENUM)
+#undef WEIR_ERROR_ENUM
+};
+
+/* The text of an error, e.g. for a log line; never NULL. 0 is "success". */
+const char *weir_strerror(int error);
+/* The name of an error, e.g. "WEIR_EKEYLONG"; never NULL. */
+const char *weir_error_name(int error);
+/* The version of the library that is loaded, as WEIR_VERSION is the one compiled against. */
+const char *weir_version(void);
+
+/* ---- Time ---- */
+
+#define WEIR_MICROSECOND INT64_C(1000)
+#define WEIR_SECOND INT64_C(1000000000)
+#define WEIR_DAY (86400 * WEIR_SECOND)
+
+/*
+ * A moment on two clocks. Buckets and sliding windows run on mono_ns, which nobody steps; fixed windows aligned
+ * to the clock or the calendar follow wall_ns (nanoseconds since 1970, UTC). Both are taken in whole
+ * microseconds, rounded so that never more is admitted.
+ */
+typedef struct weir_time {
+    int64_t mono_ns;
+    int64_t wall_ns;
+} weir_time;
+
+/* ---- A limit: params in, a checked and immutable weir_limit out ---- */
+
+enum weir_algorithm {
+    WEIR_TOKEN_BUCKET = 0,
+    WEIR_LEAKY_BUCKET,
+    WEIR_FIXED_WINDOW,
+    WEIR_SLIDING_WINDOW_LOG,
+    WEIR_SLIDING_WINDOW_COUNTER
+};
+
+enum weir_refill { WEIR_REFILL_CONTINUOUS = 0, WEIR_REFILL_INTERVAL };
+enum weir_align { WEIR_ALIGN_CLOCK = 0, WEIR_ALIGN_FIRST_REQUEST, WEIR_ALIGN_CALENDAR };
+enum weir_calendar { WEIR_CALENDAR_DAY = 0, WEIR_CALENDAR_WEEK, WEIR_CALENDAR_MONTH, WEIR_CALENDAR_YEAR };
+enum weir_round { WEIR_ROUND_DOWN = 0, WEIR_ROUND_UP };
+
+/* A time zone, loaded once and shared by any number of limits, which must not outlive it. */
+typedef struct weir_zone weir_zone;
+/* Loads the zone `name` (e.g. "Europe/Berlin", "UTC") from the system's time zone database. */
+WEIR_MUST_CHECK int weir_zone_open(const char *name, weir_zone **zone);
+void weir_zone_close(weir_zone *zone);
+
+/* What a limit is made of. Zero means the default everywhere; limit and a window are needed. */
+typedef struct weir_params {
+    enum weir_algorithm algorithm; /* default: token bucket */
+    int64_t limit;                 /* units a window */
+    int64_t window_ns;             /* its length; not used with WEIR_ALIGN_CALENDAR */
+    int64_t burst;                 /* bucket or queue size; token and leaky bucket only; 0: same as limit */
+    enum weir_refill refill;       /* token bucket */
+    enum weir_align align;         /* fixed window */
+    enum weir_calendar calendar;   /* fixed window with WEIR_ALIGN_CALENDAR; weeks start on Monday */
+    const weir_zone *zone;         /* the same; NULL is UTC */
+    bool count_rejected;           /* sliding window log: a denied request is logged, too */
+    int buckets;                   /* sliding window counter: 2 (default) to 60 */
+    enum weir_round round;         /* sliding window counter with 2 buckets */
+    int soft_percent;              /* lets limit + soft_percent % pass, marked WEIR_OVER_SOFT */
+    bool delay;                    /* leaky bucket: decisions say how long to wait */
+    int64_t max_delay_ns;          /* leaky bucket with delay: deny what would wait longer; 0: no such bound */
+    uint64_t id;                   /* counters of limits with different ids never meet */
+} weir_params;
+
+/* Made by weir_limit_init and read-only from then on. Copy it freely. The fields are the library's own. */
+typedef struct weir_limit {
+    uint32_t made;  /* set by weir_limit_init */
+    uint8_t algorithm, refill, align, calendar;
+    uint8_t round_up, count_rejected, delay, buckets;
+    int64_t limit;        /* units a window */
+    int64_t hard;         /* what the key may hold at once: burst or limit */
+    int64_t cap;          /* the same with soft on top */
+    int64_t window_us;
+    int64_t period_us;    /* window : limit in lowest terms: period_units drip in every period_us, exactly */
+    int64_t period_units;
+    int64_t part_us;      /* length of one of the counter's buckets */
+    int64_t quantum_us;   /* resolution of logged times */
+    int64_t max_delay_us;
+    const weir_zone *zone;
+    uint64_t id;
+} weir_limit;
+
+WEIR_MUST_CHECK int weir_limit_init(weir_limit *limit, const weir_params *params);
+
+/* ---- The segment ---- */
+
+typedef struct weir_segment weir_segment;
+
+enum {
+    WEIR_OPEN_CREATE = 1,    /* make the segment if there is none; otherwise attach to it */
+    WEIR_OPEN_EXCLUSIVE = 2, /* with CREATE: fail with WEIR_EEXIST if there is one */
+    WEIR_OPEN_READONLY = 4,  /* map it read-only: peek, stats, validate and dump work, nothing else */
+    WEIR_OPEN_REBUILD = 8    /* with CREATE: replace a damaged one or one of another version by an empty one */
+};
+
+typedef struct weir_segment_options {
+    const char *path;    /* NULL: anonymous memory, for this process and those it forks */
+    uint64_t size;       /* bytes, all in; used when it is made, ignored when it exists */
+    uint64_t slab_bytes; /* of these, for logs and counters of more than 2 buckets; 0: a sixteenth */
+    bool no_slab;        /* none of it: such limits get WEIR_EFULL, and every other key a bit more room */
+    int flags;           /* WEIR_OPEN_… */
+    unsigned mode;       /* of a new file; 0: 0600 */
+} weir_segment_options;
+
+/* Opens, creates or attaches. All of the memory is reserved here: it cannot run out later. */
+WEIR_MUST_CHECK int weir_segment_open(const weir_segment_options *options, weir_segment **segment);
+/* Unmaps; the counters stay in the file. NULL is allowed. */
+void weir_segment_close(weir_segment *segment);
+
+/* Reads the clocks: CLOCK_BOOTTIME, continued across reboots on the segment's own scale, and CLOCK_REALTIME. */
+weir_time weir_clock(const weir_segment *segment);
+
+/* ---- Decisions ---- */
+
+enum weir_verdict {
+    WEIR_ALLOW = 0,
+    WEIR_DELAY,      /* allowed, after delay_ns */
+    WEIR_DENY,       /* over the limit; retry_after_ns says when it fits */
+    WEIR_NEVER_FITS, /* the cost is more than the limit could ever hold: waiting does not help */
+    WEIR_BLOCKED     /* an operator blocked the key; retry_after_ns says until when */
+};
+
+enum { WEIR_OVER_SOFT = 1 /* allowed, but only thanks to soft */ };
+
+typedef struct weir_decision {
+    enum weir_verdict verdict;
+    uint32_t flags;
+    int64_t limit;          /* what the key may hold at once, without soft */
+    int64_t remaining;      /* of it, after this decision; negative while in soft or in debt */
+    int64_t delay_ns;       /* 0 unless WEIR_DELAY */
+    int64_t retry_after_ns; /* 0 if it passed, -1 if waiting never helps */
+    int64_t reset_after_ns; /* until the key is as if it had never been used */
+} weir_decision;
+
+static inline bool weir_passes(const weir_decision *decision)
+{
+    return decision->verdict == WEIR_ALLOW || decision->verdict == WEIR_DELAY;
+}
+
+/*
+ * Takes `cost` units for `key`, or nothing when they do not fit. Cost 0 looks without taking; a negative cost
+ * gives back, never beyond untouched.
+ */
+WEIR_MUST_CHECK int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                              int64_t cost, weir_time now, weir_decision *decision);
+
+typedef struct weir_request {
+    const weir_limit *limit;
+    const void *key;
+    size_t key_len;
+    int64_t cost;
+    int error;              /* out: 0 or why this one could not be decided */
+    weir_decision decision; /* out, when error is 0 */
+} weir_request;
+
+/*
+ * Decides `count` requests in order, each on its own, as weir_take does, while the memory of the next ones is
+ * on its way. Returns the number of requests whose error is not 0.
+ */
+WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now);
+
+/* What weir_take with this cost would say now; writes nothing, so it works on a read-only mapping. */
+WEIR_MUST_CHECK int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                              int64_t cost, weir_time now, weir_decision *decision);
+/* Gives `amount` units back. */
+WEIR_MUST_CHECK int weir_refund(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                                int64_t amount, weir_time now, weir_decision *decision);
+/* Takes `amount` units whether they fit or not (they were consumed elsewhere); may leave the key in debt. */
+WEIR_MUST_CHECK int weir_charge(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                                int64_t amount, weir_time now, weir_decision *decision);
+/* Forgets what the key has consumed. A block stays. */
+WEIR_MUST_CHECK int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                               weir_time now);
+/* Denies every request of the key until now + for_ns (at most 400 days); its counter goes on as it was. 0 unblocks. */
+WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                               int64_t for_ns, weir_time now);
+
+/* ---- Seeing inside ---- */
+
+/* Sums since the segment was made. Counted without waiting, so a reader may see one a moment before another. */
+typedef struct weir_stats {
+    uint64_t allowed, delayed, denied, never_fits, blocked; /* decisions of weir_take, one each */
+    uint64_t soft;         /* of the allowed ones, those over the limit proper */
+    uint64_t errors;       /* takes that failed with a code */
+    uint64_t created;      /* keys that got a slot */
+    uint64_t evicted_live; /* keys that lost theirs before they had recovered: the segment is too small */
+    uint64_t moved;        /* entries moved to their other line to make room */
+    uint64_t retries;      /* compare-and-swaps lost to another writer */
+    uint64_t slots;        /* in the segment */
+    uint64_t grains;       /* of slab in it, 32 bytes each */
+    uint64_t bytes;        /* of the segment, all in */
+} weir_stats;
+
+WEIR_MUST_CHECK int weir_stats_read(const weir_segment *segment, weir_stats *stats);
+
+enum weir_entry_kind { WEIR_ENTRY_COUNTER = 0, WEIR_ENTRY_TENTATIVE, WEIR_ENTRY_MOVING };
+
+/* One occupied slot. Keys are stored as hashes only. */
+typedef struct weir_entry {
+    uint64_t line;
+    int slot;
+    enum weir_entry_kind kind;
+    uint64_t tag;
+    bool wall;             /* its times follow the wall clock */
+    bool live;             /* has not recovered yet */
+    int64_t anchor_us;     /* start of the bucket's run or of the window, on its clock */
+    uint64_t used;         /* units counted from there; for logs and wide counters, where in the slab they are */
+    int64_t expires_in_us; /* latest moment at which it equals no entry; negative: has passed */
+} weir_entry;
+
+/* Calls `visit` for each occupied slot until it returns non-zero, which is returned. Works while others write. */
+WEIR_MUST_CHECK int weir_segment_each(const weir_segment *segment, weir_time now,
+                                      int (*visit)(void *context, const weir_entry *entry), void *context);
+
+/* What a look at every slot found. Exact on a quiet segment, a lower bar under load. */
+typedef struct weir_report {
+    uint64_t live;          /* entries that have not recovered (information, not damage) */
+    uint64_t tentative;     /* begun by somebody who died or is about to finish (information) */
+    uint64_t moving;        /* the same for moves (information) */
+    uint64_t future;        /* over an hour ahead of their clock: it was stepped back (information) */
+    uint64_t twins;         /* one key counted in two places */
+    uint64_t bad_state;     /* entries in a state that does not exist */
+} weir_report;
+
+/* 0 if sound, WEIR_EDAMAGED if any of the faults was found; fills `report` either way. */
+WEIR_MUST_CHECK int weir_segment_validate(const weir_segment *segment, weir_time now, weir_report *report);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

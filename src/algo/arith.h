@@ -1,0 +1,45 @@
+/* Integer helpers that every algorithm needs: time that goes backward, products that need 128 bits. */
+#ifndef WEIR_ALGO_ARITH_H
+#define WEIR_ALGO_ARITH_H
+
+#include <stdint.h>
+
+__extension__ typedef unsigned __int128 weir__u128;
+
+/* Times are microseconds below this, and so are all durations: far from any overflow, 290 thousand years. */
+#define WEIR__TIME_MAX (INT64_MAX / 1000)
+
+/* How a duration in microseconds is told to the caller, in nanoseconds, without overflow. */
+static inline int64_t weir__us_to_ns(int64_t us)
+{
+    return us > INT64_MAX / 1000 ? INT64_MAX : us * 1000;
+}
+
+/*
+ * Time passed from `then` to `now`. Threads read their clocks at different moments, so `now` may lie before a
+ * state that another one wrote: then no time has passed. The one place where this is decided.
+ */
+static inline int64_t weir__elapsed(int64_t now, int64_t then)
+{
+    return now > then ? now - then : 0;
+}
+
+/* a * b / c rounded down, for c > 0; saturates at INT64_MAX. */
+static inline int64_t weir__mul_div(int64_t a, int64_t b, int64_t c)
+{
+    if (((uint64_t)a | (uint64_t)b) >> 31 == 0)
+        return a * b / c;
+    weir__u128 q = (weir__u128)(uint64_t)a * (uint64_t)b / (uint64_t)c;
+    return q > INT64_MAX ? INT64_MAX : (int64_t)q;
+}
+
+/* a * b / c rounded up, for c > 0; saturates at INT64_MAX. */
+static inline int64_t weir__mul_div_up(int64_t a, int64_t b, int64_t c)
+{
+    if (c == 1 && ((uint64_t)a | (uint64_t)b) >> 31 == 0)
+        return a * b;
+    weir__u128 q = ((weir__u128)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
+    return q > INT64_MAX ? INT64_MAX : (int64_t)q;
+}
+
+#endif

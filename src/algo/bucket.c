@@ -1,0 +1,143 @@
+/*
+ * Token bucket and leaky bucket.
+ *
+ * Both are the same count: `used` units since `anchor_us`, of which `period_units` are given back in every
+ * `period_us`. That ratio is window : limit in lowest terms, so moving the anchor by whole periods is exact, and
+ * the remaining fraction of a period is never stored: no rounding error can build up, however long a key stays busy.
+ * What was consumed is kept in units, not in time, so it stays consumed when the limit changes.
+ */
+#include "algo/decision.h"
+
+/* Moves the anchor as far as whole periods go. Returns the units that dripped back since the (new) anchor. */
+static inline int64_t settle(const weir_limit *limit, struct weir__state *state, int64_t now_us)
+{
+    int64_t elapsed = weir__elapsed(now_us, state->anchor_us);
+
+    if (state->used && elapsed >= limit->period_us) {
+        int64_t periods = elapsed / limit->period_us;
+        /* Compared by division: periods * period_units could overflow after years of idleness. */
+        if (periods > state->used / limit->period_units) {
+            state->used = 0;
+        } else {
+            state->used -= periods * limit->period_units;
+            state->anchor_us += periods * limit->period_us;
+            elapsed -= periods * limit->period_us;
+        }
+    }
+    if (state->used && limit->period_units > 1) {
+        int64_t dripped = weir__mul_div(elapsed, limit->period_units, limit->period_us);
+        if (dripped < state->used)
+            return dripped;
+        state->used = 0;
+    }
+    if (!state->used)
+        state->anchor_us = now_us;
+    return 0;
+}
+
+/* The moment at which `units` have dripped back since the anchor. */
+static inline int64_t dripped_at(const weir_limit *limit, const struct weir__state *state, int64_t units)
+{
+    int64_t wait = weir__mul_div_up(units, limit->period_us, limit->period_units);
+    return state->anchor_us + (wait > WEIR__TIME_MAX ? WEIR__TIME_MAX : wait);
+}
+
+/* Adds cost (or gives it back); `dripped` units have returned since the anchor. */
+static inline void put(const weir_limit *limit, struct weir__state *state, int64_t dripped, int64_t cost)
+{
+    state->used += cost;
+    if (state->used > WEIR__USED_MAX)
+        state->used = WEIR__USED_MAX;
+    if (state->used <= dripped)
+        state->used = 0;
+    state->whole_us = dripped_at(limit, state, state->used) - state->anchor_us;
+}
+
+bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                      enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__state next = *state;
+    int64_t dripped = settle(limit, &next, now_us);
+    int64_t held = next.used - dripped;
+    bool taken = weir__decide(limit, held, cost, mode, decision);
+
+    if (decision->verdict == WEIR_DENY)
+        decision->retry_after_ns =
+            weir__us_to_ns(dripped_at(limit, &next, dripped + held + cost - limit->cap) - now_us);
+    if (taken && cost)
+        put(limit, &next, dripped, cost);
+    if (next.used)
+        decision->reset_after_ns = weir__us_to_ns(weir__elapsed(dripped_at(limit, &next, next.used), now_us));
+    if (!taken || !cost)
+        return false;
+    *state = next;
+    return true;
+}
+
+/*
+ * The queue is never stored: unit i since the anchor leaves at anchor + i periods, so the next one leaves when all
+ * before it have. `burst` is how many units the queue holds, the one that leaves now among them.
+ */
+bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                      enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__state next = *state, queue = *state;
+    bool taken = weir__token_take(limit, &next, now_us, cost, mode, decision);
+
+    if (!limit->delay || mode == WEIR__CHARGE || cost < 0 || !weir_passes(decision)) {
+        if (taken)
+            *state = next;
+        return taken;
+    }
+
+    settle(limit, &queue, now_us);
+    int64_t wait = weir__elapsed(dripped_at(limit, &queue, queue.used), now_us);
+    if (limit->max_delay_us && wait > limit->max_delay_us) {
+        decision->verdict = WEIR_DENY;
+        decision->flags = 0;
+        decision->remaining += cost;
+        decision->retry_after_ns = weir__us_to_ns(wait - limit->max_delay_us);
+        decision->reset_after_ns = weir__us_to_ns(wait);
+        return false;
+    }
+    decision->verdict = wait ? WEIR_DELAY : WEIR_ALLOW;
+    decision->delay_ns = weir__us_to_ns(wait);
+    if (taken)
+        *state = next;
+    return taken;
+}
+
+/* Interval refill: `limit` units come back at once at each whole window after the request that found it full. */
+bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                         enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__state next = *state;
+    int64_t windows = weir__elapsed(now_us, next.anchor_us) / limit->window_us;
+
+    if (windows >= (next.used + limit->limit - 1) / limit->limit) {
+        next.used = 0;
+        next.anchor_us = now_us;
+    } else {
+        next.used -= windows * limit->limit;
+        next.anchor_us += windows * limit->window_us;
+    }
+
+    bool taken = weir__decide(limit, next.used, cost, mode, decision);
+    if (decision->verdict == WEIR_DENY) {
+        int64_t missing = next.used + cost - limit->cap;
+        int64_t refills = (missing + limit->limit - 1) / limit->limit;
+        decision->retry_after_ns = weir__us_to_ns(next.anchor_us + refills * limit->window_us - now_us);
+    }
+    if (taken) {
+        next.used += cost;
+        next.used = next.used < 0 ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
+    }
+    int64_t refills = (next.used + limit->limit - 1) / limit->limit;
+    next.whole_us = refills > WEIR__TIME_MAX / limit->window_us ? WEIR__TIME_MAX : refills * limit->window_us;
+    if (next.used)
+        decision->reset_after_ns = weir__us_to_ns(weir__elapsed(next.anchor_us + next.whole_us, now_us));
+    if (!taken || !cost)
+        return false;
+    *state = next;
+    return true;
+}

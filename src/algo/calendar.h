@@ -1,0 +1,28 @@
+/* Calendar windows: the day, week, month or year around a moment, in a time zone. Pure arithmetic. */
+#ifndef WEIR_ALGO_CALENDAR_H
+#define WEIR_ALGO_CALENDAR_H
+
+#include <weir/weir.h>
+
+/* From `at_s` on (seconds since 1970, UTC), local time is UTC plus offset_s. */
+struct weir__turn {
+    int64_t at_s;
+    int32_t offset_s;
+};
+
+/* A zone as the arithmetic needs it: every change of offset, far enough into the future. Immutable. */
+struct weir_zone {
+    int32_t offset_s; /* before the first turn */
+    int32_t count;
+    struct weir__turn turn[]; /* by at_s, rising */
+};
+
+/*
+ * The window that holds now_us: *start_us <= now_us < *end_us, both microseconds since 1970, UTC. A NULL zone is
+ * UTC. A local midnight that a change of offset skips is the first moment after the gap; one that happens twice
+ * is the first of the two.
+ */
+void weir__calendar_window(const weir_zone *zone, enum weir_calendar unit, int64_t now_us, int64_t *start_us,
+                           int64_t *end_us);
+
+#endif

@@ -1,0 +1,110 @@
+/* Sliding window counter and sliding window log. */
+#include "algo/decision.h"
+
+/* What is still counted of `before` when x microseconds of the present window have passed. */
+static int64_t weigh(const weir_limit *limit, int64_t before, int64_t x)
+{
+    if (x >= limit->part_us)
+        return 0;
+    return limit->round_up ? weir__mul_div_up(before, limit->part_us - x, limit->part_us)
+                           : weir__mul_div(before, limit->part_us - x, limit->part_us);
+}
+
+/* The first x of a window at which weigh(before, x) <= room, for room >= 0. */
+static int64_t room_at(const weir_limit *limit, int64_t before, int64_t room)
+{
+    int64_t w = limit->part_us;
+    if (before <= room)
+        return 0;
+    /* Rounded up: before * (w - x) <= room * w. Rounded down: before * (w - x) < (room + 1) * w. */
+    if (limit->round_up)
+        return w - weir__mul_div(room, w, before);
+    return w - weir__mul_div_up(room + 1, w, before) + 1;
+}
+
+static void apply(struct weir__sliding *state, int64_t cost)
+{
+    state->current += cost;
+    state->current = state->current < 0 ? 0 : state->current > INT32_MAX ? INT32_MAX : state->current;
+}
+
+/* Enters the part of now, or stays in a later one that somebody has reached already. Returns the time within it. */
+static int64_t enter(const weir_limit *limit, const struct weir__sliding *state, int64_t now_us)
+{
+    int64_t x = weir__elapsed(now_us, state->start_us);
+    return x < limit->part_us ? x : limit->part_us - 1;
+}
+
+bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, int64_t now_us, int64_t cost,
+                         enum weir__mode mode, weir_decision *decision)
+{
+    int64_t w = limit->part_us, x = enter(limit, state, now_us);
+    int64_t held = state->current + weigh(limit, state->before, x);
+    bool taken = weir__decide(limit, held, cost, mode, decision);
+
+    if (decision->verdict == WEIR_DENY) {
+        int64_t room = limit->cap - cost - state->current;
+        int64_t at = room >= 0 ? room_at(limit, state->before, room)
+                               : w + room_at(limit, state->current, limit->cap - cost);
+        decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
+    }
+    if (taken)
+        apply(state, cost);
+    if (state->current || state->before)
+        decision->reset_after_ns = weir__us_to_ns(state->start_us + (state->current ? 2 * w : w) - now_us);
+    return taken && cost;
+}
+
+bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *parts, int64_t now_us,
+                         int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    int64_t w = limit->part_us, n = limit->buckets, held = state->current + state->before;
+    bool taken = weir__decide(limit, held, cost, mode, decision);
+
+    if (decision->verdict == WEIR_DENY) {
+        /* The oldest part leaves first: part i leaves n - 1 - i parts after the present one has begun. */
+        int64_t missing = held + cost - limit->cap, i = n - 1;
+        while (i > 0 && missing > 0)
+            missing -= parts[--i];
+        int64_t at = missing > 0 ? n * w : (n - 1 - i) * w;
+        decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
+    }
+    if (taken)
+        apply(state, cost);
+    if (state->current) {
+        decision->reset_after_ns = weir__us_to_ns(state->start_us + n * w - now_us);
+    } else if (state->before) {
+        int64_t i = 0;
+        while (i < n - 2 && !parts[i])
+            i++;
+        decision->reset_after_ns = weir__us_to_ns(state->start_us + (n - 1 - i) * w - now_us);
+    }
+    return taken && cost;
+}
+
+int64_t weir__log_take(const weir_limit *limit, const struct weir__log *log, int64_t now_us, int64_t cost,
+                       enum weir__mode mode, weir_decision *decision)
+{
+    bool taken = weir__decide(limit, log->live, cost, mode, decision);
+    int64_t units = taken ? cost : 0;
+
+    if (!taken && limit->count_rejected && cost > 0) {
+        /* Beyond `cap` units nothing changes: the newest `cap` alone decide. */
+        units = cost < limit->cap ? cost : limit->cap;
+    }
+    if (units < -log->live)
+        units = -log->live;
+    if (decision->verdict == WEIR_DENY) {
+        /* This many of the oldest must leave first; a denied request that was logged stands in its own way. */
+        int64_t missing = log->live + units + cost - limit->cap;
+        int64_t leaves = missing <= log->live ? log->time_of(log->context, missing - 1) : weir__log_round(limit, now_us);
+        decision->retry_after_ns = weir__us_to_ns(weir__elapsed(leaves + limit->window_us, now_us));
+    }
+
+    int64_t left = log->live + units;
+    int64_t newest = units > 0 ? weir__log_round(limit, now_us > log->newest_us ? now_us : log->newest_us)
+                     : left > 0 ? log->time_of(log->context, left - 1)
+                                : now_us - limit->window_us;
+    decision->reset_after_ns = weir__us_to_ns(weir__elapsed(newest + limit->window_us, now_us));
+    return units;
+}

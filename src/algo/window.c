@@ -1,0 +1,66 @@
+/*
+ * Fixed window: one count a window. The window is a whole one since 1970, a calendar one, or begins with the first
+ * request; the anchor is its start.
+ */
+#include "algo/calendar.h"
+#include "algo/decision.h"
+
+/* The window now_us lies in by the clock or the calendar. */
+static void window_around(const weir_limit *limit, int64_t now_us, int64_t *start_us, int64_t *end_us)
+{
+    if (limit->align == WEIR_ALIGN_CALENDAR) {
+        weir__calendar_window(limit->zone, (enum weir_calendar)limit->calendar, now_us, start_us, end_us);
+    } else {
+        *start_us = now_us - now_us % limit->window_us;
+        *end_us = *start_us + limit->window_us;
+    }
+}
+
+/*
+ * Finds the window to count in and returns its end; sets state->anchor_us to its start and empties the count if it
+ * is a new one. A wall clock that was stepped back by at most one window stays in the window it had reached, so that
+ * a step across an edge gives nobody a second helping; stepped back further, the window that was reached was wrong
+ * and the present one begins anew, so that nobody is locked out for longer than one window.
+ */
+static int64_t enter(const weir_limit *limit, struct weir__state *state, int64_t now_us)
+{
+    int64_t start, end;
+
+    if (limit->align == WEIR_ALIGN_FIRST_REQUEST) {
+        if (!state->used || weir__elapsed(now_us, state->anchor_us) >= limit->window_us) {
+            state->anchor_us = now_us;
+            state->used = 0;
+        }
+        return state->anchor_us + limit->window_us;
+    }
+
+    window_around(limit, now_us, &start, &end);
+    if (state->used && state->anchor_us >= end && state->anchor_us - now_us <= end - start)
+        window_around(limit, state->anchor_us, &start, &end);
+    if (state->anchor_us < start || state->anchor_us >= end)
+        state->used = 0;
+    state->anchor_us = start;
+    return end;
+}
+
+bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                       enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__state next = *state;
+    int64_t end = enter(limit, &next, now_us);
+    bool taken = weir__decide(limit, next.used, cost, mode, decision);
+
+    if (taken) {
+        next.used += cost;
+        next.used = next.used < 0 ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
+    }
+    next.whole_us = next.used ? end - next.anchor_us : 0;
+    if (next.used)
+        decision->reset_after_ns = weir__us_to_ns(end - now_us);
+    if (decision->verdict == WEIR_DENY)
+        decision->retry_after_ns = weir__us_to_ns(end - now_us);
+    if (!taken || !cost)
+        return false;
+    *state = next;
+    return true;
+}

@@ -1,0 +1,60 @@
+/* The only clock reads of the library. */
+#include "engine/engine.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t read_clock(clockid_t clock)
+{
+    struct timespec at = {0, 0};
+    clock_gettime(clock, &at);
+    return (int64_t)at.tv_sec * WEIR_SECOND + at.tv_nsec;
+}
+
+weir_time weir__clocks(void)
+{
+    return (weir_time){.mono_ns = read_clock(CLOCK_BOOTTIME), .wall_ns = read_clock(CLOCK_REALTIME)};
+}
+
+void weir__boot_id(uint64_t boot[2])
+{
+    char text[64] = {0}, digits[33] = {0};
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    boot[0] = boot[1] = 0;
+    if (file < 0)
+        return; /* no /proc: all boots look the same, and a reboot empties /dev/shm anyway */
+    ssize_t length = read(file, text, sizeof text - 1);
+    close(file);
+
+    size_t count = 0;
+    for (ssize_t i = 0; i < length && count < 32; i++)
+        if (strchr("0123456789abcdef", text[i]))
+            digits[count++] = text[i];
+    boot[1] = strtoull(digits + 16, NULL, 16);
+    digits[16] = 0;
+    boot[0] = strtoull(digits, NULL, 16);
+}
+
+void weir__clock_adopt(struct weir__header *header)
+{
+    uint64_t boot[2];
+    weir__boot_id(boot);
+    if (weir__load64(&header->boot[0]) == boot[0] && weir__load64(&header->boot[1]) == boot[1])
+        return;
+    /* Segment time was wall time when the segment was made, so after a reboot it goes on where the wall is. Two
+     * attaching at once write the same but for microseconds. */
+    weir_time now = weir__clocks();
+    __atomic_store_n(&header->clock_offset_ns, now.wall_ns - now.mono_ns, __ATOMIC_SEQ_CST);
+    weir__store64(&header->boot[0], boot[0]);
+    weir__store64(&header->boot[1], boot[1]);
+}
+
+weir_time weir_clock(const weir_segment *segment)
+{
+    weir_time now = weir__clocks();
+    now.mono_ns += __atomic_load_n(&segment->table.header->clock_offset_ns, __ATOMIC_RELAXED);
+    return now;
+}

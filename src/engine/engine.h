@@ -1,0 +1,23 @@
+/* What a segment handle is, for the files of the engine. */
+#ifndef WEIR_ENGINE_ENGINE_H
+#define WEIR_ENGINE_ENGINE_H
+
+#include "table/table.h"
+
+struct weir_segment {
+    struct weir__table table;
+    void *memory;
+    uint64_t bytes; /* mapped */
+    bool read_only;
+};
+
+/* The boot the machine is in, so that a segment can tell whether its monotonic clock has started anew. */
+void weir__boot_id(uint64_t boot[2]);
+
+/* CLOCK_BOOTTIME and CLOCK_REALTIME in nanoseconds. */
+weir_time weir__clocks(void);
+
+/* Puts a segment that comes from an earlier boot onto the present one's clock. */
+void weir__clock_adopt(struct weir__header *header);
+
+#endif

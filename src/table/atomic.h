@@ -1,0 +1,151 @@
+/*
+ * All atomics of weir, in one place.
+ *
+ * The unit of change is a cell: 16 bytes, aligned, replaced as a whole by one compare-and-swap. It is the machine's
+ * own instruction, written out: what a compiler's library may do instead (take a lock) would neither be shared
+ * between processes nor survive a kill.
+ *
+ * Ordering. On both machines weir__cell_cas acquires and releases. Everything a decision depends on is inside the
+ * cell it swaps (or in words that are compared-and-swapped themselves), so plain loads may be relaxed: a stale or
+ * torn pair of halves makes the swap fail. Two places need more, and say so where they stand:
+ *   - weir__fence: "I put my entry, now I look for yours" (lines.c, twins), which only a full fence orders;
+ *   - acquire on loads whose value lets us trust other words (the generation of moves, a slab record's head).
+ */
+#ifndef WEIR_TABLE_ATOMIC_H
+#define WEIR_TABLE_ATOMIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct weir__cell {
+    uint64_t lo, hi;
+} __attribute__((aligned(16))) weir__cell;
+
+static inline bool weir__cell_equal(weir__cell a, weir__cell b)
+{
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+/* The halves are loaded one after the other and may come from two states; see weir__cell_read for when it matters. */
+static inline weir__cell weir__cell_peek(const weir__cell *cell)
+{
+    weir__cell seen;
+    seen.lo = __atomic_load_n(&cell->lo, __ATOMIC_ACQUIRE);
+    seen.hi = __atomic_load_n(&cell->hi, __ATOMIC_ACQUIRE);
+    return seen;
+}
+
+/*
+ * Both halves of one state, for decisions that write nothing and so are not checked by a swap. Reads until the low
+ * half is the same before and after; gives up after a few rounds under a storm of writers, when any answer is as
+ * good as another.
+ */
+static inline weir__cell weir__cell_read(const weir__cell *cell)
+{
+    weir__cell seen = weir__cell_peek(cell);
+    for (int round = 0; round < 16; round++) {
+        weir__cell again = weir__cell_peek(cell);
+        if (weir__cell_equal(seen, again))
+            break;
+        seen = again;
+    }
+    return seen;
+}
+
+/* Replaces *cell by `desired` if it equals *expected; if not, tells in *expected what it found. */
+static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__cell desired)
+{
+#if defined(__SANITIZE_THREAD__) || (defined(__has_feature) && defined(WEIR__TSAN))
+    /* ThreadSanitizer cannot see into assembly; its own 16-byte operation stands in for it. */
+    __extension__ typedef __int128 i128;
+    union {
+        weir__cell cell;
+        i128 whole;
+    } e = {*expected}, d = {desired};
+    bool swapped = __atomic_compare_exchange_n((i128 *)(void *)cell, &e.whole, d.whole, false, __ATOMIC_SEQ_CST,
+                                               __ATOMIC_SEQ_CST);
+    *expected = e.cell;
+    return swapped;
+#elif defined(__x86_64__)
+    bool swapped;
+    __asm__ volatile("lock cmpxchg16b %1"
+                     : "=@ccz"(swapped), "+m"(*cell), "+a"(expected->lo), "+d"(expected->hi)
+                     : "b"(desired.lo), "c"(desired.hi)
+                     : "memory");
+    return swapped;
+#elif defined(__aarch64__)
+    /* A pair is only read as one if the paired store succeeds, so what does not match is stored back unchanged. */
+    uint64_t lo, hi, out_lo, out_hi;
+    uint32_t failed;
+    do {
+        __asm__ volatile("ldaxp %0, %1, %2" : "=&r"(lo), "=&r"(hi) : "Q"(*cell) : "memory");
+        bool same = lo == expected->lo && hi == expected->hi;
+        out_lo = same ? desired.lo : lo;
+        out_hi = same ? desired.hi : hi;
+        __asm__ volatile("stlxp %w0, %2, %3, %1"
+                         : "=&r"(failed), "=Q"(*cell)
+                         : "r"(out_lo), "r"(out_hi)
+                         : "memory");
+    } while (failed);
+    bool swapped = lo == expected->lo && hi == expected->hi;
+    expected->lo = lo;
+    expected->hi = hi;
+    return swapped;
+#else
+#error "weir needs a 16-byte compare-and-swap: x86-64 or arm64"
+#endif
+}
+
+static inline void weir__fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline uint64_t weir__load64(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static inline uint32_t weir__load32(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static inline void weir__store32(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline void weir__store64(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline bool weir__cas64(uint64_t *word, uint64_t *expected, uint64_t desired)
+{
+    return __atomic_compare_exchange_n(word, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static inline bool weir__cas32(uint32_t *word, uint32_t *expected, uint32_t desired)
+{
+    return __atomic_compare_exchange_n(word, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/* seq_cst: the generation of moves is added to between two steps of a move, and must stay between them. */
+static inline void weir__add64(uint64_t *word, uint64_t amount)
+{
+    __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
+}
+
+/* For statistics: nobody draws conclusions from the order. */
+static inline void weir__count(uint64_t *word, uint64_t amount)
+{
+    __atomic_fetch_add(word, amount, __ATOMIC_RELAXED);
+}
+
+static inline void weir__prefetch(const void *address)
+{
+    __builtin_prefetch(address, 1, 3);
+}
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * What the 128 bits of a slot mean.
+ *
+ *     lo:  tag 36 | state 4 | wall 1 | whole 8 | used, high 15
+ *     hi:  anchor 47 | used, low 17
+ *
+ * tag     of the key's hash; 0 is an empty slot (its other bits are a nonce, so that no two emptinesses of a slot
+ *         are alike and a late compare-and-swap cannot mistake one for another)
+ * state   see below
+ * wall    the anchor is on the wall clock, not on the monotonic one
+ * whole   how long after the anchor the entry equals no entry; a small float, rounded up
+ * used    units counted since the anchor; for keys in the slab, where
+ * anchor  microseconds, modulo 2^47 (4.4 years)
+ *
+ * One compare-and-swap changes all of it: there is no moment at which a key, its count and its time do not belong
+ * together. Whoever needs a slot can tell from the slot alone whether it is free, without knowing its limit.
+ */
+#ifndef WEIR_TABLE_CELL_H
+#define WEIR_TABLE_CELL_H
+
+#include "table/atomic.h"
+
+#define WEIR__TAG_BITS 36
+#define WEIR__TAG_MASK ((UINT64_C(1) << WEIR__TAG_BITS) - 1)
+#define WEIR__TIME_BITS 47
+#define WEIR__TIME_MASK ((UINT64_C(1) << WEIR__TIME_BITS) - 1)
+
+/*
+ * NORMAL   counts
+ * TENTATIVE claimed for a key by somebody who has yet to see whether another has done the same; counts nothing
+ * FROZEN   being moved to slot `state & 3` of its other line; not to be changed, only to be moved on
+ * LANDED   the copy at the other end; not to be changed before the FROZEN one is gone
+ *
+ * NORMAL, FROZEN and LANDED carry a version bit that each move flips, so that an entry that is moved back and forth
+ * does not look as it did before.
+ */
+enum weir__cell_state {
+    WEIR__NORMAL = 0,    /* | version */
+    WEIR__TENTATIVE = 2, /* 3 does not exist */
+    WEIR__LANDED = 4,    /* | version; 6 and 7 do not exist */
+    WEIR__FROZEN = 8     /* | version << 2 | destination */
+};
+
+struct weir__parts {
+    uint64_t tag;
+    unsigned state;
+    bool wall;
+    unsigned whole;
+    uint64_t used;
+    uint64_t anchor; /* modulo 2^47 */
+};
+
+static inline uint64_t weir__cell_tag(uint64_t lo)
+{
+    return lo >> 28;
+}
+
+static inline unsigned weir__cell_state(uint64_t lo)
+{
+    return lo >> 24 & 15;
+}
+
+static inline weir__cell weir__cell_pack(struct weir__parts p)
+{
+    weir__cell cell;
+    cell.lo = p.tag << 28 | (uint64_t)p.state << 24 | (uint64_t)p.wall << 23 | (uint64_t)p.whole << 15 | p.used >> 17;
+    cell.hi = p.anchor << 17 | (p.used & 0x1ffff);
+    return cell;
+}
+
+static inline struct weir__parts weir__cell_unpack(weir__cell cell)
+{
+    struct weir__parts p;
+    p.tag = weir__cell_tag(cell.lo);
+    p.state = weir__cell_state(cell.lo);
+    p.wall = cell.lo >> 23 & 1;
+    p.whole = cell.lo >> 15 & 0xff;
+    p.used = (cell.lo & 0x7fff) << 17 | (cell.hi & 0x1ffff);
+    p.anchor = cell.hi >> 17;
+    return p;
+}
+
+static inline weir__cell weir__cell_with_state(weir__cell cell, unsigned state)
+{
+    cell.lo = (cell.lo & ~(UINT64_C(15) << 24)) | (uint64_t)state << 24;
+    return cell;
+}
+
+static inline bool weir__is_normal(uint64_t lo)
+{
+    return weir__cell_state(lo) <= 1;
+}
+
+static inline bool weir__is_frozen(uint64_t lo)
+{
+    return weir__cell_state(lo) >= WEIR__FROZEN;
+}
+
+static inline bool weir__is_landed(uint64_t lo)
+{
+    return (weir__cell_state(lo) & 14) == WEIR__LANDED;
+}
+
+/* An empty slot that looks like none before it: the nonce is made from what was there. */
+static inline weir__cell weir__cell_empty(weir__cell was)
+{
+    uint64_t mixed = (was.lo ^ (was.hi >> 29)) * UINT64_C(0x9e3779b97f4a7c15);
+    weir__cell empty = {(mixed >> 36), was.hi + mixed + 1};
+    return empty;
+}
+
+/*
+ * The full time of an anchor, given that it lies at most 3.3 years before or 1.1 years after now_us.
+ */
+static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
+{
+    uint64_t age = ((uint64_t)now_us - anchor) & WEIR__TIME_MASK;
+    if (age < UINT64_C(3) << (WEIR__TIME_BITS - 2))
+        return now_us - (int64_t)age;
+    return now_us + (int64_t)(WEIR__TIME_MASK + 1 - age);
+}
+
+/* A duration as 8 bits: 4, 5, 6 or 7 times a power of two, rounded up. 0 is no time at all, 255 for ever. */
+static inline unsigned weir__whole_encode(int64_t us)
+{
+    if (us <= 0)
+        return 0;
+    if (us <= 4)
+        return (unsigned)us;
+    unsigned power = 61U - (unsigned)__builtin_clzll((uint64_t)us); /* leaves 3 bits: 4 to 7 */
+    uint64_t mantissa = (uint64_t)us >> power;
+    if (mantissa << power != (uint64_t)us)
+        mantissa++; /* 8 is 4 at the next power, which is what the sum below makes of it */
+    unsigned code = (power + 1) * 4 + (unsigned)(mantissa - 4);
+    return code > 255 ? 255 : code;
+}
+
+static inline int64_t weir__whole_decode(unsigned code)
+{
+    if (code <= 4)
+        return (int64_t)code;
+    unsigned power = code / 4 - 1;
+    return power > 50 ? INT64_C(7) << 50 : (int64_t)(4 + code % 4) << power;
+}
+
+/* When the entry equals no entry. */
+static inline int64_t weir__cell_expiry(weir__cell cell, int64_t mono_us, int64_t wall_us)
+{
+    struct weir__parts p = weir__cell_unpack(cell);
+    return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__whole_decode(p.whole);
+}
+
+/* How long until the entry equals no entry; not positive if it does already, or is none. */
+static inline int64_t weir__cell_life(weir__cell cell, int64_t mono_us, int64_t wall_us)
+{
+    if (!weir__cell_tag(cell.lo))
+        return INT64_MIN;
+    return weir__cell_expiry(cell, mono_us, wall_us) - (cell.lo >> 23 & 1 ? wall_us : mono_us);
+}
+
+#endif

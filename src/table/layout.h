@@ -1,0 +1,78 @@
+/*
+ * The segment as it lies in memory. Types only.
+ *
+ *     header    4 KiB    what never changes after it was made, checked on attach; then what does
+ *     stats     8 KiB    one line of counters a processor, modulo WEIR__STRIPES
+ *     moves     8 KiB    generations of moved entries, by tag
+ *     lines     n x 64   four slots of 16 bytes each
+ *     leases    m x 4    one word a grain of slab
+ *     grains    m x 32   logs and wide counters
+ *
+ * Everything is addressed by index; no pointer is ever stored.
+ */
+#ifndef WEIR_TABLE_LAYOUT_H
+#define WEIR_TABLE_LAYOUT_H
+
+#include "table/atomic.h"
+
+#define WEIR__MAGIC UINT64_C(0x0a474553524945f7) /* not text at either end, so that no text file is taken for one */
+#define WEIR__LAYOUT 1                           /* raise with every change of this file or of cell.h */
+#define WEIR__SECRET_BYTES 192
+#define WEIR__SLOTS 4 /* a line */
+#define WEIR__STRIPES 64
+#define WEIR__MOVES 1024
+#define WEIR__GRAIN 32
+#define WEIR__LINES_MIN 64
+#define WEIR__SIZE_MIN 65536
+
+/* Counters, in the order of weir_stats. One line of cache each: neighbours never share one. */
+struct weir__stripe {
+    uint64_t allowed, delayed, denied, never_fits, blocked, soft, errors, created, evicted_live, moved, retries;
+    uint64_t spare[5];
+} __attribute__((aligned(128)));
+
+struct weir__line {
+    weir__cell slot[WEIR__SLOTS];
+} __attribute__((aligned(64)));
+
+struct weir__header {
+    /* Written once, before anybody else sees the segment; covered by `check`. */
+    uint64_t magic;
+    uint32_t layout;
+    uint32_t header_bytes;
+    uint64_t bytes;
+    uint64_t lines, lines_at;
+    uint64_t grains, leases_at, grains_at;
+    uint64_t stats_at, moves_at;
+    int64_t made_wall_ns;
+    uint8_t secret[WEIR__SECRET_BYTES];
+    uint64_t check;
+
+    /* Changes; each word stands for itself. */
+    uint64_t boot[2] __attribute__((aligned(64))); /* which boot clock_offset_ns belongs to */
+    int64_t clock_offset_ns;                       /* segment time minus CLOCK_BOOTTIME */
+    uint64_t blocked_until_us;                     /* no block lasts longer: before it there is nothing to look up */
+    uint64_t slab_cursor __attribute__((aligned(64)));
+};
+
+#define WEIR__HEADER_BYTES 4096
+#define WEIR__STATS_BYTES (WEIR__STRIPES * sizeof(struct weir__stripe))
+#define WEIR__MOVES_BYTES (WEIR__MOVES * sizeof(uint64_t))
+
+_Static_assert(sizeof(struct weir__line) == 64, "a line is a line of cache");
+_Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header has outgrown its page");
+
+/* A mapped segment: where things are in this process. Made by weir__table_attach from checked numbers only. */
+struct weir__table {
+    struct weir__header *header;
+    struct weir__line *line;
+    uint64_t lines;
+    struct weir__stripe *stats;
+    uint64_t *moves;
+    uint32_t *lease;
+    uint8_t *grain;
+    uint64_t grains;
+    uint64_t bytes;
+};
+
+#endif

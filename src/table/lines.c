@@ -1,0 +1,316 @@
+/*
+ * Finding and claiming slots. docs/table.md has the invariants and why they hold; in short:
+ *
+ * A key has two lines of four slots. It counts in at most one slot at any time (no twins), and a thorough look at
+ * both lines finds it. Three things could break that, and each has its rule:
+ *
+ * - Two processes make the first entry of a key at once. So an entry begins TENTATIVE, counting nothing; whoever
+ *   wants to use it looks at both lines again *after* it was put there, and may make it NORMAL only if no other entry
+ *   of the key was seen. Of several tentative ones the one in the lowest place stays, the others are removed.
+ * - An entry is moved to its other line behind the back of someone who is looking. A move copies first, then adds to
+ *   the generation of moves, then removes; a look in which the generation changed is repeated.
+ * - The mover dies. All it had planned is in the FROZEN slot, so whoever comes across it finishes the move.
+ */
+#include "table/lines.h"
+
+#include <weir/weir.h>
+
+enum { MOVE_DEPTH = 6, MOVE_BUDGET = 1024 };
+
+struct match {
+    weir__cell *slot;
+    weir__cell seen;
+};
+
+static uint64_t *generation(const struct weir__op *op, uint64_t tag)
+{
+    return &op->table->moves[(tag >> 1) % WEIR__MOVES];
+}
+
+static bool is_free(const struct weir__op *op, weir__cell seen)
+{
+    if (!weir__cell_tag(seen.lo))
+        return true;
+    /* What is being moved away is not free, however old: somebody may be about to copy it. */
+    if (weir__is_frozen(seen.lo))
+        return false;
+    return weir__cell_life(seen, op->mono_us, op->wall_us) <= 0;
+}
+
+static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cell *seen)
+{
+    for (int i = 0; i < WEIR__SLOTS; i++) {
+        weir__cell *slot = &op->table->line[line].slot[i];
+        *seen = weir__cell_peek(slot);
+        if (is_free(op, *seen))
+            return slot;
+    }
+    return NULL;
+}
+
+/* ---- Moving ---- */
+
+/*
+ * Finishes the move of the entry that `frozen` was seen in slot `from` of `line`: to its destination if that is
+ * still free, back to NORMAL if it is not. Afterwards the slot holds something else; what, the caller must look up.
+ *
+ * Two helpers may disagree, one landing the copy while the other gives up. What becomes of the frozen slot decides:
+ * removed, the copy is the entry; given up, it is an orphan. Either way the version flips, so an orphan (which has
+ * the version of the entry it stands beside) can be told from a copy on its way (which has the other one).
+ */
+static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell frozen)
+{
+    uint64_t tag = weir__cell_tag(frozen.lo);
+    unsigned state = weir__cell_state(frozen.lo), version = state >> 2 & 1;
+    weir__cell *to = &op->table->line[weir__other_line(tag, line, op->table->lines)].slot[state & 3];
+    weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED | (version ^ 1));
+    weir__cell there = weir__cell_peek(to);
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        /* `there` was read before this check: if the slot is still frozen, the move had not ended then. */
+        if (!weir__cell_equal(weir__cell_read(from), frozen))
+            return;
+        if (weir__cell_equal(there, landed)) {
+            /* Copy, count, remove: whoever looked in between sees the generation change. */
+            weir__add64(generation(op, tag), 1);
+            if (weir__cell_cas(from, &frozen, weir__cell_empty(frozen))) {
+                weir__count(&op->stats->moved, 1);
+                weir__cell_cas(to, &landed, weir__cell_with_state(landed, WEIR__NORMAL | (version ^ 1)));
+            }
+            return;
+        }
+        if (!is_free(op, there)) {
+            weir__cell_cas(from, &frozen, weir__cell_with_state(frozen, WEIR__NORMAL | (version ^ 1)));
+            return;
+        }
+        if (weir__cell_cas(to, &there, landed))
+            there = landed;
+    }
+}
+
+/* Moves the entry `seen` in slot `from` of `line` to slot `index` of its other line. */
+static void move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell seen, int index)
+{
+    unsigned version = weir__cell_state(seen.lo) & 1;
+    weir__cell frozen = weir__cell_with_state(seen, WEIR__FROZEN | version << 2 | (unsigned)index);
+
+    if (weir__cell_cas(from, &seen, frozen))
+        finish_move(op, line, from, frozen);
+}
+
+/* Tries to free a slot of `line` by moving entries on, up to `depth` in a row; true if it may have worked. */
+static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *budget)
+{
+    for (int i = 0; i < WEIR__SLOTS && *budget > 0; i++) {
+        weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), unused;
+        if (!weir__cell_tag(seen.lo))
+            return true;
+        if (weir__is_frozen(seen.lo)) {
+            finish_move(op, line, slot, seen);
+            continue;
+        }
+        if (!weir__is_normal(seen.lo))
+            continue;
+        uint64_t next = weir__other_line(weir__cell_tag(seen.lo), line, op->table->lines);
+        if (next == line)
+            continue;
+        --*budget;
+        if (depth > 1 && !make_room(op, next, depth - 1, budget))
+            continue;
+        weir__cell *target = free_slot(op, next, &unused);
+        if (target) {
+            move(op, line, slot, seen, (int)(target - op->table->line[next].slot));
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- Looking ---- */
+
+/* All slots of the key's lines that carry its tag; never more than 2 * WEIR__SLOTS. */
+static int gather(const struct weir__op *op, const struct weir__where *w, struct match *match)
+{
+    int count = 0;
+    /* By place, not by home, so that all agree on which of several comes first. */
+    uint64_t first = w->home < w->other ? w->home : w->other;
+    uint64_t second = w->home < w->other ? w->other : w->home;
+
+    for (uint64_t line = first;; line = second) {
+        for (int i = 0; i < WEIR__SLOTS; i++) {
+            weir__cell *slot = &op->table->line[line].slot[i];
+            if (weir__cell_tag(weir__load64(&slot->lo)) != w->tag)
+                continue;
+            weir__cell seen = weir__cell_read(slot);
+            if (weir__cell_tag(seen.lo) == w->tag)
+                match[count++] = (struct match){slot, seen};
+        }
+        if (line == second)
+            return count;
+    }
+}
+
+static uint64_t line_of(const struct weir__op *op, const weir__cell *slot)
+{
+    return (uint64_t)((const struct weir__line *)(const void *)((uintptr_t)slot & ~(uintptr_t)63) - op->table->line);
+}
+
+/*
+ * Settles what was gathered. Returns true if it is settled (with *chosen the entry, or -1), false if something was
+ * changed or on its way and the look must be repeated.
+ */
+static bool settle(const struct weir__op *op, struct match *match, int count, int *chosen)
+{
+    int normal = -1, landed = -1, tentative = -1;
+
+    for (int i = 0; i < count; i++) {
+        weir__cell seen = match[i].seen;
+        if (weir__is_frozen(seen.lo)) {
+            finish_move(op, line_of(op, match[i].slot), match[i].slot, seen);
+            return false;
+        }
+        if (weir__is_landed(seen.lo))
+            landed = i;
+        else if (weir__is_normal(seen.lo))
+            normal = i;
+        else if (tentative < 0)
+            tentative = i;
+    }
+    if (landed >= 0) {
+        weir__cell seen = match[landed].seen;
+        unsigned version = weir__cell_state(seen.lo) & 1;
+        if (normal < 0) /* its other half is gone: the copy is the entry now */
+            weir__cell_cas(match[landed].slot, &seen, weir__cell_with_state(seen, WEIR__NORMAL | version));
+        else if (weir__cell_state(match[normal].seen.lo) == version) /* an orphan */
+            weir__cell_cas(match[landed].slot, &seen, weir__cell_empty(seen));
+        /* else the other half was frozen after we had passed it */
+        return false;
+    }
+
+    *chosen = normal >= 0 ? normal : tentative;
+    bool quiet = true;
+    for (int i = 0; i < count; i++) {
+        if (i == *chosen || weir__is_normal(match[i].seen.lo))
+            continue;
+        weir__cell_cas(match[i].slot, &match[i].seen, weir__cell_empty(match[i].seen));
+        quiet = false;
+    }
+    return quiet;
+}
+
+/* Read-only: the entry that counts, wherever it is on its way. */
+static int look_only(const struct match *match, int count)
+{
+    int chosen = -1;
+    for (int i = 0; i < count; i++)
+        if (weir__cell_state(match[i].seen.lo) != WEIR__TENTATIVE && (chosen < 0 || weir__is_landed(match[i].seen.lo)))
+            chosen = i;
+    return chosen;
+}
+
+int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cell **slot, weir__cell *seen)
+{
+    struct match match[2 * WEIR__SLOTS];
+    struct match known = {NULL, {0, 0}};
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        uint64_t before = weir__load64(generation(op, w->tag));
+        int chosen = -1, count = gather(op, w, match);
+
+        if (!op->stats)
+            chosen = look_only(match, count);
+        else if (!settle(op, match, count, &chosen))
+            continue;
+        /* Partner of weir__add64 in finish_move; the loads of gather must come before this one. */
+        weir__fence();
+        if (weir__load64(generation(op, w->tag)) != before)
+            continue;
+
+        if (chosen < 0) {
+            *slot = NULL;
+            return 0;
+        }
+        *slot = match[chosen].slot;
+        *seen = match[chosen].seen;
+        if (!op->stats || weir__is_normal(seen->lo))
+            return 0;
+        /* Tentative: usable only if this whole look began after it was put there. */
+        if (known.slot == *slot && weir__cell_equal(known.seen, *seen))
+            return 0;
+        known = match[chosen];
+        weir__fence();
+    }
+    return WEIR_EBUSY;
+}
+
+/* ---- Claiming ---- */
+
+/* The slot to take when none is free: of the entry that recovers first. NULL if all are on the move. */
+static weir__cell *victim(const struct weir__op *op, const struct weir__where *w, weir__cell *seen)
+{
+    weir__cell *slot = NULL;
+    int64_t shortest = INT64_MAX;
+    const uint64_t line[2] = {w->home, w->other};
+
+    for (int k = 0; k < 2 * WEIR__SLOTS; k++) {
+        weir__cell *candidate = &op->table->line[line[k / WEIR__SLOTS]].slot[k % WEIR__SLOTS];
+        weir__cell held = weir__cell_read(candidate);
+        if (weir__is_frozen(held.lo) && weir__cell_tag(held.lo)) {
+            finish_move(op, line[k / WEIR__SLOTS], candidate, held);
+            continue;
+        }
+        if (weir__cell_tag(held.lo) && !weir__is_normal(held.lo))
+            continue;
+        int64_t life = weir__cell_life(held, op->mono_us, op->wall_us);
+        if (life < shortest) {
+            shortest = life;
+            slot = candidate;
+            *seen = held;
+        }
+    }
+    return slot;
+}
+
+static weir__cell *find_room(const struct weir__op *op, const struct weir__where *w, weir__cell *seen)
+{
+    weir__cell *slot = free_slot(op, w->home, seen);
+    if (!slot)
+        slot = free_slot(op, w->other, seen);
+    if (slot)
+        return slot;
+
+    int budget = MOVE_BUDGET;
+    for (int depth = 1; depth <= MOVE_DEPTH && budget > 0; depth++) {
+        if (make_room(op, w->home, depth, &budget) && (slot = free_slot(op, w->home, seen)))
+            return slot;
+        if (make_room(op, w->other, depth, &budget) && (slot = free_slot(op, w->other, seen)))
+            return slot;
+    }
+    return victim(op, w, seen);
+}
+
+int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__cell tentative, weir__cell **slot,
+                weir__cell *seen)
+{
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        int error = weir__look(op, w, slot, seen);
+        if (error || *slot)
+            return error;
+
+        weir__cell held;
+        weir__cell *room = find_room(op, w, &held);
+        if (!room)
+            continue;
+        bool live = weir__cell_life(held, op->mono_us, op->wall_us) > 0;
+        if (!weir__cell_cas(room, &held, tentative)) {
+            weir__count(&op->stats->retries, 1);
+            continue;
+        }
+        weir__count(&op->stats->created, 1);
+        if (live)
+            weir__count(&op->stats->evicted_live, 1);
+        /* Put, then look: without a full fence two claimants might each miss the other's entry. */
+        weir__fence();
+    }
+    return WEIR_EBUSY;
+}

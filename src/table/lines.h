@@ -1,0 +1,88 @@
+/* The lines: where a key may be, finding it, claiming a slot for it. See lines.c for the protocol. */
+#ifndef WEIR_TABLE_LINES_H
+#define WEIR_TABLE_LINES_H
+
+#include "table/cell.h"
+#include "table/layout.h"
+
+#include <stddef.h>
+
+/* What one operation works with. */
+struct weir__op {
+    const struct weir__table *table;
+    struct weir__stripe *stats; /* NULL: read-only, nothing may be written */
+    int64_t mono_us, wall_us;
+};
+
+/* How often an operation starts over before it reports WEIR_EBUSY. */
+#define WEIR__ROUNDS 4096
+
+/* The lines of a key. Tags that differ only in the last bit share them (the two windows of a sliding counter do). */
+struct weir__where {
+    uint64_t tag;
+    uint64_t home, other;
+    uint64_t salt; /* of records in the slab: one written under another salt is not the key's */
+};
+
+static inline uint64_t weir__scale(uint64_t hash, uint64_t range)
+{
+    __extension__ typedef unsigned __int128 u128;
+    return (uint64_t)((u128)hash * range >> 64);
+}
+
+/* The other line of an entry that is in `line`; its own inverse, so that nobody need know which one was first. */
+static inline uint64_t weir__other_line(uint64_t tag, uint64_t line, uint64_t lines)
+{
+    uint64_t sum = weir__scale((tag >> 1) * UINT64_C(0xd6e8feb86659fd93), lines);
+    return sum >= line ? sum - line : sum + lines - line;
+}
+
+/* For a 128-bit hash of the key. */
+static inline struct weir__where weir__locate(const struct weir__table *table, uint64_t hash_lo, uint64_t hash_hi)
+{
+    struct weir__where w;
+    w.tag = hash_hi >> (64 - WEIR__TAG_BITS);
+    if (w.tag < 2)
+        w.tag |= 2; /* 0 is empty, and so its sibling 1 is not used either */
+    w.home = weir__scale(hash_lo, table->lines);
+    w.other = weir__other_line(w.tag, w.home, table->lines);
+    w.salt = 0;
+    return w;
+}
+
+/* The slot in which `tag` counts, or NULL if a closer look is needed. *seen is what it held. */
+static inline weir__cell *weir__find_in(const struct weir__table *table, uint64_t line, uint64_t tag, weir__cell *seen)
+{
+    weir__cell *slot = table->line[line].slot;
+    for (int i = 0; i < WEIR__SLOTS; i++) {
+        uint64_t lo = weir__load64(&slot[i].lo);
+        if (lo >> 25 == tag << 3) { /* the tag, and one of the two normal states */
+            seen->lo = lo;
+            seen->hi = weir__load64(&slot[i].hi);
+            return &slot[i];
+        }
+    }
+    return NULL;
+}
+
+static inline weir__cell *weir__find(const struct weir__table *table, const struct weir__where *w, weir__cell *seen)
+{
+    weir__cell *slot = weir__find_in(table, w->home, w->tag, seen);
+    return slot ? slot : weir__find_in(table, w->other, w->tag, seen);
+}
+
+/*
+ * Looks thoroughly: finishes moves it comes across, settles who of several claimants stays. *slot is NULL if the key
+ * has no entry; otherwise *seen is NORMAL, or TENTATIVE and free to be made NORMAL by a compare-and-swap.
+ * Returns 0 or WEIR_EBUSY. On a read-only table it only looks.
+ */
+int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cell **slot, weir__cell *seen);
+
+/*
+ * Like weir__look, but makes an entry if there is none: `tentative` goes into a free slot, one made free by moving
+ * another entry, or the one of the entry nearest to its recovery. Returns 0 or WEIR_EBUSY.
+ */
+int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__cell tentative, weir__cell **slot,
+                weir__cell *seen);
+
+#endif

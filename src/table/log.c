@@ -1,0 +1,250 @@
+/*
+ * The sliding window log: a record with one 32-bit time a unit, in a ring.
+ *
+ *     head  owner 28 | frozen 1 | spare 1 | tail 17 | pending 17    newest 47 | span 17
+ *     body  times, in quanta of the limit, modulo 2^32
+ *
+ * The ring holds `span` units that end before position `tail`. The newest `pending` of them are in the head only
+ * (they all have the time `newest`): one compare-and-swap of the head logs a request, whatever its cost. Before the
+ * next one, the pending times are written into the ring, by whoever comes next: all write the same, and a time never
+ * comes back to a place, so a late writer does no harm.
+ *
+ * A log that outgrows its record is FROZEN, copied into a larger one and linked anew; whoever finds it frozen does
+ * the same. Units leave when they are older than the window; the times of those in `span` are never older than two
+ * windows when they are read, so 32 bits suffice.
+ */
+#include "table/slab.h"
+
+#define FROZEN (UINT64_C(1) << 35)
+#define FIELD_MASK ((UINT64_C(1) << 17) - 1)
+
+struct head {
+    bool frozen;
+    int64_t tail, pending, span;
+    int64_t newest_us;
+};
+
+/* One log as it was seen. */
+struct view {
+    const weir_limit *limit;
+    const uint32_t *time;
+    int64_t capacity;
+    struct head head;
+    int64_t live;
+};
+
+static struct head unpack(weir__cell cell, int64_t now_us)
+{
+    return (struct head){.frozen = cell.lo & FROZEN,
+                         .tail = (int64_t)(cell.lo >> 17 & FIELD_MASK),
+                         .pending = (int64_t)(cell.lo & FIELD_MASK),
+                         .span = (int64_t)(cell.hi & FIELD_MASK),
+                         .newest_us = weir__anchor_expand(cell.hi >> 17, now_us)};
+}
+
+static weir__cell pack(const struct weir__where *where, struct head h)
+{
+    return (weir__cell){weir__owner(where) << (64 - WEIR__OWNER_BITS) | (h.frozen ? FROZEN : 0) |
+                            (uint64_t)h.tail << 17 | (uint64_t)h.pending,
+                        ((uint64_t)h.newest_us & WEIR__TIME_MASK) << 17 | (uint64_t)h.span};
+}
+
+static int64_t place(const struct view *view, int64_t unit)
+{
+    int64_t at = (view->head.tail - view->head.span + unit) % view->capacity;
+    return at < 0 ? at + view->capacity : at;
+}
+
+/* When unit `unit` of the span was logged. */
+static int64_t span_time(const struct view *view, int64_t unit)
+{
+    const struct head *h = &view->head;
+    if (unit >= h->span - h->pending)
+        return h->newest_us;
+    int64_t newest = h->newest_us / view->limit->quantum_us;
+    uint32_t age = (uint32_t)newest - weir__load32(&view->time[place(view, unit)]);
+    return (newest - (int64_t)age) * view->limit->quantum_us;
+}
+
+/* The same for the live ones, as the algorithm asks. */
+static int64_t live_time(const void *context, int64_t unit)
+{
+    const struct view *view = context;
+    return span_time(view, view->head.span - view->live + unit);
+}
+
+/* How many of the span are later than now - window: times rise, so by halving. */
+static int64_t count_live(const struct view *view, int64_t now_us)
+{
+    int64_t edge = now_us - view->limit->window_us, low = 0, high = view->head.span;
+    if (view->head.newest_us <= edge)
+        return 0;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (span_time(view, middle) > edge)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return view->head.span - low;
+}
+
+static struct view look(const struct weir__op *op, const weir_limit *limit, const struct weir__key_record *key)
+{
+    struct view view = {.limit = limit, .capacity = 1};
+    if (!key->found)
+        return view;
+    view.time = weir__record_body(op, key->record);
+    view.capacity = (int64_t)(weir__record_body_bytes(key->record) / sizeof(uint32_t));
+    view.head = unpack(key->head, op->mono_us);
+    /* Damage, not ours: such a log counts as empty. */
+    if (view.head.span > view.capacity || view.head.pending > view.head.span ||
+        view.head.span > WEIR__LOG_MAX || view.head.tail >= view.capacity)
+        view.head = (struct head){.newest_us = view.head.newest_us, .frozen = view.head.frozen};
+    view.live = count_live(&view, op->mono_us);
+    return view;
+}
+
+/* Writes the pending times into the ring. False: the head has moved on meanwhile, look again. */
+static bool flush(const struct weir__op *op, const struct weir__key_record *key, const struct view *view)
+{
+    const weir__cell *at = weir__record_head(op, key->record);
+    uint32_t *time = weir__record_body(op, key->record);
+    uint32_t want = (uint32_t)(view->head.newest_us / view->limit->quantum_us);
+
+    for (int64_t unit = view->head.span - view->head.pending; unit < view->head.span; unit++) {
+        uint32_t *to = &time[place(view, unit)], held = weir__load32(to);
+        for (int round = 0; held != want; round++) {
+            if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), key->head))
+                return false;
+            if (weir__cas32(to, &held, want))
+                break;
+        }
+    }
+    return true;
+}
+
+/* Makes a record for `units` and links it, with the live units of `view` in it. 0: look again. */
+static int make(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                struct weir__key_record *key, const struct view *view, int64_t units)
+{
+    struct weir__record record;
+    int64_t lease = limit->window_us, room = units < limit->cap ? units : limit->cap;
+    unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint32_t) * (uint64_t)room);
+    int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, &record);
+    if (error)
+        return error;
+
+    uint32_t *time = weir__record_body(op, record);
+    int64_t capacity = (int64_t)(weir__record_body_bytes(record) / sizeof(uint32_t));
+    int64_t keep = view->live < capacity ? view->live : capacity;
+    for (int64_t i = 0; i < keep; i++)
+        weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
+    struct head head = {.tail = keep % capacity,
+                        .span = keep,
+                        .newest_us = key->found ? view->head.newest_us : op->mono_us};
+    if (!weir__record_own(op, record, pack(where, head)))
+        return WEIR_EBUSY;
+
+    struct weir__record old = key->record;
+    bool had = key->found;
+    if (weir__key_record_link(op, where, key, record, lease, &error) && had)
+        weir__record_release(op, old);
+    return error;
+}
+
+/* Freezes the log if need be and moves it to a record with room for `units`. 0: look again. */
+static int grow(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                struct weir__key_record *key, const struct view *view, int64_t units)
+{
+    weir__cell *at = weir__record_head(op, key->record);
+    if (!view->head.frozen) {
+        struct head frozen = view->head;
+        frozen.frozen = true;
+        weir__cell_cas(at, &key->head, pack(where, frozen));
+        return 0;
+    }
+    int error = make(op, limit, where, key, view, units);
+    if (error) {
+        struct head thawed = view->head;
+        thawed.frozen = false;
+        weir__cell_cas(at, &key->head, pack(where, thawed));
+    }
+    return error;
+}
+
+/* The head after `units` more were logged at `now_us`, or after so many of the newest were dropped. */
+static struct head advance(const struct view *view, int64_t now_us, int64_t units)
+{
+    const weir_limit *limit = view->limit;
+    struct head next = view->head;
+    int64_t least = view->live + units;
+
+    if (units > 0) {
+        next.pending = units < limit->cap ? units : limit->cap;
+        next.span = least < limit->cap ? least : limit->cap; /* the newest `cap` alone decide */
+        next.tail = (next.tail + next.pending) % view->capacity;
+        if (view->live == 0 || now_us > next.newest_us)
+            next.newest_us = weir__log_round(limit, now_us);
+        return next;
+    }
+    next.span = least;
+    next.tail = (next.tail + units % view->capacity + view->capacity) % view->capacity;
+    if (-units < next.pending) {
+        next.pending += units;
+    } else {
+        next.pending = 0;
+        if (least > 0)
+            next.newest_us = live_time(view, least - 1);
+    }
+    return next;
+}
+
+/* One attempt. 1: decided, 0: look again, or a negative error. */
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                   enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__key_record key;
+    int error = weir__key_record_find(op, where, &key);
+    if (error)
+        return error;
+
+    struct view view = look(op, limit, &key);
+    struct weir__log log = {view.live, view.head.newest_us, live_time, &view};
+    int64_t units = weir__log_take(limit, &log, op->mono_us, cost, mode, decision);
+
+    if (!units || !op->stats) {
+        if (key.found && op->stats && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
+            return 0;
+        return 1;
+    }
+    if (!key.found)
+        return make(op, limit, where, &key, &view, units);
+
+    int64_t after = view.live + units < limit->cap ? view.live + units : limit->cap;
+    if (after > view.capacity || view.head.frozen)
+        return grow(op, limit, where, &key, &view, after + after / 2);
+    if (!weir__key_record_renew(op, &key, limit->window_us))
+        return 0;
+    if (units > 0 && !flush(op, &key, &view))
+        return 0;
+    if (weir__cell_cas(weir__record_head(op, key.record), &key.head, pack(where, advance(&view, op->mono_us, units))))
+        return 1;
+    weir__count(&op->stats->retries, 1);
+    return 0;
+}
+
+int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                         int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    /* Times in other quanta mean other times: a window so different is a new log. */
+    struct weir__where salted = *where;
+    salted.salt = (uint64_t)limit->quantum_us;
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        int result = attempt(op, limit, &salted, cost, mode, decision);
+        if (result)
+            return result > 0 ? 0 : result;
+    }
+    return WEIR_EBUSY;
+}

@@ -1,0 +1,154 @@
+/*
+ * The sliding window counter with two buckets: one slot for the even windows, one for the odd ones, in the same two
+ * lines and with tags that differ in the last bit. Each holds the start of its window and its count.
+ *
+ * Exactness across the two. A request in window k adds to k's slot and weighs what k - 1's slot holds, so that count
+ * must not grow any more. Therefore k - 1 is SEALED before anything is counted in k, and a window is always entered
+ * through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock still
+ * says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
+ */
+#include "table/table.h"
+
+#define SEALED (UINT64_C(1) << 31)
+
+struct bucket {
+    weir__cell *slot;
+    weir__cell seen;
+    int64_t start_us;
+    int64_t count;
+    bool tentative, sealed;
+};
+
+static struct weir__where of_window(const struct weir__where *where, const weir_limit *limit, int64_t start_us)
+{
+    struct weir__where w = *where;
+    w.tag = (w.tag & ~UINT64_C(1)) | ((uint64_t)(start_us / limit->part_us) & 1);
+    return w;
+}
+
+static int read_bucket(const struct weir__op *op, const struct weir__where *where, bool thorough, struct bucket *bucket)
+{
+    weir__cell *slot = thorough ? NULL : weir__find(op->table, where, &bucket->seen);
+    if (!slot) {
+        int error = weir__look(op, where, &slot, &bucket->seen);
+        if (error)
+            return error;
+    }
+    bucket->slot = slot;
+    if (!slot)
+        return 0;
+    struct weir__parts held = weir__cell_unpack(bucket->seen);
+    bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
+    bucket->count = (int64_t)(held.used & ~SEALED);
+    bucket->sealed = held.used & SEALED;
+    bucket->tentative = held.state == WEIR__TENTATIVE;
+    return 0;
+}
+
+static weir__cell pack(const struct weir__where *where, const weir_limit *limit, unsigned state, int64_t start_us,
+                       uint64_t used)
+{
+    return weir__cell_pack((struct weir__parts){.tag = where->tag,
+                                                .state = state,
+                                                .whole = weir__whole_encode(2 * limit->part_us),
+                                                .used = used,
+                                                .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
+}
+
+static unsigned normal_state(weir__cell seen)
+{
+    return weir__is_normal(seen.lo) ? weir__cell_state(seen.lo) : WEIR__NORMAL;
+}
+
+/* The window to count in: that of now, or a later one if the buckets show that it was reached. */
+static int64_t reached(const weir_limit *limit, const struct bucket *a, const struct bucket *b, int64_t start_us)
+{
+    const struct bucket *both[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        if (!both[i]->slot)
+            continue;
+        int64_t other = both[i]->start_us + (both[i]->sealed ? limit->part_us : 0);
+        if (other > start_us)
+            start_us = other;
+    }
+    return start_us;
+}
+
+/* Makes a tentative entry for the window. 0: look again. */
+static int enter_window(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                        struct bucket *bucket, int64_t start_us)
+{
+    weir__cell tentative = pack(where, limit, WEIR__TENTATIVE, start_us, 0);
+    if (bucket->slot) {
+        weir__cell_cas(bucket->slot, &bucket->seen, tentative); /* an old window's; it has served */
+        weir__fence();
+        return 0;
+    }
+    return weir__claim(op, where, tentative, &bucket->slot, &bucket->seen);
+}
+
+/* One attempt. Returns 1 when decided, 0 to look again, or a negative error. */
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, bool thorough,
+                   int64_t *start_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__where here = of_window(where, limit, *start_us), there = here;
+    there.tag ^= 1;
+
+    /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
+    struct bucket now = {0}, old = {0};
+    int error = read_bucket(op, &here, thorough, &now);
+    if (!error)
+        error = read_bucket(op, &there, thorough, &old);
+    if (error)
+        return error;
+
+    int64_t at = reached(limit, &now, &old, *start_us);
+    if (at != *start_us) {
+        *start_us = at;
+        return 0;
+    }
+    if (old.slot && old.tentative) {
+        /* Of an older window, or `reached` would have gone there: it comes too late. */
+        if (op->stats)
+            weir__cell_cas(old.slot, &old.seen, weir__cell_empty(old.seen));
+        old.slot = NULL;
+        if (op->stats)
+            return 0;
+    }
+    bool entered = now.slot && now.start_us == at;
+    bool counts = old.slot && old.start_us == at - limit->part_us;
+    struct weir__sliding state = {at, entered ? now.count : 0, counts ? old.count : 0};
+
+    if (!weir__counter2_take(limit, &state, op->mono_us, cost, mode, decision) || !op->stats) {
+        bool torn = (now.slot && !weir__cell_equal(weir__cell_peek(now.slot), now.seen)) ||
+                    (old.slot && !weir__cell_equal(weir__cell_peek(old.slot), old.seen));
+        return torn && op->stats ? 0 : 1;
+    }
+    if (!entered && cost < 0)
+        return 1; /* nothing of this window to give back; what an earlier one took stays taken */
+    if (counts && !old.sealed) {
+        weir__cell sealed = pack(&there, limit, normal_state(old.seen), old.start_us, (uint64_t)old.count | SEALED);
+        weir__cell_cas(old.slot, &old.seen, sealed);
+        return 0;
+    }
+    if (!entered)
+        return enter_window(op, limit, &here, &now, at);
+    weir__cell next = pack(&here, limit, normal_state(now.seen), at, (uint64_t)state.current);
+    if (weir__cell_cas(now.slot, &now.seen, next))
+        return 1;
+    weir__count(&op->stats->retries, 1);
+    return 0;
+}
+
+int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision)
+{
+    int64_t start_us = weir__part_start(limit, op->mono_us);
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        int result = attempt(op, limit, where, round > 0, &start_us, cost, mode, decision);
+        if (result)
+            return result > 0 ? 0 : result;
+    }
+    return WEIR_EBUSY;
+}

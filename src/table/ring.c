@@ -1,0 +1,152 @@
+/*
+ * The sliding window counter with more than two buckets: a record with one word a bucket.
+ *
+ *     head  owner 28 | sealed 1 | part 35    current 32 | before 32
+ *     body  n words: part (low 32 bits) 32 | count 32
+ *
+ * The head says which part of the window it is, what that holds and what the n - 1 before it hold together, so a
+ * request within a part is one compare-and-swap. When a new part begins, the old count must go into the body before
+ * the head moves on: the head is SEALED (its count is final), the word is written (by whoever: all write the same),
+ * then the head moves on. A death in between leaves a sealed head that the next request carries on from.
+ */
+#include "table/slab.h"
+
+#define PART_MASK ((UINT64_C(1) << 35) - 1)
+#define SEALED (UINT64_C(1) << 35)
+
+struct head {
+    bool sealed;
+    int64_t part; /* number since time 0 */
+    uint32_t current, before;
+};
+
+static struct head unpack(weir__cell cell, int64_t part_now)
+{
+    uint64_t age = ((uint64_t)part_now - cell.lo) & PART_MASK;
+    int64_t part = age <= PART_MASK / 2 ? part_now - (int64_t)age : part_now + (int64_t)(PART_MASK + 1 - age);
+    return (struct head){cell.lo & SEALED, part, (uint32_t)(cell.hi >> 32), (uint32_t)cell.hi};
+}
+
+static weir__cell pack(const struct weir__where *where, struct head h)
+{
+    return (weir__cell){weir__owner(where) << (64 - WEIR__OWNER_BITS) | (h.sealed ? SEALED : 0) |
+                            ((uint64_t)h.part & PART_MASK),
+                        (uint64_t)h.current << 32 | h.before};
+}
+
+/* What the n - 1 parts before `part` hold, newest first, and their sum. The head's own part may be one of them. */
+static int64_t gather(const uint64_t *word, const weir_limit *limit, const struct head *head, int64_t part,
+                      uint32_t *parts)
+{
+    int64_t n = limit->buckets, sum = 0;
+    for (int64_t i = 0; i < n - 1; i++) {
+        int64_t p = part - 1 - i;
+        uint64_t held = p < 0 ? 0 : weir__load64(&word[p % n]);
+        parts[i] = p == head->part ? head->current : p >= 0 && held >> 32 == (uint32_t)p ? (uint32_t)held : 0;
+        if (p > head->part)
+            parts[i] = 0;
+        sum += parts[i];
+    }
+    return sum > INT32_MAX ? INT32_MAX : sum;
+}
+
+/* Writes the sealed count into its word. False: the head has moved on meanwhile, look again. */
+static bool flush(const weir__cell *at, weir__cell seen, uint64_t *word, const struct head *head, int64_t n)
+{
+    uint64_t want = (uint64_t)(uint32_t)head->part << 32 | head->current, *to = &word[head->part % n];
+    uint64_t held = weir__load64(to);
+    /* The word names its part, and parts only grow: a late writer's expectation never comes back. */
+    for (int round = 0; held != want; round++) {
+        if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), seen))
+            return false;
+        if (weir__cas64(to, &held, want))
+            break;
+    }
+    return true;
+}
+
+static int make(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                struct weir__key_record *key, int64_t for_us, int64_t part)
+{
+    struct weir__record record;
+    unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * limit->buckets);
+    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, &record);
+    if (error)
+        return error;
+    if (!weir__record_own(op, record, pack(where, (struct head){.part = part})))
+        return WEIR_EBUSY;
+    uint64_t *word = weir__record_body(op, record);
+    for (int i = 0; i < limit->buckets; i++)
+        weir__store64(&word[i], 0);
+    weir__key_record_link(op, where, key, record, for_us, &error);
+    return error;
+}
+
+/* One attempt on the key's record. 1: decided, 0: look again, or a negative error. */
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                   enum weir__mode mode, weir_decision *decision)
+{
+    uint32_t parts[WEIR__BUCKETS_MAX] = {0};
+    int64_t part = op->mono_us / limit->part_us, lease = limit->part_us * (limit->buckets + 1);
+    struct weir__sliding state = {0};
+    struct weir__key_record key;
+    struct head head = {0};
+    int error = weir__key_record_find(op, where, &key);
+    if (error)
+        return error;
+
+    bool found = key.found && weir__record_body_bytes(key.record) >= sizeof(uint64_t) * limit->buckets;
+    uint64_t *word = found ? weir__record_body(op, key.record) : NULL;
+    if (found) {
+        head = unpack(key.head, part);
+        int64_t reached = head.part + head.sealed; /* sealed: somebody was in the next part already */
+        if (reached > part)
+            part = reached;
+        state.current = head.part == part ? head.current : 0;
+        state.before = head.part == part ? head.before : gather(word, limit, &head, part, parts);
+    }
+    state.start_us = part * limit->part_us;
+    /* The words of the parts only tell how long to wait: a request that passes need not read them. */
+    if (found && head.part == part &&
+        (state.current + state.before + cost > limit->cap || state.current + cost <= 0))
+        gather(word, limit, &head, part, parts);
+
+    if (!weir__counterN_take(limit, &state, parts, op->mono_us, cost, mode, decision) || !op->stats) {
+        if (found && op->stats && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
+            return 0;
+        return 1;
+    }
+    if (!found)
+        return cost < 0 ? 1 : make(op, limit, where, &key, lease, part);
+    if (!weir__key_record_renew(op, &key, lease))
+        return 0;
+
+    weir__cell *at = weir__record_head(op, key.record);
+    if (head.part != part && !head.sealed) {
+        head.sealed = true;
+        weir__cell_cas(at, &key.head, pack(where, head));
+        return 0;
+    }
+    if (head.part != part && !flush(at, key.head, word, &head, limit->buckets))
+        return 0;
+    struct head next = {false, part, (uint32_t)state.current, (uint32_t)state.before};
+    if (weir__cell_cas(at, &key.head, pack(where, next)))
+        return 1;
+    weir__count(&op->stats->retries, 1);
+    return 0;
+}
+
+int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision)
+{
+    /* Words written for parts of another length mean other times: a changed window is a new count. */
+    struct weir__where salted = *where;
+    salted.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets;
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        int result = attempt(op, limit, &salted, cost, mode, decision);
+        if (result)
+            return result > 0 ? 0 : result;
+    }
+    return WEIR_EBUSY;
+}

@@ -1,0 +1,175 @@
+/* The segment as a whole: laying one out, checking one before it is used, looking inside. */
+#include "table/slab.h"
+
+#include <string.h>
+
+#define HOUR_US INT64_C(3600000000)
+
+/* The check sum of what never changes: FNV-1a over the bytes, which any single flipped bit changes. */
+static uint64_t header_check(const struct weir__header *header)
+{
+    const unsigned char *byte = (const unsigned char *)header;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < offsetof(struct weir__header, check); i++)
+        sum = (sum ^ byte[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+/* Sets sizes and places. Returns 0 or WEIR_ESIZE. */
+static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
+{
+    if (bytes < WEIR__SIZE_MIN || bytes > UINT64_C(1) << 46 || slab_bytes > bytes / 2)
+        return WEIR_ESIZE;
+    h->bytes = bytes;
+    h->stats_at = WEIR__HEADER_BYTES;
+    h->moves_at = h->stats_at + WEIR__STATS_BYTES;
+    h->lines_at = h->moves_at + WEIR__MOVES_BYTES;
+    h->grains = slab_bytes / (WEIR__GRAIN + sizeof(uint32_t));
+    if (h->grains > WEIR__GRAINS_MAX)
+        h->grains = WEIR__GRAINS_MAX;
+    h->grains_at = (bytes - h->grains * WEIR__GRAIN) & ~UINT64_C(63);
+    h->leases_at = (h->grains_at - h->grains * sizeof(uint32_t)) & ~UINT64_C(63);
+    h->lines = h->leases_at > h->lines_at ? (h->leases_at - h->lines_at) / sizeof(struct weir__line) : 0;
+    return h->lines < WEIR__LINES_MIN ? WEIR_ESIZE : 0;
+}
+
+int weir__segment_format(void *memory, const struct weir__plan *plan)
+{
+    struct weir__header *h = memory;
+    int error = lay_out(h, plan->bytes, plan->slab_bytes);
+    if (error)
+        return error;
+    h->layout = WEIR__LAYOUT;
+    h->header_bytes = sizeof *h;
+    h->made_wall_ns = plan->wall_ns;
+    memcpy(h->secret, plan->secret, sizeof h->secret);
+    memcpy(h->boot, plan->boot, sizeof h->boot);
+    h->clock_offset_ns = plan->wall_ns - plan->boot_ns;
+    h->magic = WEIR__MAGIC;
+    h->check = header_check(h);
+    return 0;
+}
+
+int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table)
+{
+    struct weir__header copy, expected;
+    if (bytes < sizeof copy.magic + sizeof copy.layout)
+        return WEIR_ENOTSEG;
+
+    /* Copied first: what is checked must not change between the check and the use. */
+    memset(&copy, 0, sizeof copy);
+    memcpy(&copy, memory, bytes < sizeof copy ? bytes : sizeof copy);
+    if (copy.magic != WEIR__MAGIC)
+        return WEIR_ENOTSEG;
+    if (copy.layout != WEIR__LAYOUT)
+        return WEIR_EVERSION;
+    if (bytes < WEIR__SIZE_MIN)
+        return WEIR_ETRUNCATED;
+    if (copy.check != header_check(&copy) || copy.header_bytes != sizeof copy)
+        return WEIR_EDAMAGED;
+    if (bytes < copy.bytes)
+        return WEIR_ETRUNCATED;
+    expected = copy;
+    uint64_t slab = copy.grains > copy.bytes ? copy.bytes : copy.grains * (WEIR__GRAIN + sizeof(uint32_t));
+    if (lay_out(&expected, copy.bytes, slab) || memcmp(&expected, &copy, sizeof copy) != 0)
+        return WEIR_EDAMAGED;
+
+    unsigned char *base = memory;
+    *table = (struct weir__table){
+        .header = memory,
+        .line = (struct weir__line *)(void *)(base + copy.lines_at),
+        .lines = copy.lines,
+        .stats = (struct weir__stripe *)(void *)(base + copy.stats_at),
+        .moves = (uint64_t *)(void *)(base + copy.moves_at),
+        .lease = (uint32_t *)(void *)(base + copy.leases_at),
+        .grain = base + copy.grains_at,
+        .grains = copy.grains,
+        .bytes = copy.bytes,
+    };
+    return 0;
+}
+
+void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
+{
+    weir_stats sum = {.slots = table->lines * WEIR__SLOTS, .grains = table->grains, .bytes = table->bytes};
+    for (int i = 0; i < WEIR__STRIPES; i++) {
+        const struct weir__stripe *s = &table->stats[i];
+        sum.allowed += weir__load64(&s->allowed);
+        sum.delayed += weir__load64(&s->delayed);
+        sum.denied += weir__load64(&s->denied);
+        sum.never_fits += weir__load64(&s->never_fits);
+        sum.blocked += weir__load64(&s->blocked);
+        sum.soft += weir__load64(&s->soft);
+        sum.errors += weir__load64(&s->errors);
+        sum.created += weir__load64(&s->created);
+        sum.evicted_live += weir__load64(&s->evicted_live);
+        sum.moved += weir__load64(&s->moved);
+        sum.retries += weir__load64(&s->retries);
+    }
+    *stats = sum;
+}
+
+static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, weir__cell seen)
+{
+    struct weir__parts p = weir__cell_unpack(seen);
+    int64_t now_us = p.wall ? op->wall_us : op->mono_us;
+    weir_entry e = {.line = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
+    e.kind = p.state == WEIR__TENTATIVE        ? WEIR_ENTRY_TENTATIVE
+             : p.state <= (WEIR__NORMAL | 1) ? WEIR_ENTRY_COUNTER
+                                               : WEIR_ENTRY_MOVING;
+    e.anchor_us = weir__anchor_expand(p.anchor, now_us);
+    e.expires_in_us = e.anchor_us + weir__whole_decode(p.whole) - now_us;
+    e.live = e.expires_in_us > 0;
+    return e;
+}
+
+int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context)
+{
+    for (uint64_t line = 0; line < op->table->lines; line++) {
+        for (int i = 0; i < WEIR__SLOTS; i++) {
+            weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
+            if (!weir__cell_tag(seen.lo))
+                continue;
+            weir_entry entry = entry_of(op, line, i, seen);
+            int stop = visit(context, &entry);
+            if (stop)
+                return stop;
+        }
+    }
+    return 0;
+}
+
+/* Entries with this tag that count, in the two lines; more than one is one too many. */
+static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_t b)
+{
+    int count = 0;
+    for (int i = 0; i < (a == b ? 1 : 2) * WEIR__SLOTS; i++) {
+        weir__cell seen = weir__cell_read(&op->table->line[i < WEIR__SLOTS ? a : b].slot[i % WEIR__SLOTS]);
+        count += weir__cell_tag(seen.lo) == tag && weir__is_normal(seen.lo);
+    }
+    return count;
+}
+
+int weir__segment_validate(const struct weir__op *op, weir_report *report)
+{
+    weir_report r = {0};
+    for (uint64_t line = 0; line < op->table->lines; line++) {
+        for (int i = 0; i < WEIR__SLOTS; i++) {
+            weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
+            struct weir__parts p = weir__cell_unpack(seen);
+            if (!p.tag)
+                continue;
+            r.bad_state += p.state == 3 || p.state == 6 || p.state == 7 || p.tag == 1;
+            r.tentative += p.state == WEIR__TENTATIVE;
+            r.moving += p.state >= WEIR__LANDED;
+            r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >
+                        (p.wall ? op->wall_us : op->mono_us) + HOUR_US;
+            r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
+            uint64_t other = weir__other_line(p.tag, line, op->table->lines);
+            if (weir__is_normal(seen.lo) && counting(op, p.tag, line, other) > 1)
+                r.twins++;
+        }
+    }
+    *report = r;
+    return r.twins || r.bad_state ? WEIR_EDAMAGED : 0;
+}

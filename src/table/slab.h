@@ -1,0 +1,104 @@
+/*
+ * The slab: records of one to many grains for keys that need more than a slot. See docs/table.md.
+ *
+ * There is no free list, so nothing can be lost from one. Each grain has a lease word; a record holds its grains as
+ * long as the leases run, and whoever finds lapsed ones may take them. A process that dies between taking grains and
+ * publishing them loses nothing for longer than a lease.
+ *
+ * A record begins with its head, a cell that is compared-and-swapped as a whole. The head carries part of the owner's
+ * tag: a change made by someone who has lost the record meanwhile fails.
+ */
+#ifndef WEIR_TABLE_SLAB_H
+#define WEIR_TABLE_SLAB_H
+
+#include "table/table.h"
+
+/* A record: its first grain, and its size as a class. Fits the 32 bits of a slot's `used`. */
+struct weir__record {
+    uint32_t grain;
+    unsigned size_class;
+};
+
+#define WEIR__CLASSES 64
+#define WEIR__OWNER_BITS 28
+#define WEIR__GRAINS_MAX (UINT64_C(1) << 26)
+
+static inline uint64_t weir__record_pack(struct weir__record r)
+{
+    return (uint64_t)r.size_class << 26 | r.grain;
+}
+
+static inline struct weir__record weir__record_unpack(uint64_t used)
+{
+    return (struct weir__record){(uint32_t)(used & (WEIR__GRAINS_MAX - 1)), (unsigned)(used >> 26)};
+}
+
+/* Grains of a class: 1 to 8 one by one, then four sizes to each doubling. */
+static inline uint32_t weir__class_grains(unsigned size_class)
+{
+    if (size_class < 8)
+        return size_class + 1;
+    return (4 + size_class % 4) << (size_class / 4 - 1);
+}
+
+/* The smallest class for so many bytes, or WEIR__CLASSES if none is large enough. */
+unsigned weir__class_for(uint64_t bytes);
+
+static inline weir__cell *weir__record_head(const struct weir__op *op, struct weir__record r)
+{
+    return (weir__cell *)(void *)(op->table->grain + (uint64_t)r.grain * WEIR__GRAIN);
+}
+
+/* What follows the head. */
+static inline void *weir__record_body(const struct weir__op *op, struct weir__record r)
+{
+    return op->table->grain + (uint64_t)r.grain * WEIR__GRAIN + sizeof(weir__cell);
+}
+
+static inline uint64_t weir__record_body_bytes(struct weir__record r)
+{
+    return (uint64_t)weir__class_grains(r.size_class) * WEIR__GRAIN - sizeof(weir__cell);
+}
+
+static inline uint64_t weir__owner(const struct weir__where *where)
+{
+    return (where->tag + where->salt * UINT64_C(0x9e3779b1)) & ((UINT64_C(1) << WEIR__OWNER_BITS) - 1);
+}
+
+/*
+ * Takes grains for a record until at least for_us from now. The head and body hold whatever was there.
+ * Returns 0, WEIR_EFULL or WEIR_EBUSY. Counts a record that had to be taken from a live key.
+ */
+int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, struct weir__record *record);
+
+/* Gives a record back: it must have been unlinked from its slot by the caller, or never linked. */
+void weir__record_release(const struct weir__op *op, struct weir__record record);
+
+/* Puts `head` into a record just taken, whatever stale writers of its last owner still try. False: they keep at it. */
+bool weir__record_own(const struct weir__op *op, struct weir__record record, weir__cell head);
+
+/*
+ * The slot and record of a key, both leased for at least `lease_us` from now.
+ * found: there is one. Otherwise the caller makes one with weir__key_record_make.
+ */
+struct weir__key_record {
+    weir__cell *slot;
+    weir__cell seen;            /* the slot's */
+    struct weir__record record; /* if found */
+    weir__cell head;            /* the record's, if found */
+    bool found;
+};
+
+int weir__key_record_find(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key);
+
+/* Renews the leases if they end before now + for_us. False: lost the race, look again. */
+bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *key, int64_t for_us);
+
+/*
+ * Links a record the caller has filled to the key in place of what `key` found. True if that worked; if not, or on
+ * error, the record was released and the caller looks again.
+ */
+bool weir__key_record_link(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
+                           struct weir__record record, int64_t for_us, int *error);
+
+#endif

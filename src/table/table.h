@@ -1,0 +1,59 @@
+/* What the table offers to the engine: decisions on a mapped segment, and a look inside. */
+#ifndef WEIR_TABLE_TABLE_H
+#define WEIR_TABLE_TABLE_H
+
+#include "algo/algo.h"
+#include "table/lines.h"
+
+/* Where the key of a request is. The limit's id and algorithm are part of it. */
+struct weir__where weir__key_locate(const struct weir__table *table, const weir_limit *limit, const void *key,
+                                    size_t key_len);
+
+/*
+ * Decides one request, blocks included, and takes it. Returns 0 or a negative error; on error nothing was taken.
+ * On a read-only op (stats == NULL) it only tells what would happen.
+ */
+int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                     enum weir__mode mode, weir_decision *decision);
+
+/* Forgets the key's counter. */
+int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+
+/* Blocks the key for so long from now; 0 ends a block. */
+int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us);
+
+/* ---- The four ways to keep a count; weir__table_take chooses ---- */
+
+int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision);
+int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision);
+int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision);
+int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                         int64_t cost, enum weir__mode mode, weir_decision *decision);
+
+/* Empties the slot of exactly this tag, if there is one. */
+int weir__slot_drop(const struct weir__op *op, const struct weir__where *where);
+
+/* ---- The segment as a whole ---- */
+
+/* What a new segment should look like. */
+struct weir__plan {
+    uint64_t bytes, slab_bytes;
+    int64_t wall_ns, boot_ns; /* both clocks, now */
+    uint64_t boot[2];
+    uint8_t secret[WEIR__SECRET_BYTES];
+};
+
+/* Lays out an empty segment in zeroed memory of plan->bytes. Returns 0 or WEIR_ESIZE. */
+int weir__segment_format(void *memory, const struct weir__plan *plan);
+
+/* Checks a mapped segment of `bytes` bytes. Returns 0 and fills *table, or says what is wrong with it. */
+int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table);
+
+void weir__segment_stats(const struct weir__table *table, weir_stats *stats);
+int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context);
+int weir__segment_validate(const struct weir__op *op, weir_report *report);
+
+#endif

@@ -1,0 +1,193 @@
+/* Decisions: hashing the key, blocks, and the algorithms whose whole state is one slot. */
+#include "table/table.h"
+
+/* The distribution's header, inlined: no call, and no library to load. */
+#define XXH_INLINE_ALL
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wcast-align"
+#include <xxhash.h>
+#pragma GCC diagnostic pop
+
+#define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
+#define TENTATIVE_US 1000000
+
+struct weir__where weir__key_locate(const struct weir__table *table, const weir_limit *limit, const void *key,
+                                    size_t key_len)
+{
+    XXH128_hash_t hash = XXH3_128bits_withSecret(key, key_len, table->header->secret, WEIR__SECRET_BYTES);
+    /* The hash is secret, so spreading the id openly gives nothing away; an algorithm's states are its own. */
+    uint64_t id = (limit->id + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)limit->algorithm << 59;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
+        id ^= UINT64_C(1) << 58;
+    return weir__locate(table, hash.low64 ^ id, hash.high64 ^ (id >> 29 | id << 35));
+}
+
+/* An entry that counts nothing yet and is given up after a second if its maker dies. */
+static weir__cell tentative(const struct weir__op *op, uint64_t tag)
+{
+    return weir__cell_pack((struct weir__parts){.tag = tag,
+                                                .state = WEIR__TENTATIVE,
+                                                .whole = weir__whole_encode(TENTATIVE_US),
+                                                .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
+}
+
+int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision)
+{
+    bool wall = weir__on_wall(limit);
+    int64_t now_us = wall ? op->wall_us : op->mono_us;
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        weir__cell seen, *slot = weir__find(op->table, where, &seen);
+        struct weir__state state = {0, 0, 0};
+
+        if (!slot) {
+            int error = weir__look(op, where, &slot, &seen);
+            if (error)
+                return error;
+        }
+        struct weir__parts parts = {.tag = where->tag, .wall = wall};
+        if (slot) {
+            struct weir__parts held = weir__cell_unpack(seen);
+            /* After a change of alignment the old anchor means nothing on the other clock. */
+            if (held.state != WEIR__TENTATIVE && held.wall == wall) {
+                state.anchor_us = weir__anchor_expand(held.anchor, now_us);
+                state.used = (int64_t)held.used;
+            }
+            parts.state = held.state <= 1 ? held.state : WEIR__NORMAL;
+        }
+
+        if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats) {
+            /* No swap checks what was read, so make sure it was one state; a denial must not come from a torn one. */
+            if (slot && !weir__cell_equal(weir__cell_peek(slot), seen) && op->stats)
+                continue;
+            return 0;
+        }
+        if (!slot) {
+            if (!state.used)
+                return 0; /* given back to a key that holds nothing */
+            int error = weir__claim(op, where, tentative(op, where->tag), &slot, &seen);
+            if (error)
+                return error;
+            if (weir__cell_state(seen.lo) != WEIR__TENTATIVE)
+                continue;
+        }
+        parts.whole = weir__whole_encode(state.whole_us);
+        parts.used = (uint64_t)state.used;
+        parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
+        if (weir__cell_cas(slot, &seen, weir__cell_pack(parts)))
+            return 0;
+        weir__count(&op->stats->retries, 1);
+    }
+    return WEIR_EBUSY;
+}
+
+int weir__slot_drop(const struct weir__op *op, const struct weir__where *where)
+{
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        weir__cell seen, *slot;
+        int error = weir__look(op, where, &slot, &seen);
+        if (error || !slot)
+            return error;
+        if (weir__cell_cas(slot, &seen, weir__cell_empty(seen)))
+            return 0;
+    }
+    return WEIR_EBUSY;
+}
+
+/* ---- Blocks: an entry of the key's own, found from its place and tag ---- */
+
+static struct weir__where block_of(const struct weir__op *op, const struct weir__where *where)
+{
+    uint64_t hash = (where->tag ^ where->home << 17) * UINT64_C(0xff51afd7ed558ccd);
+    return weir__locate(op->table, hash ^ hash >> 33, ~(where->tag << (64 - WEIR__TAG_BITS)));
+}
+
+/* How long the key is still blocked; 0 if it is not. */
+static int64_t blocked_for(const struct weir__op *op, const struct weir__where *where)
+{
+    struct weir__where block = block_of(op, where);
+    weir__cell seen, *slot = weir__find(op->table, &block, &seen);
+
+    if (!slot && (weir__look(op, &block, &slot, &seen) || !slot))
+        return 0;
+    struct weir__parts held = weir__cell_unpack(weir__cell_read(slot));
+    if (held.tag != block.tag || held.state == WEIR__TENTATIVE)
+        return 0;
+    int64_t end = weir__anchor_expand(held.anchor, op->mono_us) + (int64_t)held.used * BLOCK_UNIT_US;
+    return end > op->mono_us ? end - op->mono_us : 0;
+}
+
+int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us)
+{
+    struct weir__where block = block_of(op, where);
+    if (!for_us)
+        return weir__slot_drop(op, &block);
+
+    struct weir__parts parts = {.tag = block.tag,
+                                .whole = weir__whole_encode(for_us + BLOCK_UNIT_US),
+                                .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
+                                .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        weir__cell seen, *slot;
+        int error = weir__claim(op, &block, tentative(op, block.tag), &slot, &seen);
+        if (error)
+            return error;
+        parts.state = weir__is_normal(seen.lo) ? weir__cell_state(seen.lo) : WEIR__NORMAL;
+        if (!weir__cell_cas(slot, &seen, weir__cell_pack(parts)))
+            continue;
+
+        /* Takes look for blocks only before this moment. */
+        uint64_t *until = &op->table->header->blocked_until_us, end = (uint64_t)(op->mono_us + for_us + BLOCK_UNIT_US);
+        uint64_t known = weir__load64(until);
+        for (int i = 0; known < end && i < WEIR__ROUNDS && !weir__cas64(until, &known, end); i++)
+            ;
+        return 0;
+    }
+    return WEIR_EBUSY;
+}
+
+/* ---- Everything together ---- */
+
+static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                          int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    if (limit->algorithm <= WEIR_FIXED_WINDOW)
+        return weir__slot_take(op, limit, where, cost, mode, decision);
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        return weir__log_store_take(op, limit, where, cost, mode, decision);
+    if (limit->buckets == 2)
+        return weir__pair_take(op, limit, where, cost, mode, decision);
+    return weir__ring_take(op, limit, where, cost, mode, decision);
+}
+
+int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                     enum weir__mode mode, weir_decision *decision)
+{
+    if (op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) || mode == WEIR__CHARGE || cost < 0)
+        return take_unblocked(op, limit, where, cost, mode, decision);
+
+    int64_t left = blocked_for(op, where);
+    if (!left)
+        return take_unblocked(op, limit, where, cost, mode, decision);
+    int error = take_unblocked(op, limit, where, 0, mode, decision);
+    decision->verdict = WEIR_BLOCKED;
+    decision->flags = 0;
+    decision->delay_ns = 0;
+    decision->retry_after_ns = left > INT64_MAX / 1000 ? INT64_MAX : left * 1000;
+    return error;
+}
+
+int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+{
+    int error = weir__slot_drop(op, where);
+    if (!error && limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets == 2) {
+        struct weir__where sibling = *where;
+        sibling.tag ^= 1;
+        error = weir__slot_drop(op, &sibling);
+    }
+    return error;
+}
