@@ -71,6 +71,14 @@ static int test_failures; /* of the test that runs now */
         return failed != 0 || ran == 0;                                                                                \
     }
 
+/* How much of the random work to do: 1, or what WEIR_TEST_SCALE says (sanitizers and emulation are slow). */
+static inline int64_t test_scaled(int64_t count, int64_t least)
+{
+    const char *scale = getenv("WEIR_TEST_SCALE");
+    int64_t scaled = scale ? (int64_t)((double)count * atof(scale)) : count;
+    return scaled < least ? least : scaled;
+}
+
 /* A small generator of random numbers (splitmix64) for tests that must give the same run from the same seed. */
 static inline uint64_t test_random(uint64_t *state)
 {

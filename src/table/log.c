@@ -140,11 +140,11 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     int64_t keep = view->live < capacity ? view->live : capacity;
     for (int64_t i = 0; i < keep; i++)
         weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
-    struct head head = {.tail = keep % capacity,
+    struct head head = {.tail = keep == capacity ? 0 : keep,
                         .span = keep,
                         .newest_us = key->found ? view->head.newest_us : op->mono_us};
-    if (!weir__record_own(op, record, pack(where, head)))
-        return WEIR_EBUSY;
+    if (!weir__record_own(op, &record, pack(where, head)))
+        return 0; /* took so long over it that it was taken away: look again */
 
     struct weir__record old = key->record;
     bool had = key->found;

@@ -73,8 +73,8 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, &record);
     if (error)
         return error;
-    if (!weir__record_own(op, record, pack(where, (struct head){.part = part})))
-        return WEIR_EBUSY;
+    if (!weir__record_own(op, &record, pack(where, (struct head){.part = part})))
+        return 0; /* took so long over it that it was taken away: look again */
     uint64_t *word = weir__record_body(op, record);
     for (int i = 0; i < limit->buckets; i++)
         weir__store64(&word[i], 0);

@@ -71,7 +71,7 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
         return WEIR_ETRUNCATED;
     expected = copy;
     uint64_t slab = copy.grains > copy.bytes ? copy.bytes : copy.grains * (WEIR__GRAIN + sizeof(uint32_t));
-    if (lay_out(&expected, copy.bytes, slab) || memcmp(&expected, &copy, sizeof copy) != 0)
+    if (lay_out(&expected, copy.bytes, slab) || header_check(&expected) != copy.check)
         return WEIR_EDAMAGED;
 
     unsigned char *base = memory;

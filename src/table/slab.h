@@ -17,6 +17,7 @@
 struct weir__record {
     uint32_t grain;
     unsigned size_class;
+    uint32_t lease; /* of the first grain, as last seen or written; not packed */
 };
 
 #define WEIR__CLASSES 64
@@ -30,7 +31,7 @@ static inline uint64_t weir__record_pack(struct weir__record r)
 
 static inline struct weir__record weir__record_unpack(uint64_t used)
 {
-    return (struct weir__record){(uint32_t)(used & (WEIR__GRAINS_MAX - 1)), (unsigned)(used >> 26)};
+    return (struct weir__record){(uint32_t)(used & (WEIR__GRAINS_MAX - 1)), (unsigned)(used >> 26), 0};
 }
 
 /* Grains of a class: 1 to 8 one by one, then four sizes to each doubling. */
@@ -74,13 +75,13 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
 /* Gives a record back: it must have been unlinked from its slot by the caller, or never linked. */
 void weir__record_release(const struct weir__op *op, struct weir__record record);
 
-/* Puts `head` into a record just taken, whatever stale writers of its last owner still try. False: they keep at it. */
-bool weir__record_own(const struct weir__op *op, struct weir__record record, weir__cell head);
-
 /*
- * The slot and record of a key, both leased for at least `lease_us` from now.
- * found: there is one. Otherwise the caller makes one with weir__key_record_make.
+ * Puts `head` into a record just taken, whatever stale writers of its last owner still try, and lets others see it.
+ * False: somebody took the record meanwhile.
  */
+bool weir__record_own(const struct weir__op *op, struct weir__record *record, weir__cell head);
+
+/* The slot and record of a key, as they were seen. If none was found, the caller takes, fills and links one. */
 struct weir__key_record {
     weir__cell *slot;
     weir__cell seen;            /* the slot's */

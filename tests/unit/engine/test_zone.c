@@ -447,8 +447,8 @@ TEST(names_outside_the_database_are_refused)
 {
     char longer[257];
     const char *names[] = {NULL,      "",        "/Europe/Berlin",  "../zoneinfo/Europe/Berlin",
-                           "..",      ".",       "Europe/../UTC",                     "Europe/Berlin/x",
-                           "Europe",  "Europe/", "Europe/Atlantis",                   "zone.tab",
+                           "..",      ".",       "Europe/../UTC",   "Europe/Berlin/x",
+                           "Europe",  "Europe/", "Europe/Atlantis", "zone.tab",
                            longer};
 
     /* Would be found, were it not too long. */

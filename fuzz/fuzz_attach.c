@@ -1,0 +1,165 @@
+/*
+ * A segment whose bytes somebody else has written: attaching either refuses it or leaves us with one on which every
+ * operation works, whatever the slots, leases and records hold.
+ *
+ * Input: 1 byte that says what to overwrite, 3 bytes where (modulo the segment), 1 byte how often, then the bytes.
+ * The first byte can also ask for a segment that has been in use, and for bits to be flipped instead of overwritten:
+ * random tags and owners are never those of a key.
+ */
+#include "table/slab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES (64 << 10)
+#define SLAB (16 << 10)
+#define START_US (INT64_C(20000) * 86400000000)
+
+enum { HEADER, HEADER_SIGNED, BODY, LINES, SLAB_PART, PLANT, WHATS };
+enum { FLIP = 64, USED = 128 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint8_t pristine[BYTES] __attribute__((aligned(4096)));
+static weir_limit limits[10];
+static int limit_count;
+
+static void add_limit(weir_params params)
+{
+    params.id = (uint64_t)limit_count;
+    if (weir_limit_init(&limits[limit_count++], &params))
+        abort();
+}
+
+static void prepare(void)
+{
+    struct weir__plan plan = {.bytes = BYTES, .slab_bytes = SLAB, .wall_ns = START_US * 1000, .boot = {1, 2}};
+    memset(plan.secret, 0x5a, sizeof plan.secret);
+    if (weir__segment_format(pristine, &plan))
+        abort();
+    add_limit((weir_params){.limit = 10, .window_ns = WEIR_SECOND});
+    add_limit((weir_params){.limit = 7, .window_ns = 3 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL});
+    add_limit((weir_params){.algorithm = WEIR_LEAKY_BUCKET, .limit = 1000000, .window_ns = WEIR_DAY, .delay = true});
+    add_limit((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 5, .window_ns = 60 * WEIR_SECOND});
+    add_limit((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 5, .align = WEIR_ALIGN_CALENDAR});
+    add_limit((weir_params){
+        .algorithm = WEIR_FIXED_WINDOW, .limit = 5, .window_ns = 1000, .align = WEIR_ALIGN_FIRST_REQUEST});
+    add_limit((weir_params){
+        .algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 40, .window_ns = 400 * WEIR_DAY, .count_rejected = true});
+    add_limit((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 10 * WEIR_SECOND});
+    add_limit((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = WEIR_SECOND});
+    add_limit((weir_params){
+        .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 400 * WEIR_DAY, .buckets = 60});
+}
+
+/* The check sum of segment.c, so that what lies behind it is reached, too. */
+static void sign(uint8_t *memory)
+{
+    struct weir__header *h = (struct weir__header *)(void *)memory;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < offsetof(struct weir__header, check); i++)
+        sum = (sum ^ memory[i]) * UINT64_C(0x100000001b3);
+    h->check = sum;
+}
+
+/* Puts 16 bytes into a slot of a key that will be asked for, with its tag: what a torn or foreign write might leave. */
+static void plant(struct weir__table *table, const uint8_t *data, size_t size)
+{
+    for (; size >= 18; data += 18, size -= 18) {
+        uint8_t key = data[0] & 31, how = data[1];
+        struct weir__where w = weir__key_locate(table, &limits[how % limit_count], &key, 1);
+        weir__cell *slot = &table->line[how & 128 ? w.home : w.other].slot[how >> 5 & 3];
+        memcpy(slot, data + 2, sizeof *slot);
+        slot->lo = (slot->lo & ((UINT64_C(1) << 28) - 1)) | (w.tag ^ (data[0] >> 7)) << 28;
+    }
+}
+
+static void overwrite(struct weir__table *table, uint8_t *memory, const uint8_t *data, size_t size)
+{
+    const struct weir__header *h = (const struct weir__header *)(const void *)pristine;
+    const size_t from[WHATS] = {0, 0, sizeof *h, h->lines_at, h->leases_at, 0};
+    int what = data[0] % 64 % WHATS;
+    bool flip = data[0] & FLIP;
+    size_t limit = what <= HEADER_SIGNED ? sizeof *h : BYTES, room = limit - from[what];
+    size_t at = (data[1] | (size_t)data[2] << 8 | (size_t)data[3] << 16) % room;
+    unsigned times = data[4] + 1U;
+
+    data += 5;
+    size -= 5;
+    if (what == PLANT) {
+        plant(table, data, size);
+        return;
+    }
+    for (; times > 0; times--)
+        for (size_t i = 0; i < size; i++, at = (at + 1) % room)
+            memory[from[what] + at] = flip ? memory[from[what] + at] ^ data[i] : data[i];
+    if (what == HEADER_SIGNED)
+        sign(memory);
+}
+
+static int visit(void *context, const weir_entry *entry)
+{
+    *(uint64_t *)context += entry->used;
+    return 0;
+}
+
+static void check(int error)
+{
+    if (error != 0 && error != WEIR_EFULL && error != WEIR_EBUSY)
+        abort();
+}
+
+static void use(struct weir__table *table, uint64_t seed)
+{
+    struct weir__op op = {table, &table->stats[0], START_US, START_US}, look = op;
+    weir_decision d;
+    weir_report report;
+    weir_stats stats;
+    uint64_t sum = 0;
+
+    for (int i = 0; i < 300; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const weir_limit *limit = &limits[(seed >> 40) % (unsigned)limit_count];
+        uint8_t key = seed >> 33 & 31;
+        int64_t cost = (int64_t)(seed >> 50 & 31) - 3;
+        struct weir__where where = weir__key_locate(table, limit, &key, 1);
+
+        op.mono_us += (int64_t)(seed >> 20 & 0xfffff);
+        op.wall_us = look.mono_us = look.wall_us = op.mono_us;
+        look.stats = NULL;
+        check(weir__table_take(&look, limit, &where, cost, WEIR__TAKE, &d));
+        check(weir__table_take(&op, limit, &where, cost, i % 16 ? WEIR__TAKE : WEIR__CHARGE, &d));
+        if (i % 32 == 7)
+            check(weir__table_reset(&op, limit, &where));
+        if (i % 32 == 11)
+            check(weir__table_block(&op, &where, (int64_t)(seed >> 40)));
+    }
+    int error = weir__segment_validate(&op, &report);
+    if ((error != 0 && error != WEIR_EDAMAGED) || weir__segment_each(&op, visit, &sum))
+        abort();
+    weir__segment_stats(table, &stats);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 6)
+        return -1;
+    if (!limit_count)
+        prepare();
+
+    struct weir__table table;
+    uint8_t *memory = aligned_alloc(4096, BYTES);
+    uint64_t seed = 0;
+    memcpy(memory, pristine, BYTES);
+    if (weir__segment_attach(memory, BYTES, &table))
+        abort();
+    for (size_t i = 0; i < size; i++)
+        seed = seed * 31 + data[i];
+    if (data[0] & USED)
+        use(&table, seed);
+    overwrite(&table, memory, data, size);
+    if (weir__segment_attach(memory, BYTES, &table) == 0)
+        use(&table, seed);
+    free(memory);
+    return 0;
+}

@@ -1,0 +1,14 @@
+/* The subcommands of weir. Each gets argv with its own name first and returns the exit code. */
+#ifndef WEIR_CLI_CLI_H
+#define WEIR_CLI_CLI_H
+
+#include <weir/weir.h>
+
+int weir__cmd_bench(int argc, char **argv);
+int weir__cmd_demo(int argc, char **argv);
+int weir__cmd_dump(int argc, char **argv);
+
+/* The name people write for an algorithm, e.g. "token_bucket". */
+const char *weir__algorithm_name(enum weir_algorithm algorithm);
+
+#endif

@@ -1,0 +1,131 @@
+/* weir dump: what is in a segment, for people or as JSON. Reads only, also while others write. */
+#include "cli/cli.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct dump {
+    weir_segment *segment;
+    weir_time now;
+    weir_stats stats;
+    weir_report report;
+    int damage; /* what validation returned */
+    uint64_t shown, most;
+};
+
+static const char *kind_name(enum weir_entry_kind kind)
+{
+    static const char *const names[] = {"counter", "tentative", "moving"};
+    return names[kind];
+}
+
+static int visit_text(void *context, const weir_entry *e)
+{
+    struct dump *dump = context;
+    if (dump->shown++ == 0)
+        printf("\n%-12s %-4s %-9s %-9s  %-5s %10s  %14s\n", "line", "slot", "tag", "kind", "clock", "used",
+               "recovers in s");
+    printf("%-12" PRIu64 " %-4d %09" PRIx64 " %-9s  %-5s %10" PRIu64 "  %14.3f\n", e->line, e->slot, e->tag,
+           kind_name(e->kind), e->wall ? "wall" : "mono", e->used, (double)e->expires_in_us / 1e6);
+    return dump->shown >= dump->most;
+}
+
+static int visit_json(void *context, const weir_entry *e)
+{
+    struct dump *dump = context;
+    printf("%s{\"line\":%" PRIu64 ",\"slot\":%d,\"tag\":\"%09" PRIx64
+           "\",\"kind\":\"%s\",\"clock\":\"%s\",\"live\":%s,\"used\":%" PRIu64 ",\"anchor_us\":%" PRId64
+           ",\"expires_in_us\":%" PRId64 "}",
+           dump->shown++ ? "," : "", e->line, e->slot, e->tag, kind_name(e->kind), e->wall ? "wall" : "mono",
+           e->live ? "true" : "false", e->used, e->anchor_us, e->expires_in_us);
+    return dump->shown >= dump->most;
+}
+
+/* Name and value of each number, so that text and JSON cannot differ. */
+struct number {
+    const char *name;
+    uint64_t value;
+};
+
+static int numbers(const struct dump *d, struct number *out)
+{
+    const struct number list[] = {
+        {"bytes", d->stats.bytes},           {"slots", d->stats.slots},
+        {"grains", d->stats.grains},         {"allowed", d->stats.allowed},
+        {"delayed", d->stats.delayed},       {"denied", d->stats.denied},
+        {"never_fits", d->stats.never_fits}, {"blocked", d->stats.blocked},
+        {"soft", d->stats.soft},             {"errors", d->stats.errors},
+        {"created", d->stats.created},       {"evicted_live", d->stats.evicted_live},
+        {"moved", d->stats.moved},           {"retries", d->stats.retries},
+        {"live", d->report.live},            {"tentative", d->report.tentative},
+        {"moving", d->report.moving},        {"future", d->report.future},
+        {"twins", d->report.twins},          {"bad_state", d->report.bad_state},
+    };
+    memcpy(out, list, sizeof list);
+    return (int)(sizeof list / sizeof *list);
+}
+
+static void print_text(struct dump *dump)
+{
+    struct number list[32];
+    int count = numbers(dump, list);
+    for (int i = 0; i < count; i++)
+        printf("%-13s %" PRIu64 "\n", list[i].name, list[i].value);
+    printf("%-13s %.1f %%\n", "full", 100.0 * (double)dump->report.live / (double)dump->stats.slots);
+    printf("%-13s %s\n", "sound", dump->damage ? weir_strerror(dump->damage) : "yes");
+    if (dump->most && weir_segment_each(dump->segment, dump->now, visit_text, dump) > 0)
+        printf("... more with --all\n");
+}
+
+static void print_json(struct dump *dump)
+{
+    struct number list[32];
+    int count = numbers(dump, list);
+    printf("{");
+    for (int i = 0; i < count; i++)
+        printf("\"%s\":%" PRIu64 ",", list[i].name, list[i].value);
+    printf("\"sound\":%s,\"entries\":[", dump->damage ? "false" : "true");
+    if (dump->most && weir_segment_each(dump->segment, dump->now, visit_json, dump) < 0)
+        dump->damage = WEIR_EINVAL;
+    printf("]}\n");
+}
+
+int weir__cmd_dump(int argc, char **argv)
+{
+    struct dump dump = {.most = 20};
+    const char *path = NULL;
+    int json = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            json = 1;
+        } else if (strcmp(argv[i], "--all") == 0) {
+            dump.most = UINT64_MAX;
+        } else if (argv[i][0] != '-' && !path) {
+            path = argv[i];
+        } else {
+            fprintf(stderr, "usage: weir dump [--json] [--all] SEGMENT\n");
+            return strcmp(argv[i], "--help") == 0 ? 0 : 2;
+        }
+    }
+    if (!path) {
+        fprintf(stderr, "usage: weir dump [--json] [--all] SEGMENT\n");
+        return 2;
+    }
+
+    weir_segment_options options = {.path = path, .flags = WEIR_OPEN_READONLY};
+    int error = weir_segment_open(&options, &dump.segment);
+    if (error) {
+        fprintf(stderr, "weir: %s: %s (%s)\n", path, weir_strerror(error), weir_error_name(error));
+        return 1;
+    }
+    dump.now = weir_clock(dump.segment);
+    error = weir_stats_read(dump.segment, &dump.stats);
+    dump.damage = error ? error : weir_segment_validate(dump.segment, dump.now, &dump.report);
+    if (json)
+        print_json(&dump);
+    else
+        print_text(&dump);
+    weir_segment_close(dump.segment);
+    return dump.damage ? 1 : 0;
+}

@@ -1,0 +1,69 @@
+/* The weir command. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int cmd_help(int argc, char **argv);
+
+static int cmd_version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("weir %s\n", weir_version());
+    return 0;
+}
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"demo", weir__cmd_demo, "play a burst against each algorithm, drawn as a timeline"},
+    {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT"},
+    {"bench", weir__cmd_bench, "measure decisions a second on this machine: weir bench --help"},
+    {"version", cmd_version, "print the version"},
+    {"help", cmd_help, "print this"},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+const char *weir__algorithm_name(enum weir_algorithm algorithm)
+{
+    static const char *const names[] = {"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log",
+                                        "sliding_window_counter"};
+    return (size_t)algorithm < sizeof names / sizeof *names ? names[algorithm] : "?";
+}
+
+static void usage(FILE *to)
+{
+    fprintf(to, "weir: may this request pass now?\n\nusage: weir COMMAND [OPTIONS]\n\n");
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+}
+
+static int cmd_help(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    usage(stdout);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    for (int i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "weir: no command '%s'; 'weir help' lists them\n", name);
+    return 2;
+}

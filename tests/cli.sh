@@ -1,0 +1,68 @@
+#!/bin/sh
+# The weir command as a person would try it: $1 is the binary.
+set -eu
+weir=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# fails CODE COMMAND...: exits with CODE and says something on standard error.
+fails() {
+    code=$1
+    shift
+    set +e
+    "$@" >/dev/null 2>"$work/err"
+    got=$?
+    set -e
+    [ "$got" -eq "$code" ] || { echo "$*: exit $got, expected $code"; exit 1; }
+    [ -s "$work/err" ] || { echo "$*: failed without a word"; exit 1; }
+}
+
+"$weir" help | grep -q 'usage: weir'
+"$weir" --help | grep -q dump
+"$weir" version | grep -qE '^weir [0-9]+\.[0-9]+\.[0-9]+$'
+fails 2 "$weir"
+fails 2 "$weir" nonsense
+fails 2 "$weir" dump
+fails 2 "$weir" dump --nonsense
+fails 2 "$weir" demo --nonsense
+fails 2 "$weir" bench --nonsense
+fails 1 "$weir" dump "$work/absent"
+grep -q 'no segment at this path' "$work/err"
+echo 'not a segment' >"$work/text"
+fails 1 "$weir" dump "$work/text"
+grep -q WEIR_ENOTSEG "$work/err"
+
+"$weir" demo >"$work/demo"
+[ "$(grep -c allowed "$work/demo")" -eq 5 ]
+
+# A segment with entries, made by a test program, looked at by the command.
+cat >"$work/fill.c" <<'EOF'
+#include <weir/weir.h>
+int main(int argc, char **argv)
+{
+    weir_segment_options how = {.path = argv[argc - 1], .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
+    weir_params params = {.limit = 5, .window_ns = 3600 * WEIR_SECOND};
+    weir_segment *segment;
+    weir_limit limit;
+    weir_decision d;
+    if (weir_segment_open(&how, &segment) || weir_limit_init(&limit, &params))
+        return 1;
+    for (int i = 0; i < 100; i++)
+        if (weir_take(segment, &limit, &i, sizeof i, 2, weir_clock(segment), &d))
+            return 1;
+    weir_segment_close(segment);
+    return 0;
+}
+EOF
+gcc -Iinclude "$work/fill.c" "$(dirname "$weir")/libweir.a" -o "$work/fill"
+"$work/fill" "$work/segment"
+"$weir" dump "$work/segment" >"$work/dump"
+grep -qE '^live +100$' "$work/dump"
+grep -qE '^sound +yes$' "$work/dump"
+grep -q 'more with --all' "$work/dump"
+"$weir" dump --json --all "$work/segment" | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+assert d["live"] == 100 and d["allowed"] == 100 and d["sound"] is True, d
+assert len(d["entries"]) == 100 and all(e["used"] == 2 and e["live"] for e in d["entries"])
+'

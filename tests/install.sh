@@ -1,0 +1,15 @@
+#!/bin/sh
+# Installs into a folder, then builds a program against it by pkg-config: with the shared library, and statically.
+set -eu
+cd "$(dirname "$0")/.."
+to=$(mktemp -d)
+trap 'rm -rf "$to"' EXIT
+make -s install PREFIX="$to/usr" B="$to/build" CC=gcc
+export PKG_CONFIG_PATH="$to/usr/lib/pkgconfig"
+[ "$(pkg-config --modversion weir)" = "$(build/gcc/weir version | cut -d' ' -f2)" ]
+# shellcheck disable=SC2046
+gcc -std=c99 -Wall -Wextra -Werror examples/quickstart.c $(pkg-config --cflags --libs weir) -o "$to/shared"
+LD_LIBRARY_PATH="$to/usr/lib" "$to/shared" | grep -q '3 of 5 passed'
+gcc -std=c99 -Wall -Wextra -Werror -I"$to/usr/include" examples/quickstart.c "$to/usr/lib/libweir.a" -o "$to/static"
+"$to/static" | grep -q '3 of 5 passed'
+"$to/usr/bin/weir" version

@@ -1,0 +1,182 @@
+/*
+ * Windows that roll on while all workers hammer a few keys. The clock is a shared word that one thread moves on;
+ * workers read it at different moments and sometimes use an old reading, as a slow thread or a cached clock does.
+ * Each granted request says which window it was counted in (reset_after tells), so the rule can be checked afterwards,
+ * exactly, without knowing in which order things happened.
+ */
+#include "stress.h"
+
+enum { WORKERS = 3, KEYS = 3, LOG_MAX = 1 << 21 };
+
+struct grant {
+    uint32_t key;
+    int64_t at_us;    /* when it counts: start of its window or part, or its logged time */
+    int64_t now_us;
+};
+
+struct job {
+    weir_segment *segment;
+    weir_limit limit;
+    int64_t clock_us;
+    bool over;
+    int64_t grants;
+    int64_t failed;
+    struct grant *grant;
+    uint64_t seed;
+};
+
+/* Where a granted request was counted, from what its decision says. */
+static int64_t counted_at(const weir_limit *limit, int64_t now_us, const weir_decision *d)
+{
+    int64_t reset = now_us + d->reset_after_ns / 1000;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        return reset - limit->window_us;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
+        return reset - limit->buckets * limit->part_us;
+    return now_us;
+}
+
+static void *work(void *argument)
+{
+    struct job *job = argument;
+    uint64_t seed = __atomic_add_fetch(&job->seed, 77, __ATOMIC_RELAXED);
+    int64_t now_us = 0;
+    while (!__atomic_load_n(&job->over, __ATOMIC_ACQUIRE)) {
+        uint64_t random = test_random(&seed);
+        if (random % 8 || !now_us)
+            now_us = __atomic_load_n(&job->clock_us, __ATOMIC_RELAXED);
+        weir_time now = {now_us * 1000, now_us * 1000};
+        uint32_t key = random >> 8 & 0xffff;
+        weir_decision d;
+        key %= KEYS;
+        if (weir_take(job->segment, &job->limit, &key, sizeof key, 1, now, &d)) {
+            __atomic_fetch_add(&job->failed, 1, __ATOMIC_RELAXED);
+        } else if (weir_passes(&d)) {
+            int64_t n = __atomic_fetch_add(&job->grants, 1, __ATOMIC_RELAXED);
+            if (n < LOG_MAX)
+                job->grant[n] = (struct grant){key, counted_at(&job->limit, now_us, &d), now_us};
+        }
+    }
+    return NULL;
+}
+
+static int by_key_and_time(const void *a, const void *b)
+{
+    const struct grant *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->at_us < y->at_us ? -1 : x->at_us > y->at_us;
+}
+
+/* In any span (t - length, t] of counted times at most the cap. */
+static void check_rolling(const struct job *job, int64_t length_us)
+{
+    int64_t first = 0;
+    for (int64_t i = 0; i < job->grants; i++) {
+        while (job->grant[first].key != job->grant[i].key || job->grant[first].at_us <= job->grant[i].at_us - length_us)
+            first++;
+        CHECK(i - first + 1 <= job->limit.cap);
+    }
+}
+
+/* Two buckets: in each window, the last one granted still had to fit beside what the window before weighs. */
+static void check_pairs(const struct job *job)
+{
+    int64_t before = 0, before_at = 0, w = job->limit.part_us;
+    for (int64_t i = 0; i < job->grants;) {
+        int64_t start = job->grant[i].at_us, latest = start, end = i;
+        uint32_t key = job->grant[i].key;
+        while (end < job->grants && job->grant[end].at_us == start && job->grant[end].key == key) {
+            latest = job->grant[end].now_us > latest ? job->grant[end].now_us : latest;
+            end++;
+        }
+        bool adjacent = i > 0 && job->grant[i - 1].key == key && before_at == start - w;
+        int64_t weighs = adjacent ? before * (w - (latest - start)) / w : 0;
+        CHECK_EQ(start % w, 0);
+        CHECK(latest - start < w);
+        CHECK(end - i + weighs <= job->limit.cap);
+        before = end - i;
+        before_at = start;
+        i = end;
+    }
+}
+
+/* A bucket gives its burst and what drips in, not one more; with demand without end also not much less. */
+static void check_bucket(const struct job *job, int64_t from_us, int64_t to_us)
+{
+    int64_t count[KEYS] = {0};
+    int64_t most = job->limit.cap + (to_us - from_us) * job->limit.limit / job->limit.window_us;
+    for (int64_t i = 0; i < job->grants; i++)
+        count[job->grant[i].key]++;
+    for (int k = 0; k < KEYS; k++)
+        CHECK(count[k] <= most);
+}
+
+static void roll(const weir_params *params, const char *name)
+{
+    weir_segment_options options = {.size = 1 << 20, .slab_bytes = 1 << 18};
+    int64_t from_us = STRESS_NOW / 1000 / 3600000000 * 3600000000, steps = test_scaled(40000, 2000);
+    struct job job = {.clock_us = from_us, .grant = malloc(sizeof(struct grant) * LOG_MAX), .seed = params->id};
+    pthread_t thread[WORKERS];
+    int before = test_failures;
+
+    CHECK_EQ(weir_segment_open(&options, &job.segment), 0);
+    CHECK_EQ(weir_limit_init(&job.limit, params), 0);
+    for (int i = 0; i < WORKERS; i++)
+        CHECK_EQ(pthread_create(&thread[i], NULL, work, &job), 0);
+    for (int64_t i = 0; i < steps; i++) {
+        __atomic_fetch_add(&job.clock_us, 1 + (int64_t)(i % 7), __ATOMIC_RELAXED);
+        if (i % 4 == 0)
+            usleep(1);
+    }
+    __atomic_store_n(&job.over, true, __ATOMIC_RELEASE);
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(thread[i], NULL);
+
+    CHECK_EQ(job.failed, 0);
+    CHECK(job.grants > 100 && job.grants < LOG_MAX);
+    qsort(job.grant, (size_t)job.grants, sizeof *job.grant, by_key_and_time);
+    if (job.limit.algorithm == WEIR_SLIDING_WINDOW_LOG)
+        check_rolling(&job, job.limit.window_us);
+    else if (job.limit.algorithm == WEIR_TOKEN_BUCKET)
+        check_bucket(&job, from_us, job.clock_us);
+    else if (job.limit.buckets == 2)
+        check_pairs(&job);
+    else
+        check_rolling(&job, job.limit.buckets * job.limit.part_us);
+    if (test_failures != before)
+        printf("  with %s, %" PRId64 " grants\n", name, job.grants);
+    stress_check_segment(job.segment, (weir_time){job.clock_us * 1000, job.clock_us * 1000}, true);
+    weir_segment_close(job.segment);
+    free(job.grant);
+}
+
+/* Windows of some tens of microseconds of the test's own time: thousands of edges in a run. */
+TEST(rolling_token_bucket)
+{
+    roll(&(weir_params){.limit = 13, .window_ns = 90000, .burst = 5, .id = 1}, "13 in 90 us");
+    roll(&(weir_params){.limit = 3, .window_ns = 30000, .refill = WEIR_REFILL_INTERVAL, .id = 2}, "interval");
+}
+
+TEST(rolling_two_buckets)
+{
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 40000, .id = 3}, "10 in 40 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 3, .window_ns = 9000, .id = 4}, "3 in 9 us");
+}
+
+TEST(rolling_many_buckets)
+{
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 60000, .buckets = 6, .id = 5},
+         "6 buckets");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40, .window_ns = 600000, .buckets = 60, .id = 6},
+         "60 buckets");
+}
+
+TEST(rolling_log)
+{
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 20000, .id = 7}, "log, 3 in 20 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 50, .window_ns = 300000, .id = 8},
+         "log, 50 in 300 us");
+}
+
+TEST_MAIN

@@ -1,0 +1,459 @@
+/* Segments as files: making, attaching, sharing, running out of room and of rights, clocks across boots. */
+#define _GNU_SOURCE /* unshare */
+#include "engine/engine.h"
+
+#include "../../test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE (256 << 10)
+#define NOW ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
+#define UNTOUCHED ((weir_segment *)(uintptr_t)0x5a5a)
+
+/* ---- A directory of our own ---- */
+
+static char directory[256];
+
+static const char *at(const char *name)
+{
+    static char path[4][512];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", directory, name);
+    return path[next];
+}
+
+static void directory_make(void)
+{
+    const char *base = getenv("TMPDIR");
+    if (access("/dev/shm", W_OK) == 0)
+        base = "/dev/shm"; /* where segments live, and the quickest */
+    snprintf(directory, sizeof directory, "%s/weir-test-XXXXXX", base ? base : "/tmp");
+    CHECK(mkdtemp(directory));
+    umask(022);
+}
+
+/* Entries in it; with `clean` they are removed. */
+static int entries(bool clean)
+{
+    int count = 0;
+    DIR *dir = opendir(directory);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        count++;
+        if (clean)
+            unlink(at(e->d_name));
+    }
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static void directory_remove(void)
+{
+    entries(true);
+    CHECK_EQ(rmdir(directory), 0);
+}
+
+/* Runs `body` in a child that shares nothing else with us; its failures are ours. */
+static void in_child(void (*body)(void))
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        test_failures = 0;
+        body();
+        fflush(stdout);
+        _exit(test_failures ? 1 : 0);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static int open_with(const char *path, uint64_t size, int flags, weir_segment **segment)
+{
+    weir_segment_options options = {.path = path, .size = size, .flags = flags};
+    return weir_segment_open(&options, segment);
+}
+
+/* That an open fails with `error`, and neither sets the handle nor leaves a file. */
+static void check_refused(weir_segment_options options, int error)
+{
+    weir_segment *segment = UNTOUCHED;
+    int before = entries(false), got = weir_segment_open(&options, &segment);
+    CHECK_EQ(got, error);
+    CHECK(segment == UNTOUCHED);
+    CHECK_EQ(entries(false), before);
+    if (got == 0)
+        weir_segment_close(segment);
+}
+
+/* Takes `cost` of ten a day for a key; true if it passed. */
+static bool take(weir_segment *segment, const char *key, int64_t cost)
+{
+    weir_limit limit;
+    weir_decision d = {.verdict = WEIR_DENY};
+    CHECK_EQ(weir_limit_init(&limit, &(weir_params){.limit = 10, .window_ns = WEIR_DAY}), 0);
+    CHECK_EQ(weir_take(segment, &limit, key, strlen(key), cost, NOW, &d), 0);
+    return weir_passes(&d);
+}
+
+/* ---- Making and attaching ---- */
+
+TEST(create_and_attach)
+{
+    weir_segment *a = NULL, *b = NULL;
+    struct stat what;
+    weir_stats stats;
+
+    directory_make();
+    check_refused((weir_segment_options){.path = at("seg"), .size = SIZE}, WEIR_ENOENT);
+    CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &a), 0);
+    CHECK_EQ(stat(at("seg"), &what), 0);
+    CHECK_EQ(what.st_size, SIZE);
+    CHECK_EQ(what.st_mode & 07777, 0600);
+    CHECK(what.st_blocks * 512 >= SIZE); /* reserved, not sparse */
+
+    /* The size of the one that is there counts, whatever one asks for. */
+    CHECK_EQ(open_with(at("seg"), 4 * SIZE, WEIR_OPEN_CREATE, &b), 0);
+    CHECK_EQ(weir_stats_read(b, &stats), 0);
+    CHECK_EQ(stats.bytes, SIZE);
+    CHECK(stats.slots > 0 && stats.grains > 0);
+    weir_segment_close(b);
+    CHECK_EQ(open_with(at("seg"), 0, 0, &b), 0);
+    CHECK(take(a, "k", 10));
+    CHECK(!take(b, "k", 1));
+    weir_segment_close(b);
+    weir_segment_close(a);
+    weir_segment_close(NULL);
+
+    check_refused((weir_segment_options){.path = at("seg"), .size = SIZE,
+                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE}, WEIR_EEXIST);
+    CHECK_EQ(open_with(at("new"), SIZE, WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE, &a), 0);
+    weir_segment_close(a);
+    weir_segment_options shared = {.path = at("mode"), .size = SIZE, .flags = WEIR_OPEN_CREATE, .mode = 0640};
+    CHECK_EQ(weir_segment_open(&shared, &a), 0);
+    CHECK_EQ(stat(at("mode"), &what), 0);
+    CHECK_EQ(what.st_mode & 07777, 0640);
+    weir_segment_close(a);
+    CHECK_EQ(entries(false), 3); /* nothing beside them */
+    directory_remove();
+}
+
+TEST(contradictory_options)
+{
+    weir_segment *segment = UNTOUCHED;
+    directory_make();
+    CHECK_EQ(weir_segment_open(NULL, &segment), WEIR_EINVAL);
+    CHECK_EQ(weir_segment_open(&(weir_segment_options){.size = SIZE}, NULL), WEIR_EINVAL);
+    CHECK(segment == UNTOUCHED);
+    check_refused((weir_segment_options){.path = "", .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_EINVAL);
+    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = 16}, WEIR_EINVAL);
+    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = -1}, WEIR_EINVAL);
+    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = WEIR_OPEN_CREATE | WEIR_OPEN_READONLY},
+                  WEIR_EINVAL);
+    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = WEIR_OPEN_REBUILD}, WEIR_EINVAL);
+    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = WEIR_OPEN_EXCLUSIVE}, WEIR_EINVAL);
+    check_refused((weir_segment_options){.size = SIZE, .flags = WEIR_OPEN_READONLY}, WEIR_EINVAL);
+    directory_remove();
+}
+
+TEST(sizes)
+{
+    weir_segment *segment;
+    const uint64_t bad[] = {0, 1, 4096, 65535, (uint64_t)INT64_MAX + 1, UINT64_MAX - 4096, UINT64_MAX};
+    directory_make();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        check_refused((weir_segment_options){.size = bad[i]}, WEIR_ESIZE);
+        check_refused((weir_segment_options){.path = at("x"), .size = bad[i], .flags = WEIR_OPEN_CREATE}, WEIR_ESIZE);
+    }
+    const char *paths[] = {NULL, at("x")};
+    for (int i = 0; i < 2; i++) {
+        weir_segment_options o = {.path = paths[i], .size = SIZE, .flags = WEIR_OPEN_CREATE};
+        o.slab_bytes = SIZE / 2 + 1;
+        check_refused(o, WEIR_ESIZE);
+        o.slab_bytes = UINT64_MAX;
+        check_refused(o, WEIR_ESIZE);
+        o.slab_bytes = 4096;
+        o.no_slab = true;
+        check_refused(o, WEIR_EINVAL);
+    }
+    /* More than any machine has: which of the two it is depends on what says no first. */
+    struct statvfs fs;
+    if (statvfs(directory, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < UINT64_C(1) << 45) {
+        int got = open_with(at("x"), INT64_MAX, WEIR_OPEN_CREATE, &segment);
+        CHECK(got == WEIR_ENOSPC || got == WEIR_ESIZE);
+        got = open_with(at("x"), UINT64_C(1) << 45, WEIR_OPEN_CREATE, &segment);
+        CHECK_EQ(got, WEIR_ENOSPC);
+        CHECK_EQ(entries(false), 0);
+    }
+    /* Odd sizes, the smallest, and slabs from none to half. */
+    for (uint64_t size = 65536; size < 65536 + 200; size += 7) {
+        for (int slab = 0; slab < 3; slab++) {
+            weir_segment_options o = {.size = size, .slab_bytes = slab == 1 ? size / 2 : 0, .no_slab = slab == 2};
+            weir_stats stats;
+            CHECK_EQ(weir_segment_open(&o, &segment), 0);
+            CHECK(take(segment, "k", 10) && !take(segment, "k", 1));
+            CHECK_EQ(weir_stats_read(segment, &stats), 0);
+            CHECK_EQ(stats.grains == 0, slab == 2);
+            CHECK_EQ(stats.bytes, size);
+            CHECK(stats.slots * 16 + stats.grains * 36 <= size);
+            weir_segment_close(segment);
+        }
+    }
+    directory_remove();
+}
+
+/* ---- No room, no rights, no place ---- */
+
+static void full_tmpfs(void)
+{
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("weir-test", directory, "tmpfs", 0, "size=1m"))
+        return; /* not allowed here; the limit on file sizes below stands in for it */
+    weir_segment *segment;
+    check_refused((weir_segment_options){.path = at("big"), .size = 4 << 20, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
+    CHECK_EQ(open_with(at("fits"), 512 << 10, WEIR_OPEN_CREATE, &segment), 0);
+    check_refused((weir_segment_options){.path = at("more"), .size = 768 << 10, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
+    CHECK(take(segment, "k", 10)); /* its own room was reserved */
+    weir_segment_close(segment);
+}
+
+static void limited_files(void)
+{
+    struct rlimit small = {128 << 10, 128 << 10};
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    check_refused((weir_segment_options){.path = at("big"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
+}
+
+TEST(no_space)
+{
+    directory_make();
+    in_child(full_tmpfs);
+    in_child(limited_files);
+    CHECK_EQ(entries(false), 0);
+    directory_remove();
+}
+
+static void without_rights(void)
+{
+    if (geteuid() == 0)
+        CHECK_EQ(setuid(65534), 0);
+    check_refused((weir_segment_options){.path = at("seg")}, WEIR_EPERM);
+    check_refused((weir_segment_options){.path = at("seg"), .flags = WEIR_OPEN_READONLY}, WEIR_EPERM);
+    check_refused((weir_segment_options){.path = at("seg"), .size = SIZE,
+                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD}, WEIR_EPERM);
+    check_refused((weir_segment_options){.path = at("new"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_EPERM);
+}
+
+TEST(no_permission)
+{
+    weir_segment *segment;
+    directory_make();
+    CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &segment), 0);
+    weir_segment_close(segment);
+    CHECK_EQ(chmod(at("seg"), 0), 0);
+    CHECK_EQ(chmod(directory, 0555), 0);
+    in_child(without_rights);
+    CHECK_EQ(chmod(directory, 0700), 0);
+    directory_remove();
+}
+
+TEST(no_place)
+{
+    char longest[5000];
+    directory_make();
+    check_refused((weir_segment_options){.path = at("no/such"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ENOENT);
+    check_refused((weir_segment_options){.path = at("no/such"), .size = SIZE}, WEIR_ENOENT);
+    CHECK_EQ(close(open(at("file"), O_CREAT | O_WRONLY, 0600)), 0);
+    check_refused((weir_segment_options){.path = at("file/x"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ENOENT);
+    /* A link to nothing is something: nothing is made through it. */
+    CHECK_EQ(symlink(at("target"), at("link")), 0);
+    check_refused((weir_segment_options){.path = at("link"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_EEXIST);
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    check_refused((weir_segment_options){.path = longest, .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ESYS);
+    directory_remove();
+}
+
+TEST(path_without_directory)
+{
+    weir_segment *segment;
+    char before[4096];
+    directory_make();
+    CHECK(getcwd(before, sizeof before));
+    CHECK_EQ(chdir(directory), 0);
+    CHECK_EQ(open_with("here", SIZE, WEIR_OPEN_CREATE, &segment), 0);
+    CHECK_EQ(access(at("here"), R_OK), 0);
+    weir_segment_close(segment);
+    CHECK_EQ(chdir(before), 0);
+    directory_remove();
+}
+
+/* ---- Sharing ---- */
+
+static weir_segment *shared;
+
+static void take_four(void)
+{
+    CHECK(take(shared, "k", 4));
+}
+
+TEST(state_outlives_handles_and_processes)
+{
+    directory_make();
+    CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &shared), 0);
+    CHECK(take(shared, "k", 3));
+    weir_segment_close(shared);
+    CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &shared), 0);
+    in_child(take_four);
+    CHECK(!take(shared, "k", 4));
+    CHECK(take(shared, "k", 3));
+    weir_segment_close(shared);
+    /* Without a name as well, for those who were forked. */
+    CHECK_EQ(open_with(NULL, SIZE, 0, &shared), 0);
+    in_child(take_four);
+    in_child(take_four);
+    CHECK(!take(shared, "k", 4));
+    weir_segment_close(shared);
+    directory_remove();
+}
+
+/* Opens at the same moment as seven others, takes one of ten twice. Exit code: how many passed. */
+static int racer(const char *path, int flags, int start)
+{
+    weir_segment *segment;
+    char byte;
+    if (read(start, &byte, 1) != 0 || open_with(path, SIZE, flags, &segment))
+        return 100;
+    return take(segment, "k", 1) + take(segment, "k", 1);
+}
+
+TEST(eight_open_at_once)
+{
+    /* New, and in place of a broken one: there must be one segment in the end, and all must be in it. */
+    directory_make();
+    for (int64_t round = 0, rounds = test_scaled(60, 10); round < rounds; round++) {
+        bool broken = round % 2;
+        int start[2], passed = 0;
+        weir_segment *segment;
+        unlink(at("seg"));
+        if (broken) {
+            CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &segment), 0);
+            weir_segment_close(segment);
+            CHECK_EQ(truncate(at("seg"), 70000), 0);
+        }
+        CHECK_EQ(pipe(start), 0);
+        for (int i = 0; i < 8; i++) {
+            if (fork() == 0) {
+                close(start[1]);
+                _exit(racer(at("seg"), WEIR_OPEN_CREATE | (broken ? WEIR_OPEN_REBUILD : 0), start[0]));
+            }
+        }
+        close(start[0]);
+        close(start[1]); /* go */
+        for (int i = 0; i < 8; i++) {
+            int status = 0;
+            CHECK(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) <= 2);
+            passed += WEXITSTATUS(status);
+        }
+        CHECK_EQ(passed, 10);
+        CHECK_EQ(entries(false), 1);
+    }
+    directory_remove();
+}
+
+/* ---- Clocks ---- */
+
+static void patch_boot(const char *path, uint64_t boot, int64_t offset_ns)
+{
+    int file = open(path, O_RDWR);
+    struct weir__header *h = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(h != MAP_FAILED);
+    h->boot[0] ^= boot;
+    h->clock_offset_ns = offset_ns;
+    munmap(h, 4096);
+    close(file);
+}
+
+TEST(clock_goes_on_after_a_reboot)
+{
+    weir_segment *segment;
+    directory_make();
+    CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &segment), 0);
+    weir_time first = weir_clock(segment), second = weir_clock(segment);
+    CHECK(second.mono_ns >= first.mono_ns);
+    CHECK(llabs(first.mono_ns - first.wall_ns) < WEIR_SECOND);
+    weir_segment_close(segment);
+
+    /* The same boot: the offset stays, even if somebody has stepped the wall clock by a year meanwhile. */
+    int64_t offset = first.wall_ns - weir__clocks().mono_ns;
+    patch_boot(at("seg"), 0, offset - 365 * WEIR_DAY);
+    CHECK_EQ(open_with(at("seg"), 0, 0, &segment), 0);
+    weir_time now = weir_clock(segment);
+    CHECK(llabs(now.mono_ns + 365 * WEIR_DAY - now.wall_ns) < 10 * WEIR_SECOND);
+    weir_segment_close(segment);
+
+    /* Another boot, whose clock had run for 40 days: mono_ns goes on close to the wall clock. */
+    patch_boot(at("seg"), 1, offset - 40 * WEIR_DAY);
+    CHECK_EQ(open_with(at("seg"), 0, 0, &segment), 0);
+    now = weir_clock(segment);
+    CHECK(llabs(now.mono_ns - now.wall_ns) < WEIR_SECOND);
+    CHECK(now.mono_ns >= first.mono_ns - WEIR_SECOND);
+    weir_segment_close(segment);
+    /* And whoever comes next finds it so. */
+    CHECK_EQ(open_with(at("seg"), 0, WEIR_OPEN_READONLY, &segment), 0);
+    now = weir_clock(segment);
+    CHECK(llabs(now.mono_ns - now.wall_ns) < 10 * WEIR_SECOND);
+    weir_segment_close(segment);
+    directory_remove();
+}
+
+TEST(wall_clock_steps_do_not_matter)
+{
+    static const weir_params kinds[] = {
+        {.limit = 100, .window_ns = WEIR_DAY},
+        {.limit = 100, .window_ns = WEIR_DAY, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .window_ns = WEIR_DAY},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 100, .window_ns = WEIR_DAY, .delay = true},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .window_ns = WEIR_DAY, .align = WEIR_ALIGN_FIRST_REQUEST},
+        {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 100, .window_ns = WEIR_DAY},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = WEIR_DAY},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = WEIR_DAY, .buckets = 24},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        weir_segment *segment;
+        weir_limit limit;
+        weir_decision d;
+        CHECK_EQ(open_with(NULL, SIZE, 0, &segment), 0);
+        CHECK_EQ(weir_limit_init(&limit, &kinds[i]), 0);
+        CHECK_EQ(weir_take(segment, &limit, "k", 1, 40, NOW, &d), 0);
+        for (int step = -2; step <= 2; step++) {
+            weir_time now = {NOW.mono_ns + 1000, NOW.wall_ns + step * 3600 * WEIR_SECOND};
+            CHECK_EQ(weir_peek(segment, &limit, "k", 1, 1, now, &d), 0);
+            CHECK_EQ(d.remaining, 59);
+            CHECK_EQ(weir_take(segment, &limit, "k", 1, 61, now, &d), 0);
+            CHECK_EQ(d.verdict, WEIR_DENY);
+            CHECK_EQ(weir_take(segment, &limit, "k", 1, 60, now, &d), 0);
+            CHECK(weir_passes(&d));
+            CHECK_EQ(weir_refund(segment, &limit, "k", 1, 60, now, &d), 0);
+        }
+        weir_segment_close(segment);
+    }
+}
+
+TEST_MAIN

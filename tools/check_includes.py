@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Checks that the arrows between folders point as in the design: each folder includes only what it may use."""
+import pathlib
+import re
+import sys
+
+# Folder under src/ -> folders it may include from, besides itself, public headers and the system's.
+MAY_USE = {
+    "algo": set(),
+    "table": {"algo"},
+    "engine": {"algo", "table"},
+    "cli": set(),
+}
+# What src/algo may take from the system: types and limits, nothing that acts.
+PURE = {"stdint.h", "stdbool.h", "stddef.h", "weir/weir.h"}
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    wrong = []
+    files = sorted(root.glob("src/*/*.[ch]"))
+    for path in files:
+        folder = path.parent.name
+        if folder not in MAY_USE:
+            wrong.append(f"{path.relative_to(root)}: folder '{folder}' is not in tools/check_includes.py")
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            found = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+            if not found:
+                continue
+            quote, name = found.groups()
+            target = name.split("/")[0]
+            bad = quote == '"' and target != folder and target not in MAY_USE[folder]
+            bad |= folder == "algo" and quote == "<" and name not in PURE
+            bad |= path.name != "atomic.h" and name == "stdatomic.h"
+            if bad:
+                wrong.append(f"{path.relative_to(root)}:{number}: src/{folder} must not include {name}")
+        if path.name != "atomic.h" and folder in ("algo", "table", "cli"):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if folder != "cli" and re.search(r"__(atomic|sync)_", line):
+                    wrong.append(f"{path.relative_to(root)}:{number}: atomics belong into src/table/atomic.h")
+    if not files:
+        wrong.append("no sources found")
+    print("\n".join(wrong))
+    sys.exit(1 if wrong else 0)
+
+
+main()
