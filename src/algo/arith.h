@@ -6,13 +6,16 @@
 
 __extension__ typedef unsigned __int128 weir__u128;
 
-/* Times are microseconds below this, and so are all durations: far from any overflow, 290 thousand years. */
-#define WEIR__TIME_MAX (INT64_MAX / 1000)
+/*
+ * The longest wait that is told apart, about nine years: only a debt takes so long to repay. Times are at most
+ * INT64_MAX / 1000 microseconds, so sums of the two are far from overflow.
+ */
+#define WEIR__DEBT_MAX (INT64_C(1) << 48)
 
-/* How a duration in microseconds is told to the caller, in nanoseconds, without overflow. */
+/* How a duration in microseconds is told to the caller, in nanoseconds, without overflow; never less than none. */
 static inline int64_t weir__us_to_ns(int64_t us)
 {
-    return us > INT64_MAX / 1000 ? INT64_MAX : us * 1000;
+    return us < 0 ? 0 : us > INT64_MAX / 1000 ? INT64_MAX : us * 1000;
 }
 
 /*
@@ -24,7 +27,7 @@ static inline int64_t weir__elapsed(int64_t now, int64_t then)
     return now > then ? now - then : 0;
 }
 
-/* a * b / c rounded down, for c > 0; saturates at INT64_MAX. */
+/* a * b / c rounded down, for a, b >= 0 and c > 0; saturates at INT64_MAX. */
 static inline int64_t weir__mul_div(int64_t a, int64_t b, int64_t c)
 {
     if (((uint64_t)a | (uint64_t)b) >> 31 == 0)
@@ -33,11 +36,13 @@ static inline int64_t weir__mul_div(int64_t a, int64_t b, int64_t c)
     return q > INT64_MAX ? INT64_MAX : (int64_t)q;
 }
 
-/* a * b / c rounded up, for c > 0; saturates at INT64_MAX. */
+/* a * b / c rounded up, for a, b >= 0 and c > 0; saturates at INT64_MAX. */
 static inline int64_t weir__mul_div_up(int64_t a, int64_t b, int64_t c)
 {
-    if (c == 1 && ((uint64_t)a | (uint64_t)b) >> 31 == 0)
-        return a * b;
+    if (c == 1) {
+        int64_t product; /* the usual case, spared the division */
+        return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+    }
     weir__u128 q = ((weir__u128)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
     return q > INT64_MAX ? INT64_MAX : (int64_t)q;
 }

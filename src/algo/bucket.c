@@ -39,18 +39,7 @@ static inline int64_t settle(const weir_limit *limit, struct weir__state *state,
 static inline int64_t dripped_at(const weir_limit *limit, const struct weir__state *state, int64_t units)
 {
     int64_t wait = weir__mul_div_up(units, limit->period_us, limit->period_units);
-    return state->anchor_us + (wait > WEIR__TIME_MAX ? WEIR__TIME_MAX : wait);
-}
-
-/* Adds cost (or gives it back); `dripped` units have returned since the anchor. */
-static inline void put(const weir_limit *limit, struct weir__state *state, int64_t dripped, int64_t cost)
-{
-    state->used += cost;
-    if (state->used > WEIR__USED_MAX)
-        state->used = WEIR__USED_MAX;
-    if (state->used <= dripped)
-        state->used = 0;
-    state->whole_us = dripped_at(limit, state, state->used) - state->anchor_us;
+    return state->anchor_us + (wait > WEIR__DEBT_MAX ? WEIR__DEBT_MAX : wait); /* as refill_time */
 }
 
 bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
@@ -64,12 +53,16 @@ bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_
     if (decision->verdict == WEIR_DENY)
         decision->retry_after_ns =
             weir__us_to_ns(dripped_at(limit, &next, dripped + held + cost - limit->cap) - now_us);
-    if (taken && cost)
-        put(limit, &next, dripped, cost);
-    if (next.used)
-        decision->reset_after_ns = weir__us_to_ns(weir__elapsed(dripped_at(limit, &next, next.used), now_us));
+    if (taken) {
+        next.used += cost;
+        next.used = next.used <= dripped ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
+        decision->remaining = limit->hard - (next.used ? next.used - dripped : 0);
+    }
+    int64_t full_us = dripped_at(limit, &next, next.used);
+    decision->reset_after_ns = next.used ? weir__us_to_ns(weir__elapsed(full_us, now_us)) : 0;
     if (!taken || !cost)
         return false;
+    next.whole_us = full_us - next.anchor_us;
     *state = next;
     return true;
 }
@@ -84,27 +77,35 @@ bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_
     struct weir__state next = *state, queue = *state;
     bool taken = weir__token_take(limit, &next, now_us, cost, mode, decision);
 
-    if (!limit->delay || mode == WEIR__CHARGE || cost < 0 || !weir_passes(decision)) {
-        if (taken)
-            *state = next;
-        return taken;
+    if (limit->delay && mode == WEIR__TAKE && cost >= 0) {
+        settle(limit, &queue, now_us);
+        int64_t wait = weir__elapsed(dripped_at(limit, &queue, queue.used), now_us);
+        if (wait > limit->max_delay_us && decision->verdict != WEIR_NEVER_FITS) {
+            /* Too long a wait, whether or not there is room: it must shrink before anything passes. */
+            int64_t shrink = weir__us_to_ns(wait - limit->max_delay_us);
+            if (weir_passes(decision))
+                decision->remaining += cost;
+            decision->verdict = WEIR_DENY;
+            decision->flags = 0;
+            decision->retry_after_ns = decision->retry_after_ns > shrink ? decision->retry_after_ns : shrink;
+            decision->reset_after_ns = weir__us_to_ns(wait);
+            return false;
+        }
+        if (weir_passes(decision) && wait) {
+            decision->verdict = WEIR_DELAY;
+            decision->delay_ns = weir__us_to_ns(wait);
+        }
     }
-
-    settle(limit, &queue, now_us);
-    int64_t wait = weir__elapsed(dripped_at(limit, &queue, queue.used), now_us);
-    if (limit->max_delay_us && wait > limit->max_delay_us) {
-        decision->verdict = WEIR_DENY;
-        decision->flags = 0;
-        decision->remaining += cost;
-        decision->retry_after_ns = weir__us_to_ns(wait - limit->max_delay_us);
-        decision->reset_after_ns = weir__us_to_ns(wait);
-        return false;
-    }
-    decision->verdict = wait ? WEIR_DELAY : WEIR_ALLOW;
-    decision->delay_ns = weir__us_to_ns(wait);
     if (taken)
         *state = next;
     return taken;
+}
+
+/* How long after the anchor so many units have come back; capped, as a debt may take centuries. */
+static int64_t refill_time(const weir_limit *limit, int64_t units)
+{
+    int64_t refills = (units + limit->limit - 1) / limit->limit;
+    return refills > WEIR__DEBT_MAX / limit->window_us ? WEIR__DEBT_MAX : refills * limit->window_us;
 }
 
 /* Interval refill: `limit` units come back at once at each whole window after the request that found it full. */
@@ -123,17 +124,15 @@ bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int
     }
 
     bool taken = weir__decide(limit, next.used, cost, mode, decision);
-    if (decision->verdict == WEIR_DENY) {
-        int64_t missing = next.used + cost - limit->cap;
-        int64_t refills = (missing + limit->limit - 1) / limit->limit;
-        decision->retry_after_ns = weir__us_to_ns(next.anchor_us + refills * limit->window_us - now_us);
-    }
+    if (decision->verdict == WEIR_DENY)
+        decision->retry_after_ns =
+            weir__us_to_ns(next.anchor_us + refill_time(limit, next.used + cost - limit->cap) - now_us);
     if (taken) {
         next.used += cost;
         next.used = next.used < 0 ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
+        decision->remaining = limit->hard - next.used;
     }
-    int64_t refills = (next.used + limit->limit - 1) / limit->limit;
-    next.whole_us = refills > WEIR__TIME_MAX / limit->window_us ? WEIR__TIME_MAX : refills * limit->window_us;
+    next.whole_us = refill_time(limit, next.used);
     if (next.used)
         decision->reset_after_ns = weir__us_to_ns(weir__elapsed(next.anchor_us + next.whole_us, now_us));
     if (!taken || !cost)

@@ -64,7 +64,9 @@ static int check_numbers(const weir_params *p)
     if (p->align != WEIR_ALIGN_CALENDAR &&
         (p->window_ns < 1000 || p->window_ns % 1000 || p->window_ns / 1000 > WEIR__WINDOW_MAX))
         return WEIR_EWINDOW;
-    if (p->buckets && (p->buckets < 2 || p->buckets > WEIR__BUCKETS_MAX || p->window_ns / 1000 < p->buckets))
+    if (p->buckets && (p->buckets < 2 || p->buckets > WEIR__BUCKETS_MAX))
+        return WEIR_EBUCKETS;
+    if (p->buckets > 2 && p->window_ns / 1000 < p->buckets)
         return WEIR_EBUCKETS;
     if (with_soft(p->limit, p->soft_percent) > most)
         return WEIR_EOVERFLOW;
@@ -92,7 +94,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *p)
     made.buckets = (uint8_t)(p->buckets ? p->buckets : 2);
     made.hard = p->burst ? p->burst : p->limit;
     made.cap = with_soft(made.hard, p->soft_percent);
-    made.max_delay_us = p->max_delay_ns / 1000 + (p->max_delay_ns % 1000 != 0);
+    made.max_delay_us = p->max_delay_ns ? p->max_delay_ns / 1000 : INT64_MAX;
     made.window_us = p->align == WEIR_ALIGN_CALENDAR ? WEIR__WINDOW_MAX : p->window_ns / 1000;
 
     int64_t common = gcd(made.window_us, made.limit);
@@ -106,10 +108,11 @@ int weir_limit_init(weir_limit *limit, const weir_params *p)
     /* A bucket holds at most cap units plus the ones of a period that has not ended yet. */
     if (made.cap + made.period_units > WEIR__USED_MAX + 1 && made.algorithm <= WEIR_LEAKY_BUCKET)
         return WEIR_EOVERFLOW;
-    int64_t whole = made.refill == WEIR_REFILL_INTERVAL
-                        ? (made.cap + made.limit - 1) / made.limit * made.window_us
-                        : weir__mul_div_up(made.cap, made.period_us, made.period_units);
-    if (made.algorithm <= WEIR_LEAKY_BUCKET && whole > WEIR__WINDOW_MAX)
+    int64_t refills = (made.cap + made.limit - 1) / made.limit;
+    bool slow = made.refill == WEIR_REFILL_INTERVAL
+                    ? refills > WEIR__WINDOW_MAX / made.window_us
+                    : weir__mul_div_up(made.cap, made.period_us, made.period_units) > WEIR__WINDOW_MAX;
+    if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
     *limit = made;
     return 0;

@@ -48,10 +48,15 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
                                : w + room_at(limit, state->current, limit->cap - cost);
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
-    if (taken)
+    if (taken) {
         apply(state, cost);
-    if (state->current || state->before)
-        decision->reset_after_ns = weir__us_to_ns(state->start_us + (state->current ? 2 * w : w) - now_us);
+        decision->remaining = limit->hard - state->current - weigh(limit, state->before, x);
+    }
+    if (state->current || state->before) {
+        /* Untouched is when nothing weighs any more, which rounding down brings forward. */
+        int64_t at = state->current ? w + room_at(limit, state->current, 0) : room_at(limit, state->before, 0);
+        decision->reset_after_ns = weir__us_to_ns(state->start_us + at - now_us);
+    }
     return taken && cost;
 }
 
@@ -69,8 +74,10 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
         int64_t at = missing > 0 ? n * w : (n - 1 - i) * w;
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
-    if (taken)
+    if (taken) {
         apply(state, cost);
+        decision->remaining = limit->hard - state->current - state->before;
+    }
     if (state->current) {
         decision->reset_after_ns = weir__us_to_ns(state->start_us + n * w - now_us);
     } else if (state->before) {
@@ -94,17 +101,23 @@ int64_t weir__log_take(const weir_limit *limit, const struct weir__log *log, int
     }
     if (units < -log->live)
         units = -log->live;
+    /* What is logged now has this time: never before the newest there is. */
+    int64_t stamp = weir__log_round(limit, log->live && log->newest_us > now_us ? log->newest_us : now_us);
     if (decision->verdict == WEIR_DENY) {
         /* This many of the oldest must leave first; a denied request that was logged stands in its own way. */
         int64_t missing = log->live + units + cost - limit->cap;
-        int64_t leaves = missing <= log->live ? log->time_of(log->context, missing - 1) : weir__log_round(limit, now_us);
-        decision->retry_after_ns = weir__us_to_ns(weir__elapsed(leaves + limit->window_us, now_us));
+        int64_t leaves = missing <= log->live ? log->time_of(log->context, missing - 1) : stamp;
+        decision->retry_after_ns = weir__us_to_ns(leaves + limit->window_us - now_us);
     }
 
     int64_t left = log->live + units;
-    int64_t newest = units > 0 ? weir__log_round(limit, now_us > log->newest_us ? now_us : log->newest_us)
-                     : left > 0 ? log->time_of(log->context, left - 1)
-                                : now_us - limit->window_us;
-    decision->reset_after_ns = weir__us_to_ns(weir__elapsed(newest + limit->window_us, now_us));
+    if (units > 0 && left > limit->cap)
+        left = limit->cap; /* the newest `cap` alone decide, so no more are kept */
+    if (units)
+        decision->remaining = limit->hard - left;
+    if (left > 0) {
+        int64_t newest = units > 0 ? stamp : log->time_of(log->context, left - 1);
+        decision->reset_after_ns = weir__us_to_ns(newest + limit->window_us - now_us);
+    }
     return units;
 }

@@ -20,7 +20,7 @@ static void window_around(const weir_limit *limit, int64_t now_us, int64_t *star
  * Finds the window to count in and returns its end; sets state->anchor_us to its start and empties the count if it
  * is a new one. A wall clock that was stepped back by at most one window stays in the window it had reached, so that
  * a step across an edge gives nobody a second helping; stepped back further, the window that was reached was wrong
- * and the present one begins anew, so that nobody is locked out for longer than one window.
+ * and the present one begins anew, so that nobody is locked out for longer than two windows.
  */
 static int64_t enter(const weir_limit *limit, struct weir__state *state, int64_t now_us)
 {
@@ -53,6 +53,7 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
     if (taken) {
         next.used += cost;
         next.used = next.used < 0 ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
+        decision->remaining = limit->hard - next.used;
     }
     next.whole_us = next.used ? end - next.anchor_us : 0;
     if (next.used)

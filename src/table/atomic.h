@@ -6,8 +6,9 @@
  * between processes nor survive a kill.
  *
  * Ordering. On both machines weir__cell_cas acquires and releases. Everything a decision depends on is inside the
- * cell it swaps (or in words that are compared-and-swapped themselves), so plain loads may be relaxed: a stale or
- * torn pair of halves makes the swap fail. Two places need more, and say so where they stand:
+ * cell it swaps (or in words that are compared-and-swapped themselves): a stale or torn pair of halves makes the swap
+ * fail. What is decided *without* swapping the cell it was read from must come from weir__cell_read. Two places need
+ * more, and say so where they stand:
  *   - weir__fence: "I put my entry, now I look for yours" (lines.c, twins), which only a full fence orders;
  *   - acquire on loads whose value lets us trust other words (the generation of moves, a slab record's head).
  */
@@ -36,8 +37,8 @@ static inline weir__cell weir__cell_peek(const weir__cell *cell)
 }
 
 /*
- * Both halves of one state, for decisions that write nothing and so are not checked by a swap. Reads until the low
- * half is the same before and after; gives up after a few rounds under a storm of writers, when any answer is as
+ * Both halves of one state, for decisions that are not checked by a swap of the same cell. Reads until it sees the
+ * same twice; gives up after a few rounds under a storm of writers, when any answer is as
  * good as another.
  */
 static inline weir__cell weir__cell_read(const weir__cell *cell)
@@ -74,19 +75,24 @@ static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__
                      : "memory");
     return swapped;
 #elif defined(__aarch64__)
-    /* A pair is only read as one if the paired store succeeds, so what does not match is stored back unchanged. */
+    /*
+     * A pair is only read as one if the paired store succeeds, so what does not match is stored back unchanged. One
+     * block: between the two halves of an exclusive access there must be nothing of the compiler's.
+     */
     uint64_t lo, hi, out_lo, out_hi;
     uint32_t failed;
-    do {
-        __asm__ volatile("ldaxp %0, %1, %2" : "=&r"(lo), "=&r"(hi) : "Q"(*cell) : "memory");
-        bool same = lo == expected->lo && hi == expected->hi;
-        out_lo = same ? desired.lo : lo;
-        out_hi = same ? desired.hi : hi;
-        __asm__ volatile("stlxp %w0, %2, %3, %1"
-                         : "=&r"(failed), "=Q"(*cell)
-                         : "r"(out_lo), "r"(out_hi)
-                         : "memory");
-    } while (failed);
+    __asm__ volatile("1: ldaxp %[lo], %[hi], %[cell]\n"
+                     "   cmp %[lo], %[want_lo]\n"
+                     "   ccmp %[hi], %[want_hi], #0, eq\n"
+                     "   csel %[out_lo], %[new_lo], %[lo], eq\n"
+                     "   csel %[out_hi], %[new_hi], %[hi], eq\n"
+                     "   stlxp %w[failed], %[out_lo], %[out_hi], %[cell]\n"
+                     "   cbnz %w[failed], 1b"
+                     : [lo] "=&r"(lo), [hi] "=&r"(hi), [out_lo] "=&r"(out_lo), [out_hi] "=&r"(out_hi),
+                       [failed] "=&r"(failed), [cell] "+Q"(*cell)
+                     : [want_lo] "r"(expected->lo), [want_hi] "r"(expected->hi), [new_lo] "r"(desired.lo),
+                       [new_hi] "r"(desired.hi)
+                     : "cc", "memory");
     bool swapped = lo == expected->lo && hi == expected->hi;
     expected->lo = lo;
     expected->hi = hi;

@@ -26,19 +26,21 @@
 #define WEIR__TIME_MASK ((UINT64_C(1) << WEIR__TIME_BITS) - 1)
 
 /*
- * NORMAL   counts
- * TENTATIVE claimed for a key by somebody who has yet to see whether another has done the same; counts nothing
- * FROZEN   being moved to slot `state & 3` of its other line; not to be changed, only to be moved on
- * LANDED   the copy at the other end; not to be changed before the FROZEN one is gone
+ * NORMAL     counts
+ * TENTATIVE  claimed for a key by somebody who has yet to see whether another has done the same; counts nothing
+ * RESERVED   kept for an entry that is about to be moved here; counts nothing
+ * FROZEN     being moved to slot `state & 3` of its other line; not to be changed, only to be moved on
+ * LANDED     the copy at the other end; not to be changed before the FROZEN one is gone
  *
  * NORMAL, FROZEN and LANDED carry a version bit that each move flips, so that an entry that is moved back and forth
- * does not look as it did before.
+ * does not look as it did before. TENTATIVE and RESERVED carry a nonce in place of a count, for the same reason.
  */
 enum weir__cell_state {
-    WEIR__NORMAL = 0,    /* | version */
-    WEIR__TENTATIVE = 2, /* 3 does not exist */
-    WEIR__LANDED = 4,    /* | version; 6 and 7 do not exist */
-    WEIR__FROZEN = 8     /* | version << 2 | destination */
+    WEIR__NORMAL = 0, /* | version */
+    WEIR__TENTATIVE = 2,
+    WEIR__RESERVED = 3,
+    WEIR__LANDED = 4, /* | version; 6 and 7 do not exist */
+    WEIR__FROZEN = 8  /* | version << 2 | destination */
 };
 
 struct weir__parts {
@@ -109,13 +111,23 @@ static inline weir__cell weir__cell_empty(weir__cell was)
     return empty;
 }
 
+/* `cell` with a nonce in place of its count, made from what it replaces: no slot holds the same one twice. */
+static inline weir__cell weir__cell_nonce(weir__cell cell, weir__cell was)
+{
+    uint64_t mixed = (was.lo ^ (was.hi << 21 | was.hi >> 43)) * UINT64_C(0xd6e8feb86659fd93);
+    cell.lo = (cell.lo & ~UINT64_C(0x7fff)) | mixed >> 49;
+    cell.hi = (cell.hi & ~UINT64_C(0x1ffff)) | (mixed >> 20 & 0x1ffff);
+    return cell;
+}
+
 /*
- * The full time of an anchor, given that it lies at most 3.3 years before or 1.1 years after now_us.
+ * The full time of an anchor, given that it lies at most 3.9 years before or half a year after now_us. An anchor
+ * ahead of now means that the clock was stepped back; one that is older than 3.9 years looks like that, too.
  */
 static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
 {
     uint64_t age = ((uint64_t)now_us - anchor) & WEIR__TIME_MASK;
-    if (age < UINT64_C(3) << (WEIR__TIME_BITS - 2))
+    if (age < UINT64_C(7) << (WEIR__TIME_BITS - 3))
         return now_us - (int64_t)age;
     return now_us + (int64_t)(WEIR__TIME_MASK + 1 - age);
 }

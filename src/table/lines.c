@@ -9,13 +9,14 @@
  *   of the key was seen. Of several tentative ones the one in the lowest place stays, the others are removed.
  * - An entry is moved to its other line behind the back of someone who is looking. A move copies first, then adds to
  *   the generation of moves, then removes; a look in which the generation changed is repeated.
- * - The mover dies. All it had planned is in the FROZEN slot, so whoever comes across it finishes the move.
+ * - The mover dies. All it had planned is in the FROZEN slot and the RESERVED one it leads to, so whoever comes across
+ *   it finishes the move.
  */
 #include "table/lines.h"
 
 #include <weir/weir.h>
 
-enum { MOVE_DEPTH = 6, MOVE_BUDGET = 1024 };
+enum { MOVE_DEPTH = 6, MOVE_BUDGET = 1024, RESERVED_US = 1000000 };
 
 struct match {
     weir__cell *slot;
@@ -51,12 +52,11 @@ static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cel
 /* ---- Moving ---- */
 
 /*
- * Finishes the move of the entry that `frozen` was seen in slot `from` of `line`: to its destination if that is
- * still free, back to NORMAL if it is not. Afterwards the slot holds something else; what, the caller must look up.
+ * Finishes the move of the entry that `frozen` was seen in slot `from` of `line`: into its reservation if that still
+ * stands, back to NORMAL if it does not. Afterwards the slot holds something else; what, the caller must look up.
  *
- * Two helpers may disagree, one landing the copy while the other gives up. What becomes of the frozen slot decides:
- * removed, the copy is the entry; given up, it is an orphan. Either way the version flips, so an orphan (which has
- * the version of the entry it stands beside) can be told from a copy on its way (which has the other one).
+ * All helpers agree, because a reservation that is gone never comes back (its nonce is of one use): who finds it gone
+ * while the entry is still frozen knows that nobody has landed the copy, and nobody will.
  */
 static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell frozen)
 {
@@ -64,10 +64,10 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
     unsigned state = weir__cell_state(frozen.lo), version = state >> 2 & 1;
     weir__cell *to = &op->table->line[weir__other_line(tag, line, op->table->lines)].slot[state & 3];
     weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED | (version ^ 1));
-    weir__cell there = weir__cell_peek(to);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        /* `there` was read before this check: if the slot is still frozen, the move had not ended then. */
+        weir__cell there = weir__cell_read(to);
+        /* Read before this check: if the slot is still frozen, the move had not ended when we looked there. */
         if (!weir__cell_equal(weir__cell_read(from), frozen))
             return;
         if (weir__cell_equal(there, landed)) {
@@ -79,30 +79,38 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
             }
             return;
         }
-        if (!is_free(op, there)) {
+        if (weir__cell_tag(there.lo) != tag || weir__cell_state(there.lo) != WEIR__RESERVED) {
             weir__cell_cas(from, &frozen, weir__cell_with_state(frozen, WEIR__NORMAL | (version ^ 1)));
             return;
         }
-        if (weir__cell_cas(to, &there, landed))
-            there = landed;
+        weir__cell_cas(to, &there, landed);
     }
 }
 
-/* Moves the entry `seen` in slot `from` of `line` to slot `index` of its other line. */
-static void move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell seen, int index)
+/* Moves the entry `seen` in slot `from` of `line` to `to`, slot `index` of its other line, which was seen free. */
+static void move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell seen, weir__cell *to,
+                 weir__cell there, int index)
 {
     unsigned version = weir__cell_state(seen.lo) & 1;
     weir__cell frozen = weir__cell_with_state(seen, WEIR__FROZEN | version << 2 | (unsigned)index);
-
+    weir__cell reserved = weir__cell_pack((struct weir__parts){.tag = weir__cell_tag(seen.lo),
+                                                               .state = WEIR__RESERVED,
+                                                               .whole = weir__whole_encode(RESERVED_US),
+                                                               .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
+    reserved = weir__cell_nonce(reserved, there);
+    if (!weir__cell_cas(to, &there, reserved))
+        return;
     if (weir__cell_cas(from, &seen, frozen))
         finish_move(op, line, from, frozen);
+    else
+        weir__cell_cas(to, &reserved, weir__cell_empty(reserved));
 }
 
 /* Tries to free a slot of `line` by moving entries on, up to `depth` in a row; true if it may have worked. */
 static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *budget)
 {
     for (int i = 0; i < WEIR__SLOTS && *budget > 0; i++) {
-        weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), unused;
+        weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), there;
         if (!weir__cell_tag(seen.lo))
             return true;
         if (weir__is_frozen(seen.lo)) {
@@ -117,9 +125,9 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
         --*budget;
         if (depth > 1 && !make_room(op, next, depth - 1, budget))
             continue;
-        weir__cell *target = free_slot(op, next, &unused);
+        weir__cell *target = free_slot(op, next, &there);
         if (target) {
-            move(op, line, slot, seen, (int)(target - op->table->line[next].slot));
+            move(op, line, slot, seen, target, there, (int)(target - op->table->line[next].slot));
             return true;
         }
     }
@@ -128,7 +136,7 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
 
 /* ---- Looking ---- */
 
-/* All slots of the key's lines that carry its tag; never more than 2 * WEIR__SLOTS. */
+/* All slots of the key's lines that hold an entry of its tag; never more than 2 * WEIR__SLOTS. */
 static int gather(const struct weir__op *op, const struct weir__where *w, struct match *match)
 {
     int count = 0;
@@ -142,7 +150,7 @@ static int gather(const struct weir__op *op, const struct weir__where *w, struct
             if (weir__cell_tag(weir__load64(&slot->lo)) != w->tag)
                 continue;
             weir__cell seen = weir__cell_read(slot);
-            if (weir__cell_tag(seen.lo) == w->tag)
+            if (weir__cell_tag(seen.lo) == w->tag && weir__cell_state(seen.lo) != WEIR__RESERVED)
                 match[count++] = (struct match){slot, seen};
         }
         if (line == second)
@@ -156,10 +164,13 @@ static uint64_t line_of(const struct weir__op *op, const weir__cell *slot)
 }
 
 /*
- * Settles what was gathered. Returns true if it is settled (with *chosen the entry, or -1), false if something was
- * changed or on its way and the look must be repeated.
+ * Settles what was gathered; `twice` if the gathering before it saw exactly the same. Returns true if it is settled
+ * (with *chosen the entry, or -1), false if something was changed or on its way and the look must be repeated.
+ *
+ * One gathering is not a moment: it may have passed a slot before the entry came there. Seen twice, what is missing
+ * was missing in between, and what is there was there.
  */
-static bool settle(const struct weir__op *op, struct match *match, int count, int *chosen)
+static bool settle(const struct weir__op *op, struct match *match, int count, bool twice, int *chosen)
 {
     int normal = -1, landed = -1, tentative = -1;
 
@@ -178,12 +189,11 @@ static bool settle(const struct weir__op *op, struct match *match, int count, in
     }
     if (landed >= 0) {
         weir__cell seen = match[landed].seen;
-        unsigned version = weir__cell_state(seen.lo) & 1;
-        if (normal < 0) /* its other half is gone: the copy is the entry now */
-            weir__cell_cas(match[landed].slot, &seen, weir__cell_with_state(seen, WEIR__NORMAL | version));
-        else if (weir__cell_state(match[normal].seen.lo) == version) /* an orphan */
+        if (twice && normal < 0) /* the frozen one is gone: the copy is the entry now */
+            weir__cell_cas(match[landed].slot, &seen,
+                           weir__cell_with_state(seen, WEIR__NORMAL | (weir__cell_state(seen.lo) & 1)));
+        else if (twice) /* never while all follow the rules; damage must not wedge a key */
             weir__cell_cas(match[landed].slot, &seen, weir__cell_empty(seen));
-        /* else the other half was frozen after we had passed it */
         return false;
     }
 
@@ -208,18 +218,33 @@ static int look_only(const struct match *match, int count)
     return chosen;
 }
 
+static bool same(const struct match *a, int a_count, const struct match *b, int b_count)
+{
+    if (a_count != b_count)
+        return false;
+    for (int i = 0; i < a_count; i++)
+        if (a[i].slot != b[i].slot || !weir__cell_equal(a[i].seen, b[i].seen))
+            return false;
+    return true;
+}
+
 int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cell **slot, weir__cell *seen)
 {
-    struct match match[2 * WEIR__SLOTS];
-    struct match known = {NULL, {0, 0}};
+    struct match gathered[2][2 * WEIR__SLOTS];
+    int counts[2] = {-1, -1};
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
+        /* Between one gathering and the next: the second begins after all of the first. */
+        weir__fence();
         uint64_t before = weir__load64(generation(op, w->tag));
+        struct match *match = gathered[round & 1];
         int chosen = -1, count = gather(op, w, match);
+        counts[round & 1] = count;
+        bool twice = same(match, count, gathered[~round & 1], counts[~round & 1]);
 
         if (!op->stats)
             chosen = look_only(match, count);
-        else if (!settle(op, match, count, &chosen))
+        else if (!settle(op, match, count, twice, &chosen))
             continue;
         /* Partner of weir__add64 in finish_move; the loads of gather must come before this one. */
         weir__fence();
@@ -232,13 +257,9 @@ int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cel
         }
         *slot = match[chosen].slot;
         *seen = match[chosen].seen;
-        if (!op->stats || weir__is_normal(seen->lo))
+        /* A tentative entry is usable only if a whole look began after it was put there. */
+        if (!op->stats || weir__is_normal(seen->lo) || twice)
             return 0;
-        /* Tentative: usable only if this whole look began after it was put there. */
-        if (known.slot == *slot && weir__cell_equal(known.seen, *seen))
-            return 0;
-        known = match[chosen];
-        weir__fence();
     }
     return WEIR_EBUSY;
 }
@@ -255,13 +276,17 @@ static weir__cell *victim(const struct weir__op *op, const struct weir__where *w
     for (int k = 0; k < 2 * WEIR__SLOTS; k++) {
         weir__cell *candidate = &op->table->line[line[k / WEIR__SLOTS]].slot[k % WEIR__SLOTS];
         weir__cell held = weir__cell_read(candidate);
-        if (weir__is_frozen(held.lo) && weir__cell_tag(held.lo)) {
+        if (weir__cell_tag(held.lo) && weir__is_frozen(held.lo)) {
             finish_move(op, line[k / WEIR__SLOTS], candidate, held);
             continue;
         }
-        if (weir__cell_tag(held.lo) && !weir__is_normal(held.lo))
+        /* Not what is landing, and not the key's own other window. */
+        if (weir__cell_tag(held.lo) && (weir__is_landed(held.lo) || weir__cell_tag(held.lo) == (w->tag ^ 1)))
             continue;
         int64_t life = weir__cell_life(held, op->mono_us, op->wall_us);
+        /* What counts nothing yet is the last resort: its maker is at work, or dead, which nobody can tell. */
+        if (weir__cell_tag(held.lo) && !weir__is_normal(held.lo) && life > 0)
+            life = INT64_MAX - 1;
         if (life < shortest) {
             shortest = life;
             slot = candidate;
@@ -301,8 +326,8 @@ int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__ce
         weir__cell *room = find_room(op, w, &held);
         if (!room)
             continue;
-        bool live = weir__cell_life(held, op->mono_us, op->wall_us) > 0;
-        if (!weir__cell_cas(room, &held, tentative)) {
+        bool live = weir__cell_life(held, op->mono_us, op->wall_us) > 0 && weir__is_normal(held.lo);
+        if (!weir__cell_cas(room, &held, weir__cell_nonce(tentative, held))) {
             weir__count(&op->stats->retries, 1);
             continue;
         }

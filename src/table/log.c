@@ -1,18 +1,19 @@
 /*
  * The sliding window log: a record with one 32-bit time a unit, in a ring.
  *
- *     head  owner 28 | frozen 1 | spare 1 | tail 17 | pending 17    newest 47 | span 17
+ *     head  mark 28 | frozen 1 | spare 1 | tail 17 | pending 17    newest 47 | span 17
  *     body  times, in quanta of the limit, modulo 2^32
  *
  * The ring holds `span` units that end before position `tail`. The newest `pending` of them are in the head only
  * (they all have the time `newest`): one compare-and-swap of the head logs a request, whatever its cost. Before the
- * next one, the pending times are written into the ring, by whoever comes next: all write the same, and a time never
- * comes back to a place, so a late writer does no harm.
+ * next one, the pending times are written into the ring, by whoever comes next: all write the same. What a late writer
+ * expects to find in a place is older than what was written there since, so it finds something else and does no harm.
  *
  * A log that outgrows its record is FROZEN, copied into a larger one and linked anew; whoever finds it frozen does
- * the same. Units leave when they are older than the window; the times of those in `span` are never older than two
+ * the same. It is never thawed: a copy of it may be on its way. Units leave when they are older than the window; the times of those in `span` are never older than two
  * windows when they are read, so 32 bits suffice.
  */
+#include "algo/arith.h"
 #include "table/slab.h"
 
 #define FROZEN (UINT64_C(1) << 35)
@@ -42,10 +43,10 @@ static struct head unpack(weir__cell cell, int64_t now_us)
                          .newest_us = weir__anchor_expand(cell.hi >> 17, now_us)};
 }
 
-static weir__cell pack(const struct weir__where *where, struct head h)
+/* With `mark`, what the slab keeps on top of a head. */
+static weir__cell pack(uint64_t mark, struct head h)
 {
-    return (weir__cell){weir__owner(where) << (64 - WEIR__OWNER_BITS) | (h.frozen ? FROZEN : 0) |
-                            (uint64_t)h.tail << 17 | (uint64_t)h.pending,
+    return (weir__cell){mark | (h.frozen ? FROZEN : 0) | (uint64_t)h.tail << 17 | (uint64_t)h.pending,
                         ((uint64_t)h.newest_us & WEIR__TIME_MASK) << 17 | (uint64_t)h.span};
 }
 
@@ -124,52 +125,50 @@ static bool flush(const struct weir__op *op, const struct weir__key_record *key,
     return true;
 }
 
-/* Makes a record for `units` and links it, with the live units of `view` in it. 0: look again. */
-static int make(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                struct weir__key_record *key, const struct view *view, int64_t units)
+/* How long slot and record must last: until the newest unit has left, also if the clock has gone back since. */
+static int64_t lease_for(const struct weir__op *op, const struct view *view)
 {
+    return view->limit->window_us + (view->live ? weir__elapsed(view->head.newest_us, op->mono_us) : 0);
+}
+
+/*
+ * Makes a record for `units` and links it, with the live units of `view` in it. If the key has a record, that one is
+ * frozen first; it is only then that there is something to lose, and by then the new one is at hand. 0: look again.
+ */
+static int make(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
+                const struct view *view, int64_t units)
+{
+    const weir_limit *limit = view->limit;
     struct weir__record record;
-    int64_t lease = limit->window_us, room = units < limit->cap ? units : limit->cap;
+    int64_t lease = lease_for(op, view), room = units < limit->cap ? units : limit->cap;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint32_t) * (uint64_t)room);
     int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, &record);
     if (error)
         return error;
+    if (key->found && !view->head.frozen) {
+        struct head frozen = view->head;
+        frozen.frozen = true;
+        if (!weir__cell_cas(weir__record_head(op, key->record), &key->head, pack(weir__head_mark(key->head), frozen))) {
+            weir__record_release(op, record);
+            return 0;
+        }
+    }
 
     uint32_t *time = weir__record_body(op, record);
     int64_t capacity = (int64_t)(weir__record_body_bytes(record) / sizeof(uint32_t));
     int64_t keep = view->live < capacity ? view->live : capacity;
-    for (int64_t i = 0; i < keep; i++)
-        weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
     struct head head = {.tail = keep == capacity ? 0 : keep,
                         .span = keep,
-                        .newest_us = key->found ? view->head.newest_us : op->mono_us};
-    if (!weir__record_own(op, &record, pack(where, head)))
+                        .newest_us = view->live ? view->head.newest_us : op->mono_us};
+    if (!weir__record_own(op, where, &record, pack(0, head)))
         return 0; /* took so long over it that it was taken away: look again */
+    for (int64_t i = 0; i < keep; i++)
+        weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
 
     struct weir__record old = key->record;
     bool had = key->found;
     if (weir__key_record_link(op, where, key, record, lease, &error) && had)
         weir__record_release(op, old);
-    return error;
-}
-
-/* Freezes the log if need be and moves it to a record with room for `units`. 0: look again. */
-static int grow(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                struct weir__key_record *key, const struct view *view, int64_t units)
-{
-    weir__cell *at = weir__record_head(op, key->record);
-    if (!view->head.frozen) {
-        struct head frozen = view->head;
-        frozen.frozen = true;
-        weir__cell_cas(at, &key->head, pack(where, frozen));
-        return 0;
-    }
-    int error = make(op, limit, where, key, view, units);
-    if (error) {
-        struct head thawed = view->head;
-        thawed.frozen = false;
-        weir__cell_cas(at, &key->head, pack(where, thawed));
-    }
     return error;
 }
 
@@ -219,30 +218,42 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 1;
     }
     if (!key.found)
-        return make(op, limit, where, &key, &view, units);
+        return units > 0 ? make(op, where, &key, &view, units) : 1;
 
     int64_t after = view.live + units < limit->cap ? view.live + units : limit->cap;
     if (after > view.capacity || view.head.frozen)
-        return grow(op, limit, where, &key, &view, after + after / 2);
-    if (!weir__key_record_renew(op, &key, limit->window_us))
+        return make(op, where, &key, &view, after + after / 2);
+    if (!weir__key_record_renew(op, &key, lease_for(op, &view)))
         return 0;
     if (units > 0 && !flush(op, &key, &view))
         return 0;
-    if (weir__cell_cas(weir__record_head(op, key.record), &key.head, pack(where, advance(&view, op->mono_us, units))))
+    weir__cell next = pack(weir__head_mark(key.head), advance(&view, op->mono_us, units));
+    if (weir__cell_cas(weir__record_head(op, key.record), &key.head, next))
         return 1;
     weir__count(&op->stats->retries, 1);
     return 0;
 }
 
+/* Times in other quanta mean other times: a window so different is a new log. */
+static struct weir__where salted(const weir_limit *limit, const struct weir__where *where)
+{
+    struct weir__where w = *where;
+    w.salt = (uint64_t)limit->quantum_us;
+    return w;
+}
+
+int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+{
+    struct weir__where w = salted(limit, where);
+    return weir__key_record_drop(op, &w);
+}
+
 int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                          int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    /* Times in other quanta mean other times: a window so different is a new log. */
-    struct weir__where salted = *where;
-    salted.salt = (uint64_t)limit->quantum_us;
-
+    struct weir__where w = salted(limit, where);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, &salted, cost, mode, decision);
+        int result = attempt(op, limit, &w, cost, mode, decision);
         if (result)
             return result > 0 ? 0 : result;
     }

@@ -29,7 +29,10 @@ static struct weir__where of_window(const struct weir__where *where, const weir_
 static int read_bucket(const struct weir__op *op, const struct weir__where *where, bool thorough, struct bucket *bucket)
 {
     weir__cell *slot = thorough ? NULL : weir__find(op->table, where, &bucket->seen);
-    if (!slot) {
+    /* Which window it is decides more than a swap of this cell will check, so both halves must be of one state. */
+    if (slot)
+        bucket->seen = weir__cell_read(slot);
+    if (!slot || bucket->seen.lo >> 25 != where->tag << 3) {
         int error = weir__look(op, where, &slot, &bucket->seen);
         if (error)
             return error;
@@ -39,9 +42,9 @@ static int read_bucket(const struct weir__op *op, const struct weir__where *wher
         return 0;
     struct weir__parts held = weir__cell_unpack(bucket->seen);
     bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
-    bucket->count = (int64_t)(held.used & ~SEALED);
-    bucket->sealed = held.used & SEALED;
-    bucket->tentative = held.state == WEIR__TENTATIVE;
+    bucket->tentative = held.state == WEIR__TENTATIVE; /* its count is a nonce */
+    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~SEALED);
+    bucket->sealed = !bucket->tentative && held.used & SEALED;
     return 0;
 }
 
@@ -80,14 +83,23 @@ static int enter_window(const struct weir__op *op, const weir_limit *limit, cons
 {
     weir__cell tentative = pack(where, limit, WEIR__TENTATIVE, start_us, 0);
     if (bucket->slot) {
-        weir__cell_cas(bucket->slot, &bucket->seen, tentative); /* an old window's; it has served */
+        /* An old window's; it has served. */
+        weir__cell_cas(bucket->slot, &bucket->seen, weir__cell_nonce(tentative, bucket->seen));
         weir__fence();
         return 0;
     }
     return weir__claim(op, where, tentative, &bucket->slot, &bucket->seen);
 }
 
-/* One attempt. Returns 1 when decided, 0 to look again, or a negative error. */
+static bool changed(const struct bucket *bucket)
+{
+    return bucket->slot && !weir__cell_equal(weir__cell_read(bucket->slot), bucket->seen);
+}
+
+/*
+ * One attempt at the window that starts at *start_us. Returns 1 when decided, 0 to look again (at *start_us, which may
+ * have been moved to a window that was reached), or a negative error.
+ */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, bool thorough,
                    int64_t *start_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
@@ -104,9 +116,11 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 
     int64_t at = reached(limit, &now, &old, *start_us);
     if (at != *start_us) {
-        *start_us = at;
+        if (!changed(&now) && !changed(&old))
+            *start_us = at;
         return 0;
     }
+    *start_us = weir__part_start(limit, op->mono_us); /* for the next attempt: from the clock again */
     if (old.slot && old.tentative) {
         /* Of an older window, or `reached` would have gone there: it comes too late. */
         if (op->stats)
@@ -120,9 +134,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     struct weir__sliding state = {at, entered ? now.count : 0, counts ? old.count : 0};
 
     if (!weir__counter2_take(limit, &state, op->mono_us, cost, mode, decision) || !op->stats) {
-        bool torn = (now.slot && !weir__cell_equal(weir__cell_peek(now.slot), now.seen)) ||
-                    (old.slot && !weir__cell_equal(weir__cell_peek(old.slot), old.seen));
-        return torn && op->stats ? 0 : 1;
+        return op->stats && (changed(&now) || changed(&old)) ? 0 : 1;
     }
     if (!entered && cost < 0)
         return 1; /* nothing of this window to give back; what an earlier one took stays taken */

@@ -1,7 +1,7 @@
 /*
  * The sliding window counter with more than two buckets: a record with one word a bucket.
  *
- *     head  owner 28 | sealed 1 | part 35    current 32 | before 32
+ *     head  mark 28 | sealed 1 | part 35    current 32 | before 32
  *     body  n words: part (low 32 bits) 32 | count 32
  *
  * The head says which part of the window it is, what that holds and what the n - 1 before it hold together, so a
@@ -27,10 +27,10 @@ static struct head unpack(weir__cell cell, int64_t part_now)
     return (struct head){cell.lo & SEALED, part, (uint32_t)(cell.hi >> 32), (uint32_t)cell.hi};
 }
 
-static weir__cell pack(const struct weir__where *where, struct head h)
+/* With `mark`, what the slab keeps on top of a head. */
+static weir__cell pack(uint64_t mark, struct head h)
 {
-    return (weir__cell){weir__owner(where) << (64 - WEIR__OWNER_BITS) | (h.sealed ? SEALED : 0) |
-                            ((uint64_t)h.part & PART_MASK),
+    return (weir__cell){mark | (h.sealed ? SEALED : 0) | ((uint64_t)h.part & PART_MASK),
                         (uint64_t)h.current << 32 | h.before};
 }
 
@@ -73,7 +73,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, &record);
     if (error)
         return error;
-    if (!weir__record_own(op, &record, pack(where, (struct head){.part = part})))
+    if (!weir__record_own(op, where, &record, pack(0, (struct head){.part = part})))
         return 0; /* took so long over it that it was taken away: look again */
     uint64_t *word = weir__record_body(op, record);
     for (int i = 0; i < limit->buckets; i++)
@@ -96,9 +96,13 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return error;
 
     bool found = key.found && weir__record_body_bytes(key.record) >= sizeof(uint64_t) * limit->buckets;
-    uint64_t *word = found ? weir__record_body(op, key.record) : NULL;
     if (found) {
         head = unpack(key.head, part);
+        /* Further ahead than any clock goes back: damage. */
+        found = head.part >= 0 && head.part - part <= WEIR__WINDOW_MAX / limit->part_us + 2;
+    }
+    uint64_t *word = found ? weir__record_body(op, key.record) : NULL;
+    if (found) {
         int64_t reached = head.part + head.sealed; /* sealed: somebody was in the next part already */
         if (reached > part)
             part = reached;
@@ -124,27 +128,38 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     weir__cell *at = weir__record_head(op, key.record);
     if (head.part != part && !head.sealed) {
         head.sealed = true;
-        weir__cell_cas(at, &key.head, pack(where, head));
+        weir__cell_cas(at, &key.head, pack(weir__head_mark(key.head), head));
         return 0;
     }
     if (head.part != part && !flush(at, key.head, word, &head, limit->buckets))
         return 0;
     struct head next = {false, part, (uint32_t)state.current, (uint32_t)state.before};
-    if (weir__cell_cas(at, &key.head, pack(where, next)))
+    if (weir__cell_cas(at, &key.head, pack(weir__head_mark(key.head), next)))
         return 1;
     weir__count(&op->stats->retries, 1);
     return 0;
 }
 
+/* Words written for parts of another length mean other times: a changed window is a new count. */
+static struct weir__where salted(const weir_limit *limit, const struct weir__where *where)
+{
+    struct weir__where w = *where;
+    w.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets;
+    return w;
+}
+
+int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+{
+    struct weir__where w = salted(limit, where);
+    return weir__key_record_drop(op, &w);
+}
+
 int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                     enum weir__mode mode, weir_decision *decision)
 {
-    /* Words written for parts of another length mean other times: a changed window is a new count. */
-    struct weir__where salted = *where;
-    salted.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets;
-
+    struct weir__where w = salted(limit, where);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, &salted, cost, mode, decision);
+        int result = attempt(op, limit, &w, cost, mode, decision);
         if (result)
             return result > 0 ? 0 : result;
     }

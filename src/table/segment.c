@@ -159,9 +159,9 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             struct weir__parts p = weir__cell_unpack(seen);
             if (!p.tag)
                 continue;
-            r.bad_state += p.state == 3 || p.state == 6 || p.state == 7 || p.tag == 1;
+            r.bad_state += p.state == 6 || p.state == 7 || p.tag == 1;
             r.tentative += p.state == WEIR__TENTATIVE;
-            r.moving += p.state >= WEIR__LANDED;
+            r.moving += p.state >= WEIR__RESERVED;
             r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >
                         (p.wall ? op->wall_us : op->mono_us) + HOUR_US;
             r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;

@@ -31,14 +31,14 @@ static uint32_t lease_time(int64_t us)
 }
 
 /*
- * A lease that does not end before for_us from now. Its low bits differ from one taker to the next, so that a word
- * that was taken over within a second is not mistaken for what it was.
+ * A lease that does not end before for_us from now, in place of `was`. Its low bits go on from those of the word it
+ * replaces, so that a word that was taken over within a second is not mistaken for what it was.
  */
-static uint32_t lease_until(const struct weir__op *op, int64_t for_us)
+static uint32_t lease_after(const struct weir__op *op, uint32_t was, int64_t for_us)
 {
     uint32_t until = lease_time(op->mono_us + for_us + (INT64_C(1) << LEASE_SHIFT));
-    uint32_t word = until << LEASE_NONCE_BITS | ((uint32_t)op->mono_us & ((1U << LEASE_NONCE_BITS) - 1));
-    return word ? word : 1;
+    uint32_t word = until << LEASE_NONCE_BITS | ((was + 1) & ((1U << LEASE_NONCE_BITS) - 1));
+    return word ? word : 1U << LEASE_NONCE_BITS;
 }
 
 /* Seconds, roughly, that a lease still runs; 0 if it has lapsed. Good for two years either way. */
@@ -50,35 +50,53 @@ static uint32_t lease_left(const struct weir__op *op, uint32_t word)
     return left > LEASE_TIME / 2 ? 0 : left;
 }
 
-/*
- * Takes grains [at, at + count), which begin where a record does; only lapsed ones, unless `live`. On failure gives
- * back what it took and returns false. A record that is cut in two leaves words without a first one: they lapse, and
- * are taken together with what is before them.
- */
-static bool take_run(const struct weir__op *op, uint64_t at, uint32_t count, uint32_t until, bool live)
+/* Frees what is left of a record whose first grain was taken: nobody has these words any more. */
+static void free_rest(const struct weir__op *op, uint64_t at)
 {
-    uint32_t *lease = op->table->lease;
-    uint64_t evicted = 0;
-    uint32_t i = 0;
+    for (; at < op->table->grains; at++) {
+        uint32_t word = weir__load32(&op->table->lease[at]);
+        if (!word || word & LEASE_FIRST || !weir__cas32(&op->table->lease[at], &word, 0))
+            return;
+    }
+}
+
+/*
+ * Takes grains [at, at + count), which begin where a record does; only lapsed ones, unless `live`. Returns the lease
+ * of the first one, or gives back what it took and returns 0.
+ */
+static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count, int64_t for_us, bool live)
+{
+    uint32_t *lease = op->table->lease, first = 0, i = 0;
     for (; i < count; i++) {
         uint32_t seen = weir__load32(&lease[at + i]), left = lease_left(op, seen);
-        if (left && (!live || seen & LEASE_TAKING))
+        bool whole = !left || seen & LEASE_FIRST || i > 0; /* a record is taken from its first grain on */
+        if (!whole || (left && (!live || seen & LEASE_TAKING)))
             break;
-        if (!weir__cas32(&lease[at + i], &seen, i ? until & LEASE_MASK : until))
+        if (i == 0)
+            first = lease_after(op, seen, for_us) | LEASE_FIRST | LEASE_TAKING;
+        /* Counted before it happens: a death in between must not hide a loss. */
+        bool loses = left && seen & LEASE_FIRST;
+        if (loses)
+            weir__count(&op->stats->evicted_live, 1);
+        if (!weir__cas32(&lease[at + i], &seen, i ? first & LEASE_MASK : first)) {
+            if (loses)
+                weir__count(&op->stats->evicted_live, UINT64_MAX); /* it did not happen */
             break;
-        evicted += left && seen & LEASE_FIRST;
+        }
     }
-    if (evicted)
-        weir__count(&op->stats->evicted_live, evicted);
-    if (i == count)
-        return true;
-    while (i-- > 0)
-        weir__store32(&lease[at + i], 0);
-    return false;
+    if (i == count) {
+        free_rest(op, at + count);
+        return first;
+    }
+    while (i-- > 0) {
+        uint32_t mine = i ? first & LEASE_MASK : first;
+        weir__cas32(&lease[at + i], &mine, 0);
+    }
+    return 0;
 }
 
 /* Looks for lapsed grains in a row from the cursor on. */
-static bool take_lapsed(const struct weir__op *op, uint32_t count, uint32_t until, uint64_t *at)
+static uint32_t take_lapsed(const struct weir__op *op, uint32_t count, int64_t for_us, uint64_t *at)
 {
     uint64_t grains = op->table->grains, run = 0;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
@@ -88,19 +106,21 @@ static bool take_lapsed(const struct weir__op *op, uint32_t count, uint32_t unti
         uint32_t word = weir__load32(&op->table->lease[next]);
         bool begins = !word || word & LEASE_FIRST;
         run = lease_left(op, word) || (!run && !begins) ? 0 : run + 1;
-        if (run == count && take_run(op, next + 1 - count, count, until, false)) {
-            weir__store64(&op->table->header->slab_cursor, next + 1);
+        if (run == count) {
+            uint32_t first = take_run(op, next + 1 - count, count, for_us, false);
             *at = next + 1 - count;
-            return true;
-        }
-        if (run == count)
             run = 0;
+            if (first) {
+                weir__store64(&op->table->header->slab_cursor, next + 1);
+                return first;
+            }
+        }
         if (++next == grains) {
             next = 0;
             run = 0;
         }
     }
-    return false;
+    return 0;
 }
 
 /* The longest lease among the records in [at, at + count): how much would be lost by taking them. */
@@ -115,7 +135,7 @@ static uint32_t longest_lease(const struct weir__op *op, uint64_t at, uint32_t c
 }
 
 /* Takes grains from the live keys that would give them up soonest, of those looked at. */
-static bool take_live(const struct weir__op *op, uint32_t count, uint32_t until, uint64_t *at)
+static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, uint64_t *at)
 {
     uint64_t grains = op->table->grains, best = grains;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
@@ -135,44 +155,64 @@ static bool take_live(const struct weir__op *op, uint32_t count, uint32_t until,
         next = (next + 1) % grains;
     }
     if (best == grains)
-        return false;
+        return 0;
     /* On either outcome: whoever comes next should look elsewhere, not fight for the same place. */
     weir__store64(&op->table->header->slab_cursor, best + count);
     *at = best;
-    return take_run(op, best, count, until, true);
+    return take_run(op, best, count, for_us, true);
 }
 
 int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, struct weir__record *record)
 {
     uint32_t count = size_class < WEIR__CLASSES ? weir__class_grains(size_class) : 0;
-    uint32_t until = lease_until(op, for_us) | LEASE_FIRST | LEASE_TAKING;
     uint64_t at;
 
     if (!count || count > op->table->grains)
         return WEIR_EFULL;
     for (int round = 0; round < TAKE_ROUNDS; round++) {
-        if (take_lapsed(op, count, until, &at) || take_live(op, count, until, &at)) {
-            *record = (struct weir__record){(uint32_t)at, size_class, until};
+        uint32_t first = take_lapsed(op, count, for_us, &at);
+        if (!first)
+            first = take_live(op, count, for_us, &at);
+        if (first) {
+            *record = (struct weir__record){(uint32_t)at, size_class, first};
             return 0;
         }
     }
     return WEIR_EFULL;
 }
 
-void weir__record_release(const struct weir__op *op, struct weir__record record)
+/* Replaces the lease of a record by `next`, tails included; 0 frees it. False: the first word is no longer ours. */
+static bool replace_lease(const struct weir__op *op, struct weir__record *record, uint32_t next)
 {
-    uint32_t *lease = &op->table->lease[record.grain];
-    if (!lease_left(op, record.lease) || !weir__cas32(lease, &record.lease, 0))
-        return; /* lapsed, or somebody else's by now */
-    for (uint32_t i = 1; i < weir__class_grains(record.size_class); i++)
-        weir__store32(&lease[i], 0);
+    uint32_t *lease = &op->table->lease[record->grain], was = record->lease;
+    /* The first word says who has the record: when it is extended it goes first, when it is freed it goes last. */
+    if (next && !weir__cas32(lease, &record->lease, next | LEASE_FIRST))
+        return false;
+    for (uint32_t i = weir__class_grains(record->size_class) - 1; i > 0; i--) {
+        uint32_t tail = was & LEASE_MASK;
+        weir__cas32(&lease[i], &tail, next);
+    }
+    if (!next)
+        return weir__cas32(lease, &record->lease, 0);
+    record->lease = next | LEASE_FIRST;
+    return true;
 }
 
-bool weir__record_own(const struct weir__op *op, struct weir__record *record, weir__cell head)
+void weir__record_release(const struct weir__op *op, struct weir__record record)
 {
-    weir__cell *at = weir__record_head(op, *record), seen = weir__cell_peek(at);
+    /* Lapsed, it may be somebody else's by now. */
+    if (lease_left(op, record.lease) && weir__load32(&op->table->lease[record.grain]) == record.lease)
+        replace_lease(op, &record, 0);
+}
+
+bool weir__record_own(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
+                      weir__cell head)
+{
+    weir__cell *at = weir__record_head(op, *record), seen = weir__cell_read(at), put = head;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        if (!weir__cell_cas(at, &seen, head))
+        uint64_t turn = ((seen.lo >> WEIR__HEAD_SHIFT) + 1) & ((1U << WEIR__TURN_BITS) - 1);
+        put.lo = head.lo | (weir__owner(where) << WEIR__TURN_BITS | turn) << WEIR__HEAD_SHIFT;
+        if (!weir__cell_cas(at, &seen, put))
             continue;
         uint32_t taking = record->lease;
         record->lease &= ~LEASE_TAKING;
@@ -181,13 +221,16 @@ bool weir__record_own(const struct weir__op *op, struct weir__record *record, we
     return false;
 }
 
-int weir__key_record_find(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key)
+/* One attempt; *again if the slot changed while its record was read. */
+static int find_once(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
+                     bool *again)
 {
     *key = (struct weir__key_record){0};
+    *again = false;
     key->slot = weir__find(op->table, where, &key->seen);
     if (key->slot)
-        key->seen = weir__cell_read(key->slot); /* both halves, as the record is trusted with it */
-    if (!key->slot || weir__cell_tag(key->seen.lo) != where->tag) {
+        key->seen = weir__cell_read(key->slot);
+    if (!key->slot || key->seen.lo >> 25 != where->tag << 3) {
         int error = weir__look(op, where, &key->slot, &key->seen);
         if (error || !key->slot)
             return error;
@@ -203,7 +246,20 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__where *w
     key->head = weir__cell_read(weir__record_head(op, key->record));
     key->found = lease_left(op, key->record.lease) && (key->record.lease & LEASE_FIRST) &&
                  !(key->record.lease & LEASE_TAKING) && key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where);
+    /* The head belongs to what the slot leads to only if the slot still leads there. */
+    *again = !weir__cell_equal(weir__cell_read(key->slot), key->seen);
     return 0;
+}
+
+int weir__key_record_find(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key)
+{
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        bool again;
+        int error = find_once(op, where, key, &again);
+        if (error || !again || !op->stats)
+            return error;
+    }
+    return WEIR_EBUSY;
 }
 
 /* A slot that leads to `record` and is good for at least for_us. */
@@ -225,13 +281,9 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
     /* A quarter longer than needed, so that a busy key renews four times a window and not with every request. The
      * record's lease first: it must never end before the slot's. */
     weir__cell next = link_cell(op, weir__cell_tag(key->seen.lo), key->seen, key->record, for_us + for_us / 4);
-    uint32_t until = lease_until(op, weir__whole_decode(weir__cell_unpack(next).whole));
-    uint32_t *lease = &op->table->lease[key->record.grain], first = key->record.lease;
-    if (!weir__cas32(lease, &first, until | LEASE_FIRST))
+    uint32_t until = lease_after(op, key->record.lease, weir__whole_decode(weir__cell_unpack(next).whole));
+    if (!replace_lease(op, &key->record, until))
         return false;
-    key->record.lease = until | LEASE_FIRST;
-    for (uint32_t i = 1; i < weir__class_grains(key->record.size_class); i++)
-        weir__store32(&lease[i], until);
     if (!weir__cell_cas(key->slot, &key->seen, next))
         return false;
     key->seen = next;
@@ -257,4 +309,20 @@ bool weir__key_record_link(const struct weir__op *op, const struct weir__where *
         return true;
     weir__record_release(op, record);
     return false;
+}
+
+int weir__key_record_drop(const struct weir__op *op, const struct weir__where *where)
+{
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        struct weir__key_record key;
+        int error = weir__key_record_find(op, where, &key);
+        if (error || !key.slot)
+            return error;
+        if (!weir__cell_cas(key.slot, &key.seen, weir__cell_empty(key.seen)))
+            continue;
+        if (key.found)
+            weir__record_release(op, key.record);
+        return 0;
+    }
+    return WEIR_EBUSY;
 }

@@ -5,8 +5,9 @@
  * long as the leases run, and whoever finds lapsed ones may take them. A process that dies between taking grains and
  * publishing them loses nothing for longer than a lease.
  *
- * A record begins with its head, a cell that is compared-and-swapped as a whole. The head carries part of the owner's
- * tag: a change made by someone who has lost the record meanwhile fails.
+ * A record begins with its head, a cell that is compared-and-swapped as a whole. Its topmost bits are part of the
+ * owner's tag and a number that grows each time the grains get another owner: a change made by someone who has lost
+ * the record meanwhile fails, even if the same key has taken it again.
  */
 #ifndef WEIR_TABLE_SLAB_H
 #define WEIR_TABLE_SLAB_H
@@ -21,7 +22,9 @@ struct weir__record {
 };
 
 #define WEIR__CLASSES 64
-#define WEIR__OWNER_BITS 28
+#define WEIR__OWNER_BITS 24
+#define WEIR__TURN_BITS 4 /* below the owner */
+#define WEIR__HEAD_SHIFT (64 - WEIR__OWNER_BITS - WEIR__TURN_BITS)
 #define WEIR__GRAINS_MAX (UINT64_C(1) << 26)
 
 static inline uint64_t weir__record_pack(struct weir__record r)
@@ -66,6 +69,12 @@ static inline uint64_t weir__owner(const struct weir__where *where)
     return (where->tag + where->salt * UINT64_C(0x9e3779b1)) & ((UINT64_C(1) << WEIR__OWNER_BITS) - 1);
 }
 
+/* The owner and turn of a head; what a record's users put below HEAD_SHIFT is their own. */
+static inline uint64_t weir__head_mark(weir__cell head)
+{
+    return head.lo >> WEIR__HEAD_SHIFT << WEIR__HEAD_SHIFT;
+}
+
 /*
  * Takes grains for a record until at least for_us from now. The head and body hold whatever was there.
  * Returns 0, WEIR_EFULL or WEIR_EBUSY. Counts a record that had to be taken from a live key.
@@ -76,10 +85,11 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
 void weir__record_release(const struct weir__op *op, struct weir__record record);
 
 /*
- * Puts `head` into a record just taken, whatever stale writers of its last owner still try, and lets others see it.
- * False: somebody took the record meanwhile.
+ * Puts `head` into a record just taken, with the owner and the next turn on top, whatever stale writers of its last
+ * owner still try, and lets others see it. False: somebody took the record meanwhile.
  */
-bool weir__record_own(const struct weir__op *op, struct weir__record *record, weir__cell head);
+bool weir__record_own(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
+                      weir__cell head);
 
 /* The slot and record of a key, as they were seen. If none was found, the caller takes, fills and links one. */
 struct weir__key_record {
@@ -101,5 +111,8 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
  */
 bool weir__key_record_link(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
                            struct weir__record record, int64_t for_us, int *error);
+
+/* Empties the key's slot and gives its record back. */
+int weir__key_record_drop(const struct weir__op *op, const struct weir__where *where);
 
 #endif

@@ -33,8 +33,10 @@ int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const st
 int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                          int64_t cost, enum weir__mode mode, weir_decision *decision);
 
-/* Empties the slot of exactly this tag, if there is one. */
+/* Empties the slot of exactly this tag, if there is one; the others also give back what they have in the slab. */
 int weir__slot_drop(const struct weir__op *op, const struct weir__where *where);
+int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
 
 /* ---- The segment as a whole ---- */
 

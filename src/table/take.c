@@ -106,19 +106,30 @@ static struct weir__where block_of(const struct weir__op *op, const struct weir_
     return weir__locate(op->table, hash ^ hash >> 33, ~(where->tag << (64 - WEIR__TAG_BITS)));
 }
 
-/* How long the key is still blocked; 0 if it is not. */
-static int64_t blocked_for(const struct weir__op *op, const struct weir__where *where)
+/* *left_us is how long the key is still blocked, 0 if it is not. Returns 0 or a negative error. */
+static int blocked_for(const struct weir__op *op, const struct weir__where *where, int64_t *left_us)
 {
     struct weir__where block = block_of(op, where);
-    weir__cell seen, *slot = weir__find(op->table, &block, &seen);
-
-    if (!slot && (weir__look(op, &block, &slot, &seen) || !slot))
+    *left_us = 0;
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        weir__cell seen, *slot = weir__find(op->table, &block, &seen);
+        if (slot)
+            seen = weir__cell_read(slot);
+        if (slot && seen.lo >> 25 != block.tag << 3)
+            continue; /* moved away between the two */
+        if (!slot) {
+            int error = weir__look(op, &block, &slot, &seen);
+            if (error)
+                return error;
+        }
+        struct weir__parts held = weir__cell_unpack(seen);
+        if (!slot || held.state == WEIR__TENTATIVE)
+            return 0;
+        int64_t end = weir__anchor_expand(held.anchor, op->mono_us) + (int64_t)held.used * BLOCK_UNIT_US;
+        *left_us = end > op->mono_us ? end - op->mono_us : 0;
         return 0;
-    struct weir__parts held = weir__cell_unpack(weir__cell_read(slot));
-    if (held.tag != block.tag || held.state == WEIR__TENTATIVE)
-        return 0;
-    int64_t end = weir__anchor_expand(held.anchor, op->mono_us) + (int64_t)held.used * BLOCK_UNIT_US;
-    return end > op->mono_us ? end - op->mono_us : 0;
+    }
+    return WEIR_EBUSY;
 }
 
 int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us)
@@ -170,10 +181,13 @@ int weir__table_take(const struct weir__op *op, const weir_limit *limit, const s
     if (op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) || mode == WEIR__CHARGE || cost < 0)
         return take_unblocked(op, limit, where, cost, mode, decision);
 
-    int64_t left = blocked_for(op, where);
+    int64_t left;
+    int error = blocked_for(op, where, &left);
+    if (error)
+        return error;
     if (!left)
         return take_unblocked(op, limit, where, cost, mode, decision);
-    int error = take_unblocked(op, limit, where, 0, mode, decision);
+    error = take_unblocked(op, limit, where, 0, mode, decision);
     decision->verdict = WEIR_BLOCKED;
     decision->flags = 0;
     decision->delay_ns = 0;
@@ -183,8 +197,12 @@ int weir__table_take(const struct weir__op *op, const weir_limit *limit, const s
 
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
 {
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        return weir__log_drop(op, limit, where);
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
+        return weir__ring_drop(op, limit, where);
     int error = weir__slot_drop(op, where);
-    if (!error && limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets == 2) {
+    if (!error && limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER) {
         struct weir__where sibling = *where;
         sibling.tag ^= 1;
         error = weir__slot_drop(op, &sibling);

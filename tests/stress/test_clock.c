@@ -31,8 +31,11 @@ static int64_t counted_at(const weir_limit *limit, int64_t now_us, const weir_de
     int64_t reset = now_us + d->reset_after_ns / 1000;
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return reset - limit->window_us;
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         return reset - limit->buckets * limit->part_us;
+    /* Two buckets: what was counted in a window weighs nothing at some moment within the next one. */
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
+        return ((reset - 1) / limit->part_us - 1) * limit->part_us;
     return now_us;
 }
 

@@ -26,7 +26,7 @@
 __extension__ typedef __int128 wide;
 
 #define SECOND_US INT64_C(1000000)
-#define DAY_US (86400 * SECOND_US)
+#define DAY_US    (86400 * SECOND_US)
 #define UNITS_MAX INT64_C(0xffffffff)
 
 struct logged {

@@ -227,7 +227,7 @@ static void full_tmpfs(void)
     weir_segment *segment;
     check_refused((weir_segment_options){.path = at("big"), .size = 4 << 20, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
     CHECK_EQ(open_with(at("fits"), 512 << 10, WEIR_OPEN_CREATE, &segment), 0);
-    check_refused((weir_segment_options){.path = at("more"), .size = 768 << 10, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
+    check_refused((weir_segment_options){.path = at("more"), .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
     CHECK(take(segment, "k", 10)); /* its own room was reserved */
     weir_segment_close(segment);
 }

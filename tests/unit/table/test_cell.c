@@ -146,16 +146,16 @@ TEST(anchor_expands)
         {WRAP + 10, WRAP - 10},
         {WRAP - 10, WRAP + 10},
         {3 * WRAP + 7, 3 * WRAP - 3 * YEAR_US},
-        {3 * WRAP + 7, 3 * WRAP + YEAR_US},
-        {3 * WRAP - 7, 3 * WRAP + YEAR_US},
+        {3 * WRAP + 7, 3 * WRAP + YEAR_US / 2},
+        {3 * WRAP - 7, 3 * WRAP + YEAR_US / 2},
         {12 * WRAP + 7, 12 * WRAP - 3 * YEAR_US},
         {7, 7 - 3 * YEAR_US}, /* before time 0: nobody writes that, and nobody may trip over it */
-        {7, 7 + YEAR_US},
+        {7, 7 + YEAR_US / 2},
         {INT64_MAX / 1000, INT64_MAX / 1000 - 3 * YEAR_US},
-        {INT64_MAX / 1000, INT64_MAX / 1000 + YEAR_US},
-        /* The borders themselves: three quarters of the range back, a quarter ahead. */
-        {5 * WRAP, 5 * WRAP - 3 * (WRAP / 4) + 1},
-        {5 * WRAP, 5 * WRAP + WRAP / 4},
+        {INT64_MAX / 1000, INT64_MAX / 1000 + YEAR_US / 2},
+        /* The borders themselves: seven eighths of the range back, an eighth ahead. */
+        {5 * WRAP, 5 * WRAP - 7 * (WRAP / 8) + 1},
+        {5 * WRAP, 5 * WRAP + WRAP / 8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_EQ(weir__anchor_expand((uint64_t)cases[i].anchor & WEIR__TIME_MASK, cases[i].now), cases[i].anchor);
@@ -166,7 +166,7 @@ TEST(anchor_expands_at_random)
     uint64_t seed = 5;
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
         int64_t now = (int64_t)(test_random(&seed) % (INT64_MAX / 1000));
-        int64_t anchor = now - 3 * (WRAP / 4) + 1 + (int64_t)(test_random(&seed) % (uint64_t)WRAP);
+        int64_t anchor = now - 7 * (WRAP / 8) + 1 + (int64_t)(test_random(&seed) % (uint64_t)WRAP);
         CHECK_EQ(weir__anchor_expand((uint64_t)anchor & WEIR__TIME_MASK, now), anchor);
     }
 }

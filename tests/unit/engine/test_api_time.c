@@ -1,0 +1,170 @@
+/* The same requests, at the ends of time and where anchors wrap: all decisions must be the same. */
+#include <weir/weir.h>
+
+#include "table/cell.h"
+
+#include "../../test.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define START (WEIR_DAY * 20000)
+#define WRAP_NS ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
+#define STEPS 60
+
+static const weir_params kinds[] = {
+    {.limit = 10, .window_ns = 100 * WEIR_SECOND},
+    {.limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 20, .soft_percent = 30},
+    {.limit = 10, .window_ns = 100 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 100 * WEIR_SECOND},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 100 * WEIR_SECOND, .delay = true},
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 100 * WEIR_SECOND},
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .align = WEIR_ALIGN_CALENDAR},
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 100 * WEIR_SECOND, .align = WEIR_ALIGN_FIRST_REQUEST},
+    {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 100 * WEIR_SECOND},
+    {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 100 * WEIR_SECOND, .count_rejected = true},
+    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND},
+    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .round = WEIR_ROUND_UP},
+    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .buckets = 10},
+};
+
+static weir_segment *make(void)
+{
+    weir_segment *segment = NULL;
+    weir_segment_options options = {.size = 1 << 20};
+    CHECK_EQ(weir_segment_open(&options, &segment), 0);
+    return segment;
+}
+
+/* A script of requests from `base` on, with clocks that step back a little now and then. */
+static void play(const weir_params *params, int64_t base, weir_decision out[STEPS])
+{
+    weir_segment *s = make();
+    weir_limit limit;
+    /* A calendar's day is longer than the other windows; both scripts go through two of them. */
+    int64_t step = params->align == WEIR_ALIGN_CALENDAR ? 4000 * WEIR_SECOND : 5 * WEIR_SECOND, now = base;
+    uint64_t seed = 1;
+    CHECK_EQ(weir_limit_init(&limit, params), 0);
+    for (int i = 0; i < STEPS; i++) {
+        uint64_t bits = test_random(&seed);
+        weir_time at = {now, now};
+        memset(&out[i], 0, sizeof out[i]);
+        switch (bits % 8) {
+        case 0:
+            CHECK_EQ(weir_refund(s, &limit, "k", 1, 1, at, &out[i]), 0);
+            break;
+        case 1:
+            CHECK_EQ(weir_charge(s, &limit, "k", 1, 2, at, &out[i]), 0);
+            break;
+        default:
+            CHECK_EQ(weir_take(s, &limit, "k", 1, (int64_t)(bits >> 8 & 3), at, &out[i]), 0);
+        }
+        now += i % 7 == 6 ? -step / 3 : step;
+    }
+    weir_segment_close(s);
+}
+
+static void check_same(int64_t base)
+{
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        weir_decision here[STEPS], there[STEPS];
+        int failures = test_failures;
+        /* All windows must begin alike: whole days for the calendar, whole hundreds of seconds for the others. */
+        int64_t unit = kinds[k].align == WEIR_ALIGN_CALENDAR ? WEIR_DAY : 100 * WEIR_SECOND;
+        play(&kinds[k], START, here);
+        play(&kinds[k], base - base % unit, there);
+        for (int i = 0; i < STEPS; i++) {
+            CHECK_EQ(there[i].verdict, here[i].verdict);
+            CHECK_EQ(there[i].flags, here[i].flags);
+            CHECK_EQ(there[i].remaining, here[i].remaining);
+            CHECK_EQ(there[i].delay_ns, here[i].delay_ns);
+            CHECK_EQ(there[i].retry_after_ns, here[i].retry_after_ns);
+            CHECK_EQ(there[i].reset_after_ns, here[i].reset_after_ns);
+        }
+        if (test_failures != failures)
+            printf("  for kind %zu from %" PRId64 "\n", k, base);
+    }
+}
+
+TEST(from_time_zero)
+{
+    check_same(0);
+    check_same(100 * WEIR_SECOND);
+}
+
+TEST(up_to_the_end_of_time)
+{
+    check_same(INT64_MAX - 4 * WEIR_DAY);
+    check_same(INT64_MAX - 1000 * WEIR_DAY);
+    /* The very last moment can be asked about, too. */
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        weir_segment *s = make();
+        weir_limit limit;
+        weir_decision d;
+        int64_t passed = 0;
+        CHECK_EQ(weir_limit_init(&limit, &kinds[k]), 0);
+        for (int i = 0; i < 40; i++) {
+            CHECK_EQ(weir_take(s, &limit, "k", 1, 1, (weir_time){INT64_MAX, INT64_MAX}, &d), 0);
+            passed += weir_passes(&d);
+            CHECK(d.reset_after_ns > 0 && d.delay_ns >= 0 && d.retry_after_ns >= 0);
+        }
+        CHECK_EQ(passed, kinds[k].burst ? 26 : 10);
+        weir_segment_close(s);
+    }
+}
+
+TEST(across_the_wrap_of_anchors)
+{
+    for (int64_t n = 1; n <= 64; n = n * 2 + (n == 1)) {
+        /* In every step of the script once. */
+        for (int64_t before = 0; before < 300; before += 25)
+            check_same(n * WRAP_NS - before * WEIR_SECOND);
+        check_same(n * WRAP_NS - WEIR_DAY);
+    }
+}
+
+TEST(idle_for_three_years)
+{
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        for (int days = 0; days <= 400; days += 400) {
+            weir_params params = kinds[k];
+            if (days && params.window_ns)
+                params.window_ns = days * WEIR_DAY;
+            params.burst = 0;
+            params.soft_percent = 0;
+            weir_segment *s = make();
+            weir_limit limit;
+            weir_decision d;
+            CHECK_EQ(weir_limit_init(&limit, &params), 0);
+            weir_time now = {START, START}, then = {START + 3 * 365 * WEIR_DAY, START + 3 * 365 * WEIR_DAY};
+            CHECK_EQ(weir_take(s, &limit, "k", 1, limit.limit, now, &d), 0);
+            CHECK_EQ(weir_take(s, &limit, "k", 1, 1, now, &d), 0);
+            CHECK_EQ(d.verdict, WEIR_DENY);
+            CHECK_EQ(weir_peek(s, &limit, "k", 1, 0, then, &d), 0);
+            CHECK_EQ(d.remaining, limit.limit);
+            CHECK_EQ(d.reset_after_ns, 0);
+            CHECK_EQ(weir_take(s, &limit, "k", 1, limit.limit, then, &d), 0);
+            CHECK_EQ(d.verdict, WEIR_ALLOW);
+            weir_segment_close(s);
+        }
+    }
+}
+
+TEST(clocks_that_go_back)
+{
+    /* A request that read its clock before another one that has already been counted: nothing is given back. */
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        weir_segment *s = make();
+        weir_limit limit;
+        weir_decision d;
+        CHECK_EQ(weir_limit_init(&limit, &kinds[k]), 0);
+        int64_t passed = 0;
+        for (int64_t i = 0; i < 1000; i++) {
+            int64_t now = START + 50 * WEIR_SECOND - i * 10 * 1000 * WEIR_MICROSECOND;
+            CHECK_EQ(weir_take(s, &limit, "k", 1, 1, (weir_time){now, now}, &d), 0);
+            passed += weir_passes(&d);
+        }
+        CHECK_EQ(passed, kinds[k].burst ? 26 : 10);
+        weir_segment_close(s);
+    }
+}
+
+TEST_MAIN
