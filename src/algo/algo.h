@@ -46,7 +46,21 @@ bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_
 bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                        enum weir__mode mode, weir_decision *decision);
 
-/* The four above by limit->algorithm. */
+/*
+ * The sliding window counter with two buckets, when both counts fit into one state: `used` holds the present window's
+ * count and, 16 bits up, the one before it. Larger limits keep them apart (weir__counter2_take).
+ */
+#define WEIR__PACKED_MAX 0x7fff
+
+static inline bool weir__is_packed(const weir_limit *limit)
+{
+    return limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets == 2 && limit->cap <= WEIR__PACKED_MAX;
+}
+
+bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                       enum weir__mode mode, weir_decision *decision);
+
+/* Those above by limit->algorithm. */
 static inline bool weir__state_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                                     enum weir__mode mode, weir_decision *decision)
 {
@@ -57,6 +71,8 @@ static inline bool weir__state_take(const weir_limit *limit, struct weir__state 
                    : weir__interval_take(limit, state, now_us, cost, mode, decision);
     case WEIR_LEAKY_BUCKET:
         return weir__leaky_take(limit, state, now_us, cost, mode, decision);
+    case WEIR_SLIDING_WINDOW_COUNTER:
+        return weir__packed_take(limit, state, now_us, cost, mode, decision);
     default:
         return weir__window_take(limit, state, now_us, cost, mode, decision);
     }

@@ -22,10 +22,12 @@ static int64_t room_at(const weir_limit *limit, int64_t before, int64_t room)
     return w - weir__mul_div_up(room + 1, w, before) + 1;
 }
 
-static void apply(struct weir__sliding *state, int64_t cost)
+/* Counts, or gives back; a debt beyond all measure is cut off at what the state can hold. */
+static void apply(const weir_limit *limit, struct weir__sliding *state, int64_t cost)
 {
+    int64_t most = weir__is_packed(limit) ? 0xffff : INT32_MAX;
     state->current += cost;
-    state->current = state->current < 0 ? 0 : state->current > INT32_MAX ? INT32_MAX : state->current;
+    state->current = state->current < 0 ? 0 : state->current > most ? most : state->current;
 }
 
 /* Enters the part of now, or stays in a later one that somebody has reached already. Returns the time within it. */
@@ -49,7 +51,7 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
     if (taken) {
-        apply(state, cost);
+        apply(limit, state, cost);
         decision->remaining = limit->hard - state->current - weigh(limit, state->before, x);
     }
     if (state->current || state->before) {
@@ -58,6 +60,26 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
         decision->reset_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
     return taken && cost;
+}
+
+bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
+                       enum weir__mode mode, weir_decision *decision)
+{
+    struct weir__sliding both = {weir__part_start(limit, now_us), 0, 0};
+    int64_t start = state->anchor_us;
+
+    bool entered = state->used && start >= both.start_us; /* this window, or a later one that was reached already */
+    if (entered) {
+        both = (struct weir__sliding){start, state->used & 0xffff, state->used >> 16};
+    } else if (state->used && start == both.start_us - limit->part_us) {
+        both.before = state->used & 0xffff;
+    }
+    if (!weir__counter2_take(limit, &both, now_us, cost, mode, decision) || (cost < 0 && !entered))
+        return false;
+    state->anchor_us = both.start_us;
+    state->used = both.current | both.before << 16;
+    state->whole_us = (both.current ? 2 : both.before ? 1 : 0) * limit->part_us;
+    return true;
 }
 
 bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *parts, int64_t now_us,
@@ -75,7 +97,7 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
     if (taken) {
-        apply(state, cost);
+        apply(limit, state, cost);
         decision->remaining = limit->hard - state->current - state->before;
     }
     if (state->current) {

@@ -38,8 +38,9 @@ void weir__boot_id(uint64_t boot[2])
     boot[0] = strtoull(digits, NULL, 16);
 }
 
-void weir__clock_adopt(struct weir__header *header)
+void weir__clock_adopt(weir_segment *segment)
 {
+    struct weir__header *header = segment->table.header;
     uint64_t boot[2];
     weir__boot_id(boot);
     if (weir__load64(&header->boot[0]) == boot[0] && weir__load64(&header->boot[1]) == boot[1])
@@ -47,7 +48,11 @@ void weir__clock_adopt(struct weir__header *header)
     /* Segment time was wall time when the segment was made, so after a reboot it goes on where the wall is. Two
      * attaching at once write the same but for microseconds. */
     weir_time now = weir__clocks();
-    __atomic_store_n(&header->clock_offset_ns, now.wall_ns - now.mono_ns, __ATOMIC_SEQ_CST);
+    segment->offset_ns = now.wall_ns - now.mono_ns;
+    segment->own_offset = segment->read_only;
+    if (segment->read_only)
+        return;
+    weir__store64((uint64_t *)&header->clock_offset_ns, (uint64_t)segment->offset_ns);
     weir__store64(&header->boot[0], boot[0]);
     weir__store64(&header->boot[1], boot[1]);
 }
@@ -55,6 +60,8 @@ void weir__clock_adopt(struct weir__header *header)
 weir_time weir_clock(const weir_segment *segment)
 {
     weir_time now = weir__clocks();
-    now.mono_ns += __atomic_load_n(&segment->table.header->clock_offset_ns, __ATOMIC_RELAXED);
+    now.mono_ns += segment->own_offset
+                       ? segment->offset_ns
+                       : (int64_t)weir__load64((const uint64_t *)&segment->table.header->clock_offset_ns);
     return now;
 }

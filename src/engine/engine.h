@@ -9,6 +9,8 @@ struct weir_segment {
     void *memory;
     uint64_t bytes; /* mapped */
     bool read_only;
+    bool own_offset; /* read-only, from an earlier boot: the header's offset cannot be set right, so this one counts */
+    int64_t offset_ns;
 };
 
 /* The boot the machine is in, so that a segment can tell whether its monotonic clock has started anew. */
@@ -18,6 +20,6 @@ void weir__boot_id(uint64_t boot[2]);
 weir_time weir__clocks(void);
 
 /* Puts a segment that comes from an earlier boot onto the present one's clock. */
-void weir__clock_adopt(struct weir__header *header);
+void weir__clock_adopt(weir_segment *segment);
 
 #endif

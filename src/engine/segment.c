@@ -13,9 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -141,6 +143,7 @@ static int publish(int file, const char *temporary, const char *path, bool repla
     if (!temporary[0]) {
         if (snprintf(beside, sizeof beside, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof beside)
             return WEIR_EINVAL;
+        unlink(beside); /* of a process that had our number and died here */
         if (linkat(AT_FDCWD, self, AT_FDCWD, beside, AT_SYMLINK_FOLLOW))
             return error_of(errno);
         from = beside;
@@ -162,7 +165,11 @@ static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t
         errno = ENAMETOOLONG;
         return -1;
     }
-    int file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
+    /* Without /proc an unnamed file could not be given a name. */
+    bool proc = access("/proc/self/fd", X_OK) == 0;
+    int file = proc ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    if (!proc)
+        errno = EOPNOTSUPP;
     if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
         return file;
     if (snprintf(temporary, size, "%s.XXXXXX", path) >= (int)size) {
@@ -186,7 +193,8 @@ static int create(const weir_segment_options *options, bool replace, weir_segmen
     int error = fill_plan(options, &plan);
     if (error)
         return error;
-    if (plan.bytes < WEIR__SIZE_MIN || plan.bytes > INT64_MAX)
+    /* Before anything is reserved; weir__segment_format has the last word. */
+    if (plan.bytes < WEIR__SIZE_MIN || plan.bytes > INT64_MAX || plan.slab_bytes > plan.bytes / 2)
         return WEIR_ESIZE;
 
     if (!options->path) {
@@ -196,7 +204,10 @@ static int create(const weir_segment_options *options, bool replace, weir_segmen
     int file = open_unnamed(options->path, options->mode ? options->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return error_of(errno);
-    int number = posix_fallocate(file, 0, (off_t)plan.bytes);
+    int number = EINTR;
+    for (int round = 0; round < 16 && number == EINTR; round++)
+        number = posix_fallocate(file, 0, (off_t)plan.bytes);
+    errno = number; /* it does not set it */
     error = number ? error_of(number) : map(file, plan.bytes, false, &made);
     if (!error)
         error = format(made, &plan, &made);
@@ -235,10 +246,33 @@ static int attach(const weir_segment_options *options, weir_segment **segment)
         weir_segment_close(made);
         return error;
     }
-    if (!read_only)
-        weir__clock_adopt(made->table.header);
+    weir__clock_adopt(made);
     *segment = made;
     return 0;
+}
+
+static bool is_broken(int error)
+{
+    return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
+}
+
+/*
+ * Replaces a broken segment, one process at a time: who comes second finds what the first has made. A holder that is
+ * stopped does not hold up the others for ever; they then replace it themselves.
+ */
+static int rebuild(const weir_segment_options *options, weir_segment **segment)
+{
+    const struct timespec moment = {0, 10000000};
+    int lock = open(options->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (lock < 0)
+        return error_of(errno);
+    for (int round = 0; round < 500 && flock(lock, LOCK_EX | LOCK_NB); round++)
+        nanosleep(&moment, NULL);
+    int error = attach(options, segment);
+    if (is_broken(error))
+        error = create(options, true, segment);
+    close(lock);
+    return error;
 }
 
 int weir_segment_open(const weir_segment_options *options, weir_segment **segment)
@@ -248,7 +282,8 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
         return WEIR_EINVAL;
     bool make = options->flags & WEIR_OPEN_CREATE || !options->path;
     bool only_new = options->flags & WEIR_OPEN_EXCLUSIVE || !options->path;
-    if ((make && (options->flags & WEIR_OPEN_READONLY)) || (options->flags & WEIR_OPEN_REBUILD && !make))
+    if ((make && options->flags & WEIR_OPEN_READONLY) ||
+        (!make && options->flags & (WEIR_OPEN_REBUILD | WEIR_OPEN_EXCLUSIVE)))
         return WEIR_EINVAL;
     if (!processor_fits())
         return WEIR_ECPU;
@@ -258,9 +293,8 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
     for (int round = 0; round < 2; round++) {
         if (!only_new) {
             error = attach(options, segment);
-            bool broken = error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
-            if (broken && options->flags & WEIR_OPEN_REBUILD)
-                return create(options, true, segment);
+            if (is_broken(error) && options->flags & WEIR_OPEN_REBUILD)
+                return rebuild(options, segment);
             if (error != WEIR_ENOENT || !make)
                 return error;
         }

@@ -142,7 +142,8 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     struct weir__record record;
     int64_t lease = lease_for(op, view), room = units < limit->cap ? units : limit->cap;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint32_t) * (uint64_t)room);
-    int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, &record);
+    const struct weir__record *own = key->found ? &key->record : NULL;
+    int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, own, &record);
     if (error)
         return error;
     if (key->found && !view->head.frozen) {
@@ -164,6 +165,11 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
         return 0; /* took so long over it that it was taken away: look again */
     for (int64_t i = 0; i < keep; i++)
         weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
+    /* Was all of it copied from our own record? In a full slab somebody may have taken it. */
+    if (key->found && !weir__record_held(op, key->record)) {
+        weir__record_release(op, record);
+        return 0;
+    }
 
     struct weir__record old = key->record;
     bool had = key->found;

@@ -1,6 +1,7 @@
 /*
- * The sliding window counter with two buckets: one slot for the even windows, one for the odd ones, in the same two
- * lines and with tags that differ in the last bit. Each holds the start of its window and its count.
+ * The sliding window counter with two buckets whose counts do not fit into one slot: one slot for the even windows,
+ * one for the odd ones, in the same two lines and with tags that differ in the last bit. Each holds the start of its
+ * window and its count.
  *
  * Exactness across the two. A request in window k adds to k's slot and weighs what k - 1's slot holds, so that count
  * must not grow any more. Therefore k - 1 is SEALED before anything is counted in k, and a window is always entered

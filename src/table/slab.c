@@ -15,6 +15,7 @@
 #define LEASE_FIRST UINT32_C(0x80000000)  /* a record begins here */
 #define SCAN_MAX 32768                    /* grains looked at for one record, beyond its own size */
 #define LIVE_MAX 64                       /* places weighed against each other when a live record must go */
+#define LAPSED_ROUNDS 3                   /* as often the search goes on before a live record must go */
 #define TAKE_ROUNDS 64                    /* attempts, when others take the same grains */
 
 unsigned weir__class_for(uint64_t bytes)
@@ -120,6 +121,7 @@ static uint32_t take_lapsed(const struct weir__op *op, uint32_t count, int64_t f
             run = 0;
         }
     }
+    weir__store64(&op->table->header->slab_cursor, next); /* there is nothing here: look elsewhere next time */
     return 0;
 }
 
@@ -128,14 +130,23 @@ static uint32_t longest_lease(const struct weir__op *op, uint64_t at, uint32_t c
 {
     uint32_t longest = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t left = lease_left(op, weir__load32(&op->table->lease[at + i]));
+        uint32_t word = weir__load32(&op->table->lease[at + i]), left = lease_left(op, word);
+        if (left && word & LEASE_TAKING)
+            return UINT32_MAX; /* being made, or left so by someone who died */
         longest = left > longest ? left : longest;
     }
     return longest;
 }
 
+static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t count)
+{
+    return record && at < (uint64_t)record->grain + weir__class_grains(record->size_class) &&
+           record->grain < at + count;
+}
+
 /* Takes grains from the live keys that would give them up soonest, of those looked at. */
-static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, uint64_t *at)
+static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, const struct weir__record *keep,
+                          uint64_t *at)
 {
     uint64_t grains = op->table->grains, best = grains;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
@@ -144,7 +155,7 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
 
     for (uint64_t looks = grains < SCAN_MAX ? grains : SCAN_MAX; looks > 0 && candidates > 0; looks--) {
         uint32_t word = weir__load32(&op->table->lease[next]);
-        if ((!word || word & LEASE_FIRST) && next + count <= grains) {
+        if ((!word || word & LEASE_FIRST) && next + count <= grains && !overlaps(keep, next, count)) {
             uint32_t longest = longest_lease(op, next, count);
             candidates--;
             if (longest < shortest) {
@@ -162,7 +173,8 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
     return take_run(op, best, count, for_us, true);
 }
 
-int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, struct weir__record *record)
+int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,
+                      struct weir__record *record)
 {
     uint32_t count = size_class < WEIR__CLASSES ? weir__class_grains(size_class) : 0;
     uint64_t at;
@@ -171,8 +183,8 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
         return WEIR_EFULL;
     for (int round = 0; round < TAKE_ROUNDS; round++) {
         uint32_t first = take_lapsed(op, count, for_us, &at);
-        if (!first)
-            first = take_live(op, count, for_us, &at);
+        if (!first && round >= LAPSED_ROUNDS)
+            first = take_live(op, count, for_us, keep, &at);
         if (first) {
             *record = (struct weir__record){(uint32_t)at, size_class, first};
             return 0;

@@ -77,12 +77,19 @@ static inline uint64_t weir__head_mark(weir__cell head)
 
 /*
  * Takes grains for a record until at least for_us from now. The head and body hold whatever was there.
- * Returns 0, WEIR_EFULL or WEIR_EBUSY. Counts a record that had to be taken from a live key.
+ * Returns 0 or WEIR_EFULL. Counts a record that had to be taken from a live key; never takes `keep` (may be NULL).
  */
-int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, struct weir__record *record);
+int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,
+                      struct weir__record *record);
 
 /* Gives a record back: it must have been unlinked from its slot by the caller, or never linked. */
 void weir__record_release(const struct weir__op *op, struct weir__record record);
+
+/* True if nobody has taken the record since its lease was read. */
+static inline bool weir__record_held(const struct weir__op *op, struct weir__record record)
+{
+    return weir__load32(&op->table->lease[record.grain]) == record.lease;
+}
 
 /*
  * Puts `head` into a record just taken, with the owner and the next turn on top, whatever stale writers of its last

@@ -20,8 +20,8 @@ struct weir__where weir__key_locate(const struct weir__table *table, const weir_
     XXH128_hash_t hash = XXH3_128bits_withSecret(key, key_len, table->header->secret, WEIR__SECRET_BYTES);
     /* The hash is secret, so spreading the id openly gives nothing away; an algorithm's states are its own. */
     uint64_t id = (limit->id + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)limit->algorithm << 59;
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
-        id ^= UINT64_C(1) << 58;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
+        id ^= (uint64_t)(limit->buckets > 2 ? 1 : weir__is_packed(limit) ? 2 : 3) << 56;
     return weir__locate(table, hash.low64 ^ id, hash.high64 ^ (id >> 29 | id << 35));
 }
 
@@ -166,7 +166,7 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
 static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                           int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    if (limit->algorithm <= WEIR_FIXED_WINDOW)
+    if (limit->algorithm <= WEIR_FIXED_WINDOW || weir__is_packed(limit))
         return weir__slot_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_store_take(op, limit, where, cost, mode, decision);
@@ -202,7 +202,7 @@ int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const 
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         return weir__ring_drop(op, limit, where);
     int error = weir__slot_drop(op, where);
-    if (!error && limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER) {
+    if (!error && limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(limit)) {
         struct weir__where sibling = *where;
         sibling.tag ^= 1;
         error = weir__slot_drop(op, &sibling);

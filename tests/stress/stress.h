@@ -19,8 +19,10 @@
 struct stress_limit {
     const char *name;
     weir_params params;
-    int slots; /* a key takes, when only one window is in use */
+    int64_t cost; /* of each request; the limit is PASSES of them */
 };
+
+#define PASSES 7
 
 /* Windows of an hour: nothing comes back while a test runs on a standing clock. */
 static const struct stress_limit stress_limits[] = {
@@ -34,9 +36,12 @@ static const struct stress_limit stress_limits[] = {
      1},
     {"leaky bucket", {.algorithm = WEIR_LEAKY_BUCKET, .limit = 7, .window_ns = 3600 * WEIR_SECOND, .id = 3}, 1},
     {"fixed window", {.algorithm = WEIR_FIXED_WINDOW, .limit = 7, .window_ns = 3600 * WEIR_SECOND, .id = 4}, 1},
-    {"counter, 2 buckets",
+    {"counter, 2 buckets in a slot",
      {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 7, .window_ns = 3600 * WEIR_SECOND, .id = 5},
      1},
+    {"counter, 2 buckets in a slot each",
+     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 70000, .window_ns = 3600 * WEIR_SECOND, .id = 8},
+     10000},
     {"counter, 6 buckets",
      {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 7, .window_ns = 3600 * WEIR_SECOND, .buckets = 6, .id = 6},
      1},

@@ -17,6 +17,7 @@ struct grant {
 struct job {
     weir_segment *segment;
     weir_limit limit;
+    int64_t cost;
     int64_t clock_us;
     bool over;
     int64_t grants;
@@ -52,7 +53,7 @@ static void *work(void *argument)
         uint32_t key = random >> 8 & 0xffff;
         weir_decision d;
         key %= KEYS;
-        if (weir_take(job->segment, &job->limit, &key, sizeof key, 1, now, &d)) {
+        if (weir_take(job->segment, &job->limit, &key, sizeof key, job->cost, now, &d)) {
             __atomic_fetch_add(&job->failed, 1, __ATOMIC_RELAXED);
         } else if (weir_passes(&d)) {
             int64_t n = __atomic_fetch_add(&job->grants, 1, __ATOMIC_RELAXED);
@@ -78,7 +79,7 @@ static void check_rolling(const struct job *job, int64_t length_us)
     for (int64_t i = 0; i < job->grants; i++) {
         while (job->grant[first].key != job->grant[i].key || job->grant[first].at_us <= job->grant[i].at_us - length_us)
             first++;
-        CHECK(i - first + 1 <= job->limit.cap);
+        CHECK((i - first + 1) * job->cost <= job->limit.cap);
     }
 }
 
@@ -94,10 +95,10 @@ static void check_pairs(const struct job *job)
             end++;
         }
         bool adjacent = i > 0 && job->grant[i - 1].key == key && before_at == start - w;
-        int64_t weighs = adjacent ? before * (w - (latest - start)) / w : 0;
+        int64_t weighs = adjacent ? before * job->cost * (w - (latest - start)) / w : 0;
         CHECK_EQ(start % w, 0);
         CHECK(latest - start < w);
-        CHECK(end - i + weighs <= job->limit.cap);
+        CHECK((end - i) * job->cost + weighs <= job->limit.cap);
         before = end - i;
         before_at = start;
         i = end;
@@ -115,11 +116,11 @@ static void check_bucket(const struct job *job, int64_t from_us, int64_t to_us)
         CHECK(count[k] <= most);
 }
 
-static void roll(const weir_params *params, const char *name)
+static void roll(const weir_params *params, int64_t cost, const char *name)
 {
     weir_segment_options options = {.size = 1 << 20, .slab_bytes = 1 << 18};
     int64_t from_us = STRESS_NOW / 1000 / 3600000000 * 3600000000, steps = test_scaled(40000, 2000);
-    struct job job = {.clock_us = from_us, .grant = malloc(sizeof(struct grant) * LOG_MAX), .seed = params->id};
+    struct job job = {.cost = cost, .clock_us = from_us, .grant = malloc(sizeof(struct grant) * LOG_MAX), .seed = params->id};
     pthread_t thread[WORKERS];
     int before = test_failures;
 
@@ -157,28 +158,33 @@ static void roll(const weir_params *params, const char *name)
 /* Windows of some tens of microseconds of the test's own time: thousands of edges in a run. */
 TEST(rolling_token_bucket)
 {
-    roll(&(weir_params){.limit = 13, .window_ns = 90000, .burst = 5, .id = 1}, "13 in 90 us");
-    roll(&(weir_params){.limit = 3, .window_ns = 30000, .refill = WEIR_REFILL_INTERVAL, .id = 2}, "interval");
+    roll(&(weir_params){.limit = 13, .window_ns = 90000, .burst = 5, .id = 1}, 1, "13 in 90 us");
+    roll(&(weir_params){.limit = 3, .window_ns = 30000, .refill = WEIR_REFILL_INTERVAL, .id = 2}, 1, "interval");
 }
 
 TEST(rolling_two_buckets)
 {
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 40000, .id = 3}, "10 in 40 us");
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 3, .window_ns = 9000, .id = 4}, "3 in 9 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 40000, .id = 3}, 1, "10 in 40 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 3, .window_ns = 9000, .id = 4}, 1, "3 in 9 us");
+    /* The same with counts too large for one slot. */
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100000, .window_ns = 40000, .id = 9}, 10000,
+         "10 times 10000 in 40 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 90000, .window_ns = 9000, .id = 10}, 30000,
+         "3 times 30000 in 9 us");
 }
 
 TEST(rolling_many_buckets)
 {
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 60000, .buckets = 6, .id = 5},
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 60000, .buckets = 6, .id = 5}, 1,
          "6 buckets");
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40, .window_ns = 600000, .buckets = 60, .id = 6},
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40, .window_ns = 600000, .buckets = 60, .id = 6}, 1,
          "60 buckets");
 }
 
 TEST(rolling_log)
 {
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 20000, .id = 7}, "log, 3 in 20 us");
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 50, .window_ns = 300000, .id = 8},
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 20000, .id = 7}, 1, "log, 3 in 20 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 50, .window_ns = 300000, .id = 8}, 1,
          "log, 50 in 300 us");
 }
 

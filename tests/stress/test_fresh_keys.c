@@ -11,6 +11,7 @@ struct job {
     weir_segment *segment; /* NULL: attach by path */
     const char *path;
     weir_limit limit;
+    int64_t cost;
     weir_time now;
     int64_t keys;
     uint64_t salt;        /* makes the keys of one round different from those of another */
@@ -35,16 +36,16 @@ static void hit(struct job *job, weir_segment *segment, int64_t number)
         uint64_t salt, number;
     } key = {job->salt, (uint64_t)number};
     weir_request request[16];
-    int tries = (int)job->limit.limit + 1;
+    int tries = PASSES + 1;
 
     for (int i = 0; i < tries; i++)
-        request[i] = (weir_request){.limit = &job->limit, .key = &key, .key_len = sizeof key, .cost = 1};
+        request[i] = (weir_request){.limit = &job->limit, .key = &key, .key_len = sizeof key, .cost = job->cost};
     if (job->batch) {
         int failed = weir_take_batch(segment, request, (size_t)tries, job->now);
         __atomic_fetch_add(job->failed, failed, __ATOMIC_RELAXED);
     } else {
         for (int i = 0; i < tries; i++) {
-            int error = weir_take(segment, &job->limit, &key, sizeof key, 1, job->now, &request[i].decision);
+            int error = weir_take(segment, &job->limit, &key, sizeof key, job->cost, job->now, &request[i].decision);
             __atomic_fetch_add(job->failed, error != 0, __ATOMIC_RELAXED);
         }
     }
@@ -104,7 +105,7 @@ static void fresh(struct job *job, void (*run)(struct job *), const char *name)
     run(job);
     CHECK_EQ(*job->failed, 0);
     for (int64_t k = 0; k < job->keys; k++)
-        CHECK_EQ(job->admitted[k], job->limit.limit);
+        CHECK_EQ(job->admitted[k], PASSES);
     if (test_failures != before)
         printf("  with %s\n", name);
     munmap(job->admitted, (size_t)job->keys * sizeof *job->admitted);
@@ -120,7 +121,7 @@ static int64_t keys_each(void)
 /* Sized so that the keys of one limit fill 90 % of the slots; logs and wide counters get the slab they need. */
 static uint64_t size_for(int64_t keys, const struct stress_limit *limit, uint64_t *slab)
 {
-    uint64_t lines = (uint64_t)keys * (uint64_t)limit->slots * 64 / 4 * 10 / 9 + 65536;
+    uint64_t lines = (uint64_t)keys * 64 / 4 * 10 / 9 + 65536;
     bool log = limit->params.algorithm == WEIR_SLIDING_WINDOW_LOG;
     *slab = log || limit->params.buckets > 2 ? (uint64_t)keys * 36 * (log ? 4 : 3) + 65536 : 0;
     return lines + *slab * 2 + 8192;
@@ -138,6 +139,7 @@ static void nearly_full(void (*run)(struct job *), bool by_path, int batch)
             job.path = path;
         else
             job.segment = segment;
+        job.cost = stress_limits[i].cost;
         CHECK_EQ(weir_limit_init(&job.limit, &stress_limits[i].params), 0);
         fresh(&job, run, stress_limits[i].name);
         stress_check_segment(segment, job.now, true);
@@ -175,6 +177,7 @@ TEST(exact_while_slots_change_hands)
         stress_path(path, sizeof path);
         weir_segment *segment = stress_open(path, size, slab);
         struct job job = {.segment = segment, .keys = keys};
+        job.cost = stress_limits[i].cost;
         CHECK_EQ(weir_limit_init(&job.limit, &stress_limits[i].params), 0);
         for (int round = 0; round < ROUNDS; round++) {
             /* Three windows on: past a sliding counter's two, and past a lease's slack. */
@@ -199,6 +202,7 @@ TEST(sound_while_live_entries_are_evicted)
         stress_path(path, sizeof path);
         weir_segment *segment = stress_open(path, 65536 + 65536, 16384);
         struct job job = {.segment = segment, .now = {STRESS_NOW, STRESS_NOW}, .keys = test_scaled(20000, 9000)};
+        job.cost = stress_limits[i].cost;
         CHECK_EQ(weir_limit_init(&job.limit, &stress_limits[i].params), 0);
         size_t chunks = (size_t)(job.keys / CHUNK + 1);
         job.admitted = stress_shared((size_t)job.keys * sizeof *job.admitted);
@@ -207,8 +211,8 @@ TEST(sound_while_live_entries_are_evicted)
         run_threads(&job);
         uint64_t below = 0, above = 0;
         for (int64_t k = 0; k < job.keys; k++) {
-            below += job.admitted[k] < job.limit.limit;
-            above += job.admitted[k] > job.limit.limit;
+            below += job.admitted[k] < PASSES;
+            above += job.admitted[k] > PASSES;
         }
         CHECK_EQ(below, 0);
         CHECK_EQ(*job.failed, 0);

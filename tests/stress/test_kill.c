@@ -14,7 +14,8 @@ struct board {
     uint32_t admitted[];
 };
 
-static void work(const char *path, const weir_limit *limit, struct board *board, uint64_t keys, uint64_t seed)
+static void work(const char *path, const weir_limit *limit, int64_t cost, struct board *board, uint64_t keys,
+                 uint64_t seed)
 {
     weir_segment *segment = stress_open(path, 0, 0);
     weir_time now = {STRESS_NOW, STRESS_NOW};
@@ -25,7 +26,7 @@ static void work(const char *path, const weir_limit *limit, struct board *board,
         weir_decision d;
         if (key >= keys)
             continue; /* the parent ends us */
-        int error = weir_take(segment, limit, &key, sizeof key, 1, now, &d);
+        int error = weir_take(segment, limit, &key, sizeof key, cost, now, &d);
         if (error)
             __atomic_fetch_add(&board->failed, 1, __ATOMIC_RELAXED);
         else if (weir_passes(&d))
@@ -37,32 +38,33 @@ static void work(const char *path, const weir_limit *limit, struct board *board,
     }
 }
 
-static pid_t start(const char *path, const weir_limit *limit, struct board *board, uint64_t keys, uint64_t seed)
+static pid_t start(const char *path, const weir_limit *limit, int64_t cost, struct board *board, uint64_t keys,
+                   uint64_t seed)
 {
     fflush(stdout); /* or the child would print it again */
     pid_t child = fork();
     if (child == 0) {
-        work(path, limit, board, keys, seed);
+        work(path, limit, cost, board, keys, seed);
         _exit(0);
     }
     return child;
 }
 
-static void check_keys(weir_segment *segment, const weir_limit *limit, struct board *board, uint64_t keys,
-                       int64_t deaths)
+static void check_keys(weir_segment *segment, const weir_limit *limit, int64_t cost, struct board *board,
+                       uint64_t keys, int64_t deaths)
 {
     weir_time now = {STRESS_NOW, STRESS_NOW};
-    int64_t unwritten = 0;
+    int64_t unwritten = 0, passes = limit->limit / cost;
     for (uint64_t key = 0; key < keys; key++) {
-        CHECK(board->admitted[key] <= limit->limit);
+        CHECK(board->admitted[key] <= passes);
         int64_t more = 0;
         weir_decision d;
-        for (int i = 0; i <= limit->limit; i++) {
-            CHECK_EQ(weir_take(segment, limit, &key, sizeof key, 1, now, &d), 0);
+        for (int i = 0; i <= passes; i++) {
+            CHECK_EQ(weir_take(segment, limit, &key, sizeof key, cost, now, &d), 0);
             more += weir_passes(&d);
         }
-        CHECK(board->admitted[key] + more <= limit->limit);
-        unwritten += limit->limit - board->admitted[key] - more;
+        CHECK(board->admitted[key] + more <= passes);
+        unwritten += passes - board->admitted[key] - more;
     }
     CHECK(unwritten <= deaths);
 }
@@ -88,7 +90,7 @@ static void kill_workers(const struct stress_limit *what, int64_t deaths, uint64
     size_t bytes = sizeof(struct board) + keys * sizeof(uint32_t);
     struct board *board = stress_shared(bytes);
 
-    params.limit = 20;
+    params.limit = 20 * what->cost;
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
     stress_path(path, sizeof path);
     bool slab = params.algorithm == WEIR_SLIDING_WINDOW_LOG || params.buckets > 2;
@@ -96,14 +98,14 @@ static void kill_workers(const struct stress_limit *what, int64_t deaths, uint64
     weir_segment *segment = stress_open(path, keys * 16 * 10 / 9 + 2 * slab_bytes + 32768, slab_bytes);
 
     for (int i = 0; i < WORKERS; i++)
-        child[i] = start(path, &limit, board, keys, test_random(seed));
+        child[i] = start(path, &limit, what->cost, board, keys, test_random(seed));
     int64_t died = 0;
     while (died < deaths && board->frontier + FRONT < keys) {
         usleep((useconds_t)(200 + test_random(seed) % 2000));
         int i = (int)(test_random(seed) % WORKERS);
         end(child[i], seed);
         died++;
-        child[i] = start(path, &limit, board, keys, test_random(seed));
+        child[i] = start(path, &limit, what->cost, board, keys, test_random(seed));
     }
     for (int i = 0; i < WORKERS; i++, died++)
         end(child[i], seed);
@@ -111,7 +113,7 @@ static void kill_workers(const struct stress_limit *what, int64_t deaths, uint64
     uint64_t reached = board->frontier + FRONT;
     CHECK_EQ(board->failed, 0);
     CHECK(reached > 200);
-    check_keys(segment, &limit, board, reached < keys ? reached : keys, died);
+    check_keys(segment, &limit, what->cost, board, reached < keys ? reached : keys, died);
     stress_check_segment(segment, (weir_time){STRESS_NOW, STRESS_NOW}, true);
     weir_segment_close(segment);
     unlink(path);

@@ -301,6 +301,11 @@ static void model_add_counter(struct model *m, int64_t now, int64_t units)
     m->parts[i].units += units;
     if (m->parts[i].units < 0)
         m->parts[i].units = 0;
+    /* In one slot (small limits), a counter that holds nothing in either window is no entry: it has reached nothing. */
+    if (m->buckets == 2 && m->cap <= 0x7fff && !m->parts[i].units && !model_part_units(m, number - 1)) {
+        m->part_count = 0;
+        m->reached = -1;
+    }
 }
 
 /* ---- Sliding window log ---- */
