@@ -7,12 +7,13 @@
  * random tags and owners are never those of a key.
  */
 #include "table/slab.h"
+#include "table/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES (64 << 10)
-#define SLAB (4 << 10) /* small, as every search of a full one goes through all of it */
+#define BYTES    (64 << 10)
+#define SLAB     (4 << 10) /* small, as every search of a full one goes through all of it */
 #define START_US (INT64_C(20000) * 86400000000)
 
 enum { HEADER, HEADER_SIGNED, BODY, LINES, SLAB_PART, PLANT, WHATS };
@@ -67,7 +68,8 @@ static void plant(struct weir__table *table, const uint8_t *data, size_t size)
 {
     for (; size >= 18; data += 18, size -= 18) {
         uint8_t key = data[0] & 31, how = data[1];
-        struct weir__where w = weir__key_locate(table, &limits[how % limit_count], &key, 1);
+        struct weir__where w;
+        weir__key_locate(table, &limits[how % limit_count], &key, 1, &w);
         weir__cell *slot = &table->line[how & 128 ? w.home : w.other].slot[how >> 5 & 3];
         memcpy(slot, data + 2, sizeof *slot);
         slot->lo = (slot->lo & ((UINT64_C(1) << 28) - 1)) | (w.tag ^ (data[0] >> 7)) << 28;
@@ -122,7 +124,8 @@ static void use(struct weir__table *table, uint64_t seed)
         const weir_limit *limit = &limits[(seed >> 40) % (unsigned)limit_count];
         uint8_t key = seed >> 33 & 31;
         int64_t cost = (int64_t)(seed >> 50 & 31) - 3;
-        struct weir__where where = weir__key_locate(table, limit, &key, 1);
+        struct weir__where where;
+        weir__key_locate(table, limit, &key, 1, &where);
 
         op.mono_us += (int64_t)(seed >> 20 & 0xfffff);
         op.wall_us = look.mono_us = look.wall_us = op.mono_us;

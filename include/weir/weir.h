@@ -49,11 +49,13 @@ extern "C" {
 
 #define WEIR_ERRORS(X)                                                                                                 \
     X(EINVAL, 1, "an argument is missing or contradicts another; see the function's comment in weir.h")                \
-    X(ELIMIT, 2, "limit out of range; use 1 to 4294967295 (sliding_window_log: 65535, sliding_window_counter: 2147483647)") \
+    X(ELIMIT, 2,                                                                                                       \
+      "limit out of range; use 1 to 4294967295 (sliding_window_log: 65535, sliding_window_counter: 2147483647)")       \
     X(EWINDOW, 3, "window out of range; use whole microseconds, from 1 microsecond to 400 days")                       \
     X(EBURST, 4, "burst out of range; use 1 to 4294967295, or 0 for the same as limit")                                \
-    X(EOVERFLOW, 5, "limit, burst, soft and window together overflow the counter or take over 400 days to recover; "   \
-                    "use smaller numbers")                                                                             \
+    X(EOVERFLOW, 5,                                                                                                    \
+      "limit, burst, soft and window together overflow the counter or take over 400 days to recover; "                 \
+      "use smaller numbers")                                                                                           \
     X(EBUCKETS, 6, "buckets out of range; use 2 to 60, and a window of at least one microsecond a bucket")             \
     X(ESOFT, 7, "soft out of range; use 0 to 1000 per cent")                                                           \
     X(EZONE, 8, "unknown or unreadable time zone; use a name such as Europe/Berlin and install tzdata")                \
@@ -93,8 +95,8 @@ const char *weir_version(void);
 /* ---- Time ---- */
 
 #define WEIR_MICROSECOND INT64_C(1000)
-#define WEIR_SECOND INT64_C(1000000000)
-#define WEIR_DAY (86400 * WEIR_SECOND)
+#define WEIR_SECOND      INT64_C(1000000000)
+#define WEIR_DAY         (86400 * WEIR_SECOND)
 
 /*
  * A moment on two clocks. Buckets and sliding windows run on mono_ns, which nobody steps; fixed windows aligned
@@ -148,20 +150,22 @@ typedef struct weir_params {
 
 /* Made by weir_limit_init and read-only from then on. Copy it freely. The fields are the library's own. */
 typedef struct weir_limit {
-    uint32_t made;  /* set by weir_limit_init */
+    uint32_t made; /* set by weir_limit_init */
     uint8_t algorithm, refill, align, calendar;
     uint8_t round_up, count_rejected, delay, buckets;
-    int64_t limit;        /* units a window */
-    int64_t hard;         /* what the key may hold at once: burst or limit */
-    int64_t cap;          /* the same with soft on top */
+    uint8_t usual; /* token bucket that gives back one unit at a time: has a short way */
+    int64_t limit; /* units a window */
+    int64_t hard;  /* what the key may hold at once: burst or limit */
+    int64_t cap;   /* the same with soft on top */
     int64_t window_us;
-    int64_t period_us;    /* window : limit in lowest terms: period_units drip in every period_us, exactly */
+    int64_t period_us; /* window : limit in lowest terms: period_units drip in every period_us, exactly */
     int64_t period_units;
-    int64_t part_us;      /* length of one of the counter's buckets */
-    int64_t quantum_us;   /* resolution of logged times */
+    int64_t part_us;    /* length of one of the counter's buckets */
+    int64_t quantum_us; /* resolution of logged times */
     int64_t max_delay_us;
     const weir_zone *zone;
-    uint64_t id;
+    uint64_t inverse; /* 2^64 / period_us */
+    uint64_t spread;  /* of id and algorithm: what keeps the counters of different limits apart */
 } weir_limit;
 
 WEIR_MUST_CHECK int weir_limit_init(weir_limit *limit, const weir_params *params);
@@ -264,9 +268,9 @@ WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, c
 /* Sums since the segment was made. Counted without waiting, so a reader may see one a moment before another. */
 typedef struct weir_stats {
     uint64_t allowed, delayed, denied, never_fits, blocked; /* decisions of weir_take, one each */
-    uint64_t soft;         /* of the allowed ones, those over the limit proper */
-    uint64_t errors;       /* takes that failed with a code */
-    uint64_t created;      /* keys that got a slot */
+    uint64_t soft;                                          /* of the allowed ones, those over the limit proper */
+    uint64_t errors;                                        /* takes that failed with a code */
+    uint64_t created;                                       /* keys that got a slot */
     uint64_t evicted_live; /* keys that lost theirs before they had recovered: the segment is too small */
     uint64_t moved;        /* entries moved to their other line to make room */
     uint64_t retries;      /* compare-and-swaps lost to another writer */
@@ -298,12 +302,12 @@ WEIR_MUST_CHECK int weir_segment_each(const weir_segment *segment, weir_time now
 
 /* What a look at every slot found. Exact on a quiet segment, a lower bar under load. */
 typedef struct weir_report {
-    uint64_t live;          /* entries that have not recovered (information, not damage) */
-    uint64_t tentative;     /* begun by somebody who died or is about to finish (information) */
-    uint64_t moving;        /* the same for moves (information) */
-    uint64_t future;        /* over an hour ahead of their clock: it was stepped back (information) */
-    uint64_t twins;         /* one key counted in two places */
-    uint64_t bad_state;     /* entries in a state that does not exist */
+    uint64_t live;      /* entries that have not recovered (information, not damage) */
+    uint64_t tentative; /* begun by somebody who died or is about to finish (information) */
+    uint64_t moving;    /* the same for moves (information) */
+    uint64_t future;    /* over an hour ahead of their clock: it was stepped back (information) */
+    uint64_t twins;     /* one key counted in two places */
+    uint64_t bad_state; /* entries in a state that does not exist */
 } weir_report;
 
 /* 0 if sound, WEIR_EDAMAGED if any of the faults was found; fills `report` either way. */

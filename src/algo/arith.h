@@ -30,8 +30,9 @@ static inline int64_t weir__elapsed(int64_t now, int64_t then)
 /* a * b / c rounded down, for a, b >= 0 and c > 0; saturates at INT64_MAX. */
 static inline int64_t weir__mul_div(int64_t a, int64_t b, int64_t c)
 {
-    if (((uint64_t)a | (uint64_t)b) >> 31 == 0)
-        return a * b / c;
+    int64_t product;
+    if (!__builtin_mul_overflow(a, b, &product))
+        return product / c;
     weir__u128 q = (weir__u128)(uint64_t)a * (uint64_t)b / (uint64_t)c;
     return q > INT64_MAX ? INT64_MAX : (int64_t)q;
 }
@@ -39,10 +40,9 @@ static inline int64_t weir__mul_div(int64_t a, int64_t b, int64_t c)
 /* a * b / c rounded up, for a, b >= 0 and c > 0; saturates at INT64_MAX. */
 static inline int64_t weir__mul_div_up(int64_t a, int64_t b, int64_t c)
 {
-    if (c == 1) {
-        int64_t product; /* the usual case, spared the division */
-        return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
-    }
+    int64_t product;
+    if (!__builtin_mul_overflow(a, b, &product))
+        return c == 1 ? product : product / c + (product % c != 0);
     weir__u128 q = ((weir__u128)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
     return q > INT64_MAX ? INT64_MAX : (int64_t)q;
 }

@@ -9,7 +9,7 @@
  */
 #include "algo/calendar.h"
 
-#define DAY_S 86400
+#define DAY_S     86400
 #define SECOND_US 1000000
 
 /* No zone is further from UTC: zone.c takes none that is. So only turns this close to a moment matter to it. */

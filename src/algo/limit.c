@@ -31,12 +31,27 @@ static int64_t log_quantum(int64_t window_us)
                 return step[i] * power;
 }
 
+/*
+ * What sets the keys of this limit apart from those of others. States of different algorithms mean different things, so
+ * an algorithm's keys are its own. All 64 bits must differ, as some of them choose the place and others are the tag.
+ */
+static uint64_t spread(const weir_limit *made, uint64_t id)
+{
+    uint64_t kind = made->algorithm;
+    if (kind == WEIR_SLIDING_WINDOW_COUNTER)
+        kind += made->buckets > 2 ? 1 : weir__is_packed(made) ? 2 : 3;
+    uint64_t mixed = id * UINT64_C(0x9e3779b97f4a7c15) + (kind + 1) * UINT64_C(0xd1b54a32d192ed03);
+    mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+    return mixed ^ mixed >> 31;
+}
+
 static int check_enums(const weir_params *p)
 {
     bool bad = p->algorithm < WEIR_TOKEN_BUCKET || p->algorithm > WEIR_SLIDING_WINDOW_COUNTER ||
                p->refill < WEIR_REFILL_CONTINUOUS || p->refill > WEIR_REFILL_INTERVAL || p->align < WEIR_ALIGN_CLOCK ||
-               p->align > WEIR_ALIGN_CALENDAR || p->calendar < WEIR_CALENDAR_DAY ||
-               p->calendar > WEIR_CALENDAR_YEAR || p->round < WEIR_ROUND_DOWN || p->round > WEIR_ROUND_UP;
+               p->align > WEIR_ALIGN_CALENDAR || p->calendar < WEIR_CALENDAR_DAY || p->calendar > WEIR_CALENDAR_YEAR ||
+               p->round < WEIR_ROUND_DOWN || p->round > WEIR_ROUND_UP;
     /* What an algorithm does not have is refused rather than ignored: the caller meant something by it. */
     bool bucket = p->algorithm == WEIR_TOKEN_BUCKET || p->algorithm == WEIR_LEAKY_BUCKET;
     bad |= p->burst && !bucket;
@@ -83,7 +98,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *p)
     if (error)
         return error;
 
-    weir_limit made = {.made = WEIR__LIMIT_MADE, .limit = p->limit, .zone = p->zone, .id = p->id};
+    weir_limit made = {.made = WEIR__LIMIT_MADE, .limit = p->limit, .zone = p->zone};
     made.algorithm = (uint8_t)p->algorithm;
     made.refill = (uint8_t)p->refill;
     made.align = (uint8_t)p->align;
@@ -101,8 +116,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *p)
     made.period_us = made.window_us / common;
     made.period_units = made.limit / common;
     /* Rounded up: a window that does not divide evenly is a few microseconds longer, never shorter. */
-    made.part_us =
-        made.buckets == 2 ? made.window_us : (made.window_us + made.buckets - 1) / made.buckets;
+    made.part_us = made.buckets == 2 ? made.window_us : (made.window_us + made.buckets - 1) / made.buckets;
     made.quantum_us = log_quantum(made.window_us);
 
     /* A bucket holds at most cap units plus the ones of a period that has not ended yet. */
@@ -114,6 +128,10 @@ int weir_limit_init(weir_limit *limit, const weir_params *p)
                     : weir__mul_div_up(made.cap, made.period_us, made.period_units) > WEIR__WINDOW_MAX;
     if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
+    made.usual = made.algorithm == WEIR_TOKEN_BUCKET && made.refill == WEIR_REFILL_CONTINUOUS &&
+                 made.period_units == 1 && made.period_us > 1;
+    made.inverse = made.period_us > 1 ? (uint64_t)(((weir__u128)1 << 64) / (uint64_t)made.period_us) : 0;
+    made.spread = spread(&made, p->id);
     *limit = made;
     return 0;
 }

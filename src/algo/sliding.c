@@ -46,8 +46,8 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
 
     if (decision->verdict == WEIR_DENY) {
         int64_t room = limit->cap - cost - state->current;
-        int64_t at = room >= 0 ? room_at(limit, state->before, room)
-                               : w + room_at(limit, state->current, limit->cap - cost);
+        int64_t at =
+            room >= 0 ? room_at(limit, state->before, room) : w + room_at(limit, state->current, limit->cap - cost);
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
     if (taken) {

@@ -41,10 +41,10 @@ struct weir__bench_line {
 struct weir__bench_kind {
     const char *algorithm;
     weir_params params;
-    int slots;          /* of the table a key takes */
-    uint64_t slab;      /* bytes of slab a key; 0: the segment has none */
-    double bytes_bar;   /* a key at 90 % full; 0: no bar */
-    bool denied;        /* every request after the first is */
+    int slots;        /* of the table a key takes */
+    uint64_t slab;    /* bytes of slab a key; 0: the segment has none */
+    double bytes_bar; /* a key at 90 % full; 0: no bar */
+    bool denied;      /* every request after the first is */
 };
 
 /* A segment in which every key has an entry, and bare memory of as many lines for the bound. */
@@ -55,8 +55,8 @@ struct weir__bench_table {
     uint64_t keys;
     uint64_t lines;
     struct weir__bench_line *bare;
-    double bytes_a_key;  /* all of the segment by live keys, right after it was filled */
-    uint64_t live;       /* keys, then */
+    double bytes_a_key; /* all of the segment by live keys, right after it was filled */
+    uint64_t live;      /* keys, then */
     uint64_t evicted_live;
 };
 
@@ -72,8 +72,8 @@ void weir__bench_table_drop(struct weir__bench_table *table);
 /* Keys in the order they are asked for: drawn beforehand, so that drawing is not measured. */
 struct weir__bench_keys {
     const char *distribution;
-    uint64_t *id;  /* the key is these 8 bytes */
-    size_t count;  /* a power of two */
+    uint64_t *id; /* the key is these 8 bytes */
+    size_t count; /* a power of two */
 };
 
 enum weir__bench_draw { WEIR__BENCH_UNIFORM, WEIR__BENCH_ZIPF, WEIR__BENCH_ONE };
@@ -83,12 +83,7 @@ void weir__bench_keys_drop(struct weir__bench_keys *keys);
 
 /* ---- bench_run.c ---- */
 
-enum {
-    WEIR__BENCH_BATCH = 256,
-    WEIR__BENCH_ROUNDS_MAX = 99,
-    WEIR__BENCH_THREADS_MAX = 64,
-    WEIR__BENCH_KEY_BYTES = 8
-};
+enum { WEIR__BENCH_BATCH = 256, WEIR__BENCH_ROUNDS_MAX = 99, WEIR__BENCH_THREADS_MAX = 64, WEIR__BENCH_KEY_BYTES = 8 };
 
 enum weir__bench_mode { WEIR__BENCH_BOUND, WEIR__BENCH_SINGLE, WEIR__BENCH_CLOCK, WEIR__BENCH_IN_BATCHES };
 

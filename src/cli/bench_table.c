@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define PROBE_BYTES (UINT64_C(1) << 20)
+#define PROBE_BYTES   (UINT64_C(1) << 20)
 #define ZIPF_EXPONENT 0.99
 
 /* ---- Memory ---- */
@@ -24,8 +24,9 @@ static uint64_t memory_available(void)
     FILE *file = fopen("/proc/meminfo", "re");
     if (!file)
         return 0;
-    while (fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
-        ;
+    while (!kib && fgets(line, sizeof line, file))
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            kib = strtoull(line + 13, NULL, 10);
     fclose(file);
     return kib * 1024;
 }
@@ -103,10 +104,8 @@ static bool overhead_bytes(uint64_t *overhead)
 static bool open_segment(struct weir__bench_table *table, uint64_t bytes, uint64_t slab, const char *directory)
 {
     char path[4096];
-    weir_segment_options how = {.size = bytes,
-                                .slab_bytes = slab,
-                                .no_slab = !slab,
-                                .flags = WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE};
+    weir_segment_options how = {
+        .size = bytes, .slab_bytes = slab, .no_slab = !slab, .flags = WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE};
     if (directory) {
         snprintf(path, sizeof path, "%s/weir-bench.%ld", directory, (long)getpid());
         how.path = path;
@@ -141,8 +140,8 @@ static void fill(void *context, int thread)
         size_t count = end - at < WEIR__BENCH_BATCH ? (size_t)(end - at) : WEIR__BENCH_BATCH;
         for (size_t i = 0; i < count; i++) {
             id[i] = at + i;
-            request[i] = (weir_request){
-                .limit = &table->limit, .key = &id[i], .key_len = WEIR__BENCH_KEY_BYTES, .cost = 1};
+            request[i] =
+                (weir_request){.limit = &table->limit, .key = &id[i], .key_len = WEIR__BENCH_KEY_BYTES, .cost = 1};
         }
         filling->failed[thread] = weir_take_batch(table->segment, request, count, filling->now) != 0;
         at += count;

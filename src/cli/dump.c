@@ -51,16 +51,26 @@ struct number {
 static int numbers(const struct dump *d, struct number *out)
 {
     const struct number list[] = {
-        {"bytes", d->stats.bytes},           {"slots", d->stats.slots},
-        {"grains", d->stats.grains},         {"allowed", d->stats.allowed},
-        {"delayed", d->stats.delayed},       {"denied", d->stats.denied},
-        {"never_fits", d->stats.never_fits}, {"blocked", d->stats.blocked},
-        {"soft", d->stats.soft},             {"errors", d->stats.errors},
-        {"created", d->stats.created},       {"evicted_live", d->stats.evicted_live},
-        {"moved", d->stats.moved},           {"retries", d->stats.retries},
-        {"live", d->report.live},            {"tentative", d->report.tentative},
-        {"moving", d->report.moving},        {"future", d->report.future},
-        {"twins", d->report.twins},          {"bad_state", d->report.bad_state},
+        {"bytes", d->stats.bytes},
+        {"slots", d->stats.slots},
+        {"grains", d->stats.grains},
+        {"allowed", d->stats.allowed},
+        {"delayed", d->stats.delayed},
+        {"denied", d->stats.denied},
+        {"never_fits", d->stats.never_fits},
+        {"blocked", d->stats.blocked},
+        {"soft", d->stats.soft},
+        {"errors", d->stats.errors},
+        {"created", d->stats.created},
+        {"evicted_live", d->stats.evicted_live},
+        {"moved", d->stats.moved},
+        {"retries", d->stats.retries},
+        {"live", d->report.live},
+        {"tentative", d->report.tentative},
+        {"moving", d->report.moving},
+        {"future", d->report.future},
+        {"twins", d->report.twins},
+        {"bad_state", d->report.bad_state},
     };
     memcpy(out, list, sizeof list);
     return (int)(sizeof list / sizeof *list);

@@ -1,8 +1,12 @@
 /* The public calls that decide: arguments checked, statistics kept, the table asked. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/engine.h"
+#include "table/hash.h"
+#include "table/usual.h"
 
 #include <sched.h>
+
+enum { WEIR__KEY_MAX = 65535 };
 
 enum { BATCH = 32 }; /* requests in flight at once; more only push each other out of the cache */
 
@@ -13,13 +17,14 @@ static struct weir__stripe *stripe(const weir_segment *segment)
     return &segment->table.stats[(cpu < 0 ? 0 : (unsigned)cpu) % WEIR__STRIPES];
 }
 
-static int check(const weir_limit *limit, const void *key, size_t key_len, int64_t cost, weir_time now)
+/* What is wrong with a request; the same tests as below, one by one. */
+static int fault(const weir_limit *limit, const void *key, size_t key_len, int64_t cost, weir_time now)
 {
     if (!limit || limit->made != WEIR__LIMIT_MADE || (!key && key_len))
         return WEIR_EINVAL;
     if (!key_len)
         return WEIR_EKEYEMPTY;
-    if (key_len > 65535)
+    if (key_len > WEIR__KEY_MAX)
         return WEIR_EKEYLONG;
     if (cost < -WEIR__USED_MAX || cost > WEIR__USED_MAX)
         return WEIR_ECOST;
@@ -28,50 +33,24 @@ static int check(const weir_limit *limit, const void *key, size_t key_len, int64
     return 0;
 }
 
+static inline int check(const weir_limit *limit, const void *key, size_t key_len, int64_t cost, weir_time now)
+{
+    bool good = limit && key && limit->made == WEIR__LIMIT_MADE && key_len - 1 < WEIR__KEY_MAX &&
+                (uint64_t)cost + WEIR__USED_MAX <= 2 * WEIR__USED_MAX && (now.mono_ns | now.wall_ns) >= 0;
+    return good ? 0 : fault(limit, key, key_len, cost, now);
+}
+
 static struct weir__op operation(const weir_segment *segment, struct weir__stripe *stats, weir_time now)
 {
     return (struct weir__op){&segment->table, stats, now.mono_ns / 1000, now.wall_ns / 1000};
 }
 
-/* Sums of a batch or of one, added to the shared counters at the end. */
-static void count(struct weir__stripe *sum, int error, const weir_decision *decision)
-{
-    if (error) {
-        sum->errors++;
-        return;
-    }
-    switch (decision->verdict) {
-    case WEIR_ALLOW:
-        sum->allowed++;
-        break;
-    case WEIR_DELAY:
-        sum->delayed++;
-        break;
-    case WEIR_DENY:
-        sum->denied++;
-        break;
-    case WEIR_NEVER_FITS:
-        sum->never_fits++;
-        break;
-    case WEIR_BLOCKED:
-        sum->blocked++;
-        break;
-    }
-    sum->soft += decision->flags & WEIR_OVER_SOFT;
-}
-
+/* Adds to the shared counters what a batch, or one, came to. */
 static void add_counts(struct weir__stripe *to, const struct weir__stripe *sum)
 {
-    if (sum->allowed)
-        weir__count(&to->allowed, sum->allowed);
-    if (sum->delayed)
-        weir__count(&to->delayed, sum->delayed);
-    if (sum->denied)
-        weir__count(&to->denied, sum->denied);
-    if (sum->never_fits)
-        weir__count(&to->never_fits, sum->never_fits);
-    if (sum->blocked)
-        weir__count(&to->blocked, sum->blocked);
+    for (int i = 0; i < 5; i++)
+        if (sum->verdict[i])
+            weir__count(&to->verdict[i], sum->verdict[i]);
     if (sum->soft)
         weir__count(&to->soft, sum->soft);
     if (sum->errors)
@@ -81,12 +60,27 @@ static void add_counts(struct weir__stripe *to, const struct weir__stripe *sum)
 static int decide(const struct weir__op *op, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
                   enum weir__mode mode, weir_decision *decision)
 {
-    struct weir__where where = weir__key_locate(op->table, limit, key, key_len);
+    struct weir__where where;
     weir_decision made;
+    weir__key_locate(op->table, limit, key, key_len, &where);
     int error = weir__table_take(op, limit, &where, cost, mode, &made);
     if (!error)
         *decision = made;
     return error;
+}
+
+/* The usual case is tried only while no key is blocked; see table/usual.h. */
+static inline bool any_blocked(const struct weir__op *op)
+{
+    return op->mono_us < (int64_t)weir__load64(&op->table->header->blocked_until_us);
+}
+
+/* For a key whose home alone is known. */
+static int long_way(const struct weir__op *op, const weir_limit *limit, struct weir__where *where, int64_t cost,
+                    weir_decision *made)
+{
+    weir__locate_other(op->table, where);
+    return weir__table_take(op, limit, where, cost, WEIR__TAKE, made);
 }
 
 int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
@@ -96,45 +90,119 @@ int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, s
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    struct weir__stripe *stats = stripe(segment), sum = {0};
+    struct weir__stripe *stats = stripe(segment);
     struct weir__op op = operation(segment, stats, now);
+    struct weir__where where;
+    weir_decision made;
     int error = check(limit, key, key_len, cost, now);
-    if (!error)
-        error = decide(&op, limit, key, key_len, cost, WEIR__TAKE, decision);
-    count(&sum, error, decision);
-    add_counts(stats, &sum);
-    return error;
+    if (!error) {
+        weir__key_home(op.table, limit, key, key_len, &where);
+        struct weir__usual plan;
+        weir__cell *slot = weir__slot_of(op.table, where.home, where.tag);
+        if (slot && !any_blocked(&op) && weir__usual_plan(&op, limit, slot, where.tag, cost, &plan) &&
+            weir__usual_take(&plan))
+            weir__usual_decision(limit, &plan, &made);
+        else
+            error = long_way(&op, limit, &where, cost, &made);
+    }
+    if (error) {
+        weir__count(&stats->errors, 1);
+        return error;
+    }
+    weir__count(&stats->verdict[made.verdict], 1);
+    if (made.flags & WEIR_OVER_SOFT)
+        weir__count(&stats->soft, 1);
+    *decision = made;
+    return 0;
 }
 
-/* One group: hash and ask for the first line of all, then for the second where the first does not have it, then go. */
-static int take_group(const struct weir__op *op, weir_request *request, size_t count_of, weir_time now,
-                      struct weir__stripe *sum)
-{
-    struct weir__where where[BATCH];
-    int failed = 0;
+/* One request of a group on its way. */
+struct flight {
+    struct weir__where where;
+    weir__cell *slot; /* where it was found, or NULL */
+    struct weir__usual plan;
+    bool taken;
+};
 
-    for (size_t i = 0; i < count_of; i++) {
+/* Hashes all and asks for their first lines; then looks there, and asks for the second line where that was in vain. */
+static void set_out(const struct weir__op *op, weir_request *request, struct flight *flight, size_t count,
+                    weir_time now)
+{
+    for (size_t i = 0; i < count; i++) {
         weir_request *r = &request[i];
         r->error = check(r->limit, r->key, r->key_len, r->cost, now);
         if (r->error)
             continue;
-        where[i] = weir__key_locate(op->table, r->limit, r->key, r->key_len);
-        weir__prefetch(&op->table->line[where[i].home]);
+        weir__key_home(op->table, r->limit, r->key, r->key_len, &flight[i].where);
+        weir__prefetch(&op->table->line[flight[i].where.home]);
     }
-    for (size_t i = 0; i < count_of; i++) {
-        weir__cell unused;
-        if (!request[i].error && !weir__find_in(op->table, where[i].home, where[i].tag, &unused))
-            weir__prefetch(&op->table->line[where[i].other]);
+    for (size_t i = 0; i < count; i++) {
+        if (request[i].error)
+            continue;
+        flight[i].slot = weir__slot_of(op->table, flight[i].where.home, flight[i].where.tag);
+        if (!flight[i].slot) {
+            weir__locate_other(op->table, &flight[i].where);
+            weir__prefetch(&op->table->line[flight[i].where.other]);
+        }
     }
-    for (size_t i = 0; i < count_of; i++) {
-        weir_request *r = &request[i];
-        weir_decision made;
-        if (!r->error)
-            r->error = weir__table_take(op, r->limit, &where[i], r->cost, WEIR__TAKE, &made);
-        if (!r->error)
-            r->decision = made;
-        failed += r->error != 0;
-        count(sum, r->error, &made);
+}
+
+/* One request the long way, unless it was refused already. Returns 1 if it failed. */
+static int take_long(const struct weir__op *op, weir_request *r, struct weir__where *where, struct weir__stripe *sum)
+{
+    weir_decision made;
+    if (!r->error)
+        r->error = long_way(op, r->limit, where, r->cost, &made);
+    if (r->error) {
+        sum->errors++;
+        return 1;
+    }
+    r->decision = made;
+    sum->verdict[made.verdict]++;
+    sum->soft += made.flags & WEIR_OVER_SOFT;
+    return 0;
+}
+
+/* Takes requests [from, count) as long as they are usual; returns how many that were. */
+static size_t take_usual(const struct weir__op *op, const weir_request *request, struct flight *flight, size_t from,
+                         size_t count)
+{
+    size_t end = from;
+    for (; end < count && !request[end].error; end++) {
+        struct flight *f = &flight[end];
+        if (!f->slot)
+            f->slot = weir__slot_of(op->table, f->where.other, f->where.tag);
+        if (!f->slot || !weir__usual_plan(op, request[end].limit, f->slot, f->where.tag, request[end].cost, &f->plan))
+            break;
+    }
+    /* A key that comes twice fails the second time, and then goes the long way, after the first: order is kept. */
+    for (size_t i = from; i < end; i++)
+        flight[i].taken = weir__usual_take(&flight[i].plan);
+    return end - from;
+}
+
+static int take_group(const struct weir__op *op, weir_request *request, size_t count, weir_time now,
+                      struct weir__stripe *sum)
+{
+    struct flight flight[BATCH];
+    int failed = 0;
+    bool usual = !any_blocked(op);
+
+    set_out(op, request, flight, count, now);
+    for (size_t i = 0; i < count;) {
+        size_t end = i + (usual ? take_usual(op, request, flight, i, count) : 0);
+        for (; i < end; i++) {
+            weir_request *r = &request[i];
+            if (flight[i].taken)
+                weir__usual_decision(r->limit, &flight[i].plan, &r->decision);
+            else
+                failed += take_long(op, r, &flight[i].where, sum);
+            sum->verdict[WEIR_ALLOW] += flight[i].taken;
+        }
+        if (i < count) {
+            failed += take_long(op, &request[i], &flight[i].where, sum);
+            i++;
+        }
     }
     return failed;
 }
@@ -179,8 +247,9 @@ static int adjust(weir_segment *segment, const weir_limit *limit, const void *ke
     int error = check(limit, key, key_len, amount, now);
     if (!error && amount < 0)
         error = WEIR_ECOST;
-    return error ? error
-                 : decide(&op, limit, key, key_len, back ? -amount : amount, back ? WEIR__TAKE : WEIR__CHARGE, decision);
+    return error
+               ? error
+               : decide(&op, limit, key, key_len, back ? -amount : amount, back ? WEIR__TAKE : WEIR__CHARGE, decision);
 }
 
 int weir_refund(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t amount,
@@ -205,7 +274,8 @@ int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, 
     if (error)
         return error;
     struct weir__op op = operation(segment, stripe(segment), now);
-    struct weir__where where = weir__key_locate(op.table, limit, key, key_len);
+    struct weir__where where;
+    weir__key_locate(op.table, limit, key, key_len, &where);
     return weir__table_reset(&op, limit, &where);
 }
 
@@ -222,7 +292,8 @@ int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, 
     if (for_ns / 1000 > WEIR__WINDOW_MAX)
         return WEIR_EWINDOW;
     struct weir__op op = operation(segment, stripe(segment), now);
-    struct weir__where where = weir__key_locate(op.table, limit, key, key_len);
+    struct weir__where where;
+    weir__key_locate(op.table, limit, key, key_len, &where);
     return weir__table_block(&op, &where, for_ns / 1000 + (for_ns % 1000 != 0));
 }
 

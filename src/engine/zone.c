@@ -18,11 +18,11 @@
 
 #include "algo/calendar.h"
 
-#define FILE_MAX (1 << 20)
+#define FILE_MAX     (1 << 20)
 #define NAME_LEN_MAX 255
 
 #define HOUR_S 3600
-#define DAY_S INT64_C(86400)
+#define DAY_S  INT64_C(86400)
 
 /* Offsets are smaller than this either way. RFC 8536 allows -24:59:59 to 25:59:59; calendar.c relies on the bound. */
 #define OFFSET_BOUND_S (26 * HOUR_S)
@@ -36,9 +36,9 @@
 
 /* Years for which the rule is written out. The first one matters only to files that are nothing but a rule. */
 #define RULE_YEAR_FIRST 1900
-#define RULE_FIRST_DAY (-25567) /* of it, in days since 1970 */
-#define RULE_YEAR_LAST 2200
-#define RULE_TURNS (2 * (RULE_YEAR_LAST - RULE_YEAR_FIRST + 1))
+#define RULE_FIRST_DAY  (-25567) /* of it, in days since 1970 */
+#define RULE_YEAR_LAST  2200
+#define RULE_TURNS      (2 * (RULE_YEAR_LAST - RULE_YEAR_FIRST + 1))
 
 /* ---- The rule in the footer: STD offset [DST [offset] , date [/time] , date [/time]] ---- */
 
@@ -171,8 +171,8 @@ static bool read_rule(struct text text, struct rule *rule)
             return false;
         rule->dst_s = -rule->dst_s;
     }
-    return eat(&text, ',') && read_date(&text, &rule->start) && eat(&text, ',') &&
-           read_date(&text, &rule->end) && text.at == text.end;
+    return eat(&text, ',') && read_date(&text, &rule->start) && eat(&text, ',') && read_date(&text, &rule->end) &&
+           text.at == text.end;
 }
 
 /* ---- The rule as turns ---- */

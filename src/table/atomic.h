@@ -63,8 +63,8 @@ static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__
         weir__cell cell;
         i128 whole;
     } e = {*expected}, d = {desired};
-    bool swapped = __atomic_compare_exchange_n((i128 *)(void *)cell, &e.whole, d.whole, false, __ATOMIC_SEQ_CST,
-                                               __ATOMIC_SEQ_CST);
+    bool swapped =
+        __atomic_compare_exchange_n((i128 *)(void *)cell, &e.whole, d.whole, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     *expected = e.cell;
     return swapped;
 #elif defined(__x86_64__)
@@ -81,18 +81,18 @@ static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__
      */
     uint64_t lo, hi, out_lo, out_hi;
     uint32_t failed;
-    __asm__ volatile("1: ldaxp %[lo], %[hi], %[cell]\n"
-                     "   cmp %[lo], %[want_lo]\n"
-                     "   ccmp %[hi], %[want_hi], #0, eq\n"
-                     "   csel %[out_lo], %[new_lo], %[lo], eq\n"
-                     "   csel %[out_hi], %[new_hi], %[hi], eq\n"
-                     "   stlxp %w[failed], %[out_lo], %[out_hi], %[cell]\n"
-                     "   cbnz %w[failed], 1b"
-                     : [lo] "=&r"(lo), [hi] "=&r"(hi), [out_lo] "=&r"(out_lo), [out_hi] "=&r"(out_hi),
-                       [failed] "=&r"(failed), [cell] "+Q"(*cell)
-                     : [want_lo] "r"(expected->lo), [want_hi] "r"(expected->hi), [new_lo] "r"(desired.lo),
-                       [new_hi] "r"(desired.hi)
-                     : "cc", "memory");
+    __asm__ volatile(
+        "1: ldaxp %[lo], %[hi], %[cell]\n"
+        "   cmp %[lo], %[want_lo]\n"
+        "   ccmp %[hi], %[want_hi], #0, eq\n"
+        "   csel %[out_lo], %[new_lo], %[lo], eq\n"
+        "   csel %[out_hi], %[new_hi], %[hi], eq\n"
+        "   stlxp %w[failed], %[out_lo], %[out_hi], %[cell]\n"
+        "   cbnz %w[failed], 1b"
+        : [lo] "=&r"(lo), [hi] "=&r"(hi), [out_lo] "=&r"(out_lo), [out_hi] "=&r"(out_hi), [failed] "=&r"(failed),
+          [cell] "+Q"(*cell)
+        : [want_lo] "r"(expected->lo), [want_hi] "r"(expected->hi), [new_lo] "r"(desired.lo), [new_hi] "r"(desired.hi)
+        : "cc", "memory");
     bool swapped = lo == expected->lo && hi == expected->hi;
     expected->lo = lo;
     expected->hi = hi;

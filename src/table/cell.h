@@ -20,8 +20,8 @@
 
 #include "table/atomic.h"
 
-#define WEIR__TAG_BITS 36
-#define WEIR__TAG_MASK ((UINT64_C(1) << WEIR__TAG_BITS) - 1)
+#define WEIR__TAG_BITS  36
+#define WEIR__TAG_MASK  ((UINT64_C(1) << WEIR__TAG_BITS) - 1)
 #define WEIR__TIME_BITS 47
 #define WEIR__TIME_MASK ((UINT64_C(1) << WEIR__TIME_BITS) - 1)
 
@@ -132,19 +132,14 @@ static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
     return now_us + (int64_t)(WEIR__TIME_MASK + 1 - age);
 }
 
-/* A duration as 8 bits: 4, 5, 6 or 7 times a power of two, rounded up. 0 is no time at all, 255 for ever. */
+/* A duration as 8 bits: 4, 5, 6 or 7 times a power of two, rounded up; 0 is no time at all. */
 static inline unsigned weir__whole_encode(int64_t us)
 {
-    if (us <= 0)
-        return 0;
     if (us <= 4)
-        return (unsigned)us;
+        return us < 0 ? 0 : (unsigned)us;
     unsigned power = 61U - (unsigned)__builtin_clzll((uint64_t)us); /* leaves 3 bits: 4 to 7 */
-    uint64_t mantissa = (uint64_t)us >> power;
-    if (mantissa << power != (uint64_t)us)
-        mantissa++; /* 8 is 4 at the next power, which is what the sum below makes of it */
-    unsigned code = (power + 1) * 4 + (unsigned)(mantissa - 4);
-    return code > 255 ? 255 : code;
+    /* Rounded up the mantissa may become 8, which is 4 at the next power, and that is what the sum makes of it. */
+    return power * 4 + (unsigned)(((uint64_t)us + (UINT64_C(1) << power) - 1) >> power);
 }
 
 static inline int64_t weir__whole_decode(unsigned code)

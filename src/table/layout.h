@@ -15,19 +15,20 @@
 
 #include "table/atomic.h"
 
-#define WEIR__MAGIC UINT64_C(0x0a474553524945f7) /* not text at either end, so that no text file is taken for one */
-#define WEIR__LAYOUT 1                           /* raise with every change of this file or of cell.h */
+#define WEIR__MAGIC        UINT64_C(0x0a474553524945f7) /* not text at either end, so that no text file is taken for one */
+#define WEIR__LAYOUT       1                            /* raise with every change of this file or of cell.h */
 #define WEIR__SECRET_BYTES 192
-#define WEIR__SLOTS 4 /* a line */
-#define WEIR__STRIPES 64
-#define WEIR__MOVES 1024
-#define WEIR__GRAIN 32
-#define WEIR__LINES_MIN 64
-#define WEIR__SIZE_MIN 65536
+#define WEIR__SLOTS        4 /* a line */
+#define WEIR__STRIPES      64
+#define WEIR__MOVES        1024
+#define WEIR__GRAIN        32
+#define WEIR__LINES_MIN    64
+#define WEIR__SIZE_MIN     65536
 
-/* Counters, in the order of weir_stats. One line of cache each: neighbours never share one. */
+/* Counters, in the order of weir_stats. On lines of cache of their own: neighbours never share one. */
 struct weir__stripe {
-    uint64_t allowed, delayed, denied, never_fits, blocked, soft, errors, created, evicted_live, moved, retries;
+    uint64_t verdict[5]; /* by enum weir_verdict */
+    uint64_t soft, errors, created, evicted_live, moved, retries;
     uint64_t spare[5];
 } __attribute__((aligned(128)));
 
@@ -56,8 +57,8 @@ struct weir__header {
 };
 
 #define WEIR__HEADER_BYTES 4096
-#define WEIR__STATS_BYTES (WEIR__STRIPES * sizeof(struct weir__stripe))
-#define WEIR__MOVES_BYTES (WEIR__MOVES * sizeof(uint64_t))
+#define WEIR__STATS_BYTES  (WEIR__STRIPES * sizeof(struct weir__stripe))
+#define WEIR__MOVES_BYTES  (WEIR__MOVES * sizeof(uint64_t))
 
 _Static_assert(sizeof(struct weir__line) == 64, "a line is a line of cache");
 _Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header has outgrown its page");

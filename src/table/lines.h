@@ -17,7 +17,7 @@ struct weir__op {
 /* How often an operation starts over before it reports WEIR_EBUSY. */
 #define WEIR__ROUNDS 4096
 
-/* The lines of a key. Tags that differ only in the last bit share them (the two windows of a sliding counter do). */
+/* The lines of a key. */
 struct weir__where {
     uint64_t tag;
     uint64_t home, other;
@@ -33,42 +33,48 @@ static inline uint64_t weir__scale(uint64_t hash, uint64_t range)
 /* The other line of an entry that is in `line`; its own inverse, so that nobody need know which one was first. */
 static inline uint64_t weir__other_line(uint64_t tag, uint64_t line, uint64_t lines)
 {
-    uint64_t sum = weir__scale((tag >> 1) * UINT64_C(0xd6e8feb86659fd93), lines);
+    uint64_t sum = weir__scale(tag * UINT64_C(0xd6e8feb86659fd93), lines);
     return sum >= line ? sum - line : sum + lines - line;
 }
 
-/* For a 128-bit hash of the key. */
-static inline struct weir__where weir__locate(const struct weir__table *table, uint64_t hash_lo, uint64_t hash_hi)
+/* For a hash of the key: its upper bits choose the home line, its lower ones are the tag. */
+static inline void weir__locate_home(const struct weir__table *table, uint64_t hash, struct weir__where *w)
 {
-    struct weir__where w;
-    w.tag = hash_hi >> (64 - WEIR__TAG_BITS);
-    if (w.tag < 2)
-        w.tag |= 2; /* 0 is empty, and so its sibling 1 is not used either */
-    w.home = weir__scale(hash_lo, table->lines);
-    w.other = weir__other_line(w.tag, w.home, table->lines);
-    w.salt = 0;
-    return w;
+    w->tag = hash & WEIR__TAG_MASK;
+    if (w->tag < 2)
+        w->tag |= 2; /* 0 is empty, and so its sibling 1 is not used either */
+    w->home = weir__scale(hash, table->lines);
 }
 
-/* The slot in which `tag` counts, or NULL if a closer look is needed. *seen is what it held. */
-static inline weir__cell *weir__find_in(const struct weir__table *table, uint64_t line, uint64_t tag, weir__cell *seen)
+/* The rest, which one that is found at home does not need. */
+static inline void weir__locate_other(const struct weir__table *table, struct weir__where *w)
+{
+    w->other = weir__other_line(w->tag, w->home, table->lines);
+    w->salt = 0;
+}
+
+/* The slot of `line` in which `tag` counts, or NULL. All four are compared before the one branch. */
+static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_t line, uint64_t tag)
 {
     weir__cell *slot = table->line[line].slot;
-    for (int i = 0; i < WEIR__SLOTS; i++) {
-        uint64_t lo = weir__load64(&slot[i].lo);
-        if (lo >> 25 == tag << 3) { /* the tag, and one of the two normal states */
-            seen->lo = lo;
-            seen->hi = weir__load64(&slot[i].hi);
-            return &slot[i];
-        }
-    }
-    return NULL;
+    uint64_t want = tag << 3; /* the tag, and one of the two normal states */
+    unsigned found = (unsigned)(weir__load64(&slot[0].lo) >> 25 == want) |
+                     (unsigned)(weir__load64(&slot[1].lo) >> 25 == want) << 1 |
+                     (unsigned)(weir__load64(&slot[2].lo) >> 25 == want) << 2 |
+                     (unsigned)(weir__load64(&slot[3].lo) >> 25 == want) << 3;
+    return found ? &slot[__builtin_ctz(found)] : NULL;
 }
 
+/* The slot in which the key counts, or NULL if a closer look is needed. *seen is what it held. */
 static inline weir__cell *weir__find(const struct weir__table *table, const struct weir__where *w, weir__cell *seen)
 {
-    weir__cell *slot = weir__find_in(table, w->home, w->tag, seen);
-    return slot ? slot : weir__find_in(table, w->other, w->tag, seen);
+    weir__cell *slot = weir__slot_of(table, w->home, w->tag);
+    if (!slot)
+        slot = weir__slot_of(table, w->other, w->tag);
+    if (!slot)
+        return NULL;
+    *seen = weir__cell_peek(slot);
+    return seen->lo >> 25 == w->tag << 3 ? slot : NULL; /* it may have been moved or taken over since */
 }
 
 /*

@@ -10,13 +10,13 @@
  * expects to find in a place is older than what was written there since, so it finds something else and does no harm.
  *
  * A log that outgrows its record is FROZEN, copied into a larger one and linked anew; whoever finds it frozen does
- * the same. It is never thawed: a copy of it may be on its way. Units leave when they are older than the window; the times of those in `span` are never older than two
- * windows when they are read, so 32 bits suffice.
+ * the same. It is never thawed: a copy of it may be on its way. Units leave when they are older than the window; the
+ * times of those in `span` are never older than two windows when they are read, so 32 bits suffice.
  */
 #include "algo/arith.h"
 #include "table/slab.h"
 
-#define FROZEN (UINT64_C(1) << 35)
+#define FROZEN     (UINT64_C(1) << 35)
 #define FIELD_MASK ((UINT64_C(1) << 17) - 1)
 
 struct head {
@@ -99,8 +99,8 @@ static struct view look(const struct weir__op *op, const weir_limit *limit, cons
     view.capacity = (int64_t)(weir__record_body_bytes(key->record) / sizeof(uint32_t));
     view.head = unpack(key->head, op->mono_us);
     /* Damage, not ours: such a log counts as empty. */
-    if (view.head.span > view.capacity || view.head.pending > view.head.span ||
-        view.head.span > WEIR__LOG_MAX || view.head.tail >= view.capacity)
+    if (view.head.span > view.capacity || view.head.pending > view.head.span || view.head.span > WEIR__LOG_MAX ||
+        view.head.tail >= view.capacity)
         view.head = (struct head){.newest_us = view.head.newest_us, .frozen = view.head.frozen};
     view.live = count_live(&view, op->mono_us);
     return view;

@@ -1,7 +1,7 @@
 /*
  * The sliding window counter with two buckets whose counts do not fit into one slot: one slot for the even windows,
- * one for the odd ones, in the same two lines and with tags that differ in the last bit. Each holds the start of its
- * window and its count.
+ * one for the odd ones, with the same home and with tags that differ in the last bit. Their other lines differ, or a
+ * table could not be filled to nine tenths with such pairs. Each holds the start of its window and its count.
  *
  * Exactness across the two. A request in window k adds to k's slot and weighs what k - 1's slot holds, so that count
  * must not grow any more. Therefore k - 1 is SEALED before anything is counted in k, and a window is always entered
@@ -20,10 +20,12 @@ struct bucket {
     bool tentative, sealed;
 };
 
-static struct weir__where of_window(const struct weir__where *where, const weir_limit *limit, int64_t start_us)
+/* Where the even (0) or the odd (1) windows are counted. */
+static struct weir__where of_parity(const struct weir__op *op, const struct weir__where *where, uint64_t parity)
 {
     struct weir__where w = *where;
-    w.tag = (w.tag & ~UINT64_C(1)) | ((uint64_t)(start_us / limit->part_us) & 1);
+    w.tag = (w.tag & ~UINT64_C(1)) | parity;
+    w.other = weir__other_line(w.tag, w.home, op->table->lines);
     return w;
 }
 
@@ -104,8 +106,8 @@ static bool changed(const struct bucket *bucket)
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, bool thorough,
                    int64_t *start_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    struct weir__where here = of_window(where, limit, *start_us), there = here;
-    there.tag ^= 1;
+    uint64_t parity = (uint64_t)(*start_us / limit->part_us) & 1;
+    struct weir__where here = of_parity(op, where, parity), there = of_parity(op, where, parity ^ 1);
 
     /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
     struct bucket now = {0}, old = {0};
@@ -164,4 +166,11 @@ int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const st
             return result > 0 ? 0 : result;
     }
     return WEIR_EBUSY;
+}
+
+int weir__pair_drop(const struct weir__op *op, const struct weir__where *where)
+{
+    struct weir__where even = of_parity(op, where, 0), odd = of_parity(op, where, 1);
+    int error = weir__slot_drop(op, &even);
+    return error ? error : weir__slot_drop(op, &odd);
 }

@@ -12,7 +12,7 @@
 #include "table/slab.h"
 
 #define PART_MASK ((UINT64_C(1) << 35) - 1)
-#define SEALED (UINT64_C(1) << 35)
+#define SEALED    (UINT64_C(1) << 35)
 
 struct head {
     bool sealed;
@@ -111,8 +111,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     }
     state.start_us = part * limit->part_us;
     /* The words of the parts only tell how long to wait: a request that passes need not read them. */
-    if (found && head.part == part &&
-        (state.current + state.before + cost > limit->cap || state.current + cost <= 0))
+    if (found && head.part == part && (state.current + state.before + cost > limit->cap || state.current + cost <= 0))
         gather(word, limit, &head, part, parts);
 
     if (!weir__counterN_take(limit, &state, parts, op->mono_us, cost, mode, decision) || !op->stats) {

@@ -94,11 +94,11 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
     weir_stats sum = {.slots = table->lines * WEIR__SLOTS, .grains = table->grains, .bytes = table->bytes};
     for (int i = 0; i < WEIR__STRIPES; i++) {
         const struct weir__stripe *s = &table->stats[i];
-        sum.allowed += weir__load64(&s->allowed);
-        sum.delayed += weir__load64(&s->delayed);
-        sum.denied += weir__load64(&s->denied);
-        sum.never_fits += weir__load64(&s->never_fits);
-        sum.blocked += weir__load64(&s->blocked);
+        sum.allowed += weir__load64(&s->verdict[WEIR_ALLOW]);
+        sum.delayed += weir__load64(&s->verdict[WEIR_DELAY]);
+        sum.denied += weir__load64(&s->verdict[WEIR_DENY]);
+        sum.never_fits += weir__load64(&s->verdict[WEIR_NEVER_FITS]);
+        sum.blocked += weir__load64(&s->verdict[WEIR_BLOCKED]);
         sum.soft += weir__load64(&s->soft);
         sum.errors += weir__load64(&s->errors);
         sum.created += weir__load64(&s->created);
@@ -114,9 +114,9 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, w
     struct weir__parts p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
     weir_entry e = {.line = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
-    e.kind = p.state == WEIR__TENTATIVE        ? WEIR_ENTRY_TENTATIVE
+    e.kind = p.state == WEIR__TENTATIVE      ? WEIR_ENTRY_TENTATIVE
              : p.state <= (WEIR__NORMAL | 1) ? WEIR_ENTRY_COUNTER
-                                               : WEIR_ENTRY_MOVING;
+                                             : WEIR_ENTRY_MOVING;
     e.anchor_us = weir__anchor_expand(p.anchor, now_us);
     e.expires_in_us = e.anchor_us + weir__whole_decode(p.whole) - now_us;
     e.live = e.expires_in_us > 0;

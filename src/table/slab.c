@@ -7,16 +7,16 @@
  * on, so an owner that comes back late finds the first word changed; that the words behind it still look like its
  * own does not matter.
  */
-#define LEASE_SHIFT 20
+#define LEASE_SHIFT      20
 #define LEASE_NONCE_BITS 3
-#define LEASE_TIME UINT32_C(0x07ffffff)
-#define LEASE_MASK UINT32_C(0x3fffffff)   /* the time and the nonce */
-#define LEASE_TAKING UINT32_C(0x40000000) /* first grain: its head is still the last owner's */
-#define LEASE_FIRST UINT32_C(0x80000000)  /* a record begins here */
-#define SCAN_MAX 32768                    /* grains looked at for one record, beyond its own size */
-#define LIVE_MAX 64                       /* places weighed against each other when a live record must go */
-#define LAPSED_ROUNDS 3                   /* as often the search goes on before a live record must go */
-#define TAKE_ROUNDS 64                    /* attempts, when others take the same grains */
+#define LEASE_TIME       UINT32_C(0x07ffffff)
+#define LEASE_MASK       UINT32_C(0x3fffffff) /* the time and the nonce */
+#define LEASE_TAKING     UINT32_C(0x40000000) /* first grain: its head is still the last owner's */
+#define LEASE_FIRST      UINT32_C(0x80000000) /* a record begins here */
+#define SCAN_MAX         32768                /* grains looked at for one record, beyond its own size */
+#define LIVE_MAX         64                   /* places weighed against each other when a live record must go */
+#define LAPSED_ROUNDS    3                    /* as often the search goes on before a live record must go */
+#define TAKE_ROUNDS      64                   /* attempts, when others take the same grains */
 
 unsigned weir__class_for(uint64_t bytes)
 {

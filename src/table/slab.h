@@ -21,9 +21,9 @@ struct weir__record {
     uint32_t lease; /* of the first grain, as last seen or written; not packed */
 };
 
-#define WEIR__CLASSES 64
+#define WEIR__CLASSES    64
 #define WEIR__OWNER_BITS 24
-#define WEIR__TURN_BITS 4 /* below the owner */
+#define WEIR__TURN_BITS  4 /* below the owner */
 #define WEIR__HEAD_SHIFT (64 - WEIR__OWNER_BITS - WEIR__TURN_BITS)
 #define WEIR__GRAINS_MAX (UINT64_C(1) << 26)
 

@@ -5,10 +5,6 @@
 #include "algo/algo.h"
 #include "table/lines.h"
 
-/* Where the key of a request is. The limit's id and algorithm are part of it. */
-struct weir__where weir__key_locate(const struct weir__table *table, const weir_limit *limit, const void *key,
-                                    size_t key_len);
-
 /*
  * Decides one request, blocks included, and takes it. Returns 0 or a negative error; on error nothing was taken.
  * On a read-only op (stats == NULL) it only tells what would happen.
@@ -35,6 +31,7 @@ int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, con
 
 /* Empties the slot of exactly this tag, if there is one; the others also give back what they have in the slab. */
 int weir__slot_drop(const struct weir__op *op, const struct weir__where *where);
+int weir__pair_drop(const struct weir__op *op, const struct weir__where *where);
 int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
 int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
 

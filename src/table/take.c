@@ -1,29 +1,8 @@
-/* Decisions: hashing the key, blocks, and the algorithms whose whole state is one slot. */
+/* Decisions: blocks, and the algorithms whose whole state is one slot. */
 #include "table/table.h"
 
-/* The distribution's header, inlined: no call, and no library to load. */
-#define XXH_INLINE_ALL
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wcast-align"
-#include <xxhash.h>
-#pragma GCC diagnostic pop
-
 #define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
-#define TENTATIVE_US 1000000
-
-struct weir__where weir__key_locate(const struct weir__table *table, const weir_limit *limit, const void *key,
-                                    size_t key_len)
-{
-    XXH128_hash_t hash = XXH3_128bits_withSecret(key, key_len, table->header->secret, WEIR__SECRET_BYTES);
-    /* The hash is secret, so spreading the id openly gives nothing away; an algorithm's states are its own. */
-    uint64_t id = (limit->id + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)limit->algorithm << 59;
-    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
-        id ^= (uint64_t)(limit->buckets > 2 ? 1 : weir__is_packed(limit) ? 2 : 3) << 56;
-    return weir__locate(table, hash.low64 ^ id, hash.high64 ^ (id >> 29 | id << 35));
-}
+#define TENTATIVE_US  1000000
 
 /* An entry that counts nothing yet and is given up after a second if its maker dies. */
 static weir__cell tentative(const struct weir__op *op, uint64_t tag)
@@ -102,8 +81,12 @@ int weir__slot_drop(const struct weir__op *op, const struct weir__where *where)
 
 static struct weir__where block_of(const struct weir__op *op, const struct weir__where *where)
 {
-    uint64_t hash = (where->tag ^ where->home << 17) * UINT64_C(0xff51afd7ed558ccd);
-    return weir__locate(op->table, hash ^ hash >> 33, ~(where->tag << (64 - WEIR__TAG_BITS)));
+    struct weir__where block;
+    uint64_t hash = (where->tag ^ where->home << 36) * UINT64_C(0xff51afd7ed558ccd);
+    hash ^= hash >> 33;
+    weir__locate_home(op->table, hash * UINT64_C(0xc4ceb9fe1a85ec53), &block);
+    weir__locate_other(op->table, &block);
+    return block;
 }
 
 /* *left_us is how long the key is still blocked, 0 if it is not. Returns 0 or a negative error. */
@@ -201,11 +184,7 @@ int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const 
         return weir__log_drop(op, limit, where);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         return weir__ring_drop(op, limit, where);
-    int error = weir__slot_drop(op, where);
-    if (!error && limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(limit)) {
-        struct weir__where sibling = *where;
-        sibling.tag ^= 1;
-        error = weir__slot_drop(op, &sibling);
-    }
-    return error;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(limit))
+        return weir__pair_drop(op, where);
+    return weir__slot_drop(op, where);
 }

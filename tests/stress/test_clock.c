@@ -10,7 +10,7 @@ enum { WORKERS = 3, KEYS = 3, LOG_MAX = 1 << 21 };
 
 struct grant {
     uint32_t key;
-    int64_t at_us;    /* when it counts: start of its window or part, or its logged time */
+    int64_t at_us; /* when it counts: start of its window or part, or its logged time */
     int64_t now_us;
 };
 
@@ -120,7 +120,8 @@ static void roll(const weir_params *params, int64_t cost, const char *name)
 {
     weir_segment_options options = {.size = 1 << 20, .slab_bytes = 1 << 18};
     int64_t from_us = STRESS_NOW / 1000 / 3600000000 * 3600000000, steps = test_scaled(40000, 2000);
-    struct job job = {.cost = cost, .clock_us = from_us, .grant = malloc(sizeof(struct grant) * LOG_MAX), .seed = params->id};
+    struct job job = {
+        .cost = cost, .clock_us = from_us, .grant = malloc(sizeof(struct grant) * LOG_MAX), .seed = params->id};
     pthread_t thread[WORKERS];
     int before = test_failures;
 
@@ -164,8 +165,10 @@ TEST(rolling_token_bucket)
 
 TEST(rolling_two_buckets)
 {
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 40000, .id = 3}, 1, "10 in 40 us");
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 3, .window_ns = 9000, .id = 4}, 1, "3 in 9 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 40000, .id = 3}, 1,
+         "10 in 40 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 3, .window_ns = 9000, .id = 4}, 1,
+         "3 in 9 us");
     /* The same with counts too large for one slot. */
     roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100000, .window_ns = 40000, .id = 9}, 10000,
          "10 times 10000 in 40 us");
@@ -175,15 +178,20 @@ TEST(rolling_two_buckets)
 
 TEST(rolling_many_buckets)
 {
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 60000, .buckets = 6, .id = 5}, 1,
-         "6 buckets");
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40, .window_ns = 600000, .buckets = 60, .id = 6}, 1,
-         "60 buckets");
+    roll(
+        &(weir_params){
+            .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 60000, .buckets = 6, .id = 5},
+        1, "6 buckets");
+    roll(
+        &(weir_params){
+            .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40, .window_ns = 600000, .buckets = 60, .id = 6},
+        1, "60 buckets");
 }
 
 TEST(rolling_log)
 {
-    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 20000, .id = 7}, 1, "log, 3 in 20 us");
+    roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 20000, .id = 7}, 1,
+         "log, 3 in 20 us");
     roll(&(weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 50, .window_ns = 300000, .id = 8}, 1,
          "log, 50 in 300 us");
 }

@@ -14,11 +14,11 @@ struct job {
     int64_t cost;
     weir_time now;
     int64_t keys;
-    uint64_t salt;        /* makes the keys of one round different from those of another */
-    uint32_t *admitted;   /* by key, shared by all workers */
-    int64_t *arrived;     /* by chunk: how many workers have begun it */
-    int64_t *failed;      /* takes that returned an error */
-    int batch;            /* take with weir_take_batch, so many copies of each key at once */
+    uint64_t salt;      /* makes the keys of one round different from those of another */
+    uint32_t *admitted; /* by key, shared by all workers */
+    int64_t *arrived;   /* by chunk: how many workers have begun it */
+    int64_t *failed;    /* takes that returned an error */
+    int batch;          /* take with weir_take_batch, so many copies of each key at once */
 };
 
 /* All workers begin a chunk together: the first requests of its keys come at the same moment. */

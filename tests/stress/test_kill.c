@@ -33,8 +33,7 @@ static void work(const char *path, const weir_limit *limit, int64_t cost, struct
             __atomic_fetch_add(&board->admitted[key], 1, __ATOMIC_RELAXED);
         /* Roughly every limit * FRONT requests the front moves on by one key for each that was exhausted. */
         if (!error && !weir_passes(&d) && test_random(&seed) % 4 == 0)
-            __atomic_compare_exchange_n(&board->frontier, &front, front + 1, false, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED);
+            __atomic_compare_exchange_n(&board->frontier, &front, front + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     }
 }
 
@@ -50,8 +49,8 @@ static pid_t start(const char *path, const weir_limit *limit, int64_t cost, stru
     return child;
 }
 
-static void check_keys(weir_segment *segment, const weir_limit *limit, int64_t cost, struct board *board,
-                       uint64_t keys, int64_t deaths)
+static void check_keys(weir_segment *segment, const weir_limit *limit, int64_t cost, struct board *board, uint64_t keys,
+                       int64_t deaths)
 {
     weir_time now = {STRESS_NOW, STRESS_NOW};
     int64_t unwritten = 0, passes = limit->limit / cost;

@@ -6,17 +6,17 @@
 #include "algo/calendar.h"
 
 #define HOUR INT64_C(3600)
-#define DAY (24 * HOUR)
-#define US INT64_C(1000000)
+#define DAY  (24 * HOUR)
+#define US   INT64_C(1000000)
 
 static const enum weir_calendar units[] = {WEIR_CALENDAR_DAY, WEIR_CALENDAR_WEEK, WEIR_CALENDAR_MONTH,
                                            WEIR_CALENDAR_YEAR};
 
 /* Zones with summer time, half hours, turns at midnight, a day that never was, and none of that. */
-static const char *const names[] = {
-    "Europe/Berlin",     "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata",     "Pacific/Apia",
-    "America/Sao_Paulo", "Asia/Beirut",      "Africa/Cairo",        "America/Havana",   "Antarctica/Troll",
-    "Africa/Casablanca", "America/Asuncion", "Asia/Gaza",           "Pacific/Kiritimati"};
+static const char *const names[] = {"Europe/Berlin",  "America/New_York",  "Australia/Lord_Howe", "Asia/Kolkata",
+                                    "Pacific/Apia",   "America/Sao_Paulo", "Asia/Beirut",         "Africa/Cairo",
+                                    "America/Havana", "Antarctica/Troll",  "Africa/Casablanca",   "America/Asuncion",
+                                    "Asia/Gaza",      "Pacific/Kiritimati"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NOW ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
-#define COST_MAX INT64_C(4294967295)
+#define NOW          ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
+#define COST_MAX     INT64_C(4294967295)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* One of each way to count: ten units a hundred seconds. */
@@ -200,10 +200,9 @@ TEST(errors_have_names_and_texts)
     static const struct {
         int code;
         const char *name;
-    } all[] = {
-        {0, "WEIR_OK"},
+    } all[] = {{0, "WEIR_OK"},
 #define ROW(name, number, text) {-(number), "WEIR_" #name},
-        WEIR_ERRORS(ROW)
+               WEIR_ERRORS(ROW)
 #undef ROW
     };
     for (size_t i = 0; i < COUNT(all); i++) {
@@ -485,7 +484,8 @@ TEST(statistics_add_up)
             CHECK_EQ(weir_block(s, limit, &key, sizeof key, WEIR_SECOND, now), 0);
         if ((bits >> 26) % 8 == 0) /* none of these is a decision about a request */
             CHECK_EQ(weir_charge(s, limit, &key, sizeof key, 1, now, &d) + weir_peek(s, limit, &key, 4, 1, now, &d) +
-                         weir_refund(s, limit, &key, sizeof key, 1, now, &d) + weir_reset(s, limit, &key, 4, now), 0);
+                         weir_refund(s, limit, &key, sizeof key, 1, now, &d) + weir_reset(s, limit, &key, 4, now),
+                     0);
         int64_t cost = (bits >> 30 & 63) == 0 ? COST_MAX + 1 : (int64_t)(bits >> 36 & 15);
         int error = weir_take(s, limit, &key, sizeof key, cost, now, &d);
         CHECK_EQ(error, cost > COST_MAX ? WEIR_ECOST : 0);

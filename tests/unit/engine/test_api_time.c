@@ -6,9 +6,9 @@
 #include "../../test.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define START (WEIR_DAY * 20000)
-#define WRAP_NS ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
-#define STEPS 60
+#define START        (WEIR_DAY * 20000)
+#define WRAP_NS      ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
+#define STEPS        60
 
 static const weir_params kinds[] = {
     {.limit = 10, .window_ns = 100 * WEIR_SECOND},

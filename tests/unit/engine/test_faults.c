@@ -24,11 +24,11 @@ static const char *const call_names[CALLS] = {"malloc", "calloc", "open",      "
 static struct {
     bool armed;
     enum call call;
-    int nth, number;   /* which call of it fails, and with which errno */
-    int calls;         /* so far */
-    int left;          /* errno afterwards */
+    int nth, number; /* which call of it fails, and with which errno */
+    int calls;       /* so far */
+    int left;        /* errno afterwards */
     bool hit;
-    bool in_proc;      /* the one that failed was an open in /proc, or of a file without a name */
+    bool in_proc; /* the one that failed was an open in /proc, or of a file without a name */
     bool unnamed;
     bool no_unnamed;   /* as on a file system without O_TMPFILE */
     bool short_random; /* getrandom gives one byte at a time */
@@ -174,7 +174,7 @@ static void directory_remove(void)
 
 /* ---- Opening segments ---- */
 
-#define SIZE (128 << 10)
+#define SIZE      (128 << 10)
 #define UNTOUCHED ((void *)(uintptr_t)0x5a5a)
 
 enum there { NOTHING, SOUND, BROKEN };
@@ -387,8 +387,11 @@ TEST(zone_open_with_the_nth_call_failing)
     static const struct {
         enum call call;
         int number, error;
-    } zone_faults[] = {{MALLOC, ENOMEM, WEIR_ENOMEM}, {OPEN, EACCES, WEIR_EZONE}, {OPEN, EMFILE, WEIR_EZONE},
-                       {OPEN, EINTR, RETRIED},        {FSTAT, EIO, WEIR_EZONE}};
+    } zone_faults[] = {{MALLOC, ENOMEM, WEIR_ENOMEM},
+                       {OPEN, EACCES, WEIR_EZONE},
+                       {OPEN, EMFILE, WEIR_EZONE},
+                       {OPEN, EINTR, RETRIED},
+                       {FSTAT, EIO, WEIR_EZONE}};
     int hits = 0;
     directory_make();
     write_zone();

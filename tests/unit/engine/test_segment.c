@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SIZE (256 << 10)
-#define NOW ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
+#define SIZE      (256 << 10)
+#define NOW       ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
 #define UNTOUCHED ((weir_segment *)(uintptr_t)0x5a5a)
 
 /* ---- A directory of our own ---- */
@@ -140,8 +140,9 @@ TEST(create_and_attach)
     weir_segment_close(a);
     weir_segment_close(NULL);
 
-    check_refused((weir_segment_options){.path = at("seg"), .size = SIZE,
-                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE}, WEIR_EEXIST);
+    check_refused(
+        (weir_segment_options){.path = at("seg"), .size = SIZE, .flags = WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE},
+        WEIR_EEXIST);
     CHECK_EQ(open_with(at("new"), SIZE, WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE, &a), 0);
     weir_segment_close(a);
     weir_segment_options shared = {.path = at("mode"), .size = SIZE, .flags = WEIR_OPEN_CREATE, .mode = 0640};
@@ -255,8 +256,9 @@ static void without_rights(void)
         CHECK_EQ(setuid(65534), 0);
     check_refused((weir_segment_options){.path = at("seg")}, WEIR_EPERM);
     check_refused((weir_segment_options){.path = at("seg"), .flags = WEIR_OPEN_READONLY}, WEIR_EPERM);
-    check_refused((weir_segment_options){.path = at("seg"), .size = SIZE,
-                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD}, WEIR_EPERM);
+    check_refused(
+        (weir_segment_options){.path = at("seg"), .size = SIZE, .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
+        WEIR_EPERM);
     check_refused((weir_segment_options){.path = at("new"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_EPERM);
 }
 

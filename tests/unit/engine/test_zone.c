@@ -10,8 +10,8 @@
 #include "algo/calendar.h"
 #include "engine/zone.h"
 
-#define DAY INT64_C(86400)
-#define BERLIN "/usr/share/zoneinfo/Europe/Berlin"
+#define DAY          INT64_C(86400)
+#define BERLIN       "/usr/share/zoneinfo/Europe/Berlin"
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- Helpers ---- */
@@ -184,11 +184,24 @@ static void check_refused(const struct file *file)
 
 TEST(zones_agree_with_the_c_library)
 {
-    static const char *const names[] = {
-        "Europe/Berlin",     "America/New_York",  "Australia/Lord_Howe", "Asia/Kolkata",     "Pacific/Apia",
-        "America/Sao_Paulo", "Asia/Beirut",       "Africa/Casablanca",   "America/Havana",   "Antarctica/Troll",
-        "UTC",               "Asia/Kathmandu",    "Europe/Dublin",       "America/Nuuk",     "Asia/Gaza",
-        "Africa/Cairo",      "America/St_Johns",  "Pacific/Chatham"};
+    static const char *const names[] = {"Europe/Berlin",
+                                        "America/New_York",
+                                        "Australia/Lord_Howe",
+                                        "Asia/Kolkata",
+                                        "Pacific/Apia",
+                                        "America/Sao_Paulo",
+                                        "Asia/Beirut",
+                                        "Africa/Casablanca",
+                                        "America/Havana",
+                                        "Antarctica/Troll",
+                                        "UTC",
+                                        "Asia/Kathmandu",
+                                        "Europe/Dublin",
+                                        "America/Nuuk",
+                                        "Asia/Gaza",
+                                        "Africa/Cairo",
+                                        "America/St_Johns",
+                                        "Pacific/Chatham"};
 
     for (size_t i = 0; i < COUNT(names); i++) {
         weir_zone *zone = NULL;
@@ -201,14 +214,20 @@ TEST(zones_agree_with_the_c_library)
 
 TEST(rules_agree_with_the_c_library)
 {
-    static const char *const rules[] = {
-        "CET-1CEST,M3.5.0,M10.5.0/3",          "EST5EDT,M3.2.0,M11.1.0",
-        "AEST-10AEDT,M10.1.0,M4.1.0/3",        "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
-        "<-03>3<-02>,M3.5.0/-2,M10.5.0/-1",    "IST-1GMT0,M10.5.0,M3.5.0/1",
-        "EET-2EEST,M3.4.4/50,M10.4.4/50",      "XYZ3ABC,J60,J300/4:30:15",
-        "XYZ3ABC,59,299/4:30",                 "<+0545>-5:45",
-        "UTC0",                                "AAA-14:59:59BBB-15:30,M2.5.1/24,M9.4.6/0",
-        "ABC+8DEF7:00,J59/-30,J61/100",        "<+00>0<+02>-2,M3.5.0/1,M10.5.0/3"};
+    static const char *const rules[] = {"CET-1CEST,M3.5.0,M10.5.0/3",
+                                        "EST5EDT,M3.2.0,M11.1.0",
+                                        "AEST-10AEDT,M10.1.0,M4.1.0/3",
+                                        "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
+                                        "<-03>3<-02>,M3.5.0/-2,M10.5.0/-1",
+                                        "IST-1GMT0,M10.5.0,M3.5.0/1",
+                                        "EET-2EEST,M3.4.4/50,M10.4.4/50",
+                                        "XYZ3ABC,J60,J300/4:30:15",
+                                        "XYZ3ABC,59,299/4:30",
+                                        "<+0545>-5:45",
+                                        "UTC0",
+                                        "AAA-14:59:59BBB-15:30,M2.5.1/24,M9.4.6/0",
+                                        "ABC+8DEF7:00,J59/-30,J61/100",
+                                        "<+00>0<+02>-2,M3.5.0/1,M10.5.0/3"};
 
     for (size_t i = 0; i < COUNT(rules); i++) {
         weir_zone *zone = NULL;
@@ -239,9 +258,8 @@ TEST(one_time_all_year_round_is_one_offset)
     static const struct {
         const char *rule;
         int32_t offset_s;
-    } cases[] = {{"EST5EDT,0/0,J365/25", -4 * 3600},
-                 {"EST5EDT,0/0,J365/100", -4 * 3600},
-                 {"EST5EDT,J365/25,0/2", -5 * 3600}};
+    } cases[] = {
+        {"EST5EDT,0/0,J365/25", -4 * 3600}, {"EST5EDT,0/0,J365/100", -4 * 3600}, {"EST5EDT,J365/25,0/2", -5 * 3600}};
 
     for (size_t i = 0; i < COUNT(cases); i++) {
         weir_zone *zone = NULL;
@@ -272,17 +290,35 @@ TEST(rule_begins_after_the_last_turn)
 
 TEST(malformed_rules_are_refused)
 {
-    static const char *const rules[] = {
-        "C",                        "CET",                      "CE-1",
-        "CET-1CEST",                "CET-1CEST,",               "CET-1CEST,M3.5.0",
-        "CET-1CEST,M3.5.0,",        "CET-25",                   "CET-1:60",
-        "CET-1:00:60",              "CET--1",                   "<CET-1",
-        "<C!T>-1",                  "<+1>-1",                   "CET-1CEST,M0.5.0,M10.5.0",
-        "CET-1CEST,M13.5.0,M10.5.0", "CET-1CEST,M3.0.0,M10.5.0", "CET-1CEST,M3.6.0,M10.5.0",
-        "CET-1CEST,M3.5.7,M10.5.0", "CET-1CEST,M3.5,M10.5.0",   "CET-1CEST,J0,J100",
-        "CET-1CEST,J366,J100",      "CET-1CEST,366,100",        "CET-1CEST,M3.5.0/168,M10.5.0",
-        "CET-1CEST,M3.5.0,M10.5.0/3x", "CET-1CEST,M3.5.0/,M10.5.0", "CET-1 ",
-        "CET-99999999999999999999", "CET-1CEST,M3.5.0,J99999999999999999999"};
+    static const char *const rules[] = {"C",
+                                        "CET",
+                                        "CE-1",
+                                        "CET-1CEST",
+                                        "CET-1CEST,",
+                                        "CET-1CEST,M3.5.0",
+                                        "CET-1CEST,M3.5.0,",
+                                        "CET-25",
+                                        "CET-1:60",
+                                        "CET-1:00:60",
+                                        "CET--1",
+                                        "<CET-1",
+                                        "<C!T>-1",
+                                        "<+1>-1",
+                                        "CET-1CEST,M0.5.0,M10.5.0",
+                                        "CET-1CEST,M13.5.0,M10.5.0",
+                                        "CET-1CEST,M3.0.0,M10.5.0",
+                                        "CET-1CEST,M3.6.0,M10.5.0",
+                                        "CET-1CEST,M3.5.7,M10.5.0",
+                                        "CET-1CEST,M3.5,M10.5.0",
+                                        "CET-1CEST,J0,J100",
+                                        "CET-1CEST,J366,J100",
+                                        "CET-1CEST,366,100",
+                                        "CET-1CEST,M3.5.0/168,M10.5.0",
+                                        "CET-1CEST,M3.5.0,M10.5.0/3x",
+                                        "CET-1CEST,M3.5.0/,M10.5.0",
+                                        "CET-1 ",
+                                        "CET-99999999999999999999",
+                                        "CET-1CEST,M3.5.0,J99999999999999999999"};
 
     for (size_t i = 0; i < COUNT(rules); i++) {
         weir_zone *zone = NULL;
@@ -336,8 +372,8 @@ TEST(malformed_files_are_refused)
     static const struct {
         size_t at; /* in the first block of a file of version 1 */
         unsigned char byte;
-    } edits[] = {{0, 'X'},  {4, '1'},  {4, '5'},  {4, '2'}, {20, 255}, {23, 1}, {27, 1}, {31, 1},
-                 {32, 255}, {35, 3},   {36, 255}, {39, 0},  {39, 1},   {40, 255}, {43, 0}, {43, 5}};
+    } edits[] = {{0, 'X'},  {4, '1'}, {4, '5'},  {4, '2'}, {20, 255}, {23, 1},   {27, 1}, {31, 1},
+                 {32, 255}, {35, 3},  {36, 255}, {39, 0},  {39, 1},   {40, 255}, {43, 0}, {43, 5}};
     static const char *const footers[] = {"", "\n", "UTC0\n", "\nUTC0", "X\n\n"};
     struct file file;
 
@@ -446,9 +482,9 @@ TEST(mutations_are_refused_or_sound)
 TEST(names_outside_the_database_are_refused)
 {
     char longer[257];
-    const char *names[] = {NULL,      "",        "/Europe/Berlin",  "../zoneinfo/Europe/Berlin",
-                           "..",      ".",       "Europe/../UTC",   "Europe/Berlin/x",
-                           "Europe",  "Europe/", "Europe/Atlantis", "zone.tab",
+    const char *names[] = {NULL,     "",        "/Europe/Berlin",  "../zoneinfo/Europe/Berlin",
+                           "..",     ".",       "Europe/../UTC",   "Europe/Berlin/x",
+                           "Europe", "Europe/", "Europe/Atlantis", "zone.tab",
                            longer};
 
     /* Would be found, were it not too long. */
@@ -523,11 +559,11 @@ static ssize_t faulty_read(int fd, void *bytes, size_t len)
 int faulty_zone_open(const char *name, weir_zone **zone);
 void faulty_zone_close(weir_zone *zone);
 int faulty_zone_parse(const unsigned char *bytes, size_t len, weir_zone **zone);
-#define weir_zone_open faulty_zone_open
-#define weir_zone_close faulty_zone_close
+#define weir_zone_open   faulty_zone_open
+#define weir_zone_close  faulty_zone_close
 #define weir__zone_parse faulty_zone_parse
-#define malloc faulty_malloc
-#define read faulty_read
+#define malloc           faulty_malloc
+#define read             faulty_read
 #include "../../../src/engine/zone.c"
 #undef read
 #undef malloc

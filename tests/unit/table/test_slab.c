@@ -1,10 +1,11 @@
 /* The slab: records, leases, what happens when it is full, and logs and counters that live in it. */
+#include "table/hash.h"
 #include "table/slab.h"
 
 #include "../../test.h"
 
 #define SECOND_US INT64_C(1000000)
-#define START_US (INT64_C(20000) * 86400 * SECOND_US)
+#define START_US  (INT64_C(20000) * 86400 * SECOND_US)
 
 /* ---- A segment in plain memory, with so many grains ---- */
 
@@ -278,9 +279,16 @@ static weir_limit limit_of(weir_params params)
     return limit;
 }
 
+static struct weir__where key_of(const struct fixture *f, const weir_limit *limit, uint64_t key)
+{
+    struct weir__where where;
+    weir__key_locate(&f->table, limit, &key, sizeof key, &where);
+    return where;
+}
+
 static int take(struct fixture *f, const weir_limit *limit, uint64_t key, int64_t cost, weir_decision *d)
 {
-    struct weir__where where = weir__key_locate(&f->table, limit, &key, sizeof key);
+    struct weir__where where = key_of(f, limit, key);
     return weir__table_take(&f->op, limit, &where, cost, WEIR__TAKE, d);
 }
 
@@ -362,20 +370,46 @@ TEST(log_that_wraps_and_grows_over_itself)
     fixture_free(f);
 }
 
+TEST(logs_are_small)
+{
+    /* At most 8.5 bytes a logged request and 48 a key, at any length, with the slot's share of a table 90 % full. */
+    struct fixture *f = fixture_make(4096);
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = WEIR_DAY};
+    weir_limit limit = limit_of(params);
+    struct weir__where where = key_of(f, &limit, 1);
+    struct weir__key_record key;
+    weir_decision d;
+
+    where.salt = (uint64_t)limit.quantum_us;
+    for (int64_t n = 1; n <= 2000; n++) {
+        pass_time(f, 1000);
+        CHECK_EQ(take(f, &limit, 1, 1, &d), 0);
+        CHECK_EQ(d.verdict, WEIR_ALLOW);
+        CHECK_EQ(weir__key_record_find(&f->op, &where, &key), 0);
+        CHECK(key.found);
+        double bytes = 16 / 0.9 + weir__class_grains(key.record.size_class) * (WEIR__GRAIN + sizeof(uint32_t));
+        CHECK(bytes <= 48 + 8.5 * (double)n);
+    }
+    fixture_free(f);
+}
+
 TEST(tiny_slab_under_pressure)
 {
     weir_limit limits[] = {
         limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 100, .window_ns = 10 * WEIR_SECOND}),
         limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 5, .window_ns = WEIR_SECOND, .id = 1}),
-        limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 50, .window_ns = 6 * WEIR_SECOND,
-                               .buckets = 6}),
-        limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 50, .window_ns = 60 * WEIR_SECOND,
-                               .buckets = 60, .id = 2}),
+        limit_of((weir_params){
+            .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 50, .window_ns = 6 * WEIR_SECOND, .buckets = 6}),
+        limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER,
+                               .limit = 50,
+                               .window_ns = 60 * WEIR_SECOND,
+                               .buckets = 60,
+                               .id = 2}),
     };
     uint64_t salts[4], seed = 3;
     for (int i = 0; i < 4; i++)
-        salts[i] = i < 2 ? (uint64_t)limits[i].quantum_us
-                         : (uint64_t)limits[i].part_us * WEIR__CLASSES + limits[i].buckets;
+        salts[i] =
+            i < 2 ? (uint64_t)limits[i].quantum_us : (uint64_t)limits[i].part_us * WEIR__CLASSES + limits[i].buckets;
 
     for (uint64_t grains = 0; grains < 40; grains += 3) {
         struct fixture *f = fixture_make(grains);
@@ -399,15 +433,15 @@ TEST(nothing_leaks)
 {
     struct fixture *f = fixture_make(3000);
     uint64_t seed = 4;
-    weir_limit limit = limit_of(
-        (weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 10 * WEIR_SECOND});
+    weir_limit limit =
+        limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 10 * WEIR_SECOND});
 
     for (int64_t round = 0, rounds = test_scaled(5000, 500); round < rounds; round++) {
         weir_decision d;
         int error = take(f, &limit, test_random(&seed) % 200, (int64_t)(test_random(&seed) % 100) + 1, &d);
         CHECK(error == 0 || error == WEIR_EFULL);
         if (round % 100 == 99) { /* an operator resets a key, which leaves its record to lapse */
-            struct weir__where where = weir__key_locate(&f->table, &limit, &(uint64_t){(uint64_t)round % 200}, 8);
+            struct weir__where where = key_of(f, &limit, (uint64_t)round % 200);
             CHECK_EQ(weir__table_reset(&f->op, &limit, &where), 0);
         }
     }
@@ -421,7 +455,7 @@ TEST(resets_give_records_back)
     /* One key that is reset over and over must not drive the others out. */
     struct fixture *f = fixture_make(100);
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 9, .window_ns = WEIR_DAY});
-    struct weir__where where = weir__key_locate(&f->table, &limit, &(uint64_t){0}, 8);
+    struct weir__where where = key_of(f, &limit, 0);
     weir_decision d;
     CHECK_EQ(take(f, &limit, 1, 9, &d), 0);
     for (int i = 0; i < 1000; i++) {
@@ -469,7 +503,7 @@ TEST(reference_that_leads_outside)
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 9, .window_ns = WEIR_DAY});
     struct fixture *f = fixture_make(16);
     uint64_t seed = 5, key = 7;
-    struct weir__where where = weir__key_locate(&f->table, &limit, &key, sizeof key);
+    struct weir__where where = key_of(f, &limit, key);
 
     for (int64_t i = 0, rounds = test_scaled(20000, 100); i < rounds; i++) {
         weir_decision d;

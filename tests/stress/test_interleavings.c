@@ -1,0 +1,463 @@
+/*
+ * The table under every order of its accesses to shared memory that a generator of random numbers comes upon; see
+ * explore.h. Some processes (coroutines) use a few keys of a nearly full table, some of them die at any point; at no
+ * point may a key count twice, and at the end, alone: nothing given out beyond the limit, nothing lost, nobody in the
+ * way, and all that the dead have left can be had again.
+ *
+ * A failure prints how to see it: WEIR_TEST_SEED with one test's name shows every access of one schedule.
+ */
+#include "explore.h"
+
+/*
+ * log.c and ring.c each have a `struct head`, and slab.h a member `head`, which a macro that tells the two apart also
+ * renames. So a key's record has the member under both names, and the log's way to find one sets both.
+ */
+#include "table/table.h"
+#define found                                                                                                          \
+    found;                                                                                                             \
+    weir__cell log_head
+#include "table/slab.h"
+#undef found
+
+/* Few generations, so that tags share them; few rounds, so that whoever waits for the dead is found out soon. */
+#undef WEIR__MOVES
+#undef WEIR__ROUNDS
+#define WEIR__MOVES  4
+#define WEIR__ROUNDS 256
+
+/* The sources, with the atomics of explore.h. Names of their own that two of them use are told apart here. */
+#include "table/lines.c"
+#include "table/slab.c"
+
+#define attempt pair_attempt
+#define pack    pair_pack
+#include "table/pair.c"
+#undef attempt
+#undef pack
+#undef SEALED
+
+#define gather ring_gather
+#include "table/ring.c"
+#undef gather
+#undef SEALED
+
+static int find_for_log(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key)
+{
+    int error = weir__key_record_find(op, where, key);
+    key->log_head = key->head;
+    return error;
+}
+
+#define weir__key_record_find find_for_log
+#define attempt               log_attempt
+#define flush                 log_flush
+#define head                  log_head
+#define make                  log_make
+#define pack                  log_pack
+#define salted                log_salted
+#define unpack                log_unpack
+#include "table/log.c"
+#undef weir__key_record_find
+#undef attempt
+#undef flush
+#undef head
+#undef make
+#undef pack
+#undef salted
+#undef unpack
+
+#include "table/take.c"
+#include "table/usual.h"
+
+#include "world.h"
+
+enum { REFUNDS = 1, RESETS = 2, BLOCKS = 4 };
+
+struct scenario {
+    enum weir_algorithm algorithm;
+    int buckets;
+    int64_t unit;             /* what one unit is to the limit: large, where only large limits are kept that way */
+    int cap_least, cap_range; /* units */
+    int cost_most;
+    int grains_least, grains_range;
+    bool edge;                    /* one clock is in the window before */
+    bool tight;                   /* the slab is too small for all: WEIR_EFULL may happen */
+    int64_t kept_us;              /* for so long a slot may be kept for one who died, 0 is 5 s */
+    unsigned also;                /* REFUNDS, RESETS, BLOCKS */
+    void (*prepare)(int64_t cap); /* NULL: a key with or without an entry */
+};
+
+static const struct scenario *scenario;
+static weir_limit limit, filler_limit;
+static int64_t cap, own[EXPLORE_MAX][KEYS]; /* own: what a process was given and has not given back */
+static int acts[EXPLORE_MAX];
+
+static struct weir_stats covered; /* over all schedules of a test: moved, evicted_live; `errors` is deaths */
+
+static void note(int error)
+{
+    if (error && !(error == WEIR_EFULL && scenario->tight))
+        explore_fail("%s%s", explore.current < 0 ? "alone: " : "", error == WEIR_EBUSY ? "WEIR_EBUSY" : "an error");
+}
+
+/* ---- What processes do ---- */
+
+static int64_t most_given(const struct key *key)
+{
+    /* A reset of two slots is two: a request in between may still count in the second one. */
+    bool two_slots = scenario->algorithm == WEIR_SLIDING_WINDOW_COUNTER && scenario->unit > 1;
+    return cap * (1 + key->resets * (two_slots ? 2 : 1));
+}
+
+/* Decides as the engine does: by the short way, if a token bucket's entry is in place, or the long one. */
+static int decide(const struct weir__op *op, const struct weir__where *where, int64_t cost, weir_decision *decision)
+{
+    struct weir__usual plan;
+    weir__cell *slot = explore_random(2) ? weir__slot_of(op->table, where->home, where->tag) : NULL;
+    bool usual = slot && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
+    if (usual && weir__usual_plan(op, &limit, slot, where->tag, cost, &plan) && weir__usual_take(&plan)) {
+        weir__usual_decision(&limit, &plan, decision);
+        return 0;
+    }
+    return weir__table_take(op, &limit, where, cost, WEIR__TAKE, decision);
+}
+
+static void take(int who, int k, int64_t units, int64_t now_us)
+{
+    struct weir__op op = op_at(now_us);
+    struct key *key = &keys[k];
+    bool blocked = key->blocked;
+    weir_decision decision = {0};
+
+    explore_say("take %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
+    int error = decide(&op, &key->where, units * scenario->unit, &decision);
+    explore_say("take of key %d: error %d, verdict %d", k, error, (int)decision.verdict);
+    note(error);
+    if (error || !weir_passes(&decision))
+        return;
+    key->given += units;
+    if (who >= 0)
+        own[who][k] += units;
+    if (world.stats.evicted_live)
+        return; /* a loss that is allowed, and told */
+    if (key->given - key->given_back > most_given(key))
+        explore_fail("%d given of at most %d", (int)(key->given - key->given_back), (int)most_given(key));
+    if (blocked && !key->unblocked)
+        explore_fail("a blocked key was admitted");
+}
+
+static void give_back(int who, int k, int64_t now_us)
+{
+    struct weir__op op = op_at(now_us);
+    weir_decision decision;
+    int64_t units = own[who][k] ? 1 + explore_random((int)own[who][k]) : 0;
+    if (!units)
+        return;
+    explore_say("give back %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
+    own[who][k] -= units;
+    keys[k].given_back += units;
+    note(weir__table_take(&op, &limit, &keys[k].where, -units * scenario->unit, WEIR__TAKE, &decision));
+}
+
+static void reset(int k, int64_t now_us)
+{
+    struct weir__op op = op_at(now_us);
+    explore_say("reset key %d", k);
+    keys[k].resets++;
+    note(weir__table_reset(&op, &limit, &keys[k].where));
+}
+
+static void block(int k, int64_t now_us, bool begin)
+{
+    struct weir__op op = op_at(now_us);
+    explore_say("%s key %d", begin ? "block" : "unblock", k);
+    keys[k].unblocked |= !begin;
+    int error = weir__table_block(&op, &keys[k].where, begin ? 2 * HOUR : 0);
+    note(error);
+    keys[k].blocked |= begin && !error;
+}
+
+static void use_filler(int64_t now_us, bool drop)
+{
+    struct weir__op op = op_at(now_us);
+    weir_decision decision;
+    if (!fillers)
+        return;
+    int i = explore_random(fillers);
+    explore_say("%s filler %" PRIx64, drop ? "drop" : "take", filler[i].tag);
+    note(drop ? weir__slot_drop(&op, &filler[i])
+              : weir__slot_take(&op, &filler_limit, &filler[i], 1, WEIR__TAKE, &decision));
+}
+
+static void act(int me)
+{
+    int64_t now_us = clocks[explore_random(2)];
+    int k = explore_random(3) ? 0 : explore_random(KEYS), cost = 1 + explore_random(scenario->cost_most);
+    int kind = explore_random(scenario->also ? 14 : 10);
+
+    if (kind < 5)
+        take(me, k, cost, now_us);
+    else if (kind < 10)
+        use_filler(now_us, kind >= 8);
+    else if (scenario->also & REFUNDS && (kind < 12 || !(scenario->also & ~(unsigned)REFUNDS)))
+        give_back(me, k, now_us);
+    else if (scenario->also & RESETS && (kind < 13 || !(scenario->also & BLOCKS)))
+        reset(k, now_us);
+    else if (scenario->also & BLOCKS)
+        block(k, now_us, explore_random(4) > 0);
+}
+
+static void process(int me)
+{
+    for (int i = 0; i < acts[me]; i++)
+        act(me);
+}
+
+/* ---- Alone, afterwards ---- */
+
+/* What the key's count is now, in units. */
+static int64_t held_by(const struct key *key, int64_t now_us)
+{
+    struct weir__op op = op_at(now_us);
+    weir_decision decision = {0};
+    note(weir__table_take(&op, &limit, &key->where, 0, WEIR__TAKE, &decision));
+    return cap - decision.remaining / scenario->unit;
+}
+
+/* The account and the table must agree, as far as nobody died in the middle and nothing was lost or reset. */
+static void check_account(const struct key *key)
+{
+    int64_t held = held_by(key, clocks[1]), due = key->given - key->given_back;
+    if (world.stats.evicted_live || key->resets)
+        return;
+    if (held < due)
+        explore_fail("units lost: %d of %d", (int)(due - held), (int)due);
+    /* What was taken in the window before cannot be given back in this one. */
+    bool exact = !explore.kills && !(scenario->edge && key->given_back);
+    if (exact && held != due)
+        explore_fail("%d counted, %d given", (int)held, (int)due);
+}
+
+static void check_alone(void)
+{
+    bool lossless = !explore.kills && !world.stats.evicted_live;
+    int64_t later = clocks[1] + (scenario->kept_us ? scenario->kept_us : 5000000);
+    struct weir__op op = op_at(clocks[1]);
+
+    show_world("end");
+    for (int i = 0; i < KEYS; i++)
+        check_account(&keys[i]);
+    for (int i = 0; i < 4 * KEYS; i++)
+        take(-1, i % KEYS, 1, clocks[1]);
+    look_at_all(&op);
+    check_settled(later);
+
+    for (int i = 0; i < KEYS; i++) {
+        reset(i, clocks[1]);
+        if (held_by(&keys[i], clocks[1]))
+            explore_fail("a reset key holds something");
+        block(i, clocks[1], false);
+    }
+    /* Nobody died, so nobody kept anything: it does not take a lapse for it to be free. */
+    for (uint64_t i = 0; i < table.grains && lossless && !scenario->tight; i++)
+        if (world.lease[i])
+            explore_fail("grain %d was not given back", (int)i);
+
+    check_reclaimed(BASE + 20 * HOUR);
+    int64_t before = keys[0].given;
+    take(-1, 0, 1, BASE + 40 * HOUR);
+    if (keys[0].given == before)
+        explore_fail("the key is in nobody's way and yet refused");
+}
+
+/* ---- Schedules ---- */
+
+static void make_limit(void)
+{
+    weir_params params = {.algorithm = scenario->algorithm,
+                          .limit = cap * scenario->unit,
+                          .window_ns = HOUR * 1000,
+                          .buckets = scenario->buckets};
+    weir_params other = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .window_ns = HOUR * 1000};
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    CHECK_EQ(weir_limit_init(&filler_limit, &other), 0);
+}
+
+static void run_schedule(uint64_t seed)
+{
+    explore.random = seed;
+    explore.why[0] = 0;
+    explore.kills = 0;
+    cap = scenario->cap_least + explore_random(scenario->cap_range);
+    clocks[0] = scenario->edge ? BASE - 1 : BASE;
+    clocks[1] = explore_random(4) ? clocks[0] + 1 : clocks[0];
+    make_limit();
+    make_world(scenario->grains_least + (scenario->grains_range ? explore_random(scenario->grains_range) : 0));
+    memset(own, 0, sizeof own);
+    if (fillers && explore_random(2))
+        use_filler(clocks[0], true);
+    if (scenario->prepare)
+        scenario->prepare(cap);
+    else if (explore_random(2))
+        take(-1, 0, 1, clocks[0]);
+
+    show_world("begin");
+    int count = 2 + explore_random(EXPLORE_MAX - 1);
+    for (int i = 0; i < count; i++)
+        acts[i] = 1 + explore_random(3);
+    explore_run(count, process);
+    covered.moved += world.stats.moved > 0;
+    covered.evicted_live += world.stats.evicted_live > 0;
+    covered.errors += explore.kills > 0;
+    check_alone();
+}
+
+/* Runs schedules of the scenarios in turn, or the one that WEIR_TEST_SEED names, with a trace. */
+static void run_schedules(const char *test, const struct scenario *scenarios, int count, int64_t schedules)
+{
+    const char *only = getenv("WEIR_TEST_SEED");
+    int64_t failed = 0, steps = INT64_MAX, total = test_scaled(schedules, 50);
+    uint64_t first = only ? strtoull(only, NULL, 0) : 1, shortest = 0;
+    char why[sizeof explore.why] = "";
+
+    memset(&covered, 0, sizeof covered);
+    explore.trace = only;
+    for (uint64_t seed = first; seed < first + (uint64_t)(only ? 1 : total); seed++) {
+        scenario = &scenarios[seed % (uint64_t)count];
+        run_schedule(seed);
+        if (!explore.why[0])
+            continue;
+        if (!failed++)
+            printf("  schedule %" PRIu64 ": %s\n", seed - first + 1, explore.why);
+        if (explore.failed_step < steps) {
+            steps = explore.failed_step;
+            shortest = seed;
+            memcpy(why, explore.why, sizeof why);
+        }
+    }
+    CHECK_EQ(failed, 0);
+    if (failed)
+        printf("  shortest, at step %" PRId64 ": %s\n  WEIR_TEST_SEED=%" PRIu64 " test_interleavings %s\n", steps, why,
+               shortest, test);
+    /* Or else nothing was tested. */
+    if (total >= 1000 && !only)
+        CHECK(covered.errors > 100 && (scenario->prepare || (covered.moved > 100 && covered.evicted_live > 100)));
+}
+
+#define RUN(schedules, ...)                                                                                            \
+    do {                                                                                                               \
+        static const struct scenario scenarios_[] = {__VA_ARGS__};                                                     \
+        run_schedules(__func__ + sizeof "test_" - 1, scenarios_, (int)(sizeof scenarios_ / sizeof *scenarios_),        \
+                      schedules);                                                                                      \
+    } while (0)
+
+/* What a scenario is made of. */
+#define SLOT .algorithm = WEIR_TOKEN_BUCKET, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1
+#define PACKED                                                                                                         \
+    .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 2, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1
+/* Its tentative entries name a window and are kept as long as that matters. */
+#define PAIR                                                                                                           \
+    .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 2, .unit = WEIR__PACKED_MAX + 1, .cap_least = 1,              \
+    .cap_range = 3, .cost_most = 1, .kept_us = 3 * HOUR
+#define WIDE                                                                                                           \
+    .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 3, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1
+#define LOG   .algorithm = WEIR_SLIDING_WINDOW_LOG, .unit = 1, .cap_least = 3, .cap_range = 8, .cost_most = 3
+#define ROOMY .grains_least = 40
+
+TEST(one_slot)
+{
+    RUN(25000, {SLOT});
+}
+
+TEST(packed_counter)
+{
+    RUN(25000, {PACKED, .edge = true});
+}
+
+TEST(pair_of_slots)
+{
+    RUN(25000, {PAIR}, {PAIR, .edge = true});
+}
+
+/* The slot of this window still holds the one before the last, sealed, and the last is full but for a unit. */
+static void prepare_rollover(int64_t units)
+{
+    struct weir__line *line = &world.line[keys[0].where.home];
+    int64_t held = units > 1 ? units - 1 : 1;
+    empty_lines();
+    line->slot[0] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
+                                                         .whole = weir__whole_encode(2 * HOUR),
+                                                         .used = 1 | UINT64_C(1) << 31,
+                                                         .anchor = BASE - 2 * HOUR});
+    line->slot[1] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag ^ 1,
+                                                         .whole = weir__whole_encode(2 * HOUR),
+                                                         .used = (uint64_t)(held * scenario->unit),
+                                                         .anchor = BASE - HOUR});
+    keys[0].given = held;
+}
+
+TEST(pair_at_rollover)
+{
+    RUN(25000, {PAIR, .prepare = prepare_rollover});
+}
+
+TEST(wide_counter)
+{
+    RUN(25000, {WIDE, ROOMY}, {WIDE, ROOMY, .edge = true});
+}
+
+TEST(log_in_the_slab)
+{
+    RUN(25000, {LOG, ROOMY});
+}
+
+static void prepare_growing(int64_t units)
+{
+    (void)units;
+    if (explore_random(2))
+        empty_lines();
+    take(-1, 0, 8, clocks[0]);
+    take(-1, 0, 3, clocks[0]);
+}
+
+#define GROWING                                                                                                        \
+    .algorithm = WEIR_SLIDING_WINDOW_LOG, .unit = 1, .cap_least = 20, .cap_range = 21, .cost_most = 17,                \
+    .prepare = prepare_growing
+
+TEST(log_growing)
+{
+    RUN(25000, {GROWING, ROOMY}, {GROWING, .grains_least = 5, .grains_range = 8, .tight = true});
+}
+
+TEST(slab_under_pressure)
+{
+    RUN(25000, {LOG, .grains_least = 3, .grains_range = 8, .tight = true},
+        {WIDE, .grains_least = 4, .grains_range = 9, .tight = true, .edge = true});
+}
+
+TEST(refunds)
+{
+    RUN(25000, {SLOT, .also = REFUNDS}, {PACKED, .also = REFUNDS}, {PACKED, .also = REFUNDS, .edge = true},
+        {PAIR, .also = REFUNDS}, {PAIR, .also = REFUNDS, .edge = true}, {WIDE, ROOMY, .also = REFUNDS},
+        {LOG, ROOMY, .also = REFUNDS});
+}
+
+TEST(resets)
+{
+    RUN(25000, {SLOT, .also = RESETS}, {PACKED, .also = RESETS, .edge = true}, {PAIR, .also = RESETS, .edge = true},
+        {WIDE, ROOMY, .also = RESETS}, {LOG, ROOMY, .also = RESETS});
+}
+
+TEST(blocks)
+{
+    RUN(25000, {SLOT, .also = BLOCKS}, {PAIR, .also = BLOCKS}, {LOG, ROOMY, .also = BLOCKS});
+}
+
+TEST(all_at_once)
+{
+    RUN(25000, {SLOT, .also = REFUNDS | RESETS | BLOCKS}, {PAIR, .also = REFUNDS | RESETS | BLOCKS, .edge = true},
+        {WIDE, ROOMY, .also = REFUNDS | RESETS | BLOCKS, .edge = true},
+        {LOG, ROOMY, .also = REFUNDS | RESETS | BLOCKS});
+}
+
+TEST_MAIN

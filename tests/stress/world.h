@@ -1,0 +1,256 @@
+/*
+ * The table that test_interleavings.c explores: a few lines and grains, the keys that are used on them with an
+ * account of what they were given, and what must hold of them. Include it after explore.h and the sources.
+ */
+#ifndef WEIR_WORLD_H
+#define WEIR_WORLD_H
+
+enum { LINES_MAX = 4, GRAINS_MAX = 48, KEYS = 3, FILLERS_MAX = 20 };
+
+#define HOUR INT64_C(3600000000)
+#define BASE (10 * HOUR) /* an edge of windows of an hour and of twenty minutes */
+
+static struct world {
+    struct weir__line line[LINES_MAX];
+    uint8_t grain[GRAINS_MAX * WEIR__GRAIN] __attribute__((aligned(64)));
+    uint32_t lease[GRAINS_MAX];
+    uint64_t moves[WEIR__MOVES];
+    struct weir__header header;
+    struct weir__stripe stats;
+} world;
+
+static struct weir__table table;
+static int64_t clocks[2]; /* of the processes: not quite the same */
+
+/* A key under the limit of the scenario. Given back counts when it begins, given out when it ends: whoever dies in
+ * between has at most given back more, or been given less, than the account says. */
+struct key {
+    struct weir__where where;
+    int64_t given, given_back;
+    int resets;
+    bool blocked, unblocked; /* a block is in force; one was ended, or is about to be */
+};
+
+static struct key keys[KEYS];
+static struct weir__where filler[FILLERS_MAX]; /* keys that are only in the way */
+static int fillers;
+
+/* ---- Showing ---- */
+
+static void name_of(char *name, size_t size, const void *at)
+{
+    size_t offset = (size_t)((const char *)at - (const char *)&world);
+    size_t grain = offset - offsetof(struct world, grain), lease = offset - offsetof(struct world, lease);
+    if (offset < sizeof world.line)
+        snprintf(name, size, "line %zu.%zu%s", offset / 64, offset / 16 % 4, offset % 16 ? ".hi" : "");
+    else if (grain < sizeof world.grain)
+        snprintf(name, size, "grain %zu+%zu", grain / WEIR__GRAIN, grain % WEIR__GRAIN);
+    else if (lease < sizeof world.lease)
+        snprintf(name, size, "lease %zu", lease / sizeof *world.lease);
+    else if (offset - offsetof(struct world, moves) < sizeof world.moves)
+        snprintf(name, size, "generation %zu", (offset - offsetof(struct world, moves)) / sizeof *world.moves);
+    else if (at == &world.header.blocked_until_us)
+        snprintf(name, size, "blocked_until");
+    else
+        snprintf(name, size, "%s", at == &world.header.slab_cursor ? "cursor" : "?");
+}
+
+static void show_slot(char *text, size_t size, weir__cell cell)
+{
+    struct weir__parts p = weir__cell_unpack(cell);
+    char state[24];
+    if (!p.tag) {
+        snprintf(text, size, "empty(%" PRIx64 ")", cell.hi);
+        return;
+    }
+    if (weir__is_frozen(cell.lo))
+        snprintf(state, sizeof state, "FROZEN%u>%u", p.state >> 2 & 1, p.state & 3);
+    else if (p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED)
+        snprintf(state, sizeof state, "%s", p.state == WEIR__TENTATIVE ? "TENTATIVE" : "RESERVED");
+    else
+        snprintf(state, sizeof state, "%s%u", weir__is_landed(cell.lo) ? "LANDED" : "NORMAL", p.state & 1);
+    snprintf(text, size, "{%" PRIx64 " %s used %" PRIx64 " anchor %+" PRId64 " whole %u}", p.tag, state, p.used,
+             weir__anchor_expand(p.anchor, BASE) - BASE, p.whole);
+}
+
+static void show_value(char *text, size_t size, const void *at, int bytes, weir__cell value)
+{
+    bool in_line = (const char *)at >= (const char *)world.line && (const char *)at < (const char *)world.grain;
+    if (bytes == 16 && in_line)
+        show_slot(text, size, value);
+    else if (bytes == 16)
+        snprintf(text, size, "%016" PRIx64 ":%016" PRIx64, value.lo, value.hi);
+    else
+        snprintf(text, size, "%" PRIx64, value.lo);
+}
+
+static void explore_show(const char *what, const void *at, int bytes, weir__cell was, weir__cell put, bool done)
+{
+    char name[32], before[128], after[128];
+    name_of(name, sizeof name, at);
+    show_value(before, sizeof before, at, bytes, was);
+    show_value(after, sizeof after, at, bytes, put);
+    printf("%5" PRId64 " [%d] %s %s %s", explore.step, explore.current, what, name, before);
+    if (*what == 's' || *what == 'a')
+        printf(" -> %s%s", after, done ? "" : " FAILED");
+    printf("\n");
+}
+
+static void show_world(const char *when)
+{
+    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS && explore.trace; i++) {
+        char text[128];
+        show_slot(text, sizeof text, world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS]);
+        printf("%s: line %d.%d %s\n", when, (int)(i / WEIR__SLOTS), (int)(i % WEIR__SLOTS), text);
+    }
+}
+
+/* ---- Making ---- */
+
+static struct weir__op op_at(int64_t now_us)
+{
+    return (struct weir__op){&table, &world.stats, now_us, now_us};
+}
+
+static struct weir__where make_where(uint64_t tag)
+{
+    uint64_t home = (uint64_t)explore_random((int)table.lines);
+    return (struct weir__where){tag, home, weir__other_line(tag, home, table.lines), 0};
+}
+
+static struct weir__where make_filler_where(void)
+{
+    return make_where(UINT64_C(0x100000) * (uint64_t)(fillers + 1) + 0x1000 + 0x10 * (uint64_t)explore_random(1000));
+}
+
+/* An entry of another key; one that recovers just when the later clock says so is free for one process only. */
+static void fill_slot(uint64_t line, weir__cell *slot, bool recovers)
+{
+    struct weir__where w = make_filler_where();
+    w.home = line;
+    w.other = weir__other_line(w.tag, line, table.lines);
+    filler[fillers++] = w;
+    unsigned whole = weir__whole_encode(recovers ? 1 << 20 : HOUR);
+    int64_t anchor = recovers ? clocks[1] - weir__whole_decode(whole) : BASE - 1000000;
+    *slot = weir__cell_pack((struct weir__parts){
+        .tag = w.tag, .state = (unsigned)explore_random(2), .whole = whole, .used = 5, .anchor = (uint64_t)anchor});
+}
+
+/* A world with two to four lines, filled to some extent, and keys that have nothing yet. */
+static void make_world(int grains)
+{
+    static const int filled[] = {100, 92, 85, 70, 40};
+    memset(&world, 0, sizeof world);
+    memset(keys, 0, sizeof keys);
+    fillers = 0;
+    table = (struct weir__table){.header = &world.header,
+                                 .line = world.line,
+                                 .lines = explore_random(2) ? 2 : 2 + (uint64_t)explore_random(3),
+                                 .stats = &world.stats,
+                                 .moves = world.moves,
+                                 .lease = world.lease,
+                                 .grain = world.grain,
+                                 .grains = (uint64_t)grains};
+    int percent = filled[explore_random(5)], recovering = explore_random(3);
+    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++)
+        if (explore_random(100) < percent)
+            fill_slot(i / WEIR__SLOTS, &world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS],
+                      explore_random(6) < recovering);
+    for (int more = explore_random(4); more > 0; more--) {
+        filler[fillers] = make_filler_where();
+        fillers++;
+    }
+    for (int i = 0; i < KEYS; i++)
+        keys[i].where = make_where(0x100 * (uint64_t)(i + 1) + 2 * (uint64_t)explore_random(40));
+}
+
+static void empty_lines(void)
+{
+    memset(world.line, 0, sizeof world.line);
+    fillers = 0;
+}
+
+/* ---- What must hold ---- */
+
+/* No twins: a tag counts in one slot at most. The copy at the end of a move counts from when the original is gone. */
+static void check_single(uint64_t tag)
+{
+    int counting = 0, frozen = 0, landed = 0;
+    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++) {
+        uint64_t lo = world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS].lo;
+        if (weir__cell_tag(lo) != tag)
+            continue;
+        frozen += weir__is_frozen(lo);
+        landed += weir__is_landed(lo);
+        counting += weir__is_normal(lo) || weir__is_frozen(lo);
+    }
+    if (counting + (frozen ? 0 : landed) > 1)
+        explore_fail("twins of %" PRIx64, tag);
+}
+
+static void explore_changed(const weir__cell *cell, weir__cell was)
+{
+    const uint64_t tag[2] = {weir__cell_tag(cell->lo), weir__cell_tag(was.lo)};
+    bool in_line = (const char *)cell < (const char *)world.grain;
+    for (int i = 0; i < 2 && in_line; i++)
+        if (tag[i] && (!i || tag[1] != tag[0]))
+            check_single(tag[i]);
+}
+
+/* Looks at everything there is, alone: whatever the dead left must not stop anybody. */
+static void look_at(const struct weir__op *op, struct weir__where where)
+{
+    weir__cell *slot, seen;
+    int error = weir__look(op, &where, &slot, &seen);
+    if (error)
+        explore_fail("alone, looking for %" PRIx64 " is error %d", where.tag, error);
+}
+
+static void look_at_all(const struct weir__op *op)
+{
+    for (int i = 0; i < KEYS; i++) {
+        struct weir__where sibling = keys[i].where;
+        sibling.tag ^= 1; /* its other line is another one */
+        sibling.other = weir__other_line(sibling.tag, sibling.home, table.lines);
+        look_at(op, keys[i].where);
+        look_at(op, sibling);
+        look_at(op, block_of(op, &keys[i].where));
+    }
+    for (int i = 0; i < fillers; i++)
+        look_at(op, filler[i]);
+}
+
+/* After a look at all: no move may be under way, and what counts nothing must be free to be taken by `by_us`. */
+static void check_settled(int64_t by_us)
+{
+    struct weir__op op = op_at(by_us);
+    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++) {
+        weir__cell seen = world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+        if (!weir__cell_tag(seen.lo) || weir__is_normal(seen.lo))
+            continue;
+        if (weir__is_frozen(seen.lo) || weir__is_landed(seen.lo))
+            explore_fail("a move of %" PRIx64 " was not finished", weir__cell_tag(seen.lo));
+        else if (!is_free(&op, seen))
+            explore_fail("a slot is kept for %" PRIx64 ", which nobody wants", weir__cell_tag(seen.lo));
+    }
+}
+
+/* When all has lapsed, every slot is free and every grain can be had, without a loss to anybody. */
+static void check_reclaimed(int64_t now_us)
+{
+    struct weir__op op = op_at(now_us);
+    uint64_t lost = world.stats.evicted_live;
+    look_at_all(&op);
+    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++)
+        if (!is_free(&op, world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS]))
+            explore_fail("line %d.%d is never free again", (int)(i / WEIR__SLOTS), (int)(i % WEIR__SLOTS));
+    for (uint64_t i = 0; i < table.grains; i++) {
+        struct weir__record record;
+        if (weir__record_take(&op, 0, HOUR, NULL, &record) || world.stats.evicted_live != lost) {
+            explore_fail("of %d grains only %d are ever free again", (int)table.grains, (int)i);
+            return;
+        }
+    }
+}
+
+#endif
