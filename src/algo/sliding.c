@@ -14,7 +14,7 @@ static int64_t weigh(const weir_limit *limit, int64_t before, int64_t x)
 static int64_t room_at(const weir_limit *limit, int64_t before, int64_t room)
 {
     int64_t w = limit->part_us;
-    if (before <= room)
+    if (before < 1 || before <= room)
         return 0;
     /* Rounded up: before * (w - x) <= room * w. Rounded down: before * (w - x) < (room + 1) * w. */
     if (limit->round_up)
