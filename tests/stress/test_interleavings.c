@@ -82,6 +82,7 @@ struct scenario {
     int grains_least, grains_range;
     bool edge;                    /* one clock is in the window before */
     bool tight;                   /* the slab is too small for all: WEIR_EFULL may happen */
+    int64_t counts_us;            /* for so long from now on all that was given still counts in full */
     int64_t kept_us;              /* for so long a slot may be kept for one who died, 0 is 5 s */
     unsigned also;                /* REFUNDS, RESETS, BLOCKS */
     void (*prepare)(int64_t cap); /* NULL: a key with or without an entry */
@@ -91,6 +92,7 @@ static const struct scenario *scenario;
 static weir_limit limit, filler_limit;
 static int64_t cap, own[EXPLORE_MAX][KEYS]; /* own: what a process was given and has not given back */
 static int acts[EXPLORE_MAX];
+static bool narrow;
 
 static struct weir_stats covered; /* over all schedules of a test: moved, evicted_live; `errors` is deaths */
 
@@ -128,11 +130,14 @@ static void take(int who, int k, int64_t units, int64_t now_us)
     struct key *key = &keys[k];
     bool blocked = key->blocked;
     weir_decision decision = {0};
+    key->asked += units;
 
     explore_say("take %d of key %d at %+d", (int)units, k, (int)(now_us - BASE));
     int error = decide(&op, &key->where, units * scenario->unit, &decision);
     explore_say("take of key %d: error %d, verdict %d", k, error, (int)decision.verdict);
     note(error);
+    if (!error && decision.verdict == WEIR_DENY && key->asked <= cap)
+        explore_fail("refused, though all that was ever asked for fits");
     if (error || !weir_passes(&decision))
         return;
     key->given += units;
@@ -181,9 +186,9 @@ static void use_filler(int64_t now_us, bool drop)
 {
     struct weir__op op = op_at(now_us);
     weir_decision decision;
-    if (!fillers)
+    if (!near_fillers)
         return;
-    int i = explore_random(fillers);
+    int i = explore_random(near_fillers);
     explore_say("%s filler %" PRIx64, drop ? "drop" : "take", filler[i].tag);
     note(drop ? weir__slot_drop(&op, &filler[i])
               : weir__slot_take(&op, &filler_limit, &filler[i], 1, WEIR__TAKE, &decision));
@@ -192,7 +197,7 @@ static void use_filler(int64_t now_us, bool drop)
 static void act(int me)
 {
     int64_t now_us = clocks[explore_random(2)];
-    int k = explore_random(3) ? 0 : explore_random(KEYS), cost = 1 + explore_random(scenario->cost_most);
+    int k = narrow || explore_random(3) ? 0 : explore_random(KEYS), cost = 1 + explore_random(scenario->cost_most);
     int kind = explore_random(scenario->also ? 14 : 10);
 
     if (kind < 5)
@@ -225,9 +230,9 @@ static int64_t held_by(const struct key *key, int64_t now_us)
 }
 
 /* The account and the table must agree, as far as nobody died in the middle and nothing was lost or reset. */
-static void check_account(const struct key *key)
+static void check_account(const struct key *key, int64_t now_us)
 {
-    int64_t held = held_by(key, clocks[1]), due = key->given - key->given_back;
+    int64_t held = held_by(key, now_us), due = key->given - key->given_back;
     if (world.stats.evicted_live || key->resets)
         return;
     if (held < due)
@@ -245,8 +250,10 @@ static void check_alone(void)
     struct weir__op op = op_at(clocks[1]);
 
     show_world("end");
-    for (int i = 0; i < KEYS; i++)
-        check_account(&keys[i]);
+    for (int i = 0; i < KEYS; i++) {
+        check_account(&keys[i], clocks[1]);
+        check_account(&keys[i], clocks[1] + scenario->counts_us);
+    }
     for (int i = 0; i < 4 * KEYS; i++)
         take(-1, i % KEYS, 1, clocks[1]);
     look_at_all(&op);
@@ -283,16 +290,20 @@ static void make_limit(void)
     CHECK_EQ(weir_limit_init(&filler_limit, &other), 0);
 }
 
-static void run_schedule(uint64_t seed)
+static void run_schedule(const char *test, uint64_t seed)
 {
+    /* Other tests, other schedules. */
     explore.random = seed;
+    for (; *test; test++)
+        explore.random = explore.random * 31 + (uint64_t)*test;
     explore.why[0] = 0;
     explore.kills = 0;
     cap = scenario->cap_least + explore_random(scenario->cap_range);
     clocks[0] = scenario->edge ? BASE - 1 : BASE;
     clocks[1] = explore_random(4) ? clocks[0] + 1 : clocks[0];
     make_limit();
-    make_world(scenario->grains_least + (scenario->grains_range ? explore_random(scenario->grains_range) : 0));
+    narrow = explore_random(2);
+    make_world(scenario->grains_least + (scenario->grains_range ? explore_random(scenario->grains_range) : 0), narrow);
     memset(own, 0, sizeof own);
     if (fillers && explore_random(2))
         use_filler(clocks[0], true);
@@ -324,7 +335,7 @@ static void run_schedules(const char *test, const struct scenario *scenarios, in
     explore.trace = only;
     for (uint64_t seed = first; seed < first + (uint64_t)(only ? 1 : total); seed++) {
         scenario = &scenarios[seed % (uint64_t)count];
-        run_schedule(seed);
+        run_schedule(test, seed);
         if (!explore.why[0])
             continue;
         if (!failed++)
@@ -360,8 +371,11 @@ static void run_schedules(const char *test, const struct scenario *scenarios, in
     .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 2, .unit = WEIR__PACKED_MAX + 1, .cap_least = 1,              \
     .cap_range = 3, .cost_most = 1, .kept_us = 3 * HOUR
 #define WIDE                                                                                                           \
-    .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 3, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1
-#define LOG   .algorithm = WEIR_SLIDING_WINDOW_LOG, .unit = 1, .cap_least = 3, .cap_range = 8, .cost_most = 3
+    .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .buckets = 3, .unit = 1, .cap_least = 1, .cap_range = 3, .cost_most = 1, \
+    .counts_us = HOUR / 3
+#define LOG                                                                                                            \
+    .algorithm = WEIR_SLIDING_WINDOW_LOG, .unit = 1, .cap_least = 3, .cap_range = 8, .cost_most = 3,                   \
+    .counts_us = HOUR / 3
 #define ROOMY .grains_least = 40
 
 TEST(one_slot)
@@ -393,7 +407,7 @@ static void prepare_rollover(int64_t units)
                                                          .whole = weir__whole_encode(2 * HOUR),
                                                          .used = (uint64_t)(held * scenario->unit),
                                                          .anchor = BASE - HOUR});
-    keys[0].given = held;
+    keys[0].given = keys[0].asked = held;
 }
 
 TEST(pair_at_rollover)
@@ -422,7 +436,7 @@ static void prepare_growing(int64_t units)
 
 #define GROWING                                                                                                        \
     .algorithm = WEIR_SLIDING_WINDOW_LOG, .unit = 1, .cap_least = 20, .cap_range = 21, .cost_most = 17,                \
-    .prepare = prepare_growing
+    .counts_us = HOUR / 3, .prepare = prepare_growing
 
 TEST(log_growing)
 {

@@ -26,14 +26,14 @@ static int64_t clocks[2]; /* of the processes: not quite the same */
  * between has at most given back more, or been given less, than the account says. */
 struct key {
     struct weir__where where;
-    int64_t given, given_back;
+    int64_t asked, given, given_back;
     int resets;
     bool blocked, unblocked; /* a block is in force; one was ended, or is about to be */
 };
 
 static struct key keys[KEYS];
 static struct weir__where filler[FILLERS_MAX]; /* keys that are only in the way */
-static int fillers;
+static int fillers, near_fillers;              /* the first near_fillers of them are used */
 
 /* ---- Showing ---- */
 
@@ -136,21 +136,31 @@ static void fill_slot(uint64_t line, weir__cell *slot, bool recovers)
         .tag = w.tag, .state = (unsigned)explore_random(2), .whole = whole, .used = 5, .anchor = (uint64_t)anchor});
 }
 
-/* A world with two to four lines, filled to some extent, and keys that have nothing yet. */
-static void make_world(int grains)
+static bool near(const struct weir__where *a, const struct weir__where *b)
 {
-    static const int filled[] = {100, 92, 85, 70, 40};
+    return a->home == b->home || a->home == b->other || a->other == b->home || a->other == b->other;
+}
+
+/*
+ * A world with two to four lines, filled to some extent, and keys that have nothing yet. A narrow one is about one key
+ * and what shares a line with it: who goes by another way cannot get in its way.
+ */
+static void make_world(int grains, bool narrow)
+{
+    static const int filled[] = {100, 95, 90, 80, 50};
     memset(&world, 0, sizeof world);
     memset(keys, 0, sizeof keys);
     fillers = 0;
     table = (struct weir__table){.header = &world.header,
                                  .line = world.line,
-                                 .lines = explore_random(2) ? 2 : 2 + (uint64_t)explore_random(3),
+                                 .lines = 2 + (uint64_t)explore_random(3),
                                  .stats = &world.stats,
                                  .moves = world.moves,
                                  .lease = world.lease,
                                  .grain = world.grain,
                                  .grains = (uint64_t)grains};
+    for (int i = 0; i < KEYS; i++)
+        keys[i].where = make_where(0x100 * (uint64_t)(i + 1) + 2 * (uint64_t)explore_random(40));
     int percent = filled[explore_random(5)], recovering = explore_random(3);
     for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++)
         if (explore_random(100) < percent)
@@ -160,14 +170,20 @@ static void make_world(int grains)
         filler[fillers] = make_filler_where();
         fillers++;
     }
-    for (int i = 0; i < KEYS; i++)
-        keys[i].where = make_where(0x100 * (uint64_t)(i + 1) + 2 * (uint64_t)explore_random(40));
+    /* One of those that are near, and the last ones, which have no entry yet. */
+    for (int i = 0; i < fillers && narrow; i++)
+        if (near(&filler[i], &keys[0].where) && explore_random(2)) {
+            struct weir__where chosen = filler[i];
+            filler[i] = filler[0];
+            filler[0] = chosen;
+        }
+    near_fillers = narrow && fillers > 2 ? 2 : fillers;
 }
 
 static void empty_lines(void)
 {
     memset(world.line, 0, sizeof world.line);
-    fillers = 0;
+    fillers = near_fillers = 0;
 }
 
 /* ---- What must hold ---- */
