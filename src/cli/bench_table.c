@@ -259,7 +259,7 @@ static uint64_t zipf_next(uint64_t *state, uint64_t n, double area_low, double a
         double u = area_low + (double)(random_next(state) >> 11) * 0x1p-53 * (area_high - area_low);
         double x = area_inverse(u);
         double rank = floor(x + 0.5);
-        rank = rank < 1 ? 1 : rank > (double)n ? (double)n : rank;
+        rank = fmin(fmax(rank, 1), (double)n);
         if (u >= area(rank + 0.5) - pow(rank, -ZIPF_EXPONENT))
             return (uint64_t)rank;
     }

@@ -109,7 +109,7 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
 /* Tries to free a slot of `line` by moving entries on, up to `depth` in a row; true if it may have worked. */
 static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *budget)
 {
-    for (int i = 0; i<WEIR__SLOTS && * budget> 0; i++) {
+    for (int i = 0; i < WEIR__SLOTS && budget[0] > 0; i++) {
         weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), there;
         if (!weir__cell_tag(seen.lo))
             return true;
@@ -122,7 +122,7 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
         uint64_t next = weir__other_line(weir__cell_tag(seen.lo), line, op->table->lines);
         if (next == line)
             continue;
-        --*budget;
+        budget[0]--;
         if (depth > 1 && !make_room(op, next, depth - 1, budget))
             continue;
         weir__cell *target = free_slot(op, next, &there);
