@@ -19,7 +19,7 @@
 #define FROZEN     (UINT64_C(1) << 35)
 #define FIELD_MASK ((UINT64_C(1) << 17) - 1)
 
-struct head {
+struct log_head {
     bool frozen;
     int64_t tail, pending, span;
     int64_t newest_us;
@@ -30,21 +30,21 @@ struct view {
     const weir_limit *limit;
     const uint32_t *time;
     int64_t capacity;
-    struct head head;
+    struct log_head head;
     int64_t live;
 };
 
-static struct head unpack(weir__cell cell, int64_t now_us)
+static struct log_head unpack(weir__cell cell, int64_t now_us)
 {
-    return (struct head){.frozen = cell.lo & FROZEN,
-                         .tail = (int64_t)(cell.lo >> 17 & FIELD_MASK),
-                         .pending = (int64_t)(cell.lo & FIELD_MASK),
-                         .span = (int64_t)(cell.hi & FIELD_MASK),
-                         .newest_us = weir__anchor_expand(cell.hi >> 17, now_us)};
+    return (struct log_head){.frozen = cell.lo & FROZEN,
+                             .tail = (int64_t)(cell.lo >> 17 & FIELD_MASK),
+                             .pending = (int64_t)(cell.lo & FIELD_MASK),
+                             .span = (int64_t)(cell.hi & FIELD_MASK),
+                             .newest_us = weir__anchor_expand(cell.hi >> 17, now_us)};
 }
 
 /* With `mark`, what the slab keeps on top of a head. */
-static weir__cell pack(uint64_t mark, struct head h)
+static weir__cell pack(uint64_t mark, struct log_head h)
 {
     return (weir__cell){mark | (h.frozen ? FROZEN : 0) | (uint64_t)h.tail << 17 | (uint64_t)h.pending,
                         ((uint64_t)h.newest_us & WEIR__TIME_MASK) << 17 | (uint64_t)h.span};
@@ -59,7 +59,7 @@ static int64_t place(const struct view *view, int64_t unit)
 /* When unit `unit` of the span was logged. */
 static int64_t span_time(const struct view *view, int64_t unit)
 {
-    const struct head *h = &view->head;
+    const struct log_head *h = &view->head;
     if (unit >= h->span - h->pending)
         return h->newest_us;
     int64_t newest = h->newest_us / view->limit->quantum_us;
@@ -101,7 +101,7 @@ static struct view look(const struct weir__op *op, const weir_limit *limit, cons
     /* Damage, not ours: such a log counts as empty. */
     if (view.head.span > view.capacity || view.head.pending > view.head.span || view.head.span > WEIR__LOG_MAX ||
         view.head.tail >= view.capacity)
-        view.head = (struct head){.newest_us = view.head.newest_us, .frozen = view.head.frozen};
+        view.head = (struct log_head){.newest_us = view.head.newest_us, .frozen = view.head.frozen};
     view.live = count_live(&view, op->mono_us);
     return view;
 }
@@ -147,7 +147,7 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     if (error)
         return error;
     if (key->found && !view->head.frozen) {
-        struct head frozen = view->head;
+        struct log_head frozen = view->head;
         frozen.frozen = true;
         if (!weir__cell_cas(weir__record_head(op, key->record), &key->head, pack(weir__head_mark(key->head), frozen))) {
             weir__record_release(op, record);
@@ -158,9 +158,9 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     uint32_t *time = weir__record_body(op, record);
     int64_t capacity = (int64_t)(weir__record_body_bytes(record) / sizeof(uint32_t));
     int64_t keep = view->live < capacity ? view->live : capacity;
-    struct head head = {.tail = keep == capacity ? 0 : keep,
-                        .span = keep,
-                        .newest_us = view->live ? view->head.newest_us : op->mono_us};
+    struct log_head head = {.tail = keep == capacity ? 0 : keep,
+                            .span = keep,
+                            .newest_us = view->live ? view->head.newest_us : op->mono_us};
     if (!weir__record_own(op, where, &record, pack(0, head)))
         return 0; /* took so long over it that it was taken away: look again */
     for (int64_t i = 0; i < keep; i++)
@@ -179,10 +179,10 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
 }
 
 /* The head after `units` more were logged at `now_us`, or after so many of the newest were dropped. */
-static struct head advance(const struct view *view, int64_t now_us, int64_t units)
+static struct log_head advance(const struct view *view, int64_t now_us, int64_t units)
 {
     const weir_limit *limit = view->limit;
-    struct head next = view->head;
+    struct log_head next = view->head;
     int64_t least = view->live + units;
 
     if (units > 0) {

@@ -14,28 +14,28 @@
 #define PART_MASK ((UINT64_C(1) << 35) - 1)
 #define SEALED    (UINT64_C(1) << 35)
 
-struct head {
+struct ring_head {
     bool sealed;
     int64_t part; /* number since time 0 */
     uint32_t current, before;
 };
 
-static struct head unpack(weir__cell cell, int64_t part_now)
+static struct ring_head unpack(weir__cell cell, int64_t part_now)
 {
     uint64_t age = ((uint64_t)part_now - cell.lo) & PART_MASK;
     int64_t part = age <= PART_MASK / 2 ? part_now - (int64_t)age : part_now + (int64_t)(PART_MASK + 1 - age);
-    return (struct head){cell.lo & SEALED, part, (uint32_t)(cell.hi >> 32), (uint32_t)cell.hi};
+    return (struct ring_head){cell.lo & SEALED, part, (uint32_t)(cell.hi >> 32), (uint32_t)cell.hi};
 }
 
 /* With `mark`, what the slab keeps on top of a head. */
-static weir__cell pack(uint64_t mark, struct head h)
+static weir__cell pack(uint64_t mark, struct ring_head h)
 {
     return (weir__cell){mark | (h.sealed ? SEALED : 0) | ((uint64_t)h.part & PART_MASK),
                         (uint64_t)h.current << 32 | h.before};
 }
 
 /* What the n - 1 parts before `part` hold, newest first, and their sum. The head's own part may be one of them. */
-static int64_t gather(const uint64_t *word, const weir_limit *limit, const struct head *head, int64_t part,
+static int64_t gather(const uint64_t *word, const weir_limit *limit, const struct ring_head *head, int64_t part,
                       uint32_t *parts)
 {
     int64_t n = limit->buckets, sum = 0;
@@ -51,7 +51,7 @@ static int64_t gather(const uint64_t *word, const weir_limit *limit, const struc
 }
 
 /* Writes the sealed count into its word. False: the head has moved on meanwhile, look again. */
-static bool flush(const weir__cell *at, weir__cell seen, uint64_t *word, const struct head *head, int64_t n)
+static bool flush(const weir__cell *at, weir__cell seen, uint64_t *word, const struct ring_head *head, int64_t n)
 {
     uint64_t want = (uint64_t)(uint32_t)head->part << 32 | head->current, *to = &word[head->part % n];
     uint64_t held = weir__load64(to);
@@ -73,7 +73,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, NULL, &record);
     if (error)
         return error;
-    if (!weir__record_own(op, where, &record, pack(0, (struct head){.part = part})))
+    if (!weir__record_own(op, where, &record, pack(0, (struct ring_head){.part = part})))
         return 0; /* took so long over it that it was taken away: look again */
     uint64_t *word = weir__record_body(op, record);
     for (int i = 0; i < limit->buckets; i++)
@@ -90,7 +90,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     int64_t part = op->mono_us / limit->part_us, lease = limit->part_us * (limit->buckets + 1);
     struct weir__sliding state = {0};
     struct weir__key_record key;
-    struct head head = {0};
+    struct ring_head head = {0};
     int error = weir__key_record_find(op, where, &key);
     if (error)
         return error;
@@ -132,7 +132,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     }
     if (head.part != part && !flush(at, key.head, word, &head, limit->buckets))
         return 0;
-    struct head next = {false, part, (uint32_t)state.current, (uint32_t)state.before};
+    struct ring_head next = {false, part, (uint32_t)state.current, (uint32_t)state.before};
     if (weir__cell_cas(at, &key.head, pack(weir__head_mark(key.head), next)))
         return 1;
     weir__count(&op->stats->retries, 1);

@@ -8,16 +8,7 @@
  */
 #include "explore.h"
 
-/*
- * log.c and ring.c each have a `struct head`, and slab.h a member `head`, which a macro that tells the two apart also
- * renames. So a key's record has the member under both names, and the log's way to find one sets both.
- */
-#include "table/table.h"
-#define found                                                                                                          \
-    found;                                                                                                             \
-    weir__cell log_head
 #include "table/slab.h"
-#undef found
 
 /* Few generations, so that tags share them; few rounds, so that whoever waits for the dead is found out soon. */
 #undef WEIR__MOVES
@@ -41,26 +32,15 @@
 #undef gather
 #undef SEALED
 
-static int find_for_log(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key)
-{
-    int error = weir__key_record_find(op, where, key);
-    key->log_head = key->head;
-    return error;
-}
-
-#define weir__key_record_find find_for_log
-#define attempt               log_attempt
-#define flush                 log_flush
-#define head                  log_head
-#define make                  log_make
-#define pack                  log_pack
-#define salted                log_salted
-#define unpack                log_unpack
+#define attempt log_attempt
+#define flush   log_flush
+#define make    log_make
+#define pack    log_pack
+#define salted  log_salted
+#define unpack  log_unpack
 #include "table/log.c"
-#undef weir__key_record_find
 #undef attempt
 #undef flush
-#undef head
 #undef make
 #undef pack
 #undef salted
