@@ -163,7 +163,7 @@ static int take_long(const struct weir__op *op, weir_request *r, struct weir__wh
     return 0;
 }
 
-/* Takes requests [from, count) as long as they are usual; returns how many that were. */
+/* Takes requests from `from` on as long as they are usual and of different keys; returns how many that were. */
 static size_t take_usual(const struct weir__op *op, const weir_request *request, struct flight *flight, size_t from,
                          size_t count)
 {
@@ -172,6 +172,9 @@ static size_t take_usual(const struct weir__op *op, const weir_request *request,
         struct flight *f = &flight[end];
         if (!f->slot)
             f->slot = weir__slot_of(op->table, f->where.other, f->where.tag);
+        /* The same key again: what it holds then is not known yet. */
+        if (end > from && f->slot == f[-1].slot)
+            break;
         if (!f->slot || !weir__usual_plan(op, request[end].limit, f->slot, f->where.tag, request[end].cost, &f->plan))
             break;
     }
@@ -190,7 +193,7 @@ static int take_group(const struct weir__op *op, weir_request *request, size_t c
 
     set_out(op, request, flight, count, now);
     for (size_t i = 0; i < count;) {
-        size_t end = i + (usual ? take_usual(op, request, flight, i, count) : 0);
+        size_t run = usual ? take_usual(op, request, flight, i, count) : 0, end = i + run;
         for (; i < end; i++) {
             weir_request *r = &request[i];
             if (flight[i].taken)
@@ -199,7 +202,7 @@ static int take_group(const struct weir__op *op, weir_request *request, size_t c
                 failed += take_long(op, r, &flight[i].where, sum);
             sum->verdict[WEIR_ALLOW] += flight[i].taken;
         }
-        if (i < count) {
+        if (!run) {
             failed += take_long(op, &request[i], &flight[i].where, sum);
             i++;
         }
