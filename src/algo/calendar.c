@@ -12,7 +12,8 @@
 #define DAY_S     86400
 #define SECOND_US 1000000
 
-/* No zone is further from UTC: zone.c takes none that is. So only turns this close to a moment matter to it. */
+/* No zone is further from UTC: src/engine/zone*.c take none that is. So only turns this close to a moment matter to it.
+ */
 #define REACH_S (26 * 3600)
 
 /* a / b rounded towards minus infinity, for b > 0. */

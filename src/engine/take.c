@@ -120,8 +120,6 @@ int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, s
 struct flight {
     struct weir__where where;
     weir__cell *slot; /* where it was found, or NULL */
-    struct weir__usual plan;
-    bool taken;
 };
 
 /* Hashes all and asks for their first lines; then looks there, and asks for the second line where that was in vain. */
@@ -163,25 +161,15 @@ static int take_long(const struct weir__op *op, weir_request *r, struct weir__wh
     return 0;
 }
 
-/* Takes requests from `from` on as long as they are usual and of different keys; returns how many that were. */
-static size_t take_usual(const struct weir__op *op, const weir_request *request, struct flight *flight, size_t from,
-                         size_t count)
+/* The usual case of one request that has set out. */
+static inline bool take_usual(const struct weir__op *op, weir_request *r, struct flight *f)
 {
-    size_t end = from;
-    for (; end < count && !request[end].error; end++) {
-        struct flight *f = &flight[end];
-        if (!f->slot)
-            f->slot = weir__slot_of(op->table, f->where.other, f->where.tag);
-        /* The same key again: what it holds then is not known yet. */
-        if (end > from && f->slot == f[-1].slot)
-            break;
-        if (!f->slot || !weir__usual_plan(op, request[end].limit, f->slot, f->where.tag, request[end].cost, &f->plan))
-            break;
-    }
-    /* A key that comes twice fails the second time, and then goes the long way, after the first: order is kept. */
-    for (size_t i = from; i < end; i++)
-        flight[i].taken = weir__usual_take(&flight[i].plan);
-    return end - from;
+    struct weir__usual plan;
+    weir__cell *slot = f->slot ? f->slot : weir__slot_of(op->table, f->where.other, f->where.tag);
+    if (!slot || !weir__usual_plan(op, r->limit, slot, f->where.tag, r->cost, &plan) || !weir__usual_take(&plan))
+        return false;
+    weir__usual_decision(r->limit, &plan, &r->decision);
+    return true;
 }
 
 static int take_group(const struct weir__op *op, weir_request *request, size_t count, weir_time now,
@@ -192,20 +180,12 @@ static int take_group(const struct weir__op *op, weir_request *request, size_t c
     bool usual = !any_blocked(op);
 
     set_out(op, request, flight, count, now);
-    for (size_t i = 0; i < count;) {
-        size_t run = usual ? take_usual(op, request, flight, i, count) : 0, end = i + run;
-        for (; i < end; i++) {
-            weir_request *r = &request[i];
-            if (flight[i].taken)
-                weir__usual_decision(r->limit, &flight[i].plan, &r->decision);
-            else
-                failed += take_long(op, r, &flight[i].where, sum);
-            sum->verdict[WEIR_ALLOW] += flight[i].taken;
-        }
-        if (!run) {
-            failed += take_long(op, &request[i], &flight[i].where, sum);
-            i++;
-        }
+    for (size_t i = 0; i < count; i++) {
+        weir_request *r = &request[i];
+        if (usual && !r->error && take_usual(op, r, &flight[i]))
+            sum->verdict[WEIR_ALLOW]++;
+        else
+            failed += take_long(op, r, &flight[i].where, sum);
     }
     return failed;
 }

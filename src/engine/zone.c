@@ -2,8 +2,7 @@
  * Time zones, read from the system's database.
  *
  * A TZif file (RFC 8536) lists the turns up to some year and ends with a rule for the time after it, in the form of
- * the TZ variable of POSIX. The rule is written out as further turns here, once, so that whoever uses a zone later
- * only has to look turns up.
+ * the TZ variable of POSIX, which zone_rule.c writes out as further turns.
  */
 #include "engine/zone.h"
 
@@ -16,16 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "algo/calendar.h"
-
 #define FILE_MAX     (1 << 20)
 #define NAME_LEN_MAX 255
 
-#define HOUR_S 3600
-#define DAY_S  INT64_C(86400)
-
 /* Offsets are smaller than this either way. RFC 8536 allows -24:59:59 to 25:59:59; calendar.c relies on the bound. */
-#define OFFSET_BOUND_S (26 * HOUR_S)
+#define OFFSET_BOUND_S (26 * 3600)
 
 /*
  * Turns earlier than this only decide the offset before the first one, later ones are dropped: 30,000 years ago and
@@ -33,227 +27,6 @@
  */
 #define TURN_MIN_S (-(INT64_C(1) << 40))
 #define TURN_MAX_S (INT64_C(1) << 42)
-
-/* Years for which the rule is written out. The first one matters only to files that are nothing but a rule. */
-#define RULE_YEAR_FIRST 1900
-#define RULE_FIRST_DAY  (-25567) /* of it, in days since 1970 */
-#define RULE_YEAR_LAST  2200
-#define RULE_TURNS      (2 * (RULE_YEAR_LAST - RULE_YEAR_FIRST + 1))
-
-/* ---- The rule in the footer: STD offset [DST [offset] , date [/time] , date [/time]] ---- */
-
-struct date {
-    char form; /* 'J': day 1 to 365, never 29 February; 'N': day 0 to 365; 'M': month, week, day of the week */
-    int32_t day, month, week;
-    int32_t time_s; /* local time, in the offset that ends here; may be before or after the day */
-};
-
-struct rule {
-    int32_t std_s, dst_s; /* offsets: east of UTC is positive here, not as in the text */
-    bool has_dst;
-    struct date start, end; /* of dst */
-};
-
-struct text {
-    const unsigned char *at, *end;
-};
-
-static int peek(const struct text *text)
-{
-    return text->at < text->end ? *text->at : -1;
-}
-
-static bool eat(struct text *text, int c)
-{
-    if (peek(text) != c)
-        return false;
-    text->at++;
-    return true;
-}
-
-static bool is_digit(int c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_letter(int c)
-{
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
-
-/* Reads a decimal number from min to max (at most 999). */
-static bool read_number(struct text *text, int32_t min, int32_t max, int32_t *number)
-{
-    int32_t value = 0;
-
-    if (!is_digit(peek(text)))
-        return false;
-    while (is_digit(peek(text))) {
-        value = value * 10 + (*text->at++ - '0');
-        if (value > max)
-            return false;
-    }
-    *number = value;
-    return value >= min;
-}
-
-/* Reads [+-]hh[:mm[:ss]]. */
-static bool read_time(struct text *text, int32_t hours_max, int32_t *seconds)
-{
-    bool minus = eat(text, '-');
-    int32_t h, m = 0, s = 0;
-
-    if (!minus)
-        eat(text, '+');
-    if (!read_number(text, 0, hours_max, &h))
-        return false;
-    if (eat(text, ':')) {
-        if (!read_number(text, 0, 59, &m))
-            return false;
-        if (eat(text, ':') && !read_number(text, 0, 59, &s))
-            return false;
-    }
-    *seconds = h * HOUR_S + m * 60 + s;
-    if (minus)
-        *seconds = -*seconds;
-    return true;
-}
-
-/* Skips the name of a zone: three letters or more, or <quoted> with digits and signs. */
-static bool skip_name(struct text *text)
-{
-    bool quoted = eat(text, '<');
-    int len = 0;
-
-    while (is_letter(peek(text)) || (quoted && (is_digit(peek(text)) || peek(text) == '+' || peek(text) == '-'))) {
-        text->at++;
-        len++;
-    }
-    return len >= 3 && (!quoted || eat(text, '>'));
-}
-
-static bool read_date(struct text *text, struct date *date)
-{
-    bool good;
-
-    *date = (struct date){.form = 'N', .time_s = 2 * HOUR_S};
-    if (eat(text, 'M')) {
-        date->form = 'M';
-        good = read_number(text, 1, 12, &date->month) && eat(text, '.') && read_number(text, 1, 5, &date->week) &&
-               eat(text, '.') && read_number(text, 0, 6, &date->day);
-    } else if (eat(text, 'J')) {
-        date->form = 'J';
-        good = read_number(text, 1, 365, &date->day);
-    } else {
-        good = read_number(text, 0, 365, &date->day);
-    }
-    if (good && eat(text, '/'))
-        good = read_time(text, 167, &date->time_s);
-    return good;
-}
-
-/* Reads all of `text` as a rule. A name for summer time without dates is refused: any dates would be a guess. */
-static bool read_rule(struct text text, struct rule *rule)
-{
-    *rule = (struct rule){.has_dst = false};
-    if (!skip_name(&text) || !read_time(&text, 24, &rule->std_s))
-        return false;
-    rule->std_s = -rule->std_s;
-    if (text.at == text.end)
-        return true;
-
-    rule->has_dst = true;
-    rule->dst_s = rule->std_s + HOUR_S;
-    if (!skip_name(&text))
-        return false;
-    if (peek(&text) != ',') {
-        if (!read_time(&text, 24, &rule->dst_s))
-            return false;
-        rule->dst_s = -rule->dst_s;
-    }
-    return eat(&text, ',') && read_date(&text, &rule->start) && eat(&text, ',') && read_date(&text, &rule->end) &&
-           text.at == text.end;
-}
-
-/* ---- The rule as turns ---- */
-
-static bool is_leap(int32_t year)
-{
-    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-}
-
-/* The day of `date` in the year that begins on day new_year, both in days since 1970. */
-static int32_t date_day(const struct date *date, int32_t new_year, bool leap)
-{
-    static const int16_t before[13] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365};
-    int32_t first, next, day;
-
-    if (date->form == 'N')
-        return new_year + date->day;
-    if (date->form == 'J')
-        return new_year + date->day - 1 + (leap && date->day > before[2]);
-
-    first = new_year + before[date->month - 1] + (leap && date->month > 2);
-    next = new_year + before[date->month] + (leap && date->month >= 2);
-    /* Day 0 was a Thursday, day 4 of its week; + 11 is + 4 and keeps a negative remainder from mattering. */
-    day = first + (date->day - (first % 7 + 11) % 7 + 7) % 7 + 7 * (date->week - 1);
-    /* Week 5 means the last one, and some months have only four of a day. */
-    return day < next ? day : day - 7;
-}
-
-static void add_turn(weir_zone *zone, int64_t at_s, int32_t offset_s)
-{
-    zone->turn[zone->count++] = (struct weir__turn){at_s, offset_s};
-}
-
-/* Adds a turn after `after_s` that the rule demands, in order; of two at the same moment, the one added later wins. */
-static void add_rule_turn(weir_zone *zone, int64_t after_s, int64_t at_s, int32_t offset_s)
-{
-    int32_t i;
-
-    if (at_s <= after_s)
-        return;
-    add_turn(zone, at_s, offset_s);
-    /* Nearly always in order already: only turns within days of a new year can change places. */
-    for (i = zone->count - 1; i > 0 && zone->turn[i - 1].at_s > at_s; i--)
-        zone->turn[i] = zone->turn[i - 1];
-    zone->turn[i] = (struct weir__turn){at_s, offset_s};
-}
-
-/* Adds at most RULE_TURNS turns to the zone, all of them after `after_s`. */
-static void add_rule(weir_zone *zone, const struct rule *rule, int64_t after_s)
-{
-    int32_t new_year = RULE_FIRST_DAY;
-
-    if (!rule->has_dst)
-        return;
-    for (int32_t year = RULE_YEAR_FIRST; year <= RULE_YEAR_LAST; year++) {
-        bool leap = is_leap(year);
-        int32_t days = leap ? 366 : 365;
-        int64_t start_s = DAY_S * date_day(&rule->start, new_year, leap) + rule->start.time_s - rule->std_s;
-        int64_t end_s = DAY_S * date_day(&rule->end, new_year, leap) + rule->end.time_s - rule->dst_s;
-
-        add_rule_turn(zone, after_s, start_s, rule->dst_s);
-        /* RFC 8536 writes summer time all year round as one that ends when, or after, the next one starts. */
-        if (end_s - start_s < DAY_S * days)
-            add_rule_turn(zone, after_s, end_s, rule->std_s);
-        new_year += days;
-    }
-}
-
-/* Drops turns that change nothing, and of two at the same moment the first. */
-static void drop_idle_turns(weir_zone *zone)
-{
-    int32_t kept = 0;
-
-    for (int32_t i = 0; i < zone->count; i++) {
-        if (i + 1 < zone->count && zone->turn[i + 1].at_s == zone->turn[i].at_s)
-            continue;
-        if (zone->turn[i].offset_s != (kept ? zone->turn[kept - 1].offset_s : zone->offset_s))
-            zone->turn[kept++] = zone->turn[i];
-    }
-    zone->count = kept;
-}
 
 /* ---- The file: a block with 32-bit times and, from version 2 on, one with 64-bit times and the footer ---- */
 
@@ -332,7 +105,7 @@ static bool check_block(const struct block *block)
 }
 
 /* Reads newline, rule, newline; *found is false if the rule is empty. */
-static bool read_footer(const unsigned char *bytes, size_t len, struct rule *rule, bool *found)
+static bool read_footer(const unsigned char *bytes, size_t len, struct weir__rule *rule, bool *found)
 {
     const unsigned char *end;
 
@@ -342,11 +115,12 @@ static bool read_footer(const unsigned char *bytes, size_t len, struct rule *rul
     if (!end)
         return false;
     *found = end > bytes + 1;
-    return !*found || read_rule((struct text){bytes + 1, end}, rule);
+    return !*found || weir__zone_read_rule(bytes + 1, end, rule);
 }
 
 /* Reads the block to use, and the rule if there is one; false if anything is malformed. */
-static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct rule *rule, bool *has_rule)
+static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct weir__rule *rule,
+                       bool *has_rule)
 {
     const unsigned char *head = bytes;
     unsigned char version;
@@ -365,8 +139,27 @@ static bool read_bytes(const unsigned char *bytes, size_t len, struct block *blo
            read_footer(bytes, len, rule, has_rule);
 }
 
-/* Fills a zone that has room for all turns of the block and RULE_TURNS more. A NULL rule is none. */
-static void fill(weir_zone *zone, const struct block *block, const struct rule *rule)
+static void add_turn(weir_zone *zone, int64_t at_s, int32_t offset_s)
+{
+    zone->turn[zone->count++] = (struct weir__turn){at_s, offset_s};
+}
+
+/* Drops turns that change nothing, and of two at the same moment the first. */
+static void drop_idle_turns(weir_zone *zone)
+{
+    int32_t kept = 0;
+
+    for (int32_t i = 0; i < zone->count; i++) {
+        if (i + 1 < zone->count && zone->turn[i + 1].at_s == zone->turn[i].at_s)
+            continue;
+        if (zone->turn[i].offset_s != (kept ? zone->turn[kept - 1].offset_s : zone->offset_s))
+            zone->turn[kept++] = zone->turn[i];
+    }
+    zone->count = kept;
+}
+
+/* Fills a zone that has room for all turns of the block and WEIR__RULE_TURNS more. A NULL rule is none. */
+static void fill(weir_zone *zone, const struct block *block, const struct weir__rule *rule)
 {
     /* Without turns the rule is good for all times; otherwise for those after the last one. */
     bool only_rule = rule && block->turn_count == 0;
@@ -381,7 +174,7 @@ static void fill(weir_zone *zone, const struct block *block, const struct rule *
             add_turn(zone, at_s, block_offset(block, block->kinds[i]));
     }
     if (rule)
-        add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->turn_count - 1));
+        weir__zone_add_rule(zone, rule, only_rule ? INT64_MIN : block_time(block, block->turn_count - 1));
     drop_idle_turns(zone);
 }
 
@@ -398,14 +191,14 @@ static weir_zone *make_zone(size_t turns)
 int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
 {
     struct block block;
-    struct rule rule;
+    struct weir__rule rule;
     bool has_rule;
     weir_zone *zone;
 
     /* The bound on the length is what keeps the number of turns in an int32_t. */
     if (len > FILE_MAX || !read_bytes(bytes, len, &block, &rule, &has_rule))
         return WEIR_EZONE;
-    zone = make_zone(block.turn_count + RULE_TURNS);
+    zone = make_zone(block.turn_count + WEIR__RULE_TURNS);
     if (!zone)
         return WEIR_ENOMEM;
     fill(zone, &block, has_rule ? &rule : NULL);

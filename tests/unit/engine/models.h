@@ -4,7 +4,7 @@
  *
  * A model only says what a key holds at a moment (model_held), when its queue is empty (model_wait) and what changes
  * (model_add). Waiting times are not computed but checked: a retry_after is right if the request fits then and did
- * not a microsecond before; see claims_hold in test_models.c.
+ * not a microsecond before; see fits_after in models_driver.h.
  *
  * Time that goes backward. The definitions do not say, the models choose what the library promises in src/algo:
  * - No time passes (arith.h, weir__elapsed): a key never holds less because the clock went back. Only what was
