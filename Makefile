@@ -77,7 +77,7 @@ $B/weir: $(CLI_OBJ) $B/libweir.a
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
 
 PREFIX ?= /usr/local
-$B/weir.pc: src/weir.pc.in include/weir/weir.h
+$B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
 	@mkdir -p $(@D)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
@@ -111,6 +111,7 @@ install: all
 clean:
 	rm -rf build
 
-.PHONY: all help tests fuzzers install clean
+FORCE:
+.PHONY: all help tests fuzzers install clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)

@@ -60,9 +60,11 @@ gcc -Iinclude "$work/fill.c" "$(dirname "$weir")/libweir.a" -o "$work/fill"
 grep -qE '^live +100$' "$work/dump"
 grep -qE '^sound +yes$' "$work/dump"
 grep -q 'more with --all' "$work/dump"
+"$weir" dump --json "$work/segment" | grep -q '"more":true'
+"$weir" dump --help | grep -q usage
 "$weir" dump --json --all "$work/segment" | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
 assert d["live"] == 100 and d["allowed"] == 100 and d["sound"] is True, d
-assert len(d["entries"]) == 100 and all(e["used"] == 2 and e["live"] for e in d["entries"])
+assert d["more"] is False and len(d["entries"]) == 100 and all(e["used"] == 2 and e["live"] for e in d["entries"])
 '

@@ -190,12 +190,15 @@ typedef struct weir_segment_options {
     unsigned mode;       /* of a new file; 0: 0600 */
 } weir_segment_options;
 
-/* Opens, creates or attaches. All of the memory is reserved here: it cannot run out later. */
+/* Opens, creates or attaches. All of a file's space is reserved here: it cannot run out later. */
 WEIR_MUST_CHECK int weir_segment_open(const weir_segment_options *options, weir_segment **segment);
 /* Unmaps; the counters stay in the file. NULL is allowed. */
 void weir_segment_close(weir_segment *segment);
 
-/* Reads the clocks: CLOCK_BOOTTIME, continued across reboots on the segment's own scale, and CLOCK_REALTIME. */
+/*
+ * Reads the clocks: CLOCK_BOOTTIME, continued across reboots on the segment's own scale, and CLOCK_REALTIME. The
+ * segment must not be NULL.
+ */
 weir_time weir_clock(const weir_segment *segment);
 
 /* ---- Decisions ---- */
@@ -243,7 +246,8 @@ typedef struct weir_request {
 
 /*
  * Decides `count` requests in order, each on its own, as weir_take does, while the memory of the next ones is
- * on its way. Returns the number of requests whose error is not 0.
+ * on its way. Returns the number of requests whose error is not 0, or a negative error if none was looked at
+ * (WEIR_EINVAL, also for more than INT32_MAX at once; WEIR_EREADONLY).
  */
 WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now);
 

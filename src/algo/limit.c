@@ -40,6 +40,9 @@ static uint64_t spread(const weir_limit *made, uint64_t id)
     uint64_t kind = made->algorithm;
     if (kind == WEIR_SLIDING_WINDOW_COUNTER)
         kind += made->buckets > 2 ? 1 : weir__is_packed(made) ? 2 : 3;
+    /* Two slots with windows of another length would not fit together: a changed window is a new count there. */
+    if (made->algorithm == WEIR_SLIDING_WINDOW_COUNTER && made->buckets == 2 && !weir__is_packed(made))
+        id ^= (uint64_t)made->part_us << 16;
     uint64_t mixed = id * UINT64_C(0x9e3779b97f4a7c15) + (kind + 1) * UINT64_C(0xd1b54a32d192ed03);
     mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);

@@ -8,7 +8,4 @@ int weir__cmd_bench(int argc, char **argv);
 int weir__cmd_demo(int argc, char **argv);
 int weir__cmd_dump(int argc, char **argv);
 
-/* The name people write for an algorithm, e.g. "token_bucket". */
-const char *weir__algorithm_name(enum weir_algorithm algorithm);
-
 #endif

@@ -23,26 +23,30 @@ static const char *kind_name(enum weir_entry_kind kind)
 static int visit_text(void *context, const weir_entry *e)
 {
     struct dump *dump = context;
+    if (dump->shown == dump->most)
+        return 1;
     if (dump->shown++ == 0)
         printf("\n%-12s %-4s %-9s %-9s  %-5s %10s  %14s\n", "line", "slot", "tag", "kind", "clock", "used",
                "recovers in s");
     printf("%-12" PRIu64 " %-4d %09" PRIx64 " %-9s  %-5s %10" PRIu64 "  %14.3f\n", e->line, e->slot, e->tag,
            kind_name(e->kind), e->wall ? "wall" : "mono", e->used, (double)e->expires_in_us / 1e6);
-    return dump->shown >= dump->most;
+    return 0;
 }
 
 static int visit_json(void *context, const weir_entry *e)
 {
     struct dump *dump = context;
+    if (dump->shown == dump->most)
+        return 1;
     printf("%s{\"line\":%" PRIu64 ",\"slot\":%d,\"tag\":\"%09" PRIx64
            "\",\"kind\":\"%s\",\"clock\":\"%s\",\"live\":%s,\"used\":%" PRIu64 ",\"anchor_us\":%" PRId64
            ",\"expires_in_us\":%" PRId64 "}",
            dump->shown++ ? "," : "", e->line, e->slot, e->tag, kind_name(e->kind), e->wall ? "wall" : "mono",
            e->live ? "true" : "false", e->used, e->anchor_us, e->expires_in_us);
-    return dump->shown >= dump->most;
+    return 0;
 }
 
-/* Name and value of each number, so that text and JSON cannot differ. */
+/* Name and value of each number: the same for text and JSON. */
 struct number {
     const char *name;
     uint64_t value;
@@ -84,7 +88,7 @@ static void print_text(struct dump *dump)
         printf("%-13s %" PRIu64 "\n", list[i].name, list[i].value);
     printf("%-13s %.1f %%\n", "full", 100.0 * (double)dump->report.live / (double)dump->stats.slots);
     printf("%-13s %s\n", "sound", dump->damage ? weir_strerror(dump->damage) : "yes");
-    if (dump->most && weir_segment_each(dump->segment, dump->now, visit_text, dump) > 0)
+    if (weir_segment_each(dump->segment, dump->now, visit_text, dump) > 0)
         printf("... more with --all\n");
 }
 
@@ -96,10 +100,14 @@ static void print_json(struct dump *dump)
     for (int i = 0; i < count; i++)
         printf("\"%s\":%" PRIu64 ",", list[i].name, list[i].value);
     printf("\"sound\":%s,\"entries\":[", dump->damage ? "false" : "true");
-    if (dump->most && weir_segment_each(dump->segment, dump->now, visit_json, dump) < 0)
-        dump->damage = WEIR_EINVAL;
-    printf("]}\n");
+    int more = weir_segment_each(dump->segment, dump->now, visit_json, dump);
+    printf("],\"more\":%s}\n", more > 0 ? "true" : "false");
 }
+
+static const char usage[] =
+    "usage: weir dump [--json] [--all] SEGMENT\n"
+    "Shows statistics and the first 20 entries of a segment, or all of them. Exits with 1 if it "
+    "is damaged.\n";
 
 int weir__cmd_dump(int argc, char **argv)
 {
@@ -113,13 +121,16 @@ int weir__cmd_dump(int argc, char **argv)
             dump.most = UINT64_MAX;
         } else if (argv[i][0] != '-' && !path) {
             path = argv[i];
+        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            printf("%s", usage);
+            return 0;
         } else {
-            fprintf(stderr, "usage: weir dump [--json] [--all] SEGMENT\n");
-            return strcmp(argv[i], "--help") == 0 ? 0 : 2;
+            fprintf(stderr, "%s", usage);
+            return 2;
         }
     }
     if (!path) {
-        fprintf(stderr, "usage: weir dump [--json] [--all] SEGMENT\n");
+        fprintf(stderr, "%s", usage);
         return 2;
     }
 
@@ -137,5 +148,9 @@ int weir__cmd_dump(int argc, char **argv)
     else
         print_text(&dump);
     weir_segment_close(dump.segment);
+    if (fflush(stdout)) {
+        perror("weir: standard output");
+        return 1;
+    }
     return dump.damage ? 1 : 0;
 }

@@ -28,13 +28,6 @@ static const struct command {
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-const char *weir__algorithm_name(enum weir_algorithm algorithm)
-{
-    static const char *const names[] = {"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log",
-                                        "sliding_window_counter"};
-    return (size_t)algorithm < sizeof names / sizeof *names ? names[algorithm] : "?";
-}
-
 static void usage(FILE *to)
 {
     fprintf(to, "weir: may this request pass now?\n\nusage: weir COMMAND [OPTIONS]\n\n");

@@ -10,7 +10,7 @@ enum { WEIR__KEY_MAX = 65535 };
 
 enum { BATCH = 32 }; /* requests in flight at once; more only push each other out of the cache */
 
-/* The line of counters for this processor: no two write the same one at the same time, whatever thread they run. */
+/* The line of counters for this processor, so that threads that run at the same time rarely write the same one. */
 static struct weir__stripe *stripe(const weir_segment *segment)
 {
     int cpu = sched_getcpu();
@@ -97,12 +97,8 @@ int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, s
     int error = check(limit, key, key_len, cost, now);
     if (!error) {
         weir__key_home(op.table, limit, key, key_len, &where);
-        struct weir__usual plan;
         weir__cell *slot = weir__slot_of(op.table, where.home, where.tag);
-        if (slot && !any_blocked(&op) && weir__usual_plan(&op, limit, slot, where.tag, cost, &plan) &&
-            weir__usual_take(&plan))
-            weir__usual_decision(limit, &plan, &made);
-        else
+        if (!slot || any_blocked(&op) || !weir__usual_take(&op, limit, slot, where.tag, cost, &made))
             error = long_way(&op, limit, &where, cost, &made);
     }
     if (error) {
@@ -164,12 +160,8 @@ static int take_long(const struct weir__op *op, weir_request *r, struct weir__wh
 /* The usual case of one request that has set out. */
 static inline bool take_usual(const struct weir__op *op, weir_request *r, struct flight *f)
 {
-    struct weir__usual plan;
     weir__cell *slot = f->slot ? f->slot : weir__slot_of(op->table, f->where.other, f->where.tag);
-    if (!slot || !weir__usual_plan(op, r->limit, slot, f->where.tag, r->cost, &plan) || !weir__usual_take(&plan))
-        return false;
-    weir__usual_decision(r->limit, &plan, &r->decision);
-    return true;
+    return slot && weir__usual_take(op, r->limit, slot, f->where.tag, r->cost, &r->decision);
 }
 
 static int take_group(const struct weir__op *op, weir_request *request, size_t count, weir_time now,
@@ -247,7 +239,9 @@ int weir_charge(weir_segment *segment, const weir_limit *limit, const void *key,
     return adjust(segment, limit, key, key_len, amount, false, now, decision);
 }
 
-int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, weir_time now)
+/* What reset and block begin with: arguments checked, the key found its place. */
+static int begin(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, weir_time now,
+                 struct weir__op *op, struct weir__where *where)
 {
     if (!segment)
         return WEIR_EINVAL;
@@ -256,27 +250,31 @@ int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, 
     int error = check(limit, key, key_len, 0, now);
     if (error)
         return error;
-    struct weir__op op = operation(segment, stripe(segment), now);
+    *op = operation(segment, stripe(segment), now);
+    weir__key_locate(op->table, limit, key, key_len, where);
+    return 0;
+}
+
+int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, weir_time now)
+{
+    struct weir__op op;
     struct weir__where where;
-    weir__key_locate(op.table, limit, key, key_len, &where);
-    return weir__table_reset(&op, limit, &where);
+    int error = begin(segment, limit, key, key_len, now, &op, &where);
+    return error ? error : weir__table_reset(&op, limit, &where);
 }
 
 int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t for_ns,
                weir_time now)
 {
-    if (!segment || for_ns < 0)
+    struct weir__op op;
+    struct weir__where where;
+    if (for_ns < 0)
         return WEIR_EINVAL;
-    if (segment->read_only)
-        return WEIR_EREADONLY;
-    int error = check(limit, key, key_len, 0, now);
+    int error = begin(segment, limit, key, key_len, now, &op, &where);
     if (error)
         return error;
     if (for_ns / 1000 > WEIR__WINDOW_MAX)
         return WEIR_EWINDOW;
-    struct weir__op op = operation(segment, stripe(segment), now);
-    struct weir__where where;
-    weir__key_locate(op.table, limit, key, key_len, &where);
     return weir__table_block(&op, &where, for_ns / 1000 + (for_ns % 1000 != 0));
 }
 

@@ -142,11 +142,11 @@ static inline unsigned weir__whole_encode(int64_t us)
     return power * 4 + (unsigned)(((uint64_t)us + (UINT64_C(1) << power) - 1) >> power);
 }
 
-static inline int64_t weir__whole_decode(unsigned code)
+static inline int64_t weir__whole_decode(uint64_t code)
 {
     if (code <= 4)
         return (int64_t)code;
-    unsigned power = code / 4 - 1;
+    uint64_t power = code / 4 - 1;
     return power > 50 ? INT64_C(7) << 50 : (int64_t)(4 + code % 4) << power;
 }
 

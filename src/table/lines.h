@@ -14,6 +14,15 @@ struct weir__op {
     int64_t mono_us, wall_us;
 };
 
+/* An entry that counts nothing yet and is given up after a second if its maker dies. */
+static inline weir__cell weir__cell_tentative(const struct weir__op *op, uint64_t tag)
+{
+    return weir__cell_pack((struct weir__parts){.tag = tag,
+                                                .state = WEIR__TENTATIVE,
+                                                .whole = weir__whole_encode(1000000),
+                                                .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
+}
+
 /* How often an operation starts over before it reports WEIR_EBUSY. */
 #define WEIR__ROUNDS 4096
 

@@ -1,13 +1,13 @@
 #include "table/slab.h"
 
 /*
- * A lease word: 0 is a free grain; otherwise until when it is leased, in about seconds.
+ * A lease word: 0 is a free grain; otherwise until when it is leased, in units of about two seconds.
  *
  * Only the first grain of a record decides who has it. Whoever takes grains takes whole records from their first one
  * on, so an owner that comes back late finds the first word changed; that the words behind it still look like its
  * own does not matter.
  */
-#define LEASE_SHIFT      20
+#define LEASE_SHIFT      21
 #define LEASE_NONCE_BITS 3
 #define LEASE_TIME       UINT32_C(0x07ffffff)
 #define LEASE_MASK       UINT32_C(0x3fffffff) /* the time and the nonce */
@@ -33,7 +33,7 @@ static uint32_t lease_time(int64_t us)
 
 /*
  * A lease that does not end before for_us from now, in place of `was`. Its low bits go on from those of the word it
- * replaces, so that a word that was taken over within a second is not mistaken for what it was.
+ * replaces, so that a word that was taken over within two seconds is not mistaken for what it was.
  */
 static uint32_t lease_after(const struct weir__op *op, uint32_t was, int64_t for_us)
 {
@@ -42,7 +42,7 @@ static uint32_t lease_after(const struct weir__op *op, uint32_t was, int64_t for
     return word ? word : 1U << LEASE_NONCE_BITS;
 }
 
-/* Seconds, roughly, that a lease still runs; 0 if it has lapsed. Good for two years either way. */
+/* How long a lease still runs; 0 if it has lapsed. Good for four years either way: the longest is 2.5. */
 static uint32_t lease_left(const struct weir__op *op, uint32_t word)
 {
     if (!word)
@@ -307,11 +307,7 @@ bool weir__key_record_link(const struct weir__op *op, const struct weir__where *
 {
     *error = 0;
     if (!key->slot) {
-        weir__cell tentative = weir__cell_pack((struct weir__parts){.tag = where->tag,
-                                                                    .state = WEIR__TENTATIVE,
-                                                                    .whole = weir__whole_encode(1000000),
-                                                                    .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
-        *error = weir__claim(op, where, tentative, &key->slot, &key->seen);
+        *error = weir__claim(op, where, weir__cell_tentative(op, where->tag), &key->slot, &key->seen);
         if (*error || weir__cell_state(key->seen.lo) != WEIR__TENTATIVE) {
             weir__record_release(op, record);
             return false;

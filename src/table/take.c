@@ -2,16 +2,6 @@
 #include "table/table.h"
 
 #define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
-#define TENTATIVE_US  1000000
-
-/* An entry that counts nothing yet and is given up after a second if its maker dies. */
-static weir__cell tentative(const struct weir__op *op, uint64_t tag)
-{
-    return weir__cell_pack((struct weir__parts){.tag = tag,
-                                                .state = WEIR__TENTATIVE,
-                                                .whole = weir__whole_encode(TENTATIVE_US),
-                                                .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
-}
 
 int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                     enum weir__mode mode, weir_decision *decision)
@@ -31,8 +21,12 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
         struct weir__parts parts = {.tag = where->tag, .wall = wall};
         if (slot) {
             struct weir__parts held = weir__cell_unpack(seen);
-            /* After a change of alignment the old anchor means nothing on the other clock. */
-            if (held.state != WEIR__TENTATIVE && held.wall == wall) {
+            /*
+             * After a change of alignment the old anchor means nothing on the other clock. What had recovered under
+             * the limit it was written by is no entry, also for another limit.
+             */
+            if (held.state != WEIR__TENTATIVE && held.wall == wall &&
+                weir__cell_life(seen, op->mono_us, op->wall_us) > 0) {
                 state.anchor_us = weir__anchor_expand(held.anchor, now_us);
                 state.used = (int64_t)held.used;
             }
@@ -41,14 +35,14 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
 
         if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats) {
             /* No swap checks what was read, so make sure it was one state; a denial must not come from a torn one. */
-            if (slot && !weir__cell_equal(weir__cell_peek(slot), seen) && op->stats)
+            if (slot && !weir__cell_equal(weir__cell_peek(slot), seen))
                 continue;
             return 0;
         }
         if (!slot) {
             if (!state.used)
                 return 0; /* given back to a key that holds nothing */
-            int error = weir__claim(op, where, tentative(op, where->tag), &slot, &seen);
+            int error = weir__claim(op, where, weir__cell_tentative(op, where->tag), &slot, &seen);
             if (error)
                 return error;
             if (weir__cell_state(seen.lo) != WEIR__TENTATIVE)
@@ -127,7 +121,7 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
                                 .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         weir__cell seen, *slot;
-        int error = weir__claim(op, &block, tentative(op, block.tag), &slot, &seen);
+        int error = weir__claim(op, &block, weir__cell_tentative(op, block.tag), &slot, &seen);
         if (error)
             return error;
         parts.state = weir__is_normal(seen.lo) ? weir__cell_state(seen.lo) : WEIR__NORMAL;

@@ -94,13 +94,10 @@ static int64_t most_given(const struct key *key)
 /* Decides as the engine does: by the short way, if a token bucket's entry is in place, or the long one. */
 static int decide(const struct weir__op *op, const struct weir__where *where, int64_t cost, weir_decision *decision)
 {
-    struct weir__usual plan;
     weir__cell *slot = explore_random(2) ? weir__slot_of(op->table, where->home, where->tag) : NULL;
     bool usual = slot && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
-    if (usual && weir__usual_plan(op, &limit, slot, where->tag, cost, &plan) && weir__usual_take(&plan)) {
-        weir__usual_decision(&limit, &plan, decision);
+    if (usual && weir__usual_take(op, &limit, slot, where->tag, cost, decision))
         return 0;
-    }
     return weir__table_take(op, &limit, where, cost, WEIR__TAKE, decision);
 }
 

@@ -49,11 +49,11 @@ static void pass_time(struct fixture *f, int64_t us)
     f->op.wall_us += us;
 }
 
-/* Does the lease of a grain still run? As slab.c has it: 27 bits of about seconds above a nonce of 3. */
+/* Does the lease of a grain still run? As slab.c has it: 27 bits of about two seconds above a nonce of 3. */
 static bool leased(const struct fixture *f, uint64_t grain)
 {
     uint32_t word = f->table.lease[grain], mask = UINT32_C(0x07ffffff);
-    uint32_t left = ((word >> 3 & mask) - ((uint32_t)((uint64_t)f->op.mono_us >> 20) & mask)) & mask;
+    uint32_t left = ((word >> 3 & mask) - ((uint32_t)((uint64_t)f->op.mono_us >> 21) & mask)) & mask;
     return word && left && left <= mask / 2;
 }
 

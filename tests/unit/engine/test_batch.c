@@ -1,0 +1,160 @@
+/*
+ * The ways to a decision agree. One segment is asked in batches, one with single takes; in a third some other key is
+ * blocked, which closes the short way (table/usual.h), so that everything there goes the long one. All must say the
+ * same, whatever comes: few keys many times in a batch, several limits, odd costs, time in every step.
+ */
+#include <weir/weir.h>
+
+#include "../../test.h"
+
+enum { KEYS = 5, LIMITS = 4, BATCH_MAX = 70 };
+
+static weir_segment *open_one(void)
+{
+    weir_segment_options options = {.size = 1 << 20, .slab_bytes = 1 << 18};
+    weir_segment *segment = NULL;
+    CHECK_EQ(weir_segment_open(&options, &segment), 0);
+    return segment;
+}
+
+static weir_limit random_limit(uint64_t *seed, uint64_t id)
+{
+    static const int64_t windows[] = {1000, 1000000, WEIR_SECOND, 60 * WEIR_SECOND, 7 * WEIR_SECOND, WEIR_DAY};
+    weir_params params = {
+        .limit = 1 + (int64_t)(test_random(seed) % 40), .window_ns = windows[test_random(seed) % 6], .id = id};
+    weir_limit limit;
+    /* Mostly the kind that has a short way; the others so that the two meet in one batch. */
+    if (test_random(seed) % 4 == 0)
+        params.algorithm = (enum weir_algorithm)(test_random(seed) % 5);
+    if (params.algorithm == WEIR_TOKEN_BUCKET && test_random(seed) % 2)
+        params.burst = 1 + (int64_t)(test_random(seed) % 100);
+    if (test_random(seed) % 3 == 0)
+        params.soft_percent = (int)(test_random(seed) % 100);
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    return limit;
+}
+
+static int64_t random_cost(uint64_t *seed)
+{
+    uint64_t random = test_random(seed);
+    return random % 8 < 5 ? 1 : random % 8 == 5 ? (int64_t)(random >> 8 & 63) - 8 : (int64_t)(random >> 8 & 3);
+}
+
+static void check_same(const weir_decision *a, const weir_decision *b, int64_t round)
+{
+    int before = test_failures;
+    CHECK_EQ(a->verdict, b->verdict);
+    CHECK_EQ(a->flags, b->flags);
+    CHECK_EQ(a->limit, b->limit);
+    CHECK_EQ(a->remaining, b->remaining);
+    CHECK_EQ(a->delay_ns, b->delay_ns);
+    CHECK_EQ(a->retry_after_ns, b->retry_after_ns);
+    CHECK_EQ(a->reset_after_ns, b->reset_after_ns);
+    if (test_failures != before)
+        printf("  in round %" PRId64 "\n", round);
+}
+
+/* A step of time: none, a little, about a window, much, or back. */
+static int64_t random_step(uint64_t *seed)
+{
+    uint64_t random = test_random(seed);
+    int64_t size = (int64_t)(random >> 8) & ((INT64_C(1) << (10 + random % 36)) - 1);
+    return random >> 60 == 0 ? -size : random >> 60 < 4 ? 0 : size;
+}
+
+TEST(all_ways_agree)
+{
+    uint64_t seed = 1;
+    for (int64_t world = 0, worlds = test_scaled(60, 6); world < worlds; world++) {
+        weir_segment *batched = open_one(), *single = open_one(), *long_way = open_one();
+        weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+        weir_limit limits[LIMITS];
+        for (int i = 0; i < LIMITS; i++)
+            limits[i] = random_limit(&seed, (uint64_t)i / 2); /* two by two share their counters, if alike */
+        CHECK_EQ(weir_block(long_way, &limits[0], "somebody else", 13, 399 * WEIR_DAY, now), 0);
+
+        for (int64_t round = 0; round < 2000; round++) {
+            weir_request request[BATCH_MAX];
+            uint8_t key[BATCH_MAX];
+            size_t count = 1 + test_random(&seed) % BATCH_MAX;
+            for (size_t i = 0; i < count; i++) {
+                key[i] = (uint8_t)(test_random(&seed) % KEYS);
+                request[i] = (weir_request){.limit = &limits[test_random(&seed) % LIMITS],
+                                            .key = &key[i],
+                                            .key_len = 1,
+                                            .cost = random_cost(&seed)};
+            }
+            CHECK_EQ(weir_take_batch(batched, request, count, now), 0);
+            for (size_t i = 0; i < count; i++) {
+                weir_request *r = &request[i];
+                weir_decision one, other;
+                CHECK_EQ(weir_take(single, r->limit, r->key, 1, r->cost, now, &one), 0);
+                CHECK_EQ(weir_take(long_way, r->limit, r->key, 1, r->cost, now, &other), 0);
+                check_same(&r->decision, &one, round);
+                check_same(&one, &other, round);
+            }
+            int64_t step = random_step(&seed);
+            if (now.mono_ns + step > WEIR_DAY * 19990 && now.mono_ns + step < WEIR_DAY * 20390) {
+                now.mono_ns += step;
+                now.wall_ns += step;
+            }
+        }
+        weir_segment_close(batched);
+        weir_segment_close(single);
+        weir_segment_close(long_way);
+    }
+}
+
+TEST(what_had_recovered_does_not_come_back_with_another_limit)
+{
+    weir_params many = {.limit = 1000, .window_ns = WEIR_SECOND}, few = {.limit = 10, .window_ns = WEIR_DAY};
+    weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    weir_limit before, after;
+    weir_decision d;
+    for (int way = 0; way < 2; way++) {
+        weir_segment *segment = open_one();
+        CHECK_EQ(weir_limit_init(&before, &many), 0);
+        CHECK_EQ(weir_limit_init(&after, &few), 0);
+        if (way)
+            CHECK_EQ(weir_block(segment, &before, "somebody else", 13, WEIR_DAY, now), 0);
+        CHECK_EQ(weir_take(segment, &before, "k", 1, 900, now, &d), 0);
+        weir_time later = {now.mono_ns + 3600 * WEIR_SECOND, now.wall_ns + 3600 * WEIR_SECOND};
+        CHECK_EQ(weir_take(segment, &after, "k", 1, 1, later, &d), 0);
+        CHECK_EQ(d.verdict, WEIR_ALLOW);
+        CHECK_EQ(d.remaining, 9);
+        weir_segment_close(segment);
+    }
+}
+
+TEST(the_longest_windows_of_every_kind)
+{
+    weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    weir_segment *segment = open_one();
+    for (int buckets = 2; buckets <= 60; buckets++) {
+        weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER,
+                              .limit = 3,
+                              .window_ns = 400 * WEIR_DAY,
+                              .buckets = buckets,
+                              .id = (uint64_t)buckets};
+        weir_limit limit;
+        weir_decision d;
+        int64_t passed = 0;
+        CHECK_EQ(weir_limit_init(&limit, &params), 0);
+        for (int i = 0; i < 5; i++) {
+            CHECK_EQ(weir_take(segment, &limit, "k", 1, 1, now, &d), 0);
+            passed += weir_passes(&d);
+        }
+        CHECK_EQ(passed, 3);
+    }
+    weir_params log = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 3, .window_ns = 400 * WEIR_DAY};
+    weir_limit limit;
+    weir_decision d;
+    CHECK_EQ(weir_limit_init(&limit, &log), 0);
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQ(weir_take(segment, &limit, "k", 1, 1, now, &d), 0);
+        CHECK_EQ(weir_passes(&d), i < 3);
+    }
+    weir_segment_close(segment);
+}
+
+TEST_MAIN
