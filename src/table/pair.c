@@ -8,9 +8,11 @@
  * through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock still
  * says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
  */
+#include "algo/arith.h"
 #include "table/table.h"
 
-#define SEALED (UINT64_C(1) << 31)
+#define SEALED       (UINT64_C(1) << 31)
+#define TENTATIVE_US 1000000
 
 struct bucket {
     weir__cell *slot;
@@ -81,10 +83,15 @@ static int64_t reached(const weir_limit *limit, const struct bucket *a, const st
 }
 
 /* Makes a tentative entry for the window. 0: look again. */
-static int enter_window(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                        struct bucket *bucket, int64_t start_us)
+static int enter_window(const struct weir__op *op, const struct weir__where *where, struct bucket *bucket,
+                        int64_t start_us)
 {
-    weir__cell tentative = pack(where, limit, WEIR__TENTATIVE, start_us, 0);
+    /* The window it is for, and like any tentative entry given up a second from now if its maker dies. */
+    weir__cell tentative = weir__cell_pack(
+        (struct weir__parts){.tag = where->tag,
+                             .state = WEIR__TENTATIVE,
+                             .whole = weir__whole_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
+                             .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
     if (bucket->slot) {
         /* An old window's; it has served. */
         weir__cell_cas(bucket->slot, &bucket->seen, weir__cell_nonce(tentative, bucket->seen));
@@ -147,7 +154,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 0;
     }
     if (!entered)
-        return enter_window(op, limit, &here, &now, at);
+        return enter_window(op, &here, &now, at);
     weir__cell next = pack(&here, limit, normal_state(now.seen), at, (uint64_t)state.current);
     if (weir__cell_cas(now.slot, &now.seen, next))
         return 1;
