@@ -230,7 +230,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     int64_t units = weir__log_take(limit, &log, op->mono_us, cost, mode, decision);
 
     if (!units || !op->stats) {
-        if (key.found && op->stats && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
+        if (key.found && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
             return 0;
         return 1;
     }

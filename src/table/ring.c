@@ -115,7 +115,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         gather(word, limit, &head, part, parts);
 
     if (!weir__counterN_take(limit, &state, parts, op->mono_us, cost, mode, decision) || !op->stats) {
-        if (found && op->stats && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
+        if (found && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
             return 0;
         return 1;
     }

@@ -268,7 +268,7 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__where *w
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         bool again;
         int error = find_once(op, where, key, &again);
-        if (error || !again || !op->stats)
+        if (error || !again)
             return error;
     }
     return WEIR_EBUSY;
