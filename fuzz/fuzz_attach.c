@@ -72,7 +72,7 @@ static void plant(struct weir__table *table, const uint8_t *data, size_t size)
         weir__key_locate(table, &limits[how % limit_count], &key, 1, &w);
         weir__cell *slot = &table->line[how & 128 ? w.home : w.other].slot[how >> 5 & 3];
         memcpy(slot, data + 2, sizeof *slot);
-        slot->lo = (slot->lo & ((UINT64_C(1) << 28) - 1)) | (w.tag ^ (data[0] >> 7)) << 28;
+        slot->lo = (slot->lo & ((UINT64_C(1) << 30) - 1)) | (w.tag ^ (data[0] >> 7)) << 30;
     }
 }
 

@@ -1,12 +1,13 @@
 /*
  * What the 128 bits of a slot mean.
  *
- *     lo:  tag 36 | state 4 | wall 1 | whole 8 | used, high 15
+ *     lo:  tag 34 | state 3 | version 3 | wall 1 | whole 8 | used, high 15
  *     hi:  anchor 47 | used, low 17
  *
  * tag     of the key's hash; 0 is an empty slot (its other bits are a nonce, so that no two emptinesses of a slot
  *         are alike and a late compare-and-swap cannot mistake one for another)
  * state   see below
+ * version counts the moves of the entry, so that one that is moved back and forth does not look as it did before
  * wall    the anchor is on the wall clock, not on the monotonic one
  * whole   how long after the anchor the entry equals no entry; a small float, rounded up
  * used    units counted since the anchor; for keys in the slab, where
@@ -20,7 +21,7 @@
 
 #include "table/atomic.h"
 
-#define WEIR__TAG_BITS  36
+#define WEIR__TAG_BITS  34
 #define WEIR__TAG_MASK  ((UINT64_C(1) << WEIR__TAG_BITS) - 1)
 #define WEIR__TIME_BITS 47
 #define WEIR__TIME_MASK ((UINT64_C(1) << WEIR__TIME_BITS) - 1)
@@ -32,20 +33,21 @@
  * FROZEN     being moved to slot `state & 3` of its other line; not to be changed, only to be moved on
  * LANDED     the copy at the other end; not to be changed before the FROZEN one is gone
  *
- * NORMAL, FROZEN and LANDED carry a version bit that each move flips, so that an entry that is moved back and forth
- * does not look as it did before. TENTATIVE and RESERVED carry a nonce in place of a count, for the same reason.
+ * TENTATIVE and RESERVED carry a nonce in place of a count, so that none looks like one before it.
  */
 enum weir__cell_state {
-    WEIR__NORMAL = 0, /* | version */
-    WEIR__TENTATIVE = 2,
-    WEIR__RESERVED = 3,
-    WEIR__LANDED = 4, /* | version; 6 and 7 do not exist */
-    WEIR__FROZEN = 8  /* | version << 2 | destination */
+    WEIR__NORMAL = 0,
+    WEIR__TENTATIVE,
+    WEIR__RESERVED,
+    WEIR__LANDED,
+    WEIR__FROZEN /* | destination */
 };
+
+#define WEIR__VERSIONS 8
 
 struct weir__parts {
     uint64_t tag;
-    unsigned state;
+    unsigned state, version;
     bool wall;
     unsigned whole;
     uint64_t used;
@@ -54,18 +56,30 @@ struct weir__parts {
 
 static inline uint64_t weir__cell_tag(uint64_t lo)
 {
-    return lo >> 28;
+    return lo >> 30;
 }
 
 static inline unsigned weir__cell_state(uint64_t lo)
 {
-    return lo >> 24 & 15;
+    return lo >> 27 & 7;
+}
+
+static inline unsigned weir__cell_version(uint64_t lo)
+{
+    return lo >> 24 & 7;
+}
+
+/* True if the entry counts for this tag. */
+static inline bool weir__counts(uint64_t lo, uint64_t tag)
+{
+    return lo >> 27 == tag << 3; /* NORMAL is 0 */
 }
 
 static inline weir__cell weir__cell_pack(struct weir__parts p)
 {
     weir__cell cell;
-    cell.lo = p.tag << 28 | (uint64_t)p.state << 24 | (uint64_t)p.wall << 23 | (uint64_t)p.whole << 15 | p.used >> 17;
+    cell.lo = p.tag << 30 | (uint64_t)p.state << 27 | (uint64_t)p.version << 24 | (uint64_t)p.wall << 23 |
+              (uint64_t)p.whole << 15 | p.used >> 17;
     cell.hi = p.anchor << 17 | (p.used & 0x1ffff);
     return cell;
 }
@@ -75,6 +89,7 @@ static inline struct weir__parts weir__cell_unpack(weir__cell cell)
     struct weir__parts p;
     p.tag = weir__cell_tag(cell.lo);
     p.state = weir__cell_state(cell.lo);
+    p.version = weir__cell_version(cell.lo);
     p.wall = cell.lo >> 23 & 1;
     p.whole = cell.lo >> 15 & 0xff;
     p.used = (cell.lo & 0x7fff) << 17 | (cell.hi & 0x1ffff);
@@ -82,15 +97,15 @@ static inline struct weir__parts weir__cell_unpack(weir__cell cell)
     return p;
 }
 
-static inline weir__cell weir__cell_with_state(weir__cell cell, unsigned state)
+static inline weir__cell weir__cell_with_state(weir__cell cell, unsigned state, unsigned version)
 {
-    cell.lo = (cell.lo & ~(UINT64_C(15) << 24)) | (uint64_t)state << 24;
+    cell.lo = (cell.lo & ~(UINT64_C(63) << 24)) | (uint64_t)state << 27 | (uint64_t)(version % WEIR__VERSIONS) << 24;
     return cell;
 }
 
 static inline bool weir__is_normal(uint64_t lo)
 {
-    return weir__cell_state(lo) <= 1;
+    return weir__cell_state(lo) == WEIR__NORMAL;
 }
 
 static inline bool weir__is_frozen(uint64_t lo)
@@ -100,7 +115,13 @@ static inline bool weir__is_frozen(uint64_t lo)
 
 static inline bool weir__is_landed(uint64_t lo)
 {
-    return (weir__cell_state(lo) & 14) == WEIR__LANDED;
+    return weir__cell_state(lo) == WEIR__LANDED;
+}
+
+/* The version an entry goes on with when it is rewritten in place. */
+static inline unsigned weir__version_kept(weir__cell seen)
+{
+    return weir__is_normal(seen.lo) ? weir__cell_version(seen.lo) : 0;
 }
 
 /* An empty slot that looks like none before it: the nonce is made from what was there. */

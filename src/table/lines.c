@@ -61,9 +61,9 @@ static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cel
 static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell frozen)
 {
     uint64_t tag = weir__cell_tag(frozen.lo);
-    unsigned state = weir__cell_state(frozen.lo), version = state >> 2 & 1;
+    unsigned state = weir__cell_state(frozen.lo), version = weir__cell_version(frozen.lo);
     weir__cell *to = &op->table->line[weir__other_line(tag, line, op->table->lines)].slot[state & 3];
-    weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED | (version ^ 1));
+    weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED, version + 1);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         weir__cell there = weir__cell_read(to);
@@ -75,12 +75,12 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
             weir__add64(generation(op, tag), 1);
             if (weir__cell_cas(from, &frozen, weir__cell_empty(frozen))) {
                 weir__count(&op->stats->moved, 1);
-                weir__cell_cas(to, &landed, weir__cell_with_state(landed, WEIR__NORMAL | (version ^ 1)));
+                weir__cell_cas(to, &landed, weir__cell_with_state(landed, WEIR__NORMAL, version + 1));
             }
             return;
         }
         if (weir__cell_tag(there.lo) != tag || weir__cell_state(there.lo) != WEIR__RESERVED) {
-            weir__cell_cas(from, &frozen, weir__cell_with_state(frozen, WEIR__NORMAL | (version ^ 1)));
+            weir__cell_cas(from, &frozen, weir__cell_with_state(frozen, WEIR__NORMAL, version + 1));
             return;
         }
         weir__cell_cas(to, &there, landed);
@@ -91,8 +91,7 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
 static void move(const struct weir__op *op, uint64_t line, weir__cell *from, weir__cell seen, weir__cell *to,
                  weir__cell there, int index)
 {
-    unsigned version = weir__cell_state(seen.lo) & 1;
-    weir__cell frozen = weir__cell_with_state(seen, WEIR__FROZEN | version << 2 | (unsigned)index);
+    weir__cell frozen = weir__cell_with_state(seen, WEIR__FROZEN | (unsigned)index, weir__cell_version(seen.lo));
     weir__cell reserved = weir__cell_pack((struct weir__parts){.tag = weir__cell_tag(seen.lo),
                                                                .state = WEIR__RESERVED,
                                                                .whole = weir__whole_encode(RESERVED_US),
@@ -191,7 +190,7 @@ static bool settle(const struct weir__op *op, struct match *match, int count, bo
         weir__cell seen = match[landed].seen;
         if (twice && normal < 0) /* the frozen one is gone: the copy is the entry now */
             weir__cell_cas(match[landed].slot, &seen,
-                           weir__cell_with_state(seen, WEIR__NORMAL | (weir__cell_state(seen.lo) & 1)));
+                           weir__cell_with_state(seen, WEIR__NORMAL, weir__cell_version(seen.lo)));
         else if (twice) /* never while all follow the rules; damage must not wedge a key */
             weir__cell_cas(match[landed].slot, &seen, weir__cell_empty(seen));
         return false;

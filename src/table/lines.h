@@ -66,11 +66,10 @@ static inline void weir__locate_other(const struct weir__table *table, struct we
 static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_t line, uint64_t tag)
 {
     weir__cell *slot = table->line[line].slot;
-    uint64_t want = tag << 3; /* the tag, and one of the two normal states */
-    unsigned found = (unsigned)(weir__load64(&slot[0].lo) >> 25 == want) |
-                     (unsigned)(weir__load64(&slot[1].lo) >> 25 == want) << 1 |
-                     (unsigned)(weir__load64(&slot[2].lo) >> 25 == want) << 2 |
-                     (unsigned)(weir__load64(&slot[3].lo) >> 25 == want) << 3;
+    unsigned found = (unsigned)weir__counts(weir__load64(&slot[0].lo), tag) |
+                     (unsigned)weir__counts(weir__load64(&slot[1].lo), tag) << 1 |
+                     (unsigned)weir__counts(weir__load64(&slot[2].lo), tag) << 2 |
+                     (unsigned)weir__counts(weir__load64(&slot[3].lo), tag) << 3;
     return found ? &slot[__builtin_ctz(found)] : NULL;
 }
 
@@ -83,7 +82,7 @@ static inline weir__cell *weir__find(const struct weir__table *table, const stru
     if (!slot)
         return NULL;
     *seen = weir__cell_peek(slot);
-    return seen->lo >> 25 == w->tag << 3 ? slot : NULL; /* it may have been moved or taken over since */
+    return weir__counts(seen->lo, w->tag) ? slot : NULL; /* it may have been moved or taken over since */
 }
 
 /*

@@ -37,7 +37,7 @@ static int read_bucket(const struct weir__op *op, const struct weir__where *wher
     /* Which window it is decides more than a swap of this cell will check, so both halves must be of one state. */
     if (slot)
         bucket->seen = weir__cell_read(slot);
-    if (!slot || bucket->seen.lo >> 25 != where->tag << 3) {
+    if (!slot || !weir__counts(bucket->seen.lo, where->tag)) {
         int error = weir__look(op, where, &slot, &bucket->seen);
         if (error)
             return error;
@@ -53,19 +53,14 @@ static int read_bucket(const struct weir__op *op, const struct weir__where *wher
     return 0;
 }
 
-static weir__cell pack(const struct weir__where *where, const weir_limit *limit, unsigned state, int64_t start_us,
+static weir__cell pack(const struct weir__where *where, const weir_limit *limit, weir__cell seen, int64_t start_us,
                        uint64_t used)
 {
     return weir__cell_pack((struct weir__parts){.tag = where->tag,
-                                                .state = state,
+                                                .version = weir__version_kept(seen),
                                                 .whole = weir__whole_encode(2 * limit->part_us),
                                                 .used = used,
                                                 .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
-}
-
-static unsigned normal_state(weir__cell seen)
-{
-    return weir__is_normal(seen.lo) ? weir__cell_state(seen.lo) : WEIR__NORMAL;
 }
 
 /* The window to count in: that of now, or a later one if the buckets show that it was reached. */
@@ -149,13 +144,13 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (!entered && cost < 0)
         return 1; /* nothing of this window to give back; what an earlier one took stays taken */
     if (counts && !old.sealed) {
-        weir__cell sealed = pack(&there, limit, normal_state(old.seen), old.start_us, (uint64_t)old.count | SEALED);
+        weir__cell sealed = pack(&there, limit, old.seen, old.start_us, (uint64_t)old.count | SEALED);
         weir__cell_cas(old.slot, &old.seen, sealed);
         return 0;
     }
     if (!entered)
         return enter_window(op, &here, &now, at);
-    weir__cell next = pack(&here, limit, normal_state(now.seen), at, (uint64_t)state.current);
+    weir__cell next = pack(&here, limit, now.seen, at, (uint64_t)state.current);
     if (weir__cell_cas(now.slot, &now.seen, next))
         return 1;
     weir__count(&op->stats->retries, 1);

@@ -114,9 +114,9 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, w
     struct weir__parts p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
     weir_entry e = {.line = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
-    e.kind = p.state == WEIR__TENTATIVE      ? WEIR_ENTRY_TENTATIVE
-             : p.state <= (WEIR__NORMAL | 1) ? WEIR_ENTRY_COUNTER
-                                             : WEIR_ENTRY_MOVING;
+    e.kind = p.state == WEIR__TENTATIVE ? WEIR_ENTRY_TENTATIVE
+             : p.state == WEIR__NORMAL  ? WEIR_ENTRY_COUNTER
+                                        : WEIR_ENTRY_MOVING;
     e.anchor_us = weir__anchor_expand(p.anchor, now_us);
     e.expires_in_us = e.anchor_us + weir__whole_decode(p.whole) - now_us;
     e.live = e.expires_in_us > 0;
@@ -159,7 +159,8 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             struct weir__parts p = weir__cell_unpack(seen);
             if (!p.tag)
                 continue;
-            r.bad_state += p.state == 6 || p.state == 7 || p.tag == 1;
+            bool nonce = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
+            r.bad_state += p.tag == 1 || (nonce && p.version != 0);
             r.tentative += p.state == WEIR__TENTATIVE;
             r.moving += p.state >= WEIR__RESERVED;
             r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >

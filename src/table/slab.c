@@ -242,7 +242,7 @@ static int find_once(const struct weir__op *op, const struct weir__where *where,
     key->slot = weir__find(op->table, where, &key->seen);
     if (key->slot)
         key->seen = weir__cell_read(key->slot);
-    if (!key->slot || key->seen.lo >> 25 != where->tag << 3) {
+    if (!key->slot || !weir__counts(key->seen.lo, where->tag)) {
         int error = weir__look(op, where, &key->slot, &key->seen);
         if (error || !key->slot)
             return error;
@@ -274,15 +274,24 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__where *w
     return WEIR_EBUSY;
 }
 
-/* A slot that leads to `record` and is good for at least for_us. */
+/*
+ * A slot that leads to `record` and is good for at least for_us. It never looks like one before it, although a log may
+ * come back to a record it had: its anchor grows with every change, by the clock or by a microsecond. (A slot that was
+ * dropped and made anew at the same moment has a version from its nonce.)
+ */
 static weir__cell link_cell(const struct weir__op *op, uint64_t tag, weir__cell seen, struct weir__record record,
                             int64_t for_us)
 {
+    struct weir__parts held = weir__cell_unpack(seen);
+    int64_t anchor = op->mono_us;
+    bool normal = weir__is_normal(seen.lo) && held.tag == tag;
+    if (normal && weir__anchor_expand(held.anchor, op->mono_us) >= anchor)
+        anchor = weir__anchor_expand(held.anchor, op->mono_us) + 1;
     return weir__cell_pack((struct weir__parts){.tag = tag,
-                                                .state = weir__is_normal(seen.lo) ? weir__cell_state(seen.lo) : 0,
+                                                .version = normal ? held.version : held.used % WEIR__VERSIONS,
                                                 .whole = weir__whole_encode(for_us),
                                                 .used = weir__record_pack(record),
-                                                .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
+                                                .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
 }
 
 bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *key, int64_t for_us)

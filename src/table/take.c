@@ -30,7 +30,7 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
                 state.anchor_us = weir__anchor_expand(held.anchor, now_us);
                 state.used = (int64_t)held.used;
             }
-            parts.state = held.state <= 1 ? held.state : WEIR__NORMAL;
+            parts.version = weir__version_kept(seen);
         }
 
         if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats) {
@@ -92,7 +92,7 @@ static int blocked_for(const struct weir__op *op, const struct weir__where *wher
         weir__cell seen, *slot = weir__find(op->table, &block, &seen);
         if (slot)
             seen = weir__cell_read(slot);
-        if (slot && seen.lo >> 25 != block.tag << 3)
+        if (slot && !weir__counts(seen.lo, block.tag))
             continue; /* moved away between the two */
         if (!slot) {
             int error = weir__look(op, &block, &slot, &seen);
@@ -124,7 +124,7 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
         int error = weir__claim(op, &block, weir__cell_tentative(op, block.tag), &slot, &seen);
         if (error)
             return error;
-        parts.state = weir__is_normal(seen.lo) ? weir__cell_state(seen.lo) : WEIR__NORMAL;
+        parts.version = weir__version_kept(seen);
         if (!weir__cell_cas(slot, &seen, weir__cell_pack(parts)))
             continue;
 

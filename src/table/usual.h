@@ -17,9 +17,9 @@ static inline bool weir__usual_take(const struct weir__op *op, const weir_limit 
     struct weir__usual_state state = {.elapsed_us = ((uint64_t)op->mono_us - (seen.hi >> 17)) & WEIR__TIME_MASK,
                                       .used = (int64_t)((seen.lo & 0x7fff) << 17 | (seen.hi & 0x1ffff))};
 
-    /* The tag in a normal state of either version, on the monotonic clock and not from the future. */
+    /* The tag in the normal state of any version, on the monotonic clock and not from the future. */
     uint64_t elapsed_us = state.elapsed_us;
-    if ((seen.lo >> 23 & ~UINT64_C(2)) != tag << 5 || elapsed_us >= UINT64_C(7) << (WEIR__TIME_BITS - 3) ||
+    if ((seen.lo >> 23 & ~UINT64_C(14)) != tag << 7 || elapsed_us >= UINT64_C(7) << (WEIR__TIME_BITS - 3) ||
         !limit->usual || cost <= 0)
         return false;
     weir__usual_drip(limit, &state);

@@ -64,11 +64,11 @@ static void show_slot(char *text, size_t size, weir__cell cell)
         return;
     }
     if (weir__is_frozen(cell.lo))
-        snprintf(state, sizeof state, "FROZEN%u>%u", p.state >> 2 & 1, p.state & 3);
+        snprintf(state, sizeof state, "FROZEN%u>%u", p.version, p.state & 3);
     else if (p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED)
         snprintf(state, sizeof state, "%s", p.state == WEIR__TENTATIVE ? "TENTATIVE" : "RESERVED");
     else
-        snprintf(state, sizeof state, "%s%u", weir__is_landed(cell.lo) ? "LANDED" : "NORMAL", p.state & 1);
+        snprintf(state, sizeof state, "%s%u", weir__is_landed(cell.lo) ? "LANDED" : "NORMAL", p.version);
     snprintf(text, size, "{%" PRIx64 " %s used %" PRIx64 " anchor %+" PRId64 " whole %u}", p.tag, state, p.used,
              weir__anchor_expand(p.anchor, BASE) - BASE, p.whole);
 }
@@ -133,7 +133,7 @@ static void fill_slot(uint64_t line, weir__cell *slot, bool recovers)
     unsigned whole = weir__whole_encode(recovers ? 1 << 20 : HOUR);
     int64_t anchor = recovers ? clocks[1] - weir__whole_decode(whole) : BASE - 1000000;
     *slot = weir__cell_pack((struct weir__parts){
-        .tag = w.tag, .state = (unsigned)explore_random(2), .whole = whole, .used = 5, .anchor = (uint64_t)anchor});
+        .tag = w.tag, .version = (unsigned)explore_random(8), .whole = whole, .used = 5, .anchor = (uint64_t)anchor});
 }
 
 static bool near(const struct weir__where *a, const struct weir__where *b)

@@ -317,7 +317,7 @@ static void scatter(struct weir__table *table, const weir_limit *limits, uint64_
         weir__key_locate(table, &limits[i % KINDS], &key, sizeof key, &w);
         uint64_t bits = test_random(seed);
         weir__cell *slot = &table->line[bits & 1 ? w.home : w.other].slot[bits >> 1 & 3];
-        slot->lo = (w.tag ^ (bits >> 3 & 1)) << 28 | test_random(seed) >> 36;
+        slot->lo = (w.tag ^ (bits >> 3 & 1)) << 30 | test_random(seed) >> 34;
         slot->hi = test_random(seed);
         /* Near the present as well, not only anywhere in four years. */
         if (bits >> 4 & 1)

@@ -67,7 +67,8 @@ TEST(whole_at_the_extremes)
 static struct weir__parts random_parts(uint64_t *seed)
 {
     return (struct weir__parts){.tag = test_random(seed) & WEIR__TAG_MASK,
-                                .state = (unsigned)(test_random(seed) & 15),
+                                .state = (unsigned)(test_random(seed) & 7),
+                                .version = (unsigned)(test_random(seed) & 7),
                                 .wall = test_random(seed) & 1,
                                 .whole = (unsigned)(test_random(seed) & 255),
                                 .used = test_random(seed) & UINT32_MAX,
@@ -83,15 +84,18 @@ TEST(pack_round_trip)
         struct weir__parts q = weir__cell_unpack(cell);
         CHECK_EQ(q.tag, p.tag);
         CHECK_EQ(q.state, p.state);
+        CHECK_EQ(q.version, p.version);
         CHECK_EQ(q.wall, p.wall);
         CHECK_EQ(q.whole, p.whole);
         CHECK_EQ(q.used, p.used);
         CHECK_EQ(q.anchor, p.anchor);
 
-        unsigned state = (unsigned)(test_random(&seed) & 15);
-        struct weir__parts r = weir__cell_unpack(weir__cell_with_state(cell, state));
+        unsigned state = (unsigned)(test_random(&seed) & 7), version = (unsigned)(test_random(&seed) & 15);
+        struct weir__parts r = weir__cell_unpack(weir__cell_with_state(cell, state, version));
         CHECK_EQ(r.state, state);
+        CHECK_EQ(r.version, version % WEIR__VERSIONS);
         r.state = p.state;
+        r.version = p.version;
         CHECK(weir__cell_equal(weir__cell_pack(r), cell));
     }
 }
@@ -107,10 +111,10 @@ TEST(unpack_loses_no_bit)
 
 TEST(each_state_is_one_kind)
 {
-    for (unsigned state = 0; state < 16; state++) {
+    for (unsigned state = 0; state < 8; state++) {
         uint64_t lo = weir__cell_pack((struct weir__parts){.tag = 5, .state = state}).lo;
         int kinds = weir__is_normal(lo) + weir__is_landed(lo) + weir__is_frozen(lo);
-        CHECK_EQ(kinds, state == 2 || state == 3 || state == 6 || state == 7 ? 0 : 1);
+        CHECK_EQ(kinds, state == WEIR__TENTATIVE || state == WEIR__RESERVED ? 0 : 1);
     }
 }
 

@@ -299,7 +299,7 @@ static void check_linked(const struct fixture *f, const uint64_t *salts, int sal
     for (uint64_t at = 0; at < f->table.lines * WEIR__SLOTS; at++) {
         weir__cell cell = f->table.line[at / WEIR__SLOTS].slot[at % WEIR__SLOTS];
         struct weir__parts p = weir__cell_unpack(cell);
-        if (!p.tag || p.state > 1 || weir__cell_life(cell, f->op.mono_us, f->op.wall_us) <= 0)
+        if (!p.tag || p.state != WEIR__NORMAL || weir__cell_life(cell, f->op.mono_us, f->op.wall_us) <= 0)
             continue;
         struct weir__record r = weir__record_unpack(p.used);
         CHECK((uint64_t)r.grain + weir__class_grains(r.size_class) <= f->table.grains);
