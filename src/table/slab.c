@@ -289,7 +289,7 @@ static weir__cell link_cell(const struct weir__op *op, uint64_t tag, weir__cell 
         anchor = weir__anchor_expand(held.anchor, op->mono_us) + 1;
     return weir__cell_pack((struct weir__parts){.tag = tag,
                                                 .version = normal ? held.version : held.used % WEIR__VERSIONS,
-                                                .whole = weir__whole_encode(for_us),
+                                                .whole = weir__whole_encode(op->mono_us + for_us - anchor),
                                                 .used = weir__record_pack(record),
                                                 .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
 }
@@ -302,7 +302,7 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
     /* A quarter longer than needed, so that a busy key renews four times a window and not with every request. The
      * record's lease first: it must never end before the slot's. */
     weir__cell next = link_cell(op, weir__cell_tag(key->seen.lo), key->seen, key->record, for_us + for_us / 4);
-    uint32_t until = lease_after(op, key->record.lease, weir__whole_decode(weir__cell_unpack(next).whole));
+    uint32_t until = lease_after(op, key->record.lease, weir__cell_life(next, op->mono_us, op->wall_us));
     if (!replace_lease(op, &key->record, until))
         return false;
     if (!weir__cell_cas(key->slot, &key->seen, next))
