@@ -205,17 +205,6 @@ static struct log_head advance(const struct view *view, int64_t now_us, int64_t 
     return next;
 }
 
-/*
- * True if a log should move to a smaller record: it was much longer once, and its lease is about to be renewed. Only
- * then, so that a log whose length goes up and down is not copied all the time.
- */
-static bool too_large(const struct weir__op *op, const struct weir__key_record *key, const struct view *view,
-                      int64_t units)
-{
-    return view->capacity > 4 * (units + units / 2) + 16 &&
-           weir__cell_life(key->seen, op->mono_us, op->wall_us) < lease_for(op, view);
-}
-
 /* One attempt. 1: decided, 0: look again, or a negative error. */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                    enum weir__mode mode, weir_decision *decision)
@@ -242,11 +231,6 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     int64_t after = most < limit->cap ? most : limit->cap;
     if (after > view.capacity || view.head.frozen)
         return make(op, where, &key, &view, after + after / 2);
-    if (units > 0 && too_large(op, &key, &view, after)) {
-        error = make(op, where, &key, &view, after + after / 2);
-        if (error != WEIR_EFULL) /* no room to move to: it stays where it is */
-            return error;
-    }
     if (!weir__key_record_renew(op, &key, lease_for(op, &view)))
         return 0;
     if (units > 0 && !flush(op, &key, &view))

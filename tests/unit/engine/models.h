@@ -301,6 +301,8 @@ static void model_add_counter(struct model *m, int64_t now, int64_t units)
     m->parts[i].units += units;
     if (m->parts[i].units < 0)
         m->parts[i].units = 0;
+    if (m->buckets == 2 && m->cap <= 0x7fff && m->parts[i].units > 0xffff)
+        m->parts[i].units = 0xffff; /* all that one slot can hold: a debt beyond that is cut off */
     /* In one slot (small limits), a counter that holds nothing in either window is no entry: it has reached nothing. */
     if (m->buckets == 2 && m->cap <= 0x7fff && !m->parts[i].units && !model_part_units(m, number - 1)) {
         m->part_count = 0;

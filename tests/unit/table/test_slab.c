@@ -393,31 +393,6 @@ TEST(logs_are_small)
     fixture_free(f);
 }
 
-TEST(a_log_that_was_long_gives_back_what_it_no_longer_needs)
-{
-    struct fixture *f = fixture_make(4096);
-    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 100 * WEIR_SECOND};
-    weir_limit limit = limit_of(params);
-    struct weir__where where = key_of(f, &limit, 1);
-    struct weir__key_record key;
-    weir_decision d;
-
-    where.salt = (uint64_t)limit.quantum_us;
-    CHECK_EQ(take(f, &limit, 1, 2000, &d), 0);
-    CHECK_EQ(weir__key_record_find(&f->op, &where, &key), 0);
-    CHECK(key.found && weir__class_grains(key.record.size_class) >= 250);
-    /* One request every 30 seconds from then on: three or four in any window, and never more or fewer counted. */
-    for (int i = 1; i < 40; i++) {
-        pass_time(f, 30 * SECOND_US);
-        CHECK_EQ(take(f, &limit, 1, i < 4 ? 0 : 1, &d), 0);
-        CHECK_EQ(d.remaining, i < 4 ? 0 : i < 8 ? 2000 - (i - 3) : 1996);
-    }
-    CHECK_EQ(weir__key_record_find(&f->op, &where, &key), 0);
-    CHECK(key.found && weir__class_grains(key.record.size_class) <= 2);
-    CHECK_EQ(evicted(f), 0);
-    fixture_free(f);
-}
-
 TEST(tiny_slab_under_pressure)
 {
     weir_limit limits[] = {
