@@ -2,7 +2,7 @@
  * The segment as it lies in memory. Types only.
  *
  *     header    4 KiB    what never changes after it was made, checked on attach; then what does
- *     stats     8 KiB    one line of counters a processor, modulo WEIR__STRIPES
+ *     stats     8 KiB    two lines of counters a processor, modulo WEIR__STRIPES
  *     moves     8 KiB    generations of moved entries, by tag
  *     lines     n x 64   four slots of 16 bytes each
  *     leases    m x 4    one word a grain of slab
