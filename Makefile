@@ -19,7 +19,16 @@ WARN := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wstric
 CFLAGS ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -Iinclude -Isrc \
 	-I$B/include
-LDLIBS := -pthread
+# What the library stands on, besides xxHash's header. A cross build takes it from a folder that ./dev fills.
+PACKAGES := yaml-0.1 libpcre2-8
+ifdef CROSS
+FOREIGN ?= build/$(CROSS)libs
+ALL_CFLAGS += -isystem $(FOREIGN)/usr/include
+LDLIBS := -L$(FOREIGN)/usr/lib/$(CROSS:-=) -lyaml -lpcre2-8 -pthread
+else
+ALL_CFLAGS += $(shell pkg-config --cflags $(PACKAGES))
+LDLIBS := $(shell pkg-config --libs $(PACKAGES)) -pthread
+endif
 
 ifeq ($(SANITIZER),address)
 SAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -34,7 +43,7 @@ endif
 ALL_CFLAGS += $(SAN)
 ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
-LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/engine/*.c)
+LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/engine/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
@@ -101,7 +110,7 @@ $B/fuzz/%: fuzz/%.c $B/libweir.a
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
 	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 include/weir/weir.h $(DESTDIR)$(PREFIX)/include/weir/
+	install -m 644 include/weir/weir.h include/weir/check.h $(DESTDIR)$(PREFIX)/include/weir/
 	install -m 644 $B/libweir.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 $B/libweir.so $(DESTDIR)$(PREFIX)/lib/libweir.so.$(VERSION)
 	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)

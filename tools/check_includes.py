@@ -8,7 +8,8 @@ import sys
 MAY_USE = {
     "algo": set(),
     "table": {"algo"},
-    "engine": {"algo", "table"},
+    "rules": {"algo"},
+    "engine": {"algo", "table", "rules"},
     "cli": set(),
 }
 # What src/algo may take from the system: types and limits, nothing that acts.

@@ -77,7 +77,11 @@ extern "C" {
     X(ENOMEM, 24, "out of memory")                                                                                     \
     X(ESIZE, 25, "segment size out of range; use at least 64 KiB, with a slab of at most half of it")                  \
     X(ESYS, 26, "a system call failed; errno says which way")                                                          \
-    X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")
+    X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")                      \
+    X(ERULES, 28, "the rules have errors; each was told with its place, and weir lint shows them")                     \
+    X(ERULESPATH, 29, "the rules cannot be read; check the path and its permissions")                                  \
+    X(ERULESBUSY, 30, "the rules were being written while they were read; they are read again later")                  \
+    X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
@@ -324,5 +328,7 @@ WEIR_MUST_CHECK int weir_segment_validate(const weir_segment *segment, weir_time
 #ifdef __cplusplus
 }
 #endif
+
+#include <weir/check.h>
 
 #endif

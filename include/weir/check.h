@@ -1,0 +1,298 @@
+/*
+ * Rules: who may do what how often, read from YAML; and weir_check, which decides a whole request by them.
+ *
+ *     weir *w;
+ *     weir_options how = {.segment = {.path = "/dev/shm/weir", .size = 64 << 20, .flags = WEIR_OPEN_CREATE},
+ *                         .rules_path = "rules.d"};
+ *     weir_attribute about[] = {{WEIR_ATTR_PATH, "", "/api/items"}, {WEIR_ATTR_METHOD, "", "GET"},
+ *                               {WEIR_ATTR_PEER, "", "192.0.2.7"}, {WEIR_ATTR_NAMED, "user_id", "42"}};
+ *     weir_query query = {.attributes = about, .attribute_count = 4};
+ *     weir_answer answer;
+ *
+ *     if (weir_open(&how, &w) == 0 && weir_check(w, &query, &answer) == 0 && weir_passes(&answer.decision))
+ *         serve();
+ *
+ * Included by weir.h. The language of the rules is described in docs/rules.md.
+ */
+#ifndef WEIR_CHECK_H
+#define WEIR_CHECK_H
+
+#include <weir/weir.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+/* ---- Loading rules, and what may be wrong with them ---- */
+
+enum weir_severity { WEIR_IS_ERROR = 0, WEIR_IS_WARNING };
+
+/* One thing to tell the author of a rule file. All of it is valid only during the call. */
+typedef struct weir_diagnostic {
+    enum weir_severity severity;
+    const char *file;
+    int line, column;       /* from 1; 0: the file as a whole */
+    const char *message;    /* one sentence without a full stop */
+    const char *suggestion; /* a word that was perhaps meant, or NULL */
+    const char *source;     /* the line of text, or NULL */
+} weir_diagnostic;
+
+typedef void weir_diagnose(void *context, const weir_diagnostic *diagnostic);
+
+/* A checked, compiled and immutable set of rules. */
+typedef struct weir_rules weir_rules;
+
+/*
+ * Reads a file, or every *.yaml and *.yml of a directory in the order of their names. Every error is told to
+ * `diagnose` (NULL: nobody), not only the first; WEIR_ERULES if there was one.
+ */
+WEIR_MUST_CHECK int weir_rules_load(const char *path, weir_diagnose *diagnose, void *context, weir_rules **rules);
+/* The same from memory; `name` stands for the file in messages. */
+WEIR_MUST_CHECK int weir_rules_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose,
+                                     void *context, weir_rules **rules);
+/* NULL is allowed. */
+void weir_rules_free(weir_rules *rules);
+
+/* A rule as its author sees it; the texts live as long as the set. */
+typedef struct weir_rule_info {
+    const char *name;
+    const char *domain; /* descriptor dialect, else NULL */
+    const char *key;    /* the template as written; "" for one bucket for all */
+    const char *file;
+    int line;
+    enum weir_algorithm algorithm;
+    int64_t limit;         /* the default tier's; 0: banned, -1: unlimited */
+    int64_t window_ns;     /* 0 for calendar windows */
+    bool by_tier;          /* there are others */
+    bool shadow;           /* evaluated and counted, never enforced */
+    int64_t bytes_per_key; /* of a segment at 90 % full, for keys that use their whole limit */
+} weir_rule_info;
+
+size_t weir_rules_count(const weir_rules *rules);
+/* The rule at `index` < weir_rules_count, in the order of the files. */
+void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info);
+
+/* ---- An engine: a segment and rules ---- */
+
+typedef struct weir weir;
+
+enum {
+    WEIR_NO_WATCH = 1 /* weir_check never looks at the disk; weir_reload does when it is called */
+};
+
+typedef struct weir_options {
+    weir_segment *attached;       /* an open segment, which stays the caller's; or NULL and: */
+    weir_segment_options segment; /* what to open; closed by weir_close */
+    const char *rules_path;       /* a file or a directory, watched; or NULL and: */
+    const char *rules_text;       /* the rules themselves */
+    weir_diagnose *diagnose;      /* hears what is wrong with rules, now and at each reload; may be NULL */
+    void *diagnose_context;
+    int flags;
+} weir_options;
+
+WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
+/* Must be the last call on its handle. NULL is allowed. */
+void weir_close(weir *engine);
+/*
+ * Looks at the disk now. 1: a new set is in place; 0: nothing has changed; or a negative error, and the rules are
+ * the ones before. weir_check does the same by itself, at most once a second.
+ */
+int weir_reload(weir *engine);
+/* The engine's segment, e.g. for weir_clock. */
+weir_segment *weir_engine_segment(weir *engine);
+
+/* ---- What a request is ---- */
+
+typedef struct weir_text {
+    const char *data;
+    size_t len;
+} weir_text;
+
+enum weir_attribute_kind {
+    WEIR_ATTR_PATH = 0, /* decoded and normalised, without the query; or leave it out and give WEIR_ATTR_TARGET */
+    WEIR_ATTR_TARGET,   /* the raw request target; weir splits, decodes and normalises it */
+    WEIR_ATTR_QUERY,    /* the raw query string without '?' */
+    WEIR_ATTR_METHOD,
+    WEIR_ATTR_HOST,   /* with or without port */
+    WEIR_ATTR_PEER,   /* the address of the other end of the connection, as text */
+    WEIR_ATTR_HEADER, /* by name, in lower case; several lines of one name are joined by ", " (Cookie: "; ") */
+    WEIR_ATTR_NAMED   /* anything the application knows: user_id, api_key, tier … */
+};
+
+/* True and *value set if the request has it. The text must stay as it is until weir_check returns. */
+typedef bool weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value);
+
+/* An attribute for those who would rather hand over an array: C strings. Names of headers in any case. */
+typedef struct weir_attribute {
+    enum weir_attribute_kind kind;
+    const char *name; /* of a header or a named attribute */
+    const char *value;
+} weir_attribute;
+
+typedef struct weir_query {
+    weir_lookup *lookup; /* asked for what the rules need, and nothing else; or NULL and: */
+    void *lookup_context;
+    const weir_attribute *attributes;
+    size_t attribute_count;
+    const uint8_t *peer; /* the peer's address in network order, 4 or 16 bytes; saves WEIR_ATTR_PEER */
+    size_t peer_len;
+    bool has_cost; /* `cost` counts instead of what the rules say */
+    int64_t cost;  /* 0 looks without taking, negative gives back */
+    bool dry_run;  /* says what would happen; takes nothing, counts nothing */
+    weir_time now; /* {0, 0}: read the clock */
+
+    /* Where to put what happened under each matching rule, if anybody wants to know. */
+    struct weir_outcome *outcomes;
+    size_t outcomes_max;
+    /* Where to put the message and the body of a denial, if the rule has its own. */
+    char *text;
+    size_t text_size;
+} weir_query;
+
+/* ---- What became of it ---- */
+
+enum weir_reason {
+    WEIR_BY_LIMIT = 0,
+    WEIR_BY_NOTHING,      /* no rule matched */
+    WEIR_BY_ALLOW_LIST,   /* the key or the network is on one */
+    WEIR_BY_BLOCK_LIST,   /* the same */
+    WEIR_BY_BAN,          /* a limit of 0 */
+    WEIR_BY_UNLIMITED,    /* a tier or descriptor without a limit */
+    WEIR_BY_MISSING_KEY,  /* on_missing_key: deny, or skip */
+    WEIR_BY_FAILURE       /* the counter could not be reached; the rule's on_store_failure decided */
+};
+
+#define WEIR_NAME_MAX 95  /* bytes of a rule's name */
+#define WEIR_SHOWN_MAX 191 /* bytes of a key that an answer shows */
+
+/* What one rule said. */
+typedef struct weir_outcome {
+    weir_decision decision;
+    enum weir_reason reason;
+    int error;         /* with WEIR_BY_FAILURE: why */
+    bool shadow;       /* counted, not enforced */
+    bool key_cut;      /* the key is longer than shown */
+    int64_t cost;      /* what the request was to take */
+    int64_t quota;     /* units a window, for RateLimit-Policy */
+    int64_t window_ns; /* its length; calendar months and years by their longest */
+    char rule[WEIR_NAME_MAX + 1];
+    char key[WEIR_SHOWN_MAX + 1];
+} weir_outcome;
+
+/* Sets of response headers, see docs/rules.md. */
+enum {
+    WEIR_HEADERS_X_RATELIMIT = 1,
+    WEIR_HEADERS_DRAFT = 2,
+    WEIR_HEADERS_RETRY_AFTER = 4,
+    WEIR_HEADERS_RESET_DELTA = 8 /* X-RateLimit-Reset in seconds from now instead of since 1970 */
+};
+
+enum weir_body { WEIR_BODY_AUTO = 0, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_TEXT, WEIR_BODY_NONE };
+enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMIT_QUEUE };
+
+typedef struct weir_answer {
+    weir_decision decision;   /* of the whole: the first of priority among those that deny, or the tightest */
+    weir_outcome by;          /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
+    size_t matched;           /* rules that matched, shadow ones too */
+    size_t outcomes;          /* written to query->outcomes, in the order of the rules */
+    bool shadow_denied;       /* a shadow rule would have denied what was allowed */
+    int status;               /* HTTP status of a denial */
+    unsigned headers;         /* WEIR_HEADERS_… to send */
+    enum weir_body body;      /* which body a denial gets */
+    enum weir_on_limit on_limit;
+    weir_text message;        /* in query->text; empty: the usual one */
+    weir_text body_text;      /* the same */
+    weir_time now;            /* when it was decided */
+} weir_answer;
+
+/*
+ * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if
+ * the query itself makes no sense. What goes wrong with a counter is the rule's failure policy, not an error.
+ */
+WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
+
+/* ---- The descriptor dialect ---- */
+
+typedef struct weir_descriptor_entry {
+    weir_text key, value;
+} weir_descriptor_entry;
+
+typedef struct weir_descriptor {
+    const weir_descriptor_entry *entries;
+    size_t entry_count;
+    bool has_hits; /* `hits` counts instead of the query's */
+    int64_t hits;  /* 0 looks, negative gives back */
+    /* A limit of the request's own instead of the rules' (0 window: none). Clock-aligned fixed window. */
+    int64_t own_limit;
+    int64_t own_window_ns;
+} weir_descriptor;
+
+typedef struct weir_descriptor_query {
+    weir_text domain;
+    const weir_descriptor *descriptors;
+    size_t descriptor_count;
+    int64_t hits; /* 0 is 1, as in Envoy's protocol */
+    bool dry_run;
+    weir_time now;
+    weir_outcome *outcomes; /* one a descriptor, in order; must have room for descriptor_count */
+} weir_descriptor_query;
+
+/*
+ * Decides descriptors as envoyproxy/ratelimit does, but all or nothing. outcomes[i] tells of descriptor i (reason
+ * WEIR_BY_NOTHING: none of the rules matched). *decision is the whole.
+ */
+WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer);
+
+/* ---- What the client is told ---- */
+
+typedef void weir_emit_header(void *context, const char *name, const char *value);
+
+/* The response headers for an answer. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
+void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit,
+                         void *context);
+/*
+ * The body of a denial, into `buffer`; *type is its content type. Returns its length, at most size. `accepts_problem`:
+ * the client's Accept names application/problem+json.
+ */
+size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *buffer, size_t size, const char **type);
+
+/* ---- Counting ---- */
+
+typedef struct weir_rule_stats {
+    uint64_t allowed, delayed, denied;
+    uint64_t shadow_allowed, shadow_denied; /* what a shadow rule would have said */
+    uint64_t listed;                        /* passed or denied by an allow- or block-list */
+    uint64_t missing_key;                   /* requests without one of the key's attributes */
+    uint64_t failures;                      /* decided by on_store_failure */
+    uint64_t gave_back;                     /* taken, then given back because another rule denied */
+} weir_rule_stats;
+
+/* Since this engine has known the rule (by name; shadow or not), in this process. WEIR_ENOENT: no such rule. */
+WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
+
+typedef struct weir_engine_stats {
+    uint64_t checks;
+    uint64_t reloads;         /* sets swapped in */
+    uint64_t reload_failures; /* broken ones kept out */
+    uint64_t looks;           /* at the disk */
+    uint64_t regex_limited;   /* regular expressions that reached their bound and counted as matching */
+    size_t rules;
+    size_t rule_bytes;  /* of the sets in memory, old ones still in use included */
+    size_t sets_in_use; /* 1, or more for a moment after a reload */
+} weir_engine_stats;
+
+WEIR_MUST_CHECK int weir_engine_stats_read(weir *engine, weir_engine_stats *stats);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * Attributes of a request: which ones a rule set refers to, and their values for one request, each looked up at most
+ * once and only when it is needed.
+ */
+#ifndef WEIR_RULES_ATTRIBUTE_H
+#define WEIR_RULES_ATTRIBUTE_H
+
+#include "rules/address.h"
+#include "rules/report.h"
+
+#define WEIR__ATTRIBUTES_MAX 256 /* different ones that a set may refer to */
+
+enum weir__attribute_kind {
+    WEIR__ATTR_PATH,
+    WEIR__ATTR_METHOD,
+    WEIR__ATTR_HOST,
+    WEIR__ATTR_CLIENT_IP,
+    WEIR__ATTR_HEADER, /* name in lower case */
+    WEIR__ATTR_COOKIE,
+    WEIR__ATTR_QUERY,   /* one argument, percent-decoded */
+    WEIR__ATTR_SEGMENT, /* the Nth part of the path, from 1 */
+    WEIR__ATTR_NAMED    /* what the application gave under this name, else its source by `identity` */
+};
+
+struct weir__attribute {
+    enum weir__attribute_kind kind;
+    int segment;
+    int16_t source; /* of a named one: the attribute that identity names for it, or -1 */
+    weir_text name;
+};
+
+/* How the client's address is found. */
+struct weir__identity {
+    const struct weir__networks *trusted; /* NULL: nobody */
+    int ipv4_prefix, ipv6_prefix;         /* 32 and 64 unless set */
+};
+
+/* All attributes of a set; an index into it is how rules refer to one. */
+struct weir__attributes {
+    struct weir__attribute list[WEIR__ATTRIBUTES_MAX];
+    int count;
+    struct weir__identity identity;
+};
+
+/* The index of an attribute, added if it is new; -1 if the table is full or there is no memory. */
+int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena, enum weir__attribute_kind kind,
+                        weir_text name, int segment);
+/*
+ * The attribute that a text such as "client_ip", "header:X-Plan", "cookie:sid", "query:q", "path:2" or "user_id" means.
+ * -1 after an error, which was reported at `place`. Bare names other than the built-in ones are named attributes.
+ */
+int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__report *report,
+                          struct weir__place place, weir_text text);
+
+#define WEIR__PATH_MAX 4096 /* bytes of a normalised path that are looked at */
+
+/* One request's values. Lives on the stack of weir_check; start with weir__values_begin. Not copied. */
+struct weir__values {
+    const struct weir__attributes *all;
+    const weir_query *query;
+    uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
+    weir_text value[WEIR__ATTRIBUTES_MAX];
+    bool have_client;
+    enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
+    struct weir__address client;
+    char client_text[WEIR__ADDRESS_TEXT];
+    bool have_target;
+    weir_text target_path, target_query; /* of WEIR_ATTR_TARGET, normalised */
+    size_t scratch_used;
+    char scratch[2 * WEIR__PATH_MAX]; /* what had to be decoded */
+};
+
+void weir__values_begin(struct weir__values *values, const struct weir__attributes *all, const weir_query *query);
+/* The slow way of weir__value. */
+bool weir__value_find(struct weir__values *values, int attribute, weir_text *value);
+
+/* True if the request has the attribute with this index, and it is not empty. */
+static inline bool weir__value(struct weir__values *values, int attribute, weir_text *value)
+{
+    uint64_t bit = UINT64_C(1) << (attribute & 63);
+    if (!(values->looked[attribute >> 6] & bit))
+        return weir__value_find(values, attribute, value);
+    *value = values->value[attribute];
+    return values->found[attribute >> 6] & bit;
+}
+
+/* The client's address, ungrouped; NULL if there is none. */
+const struct weir__address *weir__value_client(struct weir__values *values);
+
+/*
+ * A raw request target into a path and a query: the query is cut off (and a fragment), "%xx" decoded, an absolute form's scheme
+ * and authority dropped, "//" merged, "." and ".." resolved, as nginx does. A path that is too long for the buffer is cut; what does
+ * not decode stays as it is. Returns the path's length.
+ */
+size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query);
+
+#endif

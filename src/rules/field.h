@@ -1,0 +1,34 @@
+/* Typed readers of YAML nodes. Each reports what it does not like and then returns false. */
+#ifndef WEIR_RULES_FIELD_H
+#define WEIR_RULES_FIELD_H
+
+#include "rules/yaml.h"
+
+/* Reports every member of `map` that is not one of `names`, with a suggestion; also if it is no map (then false). */
+bool weir__field_names(struct weir__report *report, const struct weir__node *map, const char *what,
+                       const char *const *names, size_t count);
+
+bool weir__field_text(struct weir__report *report, const struct weir__node *node, const char *what, weir_text *value);
+bool weir__field_bool(struct weir__report *report, const struct weir__node *node, const char *what, bool *value);
+bool weir__field_int(struct weir__report *report, const struct weir__node *node, const char *what, int64_t min,
+                     int64_t max, int64_t *value);
+/* One of `words`: its index. */
+bool weir__field_word(struct weir__report *report, const struct weir__node *node, const char *what,
+                      const char *const *words, size_t count, int *value);
+/* "10%" or 10. */
+bool weir__field_percent(struct weir__report *report, const struct weir__node *node, const char *what, int *value);
+
+/* A window: seconds as a number (fractions too), or a count with ms, s, m, h, d, w, mo or y. */
+struct weir__window {
+    int64_t ns;       /* months count 30 days, years 365 */
+    bool calendar;    /* exactly one day, week, month or year, written so: may be aligned to the calendar */
+    enum weir_calendar unit;
+};
+bool weir__field_window(struct weir__report *report, const struct weir__node *node, const char *what,
+                        struct weir__window *value);
+
+/* Numbers and durations in text, without a report: true if all of the text is one. */
+bool weir__parse_int(weir_text text, int64_t *value);
+bool weir__parse_window(weir_text text, struct weir__window *value);
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * From host and path to the rules that may match: a map of hosts, and under each a tree of path segments. A look-up
+ * touches the nodes along the path and nothing else, whatever the number of rules.
+ */
+#ifndef WEIR_RULES_PATHS_H
+#define WEIR_RULES_PATHS_H
+
+#include "rules/pattern.h"
+
+struct weir__paths;
+
+/* One way into a rule: under this host (NULL: any; else exact or glob, in lower case) and this path (NULL: any). */
+struct weir__path_entry {
+    const struct weir__pattern *host, *path;
+    uint32_t rule;
+};
+
+/*
+ * Entries with a regular expression or `not` have path NULL here (and are verified later). NULL: no memory.
+ */
+const struct weir__paths *weir__paths_make(struct weir__arena *arena, const struct weir__path_entry *entries,
+                                           size_t count);
+
+/* Where the rules that were found go: in ascending order, each once, at most `max`. */
+struct weir__found {
+    uint32_t *rules;
+    size_t count, max;
+    bool overflow; /* there were more */
+};
+
+/* `host` without port, any case; `path` normalised. Host and path of each rule that is found do match. */
+void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
+
+#endif

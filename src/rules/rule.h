@@ -1,0 +1,118 @@
+/* What a rule is, once it has been read and checked. Read-only from then on. */
+#ifndef WEIR_RULES_RULE_H
+#define WEIR_RULES_RULE_H
+
+#include "rules/paths.h"
+#include "rules/template.h"
+
+/* ---- match ---- */
+
+/* One condition on an attribute: any of the patterns, or with `negate` none of them. A missing attribute matches nothing. */
+struct weir__condition {
+    int16_t attribute;
+    bool negate;
+    bool absent; /* holds exactly if the attribute is missing; no patterns */
+    const struct weir__pattern *patterns;
+    size_t pattern_count;
+};
+
+enum { WEIR__METHODS_MAX = 16 };
+
+struct weir__match {
+    struct weir__path_entry *entries; /* rule filled in later; hosts × paths that the index can hold */
+    size_t entry_count;
+    const struct weir__condition *conditions; /* what the index does not decide: method, headers, query, named, regex, not */
+    size_t condition_count;
+    const struct weir__networks *networks; /* NULL: any client */
+    bool networks_negate;
+};
+
+/* ---- limit ---- */
+
+enum weir__limit_kind { WEIR__LIMITED, WEIR__BANNED, WEIR__UNLIMITED };
+
+struct weir__quota {
+    enum weir__limit_kind kind;
+    weir_text tier;    /* empty: the default */
+    weir_limit limit;  /* if LIMITED */
+    int64_t units;     /* as written */
+    int64_t window_ns; /* the same; calendar months and years by their longest */
+};
+
+/* ---- cost ---- */
+
+struct weir__cost {
+    int64_t usual;    /* 1 unless set */
+    int16_t attribute; /* take the number from here; -1: no */
+    int64_t max;      /* of what comes from an attribute */
+    struct weir__path_cost {
+        struct weir__pattern path;
+        int64_t cost;
+    } *paths; /* the first that matches */
+    size_t path_count;
+};
+
+/* ---- policy ---- */
+
+enum weir__on_missing { WEIR__MISSING_SKIP, WEIR__MISSING_DENY, WEIR__MISSING_SHARE };
+enum weir__consistency { WEIR__LOCAL, WEIR__EVENTUAL, WEIR__STRICT };
+enum weir__on_failure { WEIR__FAIL_LOCAL, WEIR__FAIL_OPEN, WEIR__FAIL_CLOSED };
+
+struct weir__response {
+    int status;       /* 429 */
+    unsigned headers; /* WEIR_HEADERS_… */
+    enum weir_body body;
+    weir_text message;   /* empty: the usual */
+    weir_text body_text; /* with WEIR_BODY_TEXT, or of the rule's own JSON */
+};
+
+#define WEIR__RESPONSE_TEXT_MAX 8192
+
+/* Keys (filled-in templates, exact or globs) and networks that pass or are denied whatever they have consumed. */
+struct weir__list {
+    const struct weir__networks *networks; /* NULL: none */
+    const struct weir__pattern *globs;     /* keys with '*' */
+    size_t glob_count;
+    const weir_text *keys; /* sorted by length, then bytes */
+    size_t key_count;
+};
+
+bool weir__list_has_key(const struct weir__list *list, weir_text key);
+
+struct weir__rule {
+    weir_text name; /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
+    weir_text base; /* the name without the part that `limits` adds: the rule's, as its author wrote it */
+    weir_text domain; /* descriptor dialect; else empty */
+    struct weir__place place;
+    uint32_t index; /* in the set */
+    bool shadow;
+    uint64_t id; /* of its counters: from name and shadow, so that they outlive a reload */
+
+    const struct weir__match *match; /* NULL in the descriptor dialect */
+    struct weir__template key;       /* own dialect */
+    int16_t tier;                    /* attribute that chooses the quota; -1: there is only one */
+    const struct weir__quota *quotas; /* the default first, if there is one (has_default), then by tier */
+    size_t quota_count;
+    bool has_default;
+
+    struct weir__cost cost;
+    enum weir__on_missing on_missing;
+    enum weir_on_limit on_limit;
+    enum weir__consistency consistency;
+    enum weir__on_failure on_failure;
+    int priority;
+    bool count_rejected;
+    struct weir__response response;
+    struct weir__list allow, block;
+
+    /* descriptor dialect */
+    bool quota_mode, detailed_metric;
+    weir_text metadata; /* as JSON; empty: none */
+    const weir_text *replaces; /* names */
+    size_t replaces_count;
+};
+
+/* The id of a rule's counters. */
+uint64_t weir__rule_id(weir_text name, bool shadow);
+
+#endif

@@ -1,0 +1,70 @@
+/* A rule set: everything that a request is matched against. Built once, then read by everybody without a lock. */
+#ifndef WEIR_RULES_SET_H
+#define WEIR_RULES_SET_H
+
+#include "rules/field.h"
+#include "rules/rule.h"
+
+struct weir__domain;
+
+struct weir_rules {
+    struct weir__arena arena;
+    struct weir__attributes attributes;
+    struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
+    size_t count;
+    const struct weir__paths *paths;    /* own dialect */
+    struct weir__list allow, block;     /* for the whole set */
+    struct weir__domain *domains;       /* descriptor dialect */
+    bool has_regex;                     /* a request may need a weir__regex_room */
+    size_t own_count;                   /* rules of the own dialect */
+    const char *const *source_names;    /* by weir__place.source */
+    struct weir__regex_list *regexes;   /* to be given back */
+    struct weir__zone_list *zones;
+    void (*close_zone)(weir_zone *zone);
+};
+
+/* A set under construction: what the dialects' readers add to. */
+struct weir__builder {
+    weir_rules *set;
+    struct weir__report *report;
+    size_t rule_room;                   /* of set->rules */
+    int (*open_zone)(const char *name, weir_zone **zone);
+    struct weir__name_index *names;     /* rule names, to find doubles */
+    struct weir__place identity_place, allow_place, block_place; /* where they were given; line 0: not yet */
+};
+
+/* Adds a rule. Sets index and id, reports a double name with both places. False: not added. */
+bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *rule);
+/* A regular expression that lives as long as the set. */
+const struct weir__regex *weir__builder_regex(struct weir__builder *builder, struct weir__place place, weir_text text,
+                                              bool nocase);
+/* A time zone that lives as long as the set; NULL after an error, which was reported. */
+const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
+
+/* Reads one document of the own dialect into the set. */
+void weir__own_read(struct weir__builder *builder, const struct weir__node *root);
+
+/* What the reading of files needs from the engine, which alone may open things. */
+struct weir__surroundings {
+    int (*open_zone)(const char *name, weir_zone **zone);
+    void (*close_zone)(weir_zone *zone);
+};
+
+/* Compiles sources into a set. WEIR_ERULES after reported errors, WEIR_ENOMEM. */
+int weir__rules_compile(struct weir__report *report, const struct weir__surroundings *around, weir_rules **set);
+
+/* Warnings that need all rules at once: never match, shadow one another, spoofable keys … */
+void weir__rules_lint(const weir_rules *set, struct weir__report *report);
+
+/*
+ * The rules of the own dialect that match, in order. The index finds, conditions and networks verify.
+ */
+void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
+                       struct weir__found *found);
+
+/* The quota of a rule for this request: by tier, or the only one. NULL: its tier is not listed and there is no default. */
+const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);
+/* The cost of this request under a rule. */
+int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching);
+
+#endif

@@ -1,0 +1,36 @@
+/* Texts that are pieces of something larger: a pointer and a length, never a terminator. */
+#ifndef WEIR_RULES_TEXT_H
+#define WEIR_RULES_TEXT_H
+
+#include <string.h>
+#include <weir/weir.h>
+
+#define WEIR__TEXT(literal) ((weir_text){(literal), sizeof(literal) - 1})
+
+static inline bool weir__text_equal(weir_text a, weir_text b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static inline bool weir__text_is(weir_text a, const char *b)
+{
+    return a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
+}
+
+static inline unsigned char weir__lower(char c)
+{
+    return (unsigned char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+}
+
+/* ASCII letters in any case: header names, hosts, methods. */
+static inline bool weir__text_equal_nocase(weir_text a, weir_text b)
+{
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (weir__lower(a.data[i]) != weir__lower(b.data[i]))
+            return false;
+    return true;
+}
+
+#endif

@@ -1,0 +1,34 @@
+/*
+ * A YAML document as a tree of nodes with their places. libyaml reads; this keeps it small and strict: one document,
+ * no anchors, aliases, merges or tags, no key twice, nesting of at most WEIR__YAML_DEPTH.
+ */
+#ifndef WEIR_RULES_YAML_H
+#define WEIR_RULES_YAML_H
+
+#include "rules/arena.h"
+#include "rules/report.h"
+
+#define WEIR__YAML_DEPTH 32
+
+enum weir__node_kind { WEIR__SCALAR, WEIR__LIST, WEIR__MAP };
+
+struct weir__node {
+    enum weir__node_kind kind;
+    bool quoted; /* a scalar in quotes: text, whatever it looks like */
+    struct weir__place place;
+    weir_text text;                /* of a scalar; followed by a zero byte */
+    const struct weir__node *name; /* of a member of a map */
+    struct weir__node *first;      /* members of a list or map, in order */
+    struct weir__node *next;       /* the next member of the list or map this one is in */
+    size_t count;                  /* members */
+};
+
+/* The root of source number `source` of the report; NULL after an error, which was reported. */
+const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *arena, struct weir__report *report);
+
+/* The member of a map, or NULL. */
+const struct weir__node *weir__node_get(const struct weir__node *map, const char *name);
+/* "a list", "a map", "a number" …: for messages. */
+const char *weir__node_is(const struct weir__node *node);
+
+#endif
