@@ -263,15 +263,14 @@ size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *b
 /* ---- Counting ---- */
 
 typedef struct weir_rule_stats {
-    uint64_t allowed, delayed, denied;
-    uint64_t shadow_allowed, shadow_denied; /* what a shadow rule would have said */
-    uint64_t listed;                        /* passed or denied by an allow- or block-list */
-    uint64_t missing_key;                   /* requests without one of the key's attributes */
-    uint64_t failures;                      /* decided by on_store_failure */
-    uint64_t gave_back;                     /* taken, then given back because another rule denied */
+    uint64_t allowed, delayed, denied; /* of a shadow rule: what it would have said */
+    uint64_t listed;                   /* passed or denied by an allow- or block-list */
+    uint64_t missing_key;              /* requests without one of the key's attributes */
+    uint64_t failures;                 /* decided by on_store_failure */
+    uint64_t gave_back;                /* taken, then given back because another rule denied */
 } weir_rule_stats;
 
-/* Since this engine has known the rule (by name; shadow or not), in this process. WEIR_ENOENT: no such rule. */
+/* Since this engine has known the rule (by name; shadow or not), in this process. WEIR_ENORULE: there is none. */
 WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
 
 typedef struct weir_engine_stats {

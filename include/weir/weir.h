@@ -81,7 +81,8 @@ extern "C" {
     X(ERULES, 28, "the rules have errors; each was told with its place, and weir lint shows them")                     \
     X(ERULESPATH, 29, "the rules cannot be read; check the path and its permissions")                                  \
     X(ERULESBUSY, 30, "the rules were being written while they were read; they are read again later")                  \
-    X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")
+    X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
+    X(ENORULE, 32, "no rule of this name")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

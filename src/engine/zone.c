@@ -105,7 +105,7 @@ static bool check_block(const struct block *block)
 }
 
 /* Reads newline, rule, newline; *found is false if the rule is empty. */
-static bool read_footer(const unsigned char *bytes, size_t len, struct weir__rule *rule, bool *found)
+static bool read_footer(const unsigned char *bytes, size_t len, struct weir__zone_rule *rule, bool *found)
 {
     const unsigned char *end;
 
@@ -119,7 +119,7 @@ static bool read_footer(const unsigned char *bytes, size_t len, struct weir__rul
 }
 
 /* Reads the block to use, and the rule if there is one; false if anything is malformed. */
-static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct weir__rule *rule,
+static bool read_bytes(const unsigned char *bytes, size_t len, struct block *block, struct weir__zone_rule *rule,
                        bool *has_rule)
 {
     const unsigned char *head = bytes;
@@ -159,7 +159,7 @@ static void drop_idle_turns(weir_zone *zone)
 }
 
 /* Fills a zone that has room for all turns of the block and WEIR__RULE_TURNS more. A NULL rule is none. */
-static void fill(weir_zone *zone, const struct block *block, const struct weir__rule *rule)
+static void fill(weir_zone *zone, const struct block *block, const struct weir__zone_rule *rule)
 {
     /* Without turns the rule is good for all times; otherwise for those after the last one. */
     bool only_rule = rule && block->turn_count == 0;
@@ -191,7 +191,7 @@ static weir_zone *make_zone(size_t turns)
 int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
 {
     struct block block;
-    struct weir__rule rule;
+    struct weir__zone_rule rule;
     bool has_rule;
     weir_zone *zone;
 

@@ -20,7 +20,7 @@ struct weir__date {
     int32_t time_s; /* local time, in the offset that ends here; may be before or after the day */
 };
 
-struct weir__rule {
+struct weir__zone_rule {
     int32_t std_s, dst_s; /* offsets: east of UTC is positive here, not as in the text */
     bool has_dst;
     struct weir__date start, end; /* of dst */
@@ -37,9 +37,9 @@ WEIR_MUST_CHECK int weir__zone_parse(const unsigned char *bytes, size_t len, wei
 
 /* Reads all of the text from `begin` up to `end`, which may be hostile, as a rule. False if it is not one. */
 WEIR_MUST_CHECK bool weir__zone_read_rule(const unsigned char *begin, const unsigned char *end,
-                                          struct weir__rule *rule);
+                                          struct weir__zone_rule *rule);
 
 /* Adds at most WEIR__RULE_TURNS turns to the zone, which has room for them, all of them after `after_s`. */
-void weir__zone_add_rule(weir_zone *zone, const struct weir__rule *rule, int64_t after_s);
+void weir__zone_add_rule(weir_zone *zone, const struct weir__zone_rule *rule, int64_t after_s);
 
 #endif

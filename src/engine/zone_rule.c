@@ -110,11 +110,11 @@ static bool read_date(struct text *text, struct weir__date *date)
 }
 
 /* A name for summer time without dates is refused: any dates would be a guess. */
-bool weir__zone_read_rule(const unsigned char *begin, const unsigned char *end, struct weir__rule *rule)
+bool weir__zone_read_rule(const unsigned char *begin, const unsigned char *end, struct weir__zone_rule *rule)
 {
     struct text text = {begin, end};
 
-    *rule = (struct weir__rule){.has_dst = false};
+    *rule = (struct weir__zone_rule){.has_dst = false};
     if (!skip_name(&text) || !read_time(&text, 24, &rule->std_s))
         return false;
     rule->std_s = -rule->std_s;
@@ -173,7 +173,7 @@ static void add_rule_turn(weir_zone *zone, int64_t after_s, int64_t at_s, int32_
     zone->turn[i] = (struct weir__turn){at_s, offset_s};
 }
 
-void weir__zone_add_rule(weir_zone *zone, const struct weir__rule *rule, int64_t after_s)
+void weir__zone_add_rule(weir_zone *zone, const struct weir__zone_rule *rule, int64_t after_s)
 {
     int32_t new_year = FIRST_DAY;
 

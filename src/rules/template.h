@@ -8,7 +8,7 @@
 #include "rules/attribute.h"
 
 #define WEIR__TEMPLATE_PARTS 16 /* literals and attributes of one template */
-#define WEIR__KEY_MAX        1024 /* bytes of a key; a longer one keeps its beginning and ends in '#' and a 128-bit hash of all of it */
+#define WEIR__KEY_MAX        256 /* bytes; a longer key keeps its beginning and ends in "#" and a 128-bit hash of all of it */
 
 struct weir__template_part {
     weir_text literal; /* comes first; may be empty */
