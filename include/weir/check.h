@@ -157,16 +157,16 @@ typedef struct weir_query {
 
 enum weir_reason {
     WEIR_BY_LIMIT = 0,
-    WEIR_BY_NOTHING,      /* no rule matched */
-    WEIR_BY_ALLOW_LIST,   /* the key or the network is on one */
-    WEIR_BY_BLOCK_LIST,   /* the same */
-    WEIR_BY_BAN,          /* a limit of 0 */
-    WEIR_BY_UNLIMITED,    /* a tier or descriptor without a limit */
-    WEIR_BY_MISSING_KEY,  /* on_missing_key: deny, or skip */
-    WEIR_BY_FAILURE       /* the counter could not be reached; the rule's on_store_failure decided */
+    WEIR_BY_NOTHING,     /* no rule matched */
+    WEIR_BY_ALLOW_LIST,  /* the key or the network is on one */
+    WEIR_BY_BLOCK_LIST,  /* the same */
+    WEIR_BY_BAN,         /* a limit of 0 */
+    WEIR_BY_UNLIMITED,   /* a tier or descriptor without a limit */
+    WEIR_BY_MISSING_KEY, /* on_missing_key: deny, or skip */
+    WEIR_BY_FAILURE      /* the counter could not be reached; the rule's on_store_failure decided */
 };
 
-#define WEIR_NAME_MAX 95  /* bytes of a rule's name */
+#define WEIR_NAME_MAX  95  /* bytes of a rule's name */
 #define WEIR_SHOWN_MAX 191 /* bytes of a key that an answer shows */
 
 /* What one rule said. */
@@ -195,18 +195,18 @@ enum weir_body { WEIR_BODY_AUTO = 0, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BOD
 enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMIT_QUEUE };
 
 typedef struct weir_answer {
-    weir_decision decision;   /* of the whole: the first of priority among those that deny, or the tightest */
-    weir_outcome by;          /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
-    size_t matched;           /* rules that matched, shadow ones too */
-    size_t outcomes;          /* written to query->outcomes, in the order of the rules */
-    bool shadow_denied;       /* a shadow rule would have denied what was allowed */
-    int status;               /* HTTP status of a denial */
-    unsigned headers;         /* WEIR_HEADERS_… to send */
-    enum weir_body body;      /* which body a denial gets */
+    weir_decision decision; /* of the whole: the first of priority among those that deny, or the tightest */
+    weir_outcome by;        /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
+    size_t matched;         /* rules that matched, shadow ones too */
+    size_t outcomes;        /* written to query->outcomes, in the order of the rules */
+    bool shadow_denied;     /* a shadow rule would have denied what was allowed */
+    int status;             /* HTTP status of a denial */
+    unsigned headers;       /* WEIR_HEADERS_… to send */
+    enum weir_body body;    /* which body a denial gets */
     enum weir_on_limit on_limit;
-    weir_text message;        /* in query->text; empty: the usual one */
-    weir_text body_text;      /* the same */
-    weir_time now;            /* when it was decided */
+    weir_text message;   /* in query->text; empty: the usual one */
+    weir_text body_text; /* the same */
+    weir_time now;       /* when it was decided */
 } weir_answer;
 
 /*
@@ -274,14 +274,12 @@ typedef struct weir_rule_stats {
 WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
 
 typedef struct weir_engine_stats {
-    uint64_t checks;
     uint64_t reloads;         /* sets swapped in */
     uint64_t reload_failures; /* broken ones kept out */
     uint64_t looks;           /* at the disk */
     uint64_t regex_limited;   /* regular expressions that reached their bound and counted as matching */
     size_t rules;
-    size_t rule_bytes;  /* of the sets in memory, old ones still in use included */
-    size_t sets_in_use; /* 1, or more for a moment after a reload */
+    size_t rule_bytes; /* of the set in force */
 } weir_engine_stats;
 
 WEIR_MUST_CHECK int weir_engine_stats_read(weir *engine, weir_engine_stats *stats);

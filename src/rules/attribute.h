@@ -88,9 +88,9 @@ static inline bool weir__value(struct weir__values *values, int attribute, weir_
 const struct weir__address *weir__value_client(struct weir__values *values);
 
 /*
- * A raw request target into a path and a query: the query is cut off (and a fragment), "%xx" decoded, an absolute form's scheme
- * and authority dropped, "//" merged, "." and ".." resolved, as nginx does. A path that is too long for the buffer is cut; what does
- * not decode stays as it is. Returns the path's length.
+ * A raw request target into a path and a query: the query is cut off (and a fragment), "%xx" decoded, an absolute
+ * form's scheme and authority dropped, "//" merged, "." and ".." resolved, as nginx does. A path that is too long for
+ * the buffer is cut; what does not decode stays as it is. Returns the path's length.
  */
 size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query);
 

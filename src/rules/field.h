@@ -20,8 +20,8 @@ bool weir__field_percent(struct weir__report *report, const struct weir__node *n
 
 /* A window: seconds as a number (fractions too), or a count with ms, s, m, h, d, w, mo or y. */
 struct weir__window {
-    int64_t ns;       /* months count 30 days, years 365 */
-    bool calendar;    /* exactly one day, week, month or year, written so: may be aligned to the calendar */
+    int64_t ns;    /* months count 30 days, years 365 */
+    bool calendar; /* exactly one day, week, month or year, written so: may be aligned to the calendar */
     enum weir_calendar unit;
 };
 bool weir__field_window(struct weir__report *report, const struct weir__node *node, const char *what,

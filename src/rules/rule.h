@@ -7,7 +7,8 @@
 
 /* ---- match ---- */
 
-/* One condition on an attribute: any of the patterns, or with `negate` none of them. A missing attribute matches nothing. */
+/* One condition on an attribute: any of the patterns, or with `negate` none of them. A missing attribute matches
+ * nothing. */
 struct weir__condition {
     int16_t attribute;
     bool negate;
@@ -21,7 +22,8 @@ enum { WEIR__METHODS_MAX = 16 };
 struct weir__match {
     struct weir__path_entry *entries; /* rule filled in later; hosts × paths that the index can hold */
     size_t entry_count;
-    const struct weir__condition *conditions; /* what the index does not decide: method, headers, query, named, regex, not */
+    const struct weir__condition
+        *conditions; /* what the index does not decide: method, headers, query, named, regex, not */
     size_t condition_count;
     const struct weir__networks *networks; /* NULL: any client */
     bool networks_negate;
@@ -42,13 +44,13 @@ struct weir__quota {
 /* ---- cost ---- */
 
 struct weir__cost {
-    int64_t usual;    /* 1 unless set */
+    int64_t usual;     /* 1 unless set */
     int16_t attribute; /* take the number from here; -1: no */
-    int64_t max;      /* of what comes from an attribute */
+    int64_t max;       /* of what comes from an attribute */
     struct weir__path_cost {
         struct weir__pattern path;
         int64_t cost;
-    } *paths; /* the first that matches */
+    } * paths; /* the first that matches */
     size_t path_count;
 };
 
@@ -80,17 +82,17 @@ struct weir__list {
 bool weir__list_has_key(const struct weir__list *list, weir_text key);
 
 struct weir__rule {
-    weir_text name; /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
-    weir_text base; /* the name without the part that `limits` adds: the rule's, as its author wrote it */
+    weir_text name;   /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */
+    weir_text base;   /* the name without the part that `limits` adds: the rule's, as its author wrote it */
     weir_text domain; /* descriptor dialect; else empty */
     struct weir__place place;
     uint32_t index; /* in the set */
     bool shadow;
     uint64_t id; /* of its counters: from name and shadow, so that they outlive a reload */
 
-    const struct weir__match *match; /* NULL in the descriptor dialect */
-    struct weir__template key;       /* own dialect */
-    int16_t tier;                    /* attribute that chooses the quota; -1: there is only one */
+    const struct weir__match *match;  /* NULL in the descriptor dialect */
+    struct weir__template key;        /* own dialect */
+    int16_t tier;                     /* attribute that chooses the quota; -1: there is only one */
     const struct weir__quota *quotas; /* the default first, if there is one (has_default), then by tier */
     size_t quota_count;
     bool has_default;
@@ -107,7 +109,7 @@ struct weir__rule {
 
     /* descriptor dialect */
     bool quota_mode, detailed_metric;
-    weir_text metadata; /* as JSON; empty: none */
+    weir_text metadata;        /* as JSON; empty: none */
     const weir_text *replaces; /* names */
     size_t replaces_count;
 };

@@ -12,13 +12,13 @@ struct weir_rules {
     struct weir__attributes attributes;
     struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
     size_t count;
-    const struct weir__paths *paths;    /* own dialect */
-    struct weir__list allow, block;     /* for the whole set */
-    struct weir__domain *domains;       /* descriptor dialect */
-    bool has_regex;                     /* a request may need a weir__regex_room */
-    size_t own_count;                   /* rules of the own dialect */
-    const char *const *source_names;    /* by weir__place.source */
-    struct weir__regex_list *regexes;   /* to be given back */
+    const struct weir__paths *paths;  /* own dialect */
+    struct weir__list allow, block;   /* for the whole set */
+    struct weir__domain *domains;     /* descriptor dialect */
+    bool has_regex;                   /* a request may need a weir__regex_room */
+    size_t own_count;                 /* rules of the own dialect */
+    const char *const *source_names;  /* by weir__place.source */
+    struct weir__regex_list *regexes; /* to be given back */
     struct weir__zone_list *zones;
     void (*close_zone)(weir_zone *zone);
 };
@@ -27,9 +27,9 @@ struct weir_rules {
 struct weir__builder {
     weir_rules *set;
     struct weir__report *report;
-    size_t rule_room;                   /* of set->rules */
+    size_t rule_room; /* of set->rules */
     int (*open_zone)(const char *name, weir_zone **zone);
-    struct weir__name_index *names;     /* rule names, to find doubles */
+    struct weir__name_index *names;                              /* rule names, to find doubles */
     struct weir__place identity_place, allow_place, block_place; /* where they were given; line 0: not yet */
 };
 
@@ -62,7 +62,8 @@ void weir__rules_lint(const weir_rules *set, struct weir__report *report);
 void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
                        struct weir__found *found);
 
-/* The quota of a rule for this request: by tier, or the only one. NULL: its tier is not listed and there is no default. */
+/* The quota of a rule for this request: by tier, or the only one. NULL: its tier is not listed and there is no default.
+ */
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);
 /* The cost of this request under a rule. */
 int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching);

@@ -8,7 +8,8 @@
 #include "rules/attribute.h"
 
 #define WEIR__TEMPLATE_PARTS 16 /* literals and attributes of one template */
-#define WEIR__KEY_MAX        256 /* bytes; a longer key keeps its beginning and ends in "#" and a 128-bit hash of all of it */
+#define WEIR__KEY_MAX        256 /* bytes; a longer key keeps its beginning and ends in "#" and a 128-bit hash of all of it \
+                                  */
 
 struct weir__template_part {
     weir_text literal; /* comes first; may be empty */
@@ -30,8 +31,8 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 #define WEIR__MISSING_VALUE "%missing"
 
 /*
- * Fills it in. Returns the key's length (at most size; size is at least WEIR__KEY_MAX), or -1 if an attribute is missing
- * and `share` is false. With share, the missing value is WEIR__MISSING_VALUE.
+ * Fills it in. Returns the key's length (at most size; size is at least WEIR__KEY_MAX), or -1 if an attribute is
+ * missing and `share` is false. With share, the missing value is WEIR__MISSING_VALUE.
  */
 int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
                         size_t size);

@@ -112,6 +112,17 @@ static inline uint64_t weir__load64(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+/* In the one order of all seq_cst operations: "I said what I use, now I look whether it is still the one" (pins.c). */
+static inline uint64_t weir__load64_ordered(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+static inline void weir__store64_ordered(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+}
+
 static inline uint32_t weir__load32(const uint32_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);

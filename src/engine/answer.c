@@ -1,0 +1,227 @@
+/*
+ * What the client is told: headers and body, as in docs/rules.md. The same for the gateway, the services and the
+ * command line. Seconds are rounded up, so that a client that waits as told is not early.
+ */
+#include <weir/weir.h>
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A text that grows up to its buffer's end; what does not fit is left out as a whole. */
+struct writer {
+    char *at;
+    size_t len, size;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct writer *to, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int len = vsnprintf(to->at + to->len, to->size - to->len, format, arguments);
+    va_end(arguments);
+    if (len >= 0 && (size_t)len < to->size - to->len)
+        to->len += (size_t)len;
+    else
+        to->at[to->len] = 0;
+}
+
+static void put_char(struct writer *to, char c)
+{
+    if (to->len + 1 < to->size) {
+        to->at[to->len++] = c;
+        to->at[to->len] = 0;
+    }
+}
+
+static int64_t seconds_up(int64_t ns)
+{
+    return ns <= 0 ? 0 : (ns - 1) / WEIR_SECOND + 1;
+}
+
+static int64_t at_least(int64_t value, int64_t least)
+{
+    return value < least ? least : value;
+}
+
+/* Whole seconds until a retry makes sense; 0: never. */
+static int64_t retry_seconds(const weir_answer *answer)
+{
+    return answer->decision.retry_after_ns < 0 ? 0 : at_least(seconds_up(answer->decision.retry_after_ns), 1);
+}
+
+/* A structured field's string holds printable ASCII; names of rules may be anything else. */
+static void put_sf_string(struct writer *to, const char *text)
+{
+    put_char(to, '"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            put_char(to, '\\');
+        put_char(to, *text >= 0x20 && *text < 0x7f ? *text : '?');
+    }
+    put_char(to, '"');
+}
+
+static bool counts(const weir_outcome *outcome)
+{
+    return outcome->reason == WEIR_BY_LIMIT && !outcome->shadow;
+}
+
+static void put_policy(struct writer *to, const weir_outcome *outcome)
+{
+    if (!counts(outcome) || to->len + strlen(outcome->rule) + 64 > to->size)
+        return;
+    if (to->len)
+        put_char(to, ',');
+    put_sf_string(to, outcome->rule);
+    put(to, ";q=%" PRId64 ";w=%" PRId64, outcome->quota, at_least(seconds_up(outcome->window_ns), 1));
+}
+
+static void emit_draft(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
+{
+    char text[2048] = "";
+    struct writer to = {text, 0, sizeof text};
+    if (outcomes)
+        for (size_t i = 0; i < answer->outcomes; i++)
+            put_policy(&to, &outcomes[i]);
+    else
+        put_policy(&to, &answer->by);
+    if (to.len)
+        emit(context, "RateLimit-Policy", text);
+    to.len = 0;
+    put_sf_string(&to, answer->by.rule);
+    /* t is when more is to be had: for a denial, when it would fit; else when all of it is back. */
+    int64_t t = weir_passes(&answer->decision) || answer->decision.retry_after_ns < 0
+                    ? seconds_up(answer->decision.reset_after_ns)
+                    : retry_seconds(answer);
+    put(&to, ";r=%" PRId64 ";t=%" PRId64, at_least(answer->decision.remaining, 0), t);
+    emit(context, "RateLimit", text);
+}
+
+static void emit_number(weir_emit_header *emit, void *context, const char *name, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    emit(context, name, text);
+}
+
+static void emit_x_ratelimit(const weir_answer *answer, weir_emit_header *emit, void *context)
+{
+    int64_t reset = answer->decision.reset_after_ns;
+    emit_number(emit, context, "X-RateLimit-Limit", at_least(answer->decision.limit, 0));
+    emit_number(emit, context, "X-RateLimit-Remaining", at_least(answer->decision.remaining, 0));
+    emit_number(emit, context, "X-RateLimit-Reset",
+                seconds_up(answer->headers & WEIR_HEADERS_RESET_DELTA ? reset : answer->now.wall_ns + reset));
+    if (!weir_passes(&answer->decision) && retry_seconds(answer))
+        emit_number(emit, context, "X-RateLimit-Retry-After", retry_seconds(answer));
+}
+
+void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
+{
+    bool denied = !weir_passes(&answer->decision);
+    if (counts(&answer->by) || answer->by.reason == WEIR_BY_BAN) {
+        if (answer->headers & WEIR_HEADERS_X_RATELIMIT)
+            emit_x_ratelimit(answer, emit, context);
+        if (answer->headers & WEIR_HEADERS_DRAFT)
+            emit_draft(answer, outcomes, emit, context);
+    }
+    if (!denied)
+        return;
+    if (answer->headers & WEIR_HEADERS_RETRY_AFTER && retry_seconds(answer))
+        emit_number(emit, context, "Retry-After", retry_seconds(answer));
+    emit(context, "Cache-Control", "no-store");
+}
+
+/* ---- The body of a denial ---- */
+
+static void put_json(struct writer *to, weir_text text)
+{
+    put_char(to, '"');
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c < 0x20) {
+            put(to, "\\u%04x", c);
+            continue;
+        }
+        if (c == '"' || c == '\\')
+            put_char(to, '\\');
+        put_char(to, (char)c);
+    }
+    put_char(to, '"');
+}
+
+static weir_text text_of(const char *text)
+{
+    return (weir_text){text, strlen(text)};
+}
+
+/* The rule's own message, or what fits the reason; `room` is where the latter is written. */
+static weir_text message_of(const weir_answer *answer, char *room, size_t size)
+{
+    int64_t wait = retry_seconds(answer);
+    if (answer->message.len)
+        return answer->message;
+    if (answer->decision.verdict == WEIR_NEVER_FITS && answer->by.reason == WEIR_BY_LIMIT)
+        return text_of("This request costs more than the limit allows at once; it can never pass.");
+    if (!wait)
+        return text_of("Requests of this kind are not allowed.");
+    snprintf(room, size, "Too many requests. Please retry after %" PRId64 " second%s.", wait, wait == 1 ? "" : "s");
+    return text_of(room);
+}
+
+static void put_plain_json(struct writer *to, const weir_answer *answer, weir_text message)
+{
+    put(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
+    put_json(to, message);
+    if (answer->by.rule[0]) {
+        put(to, ",\"rule\":");
+        put_json(to, text_of(answer->by.rule));
+    }
+    if (answer->by.reason == WEIR_BY_LIMIT)
+        put(to, ",\"limit\":%" PRId64 ",\"remaining\":%" PRId64, answer->decision.limit,
+            at_least(answer->decision.remaining, 0));
+    if (retry_seconds(answer))
+        put(to, ",\"retry_after\":%" PRId64, retry_seconds(answer));
+    put(to, "}\n");
+}
+
+static void put_problem(struct writer *to, const weir_answer *answer, weir_text message)
+{
+    put(to,
+        "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\"title\":\"Quota exceeded\","
+        "\"status\":%d,\"detail\":",
+        answer->status);
+    put_json(to, message);
+    put(to, ",\"violated-policies\":[");
+    if (answer->by.rule[0])
+        put_json(to, text_of(answer->by.rule));
+    put(to, "]}\n");
+}
+
+size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *buffer, size_t size, const char **type)
+{
+    char room[128];
+    struct writer to = {buffer, 0, size};
+    if (!size)
+        return 0;
+    buffer[0] = 0;
+    *type = "application/json";
+    if (answer->body == WEIR_BODY_NONE)
+        return 0;
+    if (answer->body_text.len) {
+        to.len = answer->body_text.len < size ? answer->body_text.len : size - 1;
+        memcpy(buffer, answer->body_text.data, to.len);
+        buffer[to.len] = 0;
+        *type = "text/plain; charset=utf-8";
+        return to.len;
+    }
+    weir_text message = message_of(answer, room, sizeof room);
+    if (answer->body == WEIR_BODY_PROBLEM || (answer->body == WEIR_BODY_AUTO && accepts_problem)) {
+        *type = "application/problem+json";
+        put_problem(&to, answer, message);
+    } else {
+        put_plain_json(&to, answer, message);
+    }
+    return to.len;
+}

@@ -1,0 +1,179 @@
+/* weir_check: from a request's attributes to an answer. */
+#include "engine/engine.h"
+#include "engine/hits.h"
+
+/* Everything a check needs, on its stack; what is large is touched only as far as it is used. */
+struct work {
+    struct weir__values values;
+    struct weir__matching matching;
+    uint32_t found[WEIR__HITS_MAX];
+    struct weir__hit hits[WEIR__HITS_MAX];
+    char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
+    size_t keys_used;
+};
+
+/* The counter of a rule without a key template. */
+static const char shared_key[] = "*";
+
+static bool on_network(const struct weir__list *list, struct weir__values *values)
+{
+    if (!list->networks)
+        return false;
+    const struct weir__address *client = weir__value_client(values);
+    return client && weir__networks_contain(list->networks, client);
+}
+
+static bool on_keys(const struct weir__list *list, weir_text key)
+{
+    return (list->key_count || list->glob_count) && weir__list_has_key(list, key);
+}
+
+/* Fills in the key. False: an attribute is missing. */
+static bool fill_key(struct work *work, const struct weir__rule *rule, struct weir__hit *hit)
+{
+    hit->key = shared_key;
+    hit->key_len = sizeof shared_key - 1;
+    if (!rule->key.part_count)
+        return true;
+    char *to = work->keys + work->keys_used;
+    int len =
+        weir__template_fill(&rule->key, &work->values, rule->on_missing == WEIR__MISSING_SHARE, to, WEIR__KEY_MAX);
+    if (len < 0)
+        return false;
+    hit->key = to;
+    hit->key_len = (uint32_t)len;
+    work->keys_used += (size_t)len;
+    return true;
+}
+
+/* What the lists say of a key under a rule. */
+static enum weir_reason listed(const weir_rules *rules, const struct weir__rule *rule, struct weir__values *values,
+                               weir_text key)
+{
+    if (on_keys(&rule->block, key) || on_keys(&rules->block, key) || on_network(&rule->block, values))
+        return WEIR_BY_BLOCK_LIST;
+    if (on_keys(&rule->allow, key) || on_keys(&rules->allow, key) || on_network(&rule->allow, values))
+        return WEIR_BY_ALLOW_LIST;
+    return WEIR_BY_LIMIT;
+}
+
+static void make_hit(struct work *work, const weir_rules *rules, const struct weir__rule *rule, const weir_query *query,
+                     struct weir__hit *hit)
+{
+    hit->rule = rule;
+    hit->quota = NULL;
+    hit->shadow = rule->shadow;
+    hit->quota_mode = hit->replaced = hit->asked = false;
+    hit->error = 0;
+    hit->cost = query->has_cost ? query->cost : weir__rule_cost(rule, &work->values, &work->matching);
+    if (!fill_key(work, rule, hit)) {
+        hit->key_len = 0;
+        hit->reason = WEIR_BY_MISSING_KEY;
+        return;
+    }
+    hit->reason = listed(rules, rule, &work->values, (weir_text){hit->key, hit->key_len});
+    if (hit->reason != WEIR_BY_LIMIT)
+        return;
+    hit->quota = weir__rule_quota(rule, &work->values);
+    if (!hit->quota) /* of no tier that the rule knows */
+        hit->reason = WEIR_BY_MISSING_KEY;
+}
+
+static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, struct weir__trial *trial)
+{
+    struct weir__found found = {.rules = work->found, .max = WEIR__HITS_MAX};
+    weir__rules_match(rules, &work->values, &work->matching, &found);
+    if (found.overflow)
+        return WEIR_ETOOMANY;
+    for (size_t i = 0; i < found.count; i++)
+        make_hit(work, rules, rules->rules[found.rules[i]], query, &work->hits[i]);
+    trial->count = found.count;
+    return 0;
+}
+
+/* The lists of the whole set, which need no rule. */
+static bool whole_list(const weir_rules *rules, struct weir__values *values, weir_answer *answer)
+{
+    bool block = on_network(&rules->block, values);
+    if (!block && !on_network(&rules->allow, values))
+        return false;
+    answer->by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
+                                .decision = {.verdict = block ? WEIR_BLOCKED : WEIR_ALLOW,
+                                             .limit = -1,
+                                             .remaining = -1,
+                                             .retry_after_ns = block ? -1 : 0}};
+    answer->decision = answer->by.decision;
+    answer->status = 429;
+    answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
+    return true;
+}
+
+static void tell_outcomes(const struct weir__trial *trial, const weir_query *query, weir_answer *answer)
+{
+    for (size_t i = 0; i < trial->count && answer->outcomes < query->outcomes_max; i++)
+        weir__hit_tell(&trial->hits[i], &query->outcomes[answer->outcomes++]);
+}
+
+/* Copies what the rule says to the client: the set may be gone when the caller reads it. */
+static void tell_texts(const struct weir__rule *rule, const weir_query *query, weir_answer *answer)
+{
+    size_t used = 0;
+    if (!rule || !query->text)
+        return;
+    if (rule->response.message.len && rule->response.message.len <= query->text_size) {
+        memcpy(query->text, rule->response.message.data, rule->response.message.len);
+        answer->message = (weir_text){query->text, rule->response.message.len};
+        used = rule->response.message.len;
+    }
+    if (rule->response.body_text.len && rule->response.body_text.len <= query->text_size - used) {
+        memcpy(query->text + used, rule->response.body_text.data, rule->response.body_text.len);
+        answer->body_text = (weir_text){query->text + used, rule->response.body_text.len};
+    }
+}
+
+static int check_with(weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
+                      const weir_query *query, weir_answer *answer)
+{
+    struct work work;
+    weir__values_begin(&work.values, &loaded->rules->attributes, query);
+    work.matching = (struct weir__matching){.room = room};
+    work.keys_used = 0;
+    struct weir__trial trial = {
+        .engine = engine, .loaded = loaded, .now = answer->now, .dry_run = query->dry_run, .hits = work.hits};
+
+    if (whole_list(loaded->rules, &work.values, answer))
+        return 0;
+    int error = find_hits(&work, loaded->rules, query, &trial);
+    if (!error) {
+        const struct weir__hit *by = weir__trial_decide(&trial);
+        weir__trial_answer(&trial, by, answer);
+        tell_outcomes(&trial, query, answer);
+        if (by && weir__hit_denies(by))
+            tell_texts(by->rule, query, answer);
+    }
+    if (work.matching.limited)
+        weir__count(&engine->regex_limited, work.matching.limited);
+    return error;
+}
+
+int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
+{
+    if (!engine || !query || !answer || (query->attribute_count && !query->attributes && !query->lookup) ||
+        (query->outcomes_max && !query->outcomes) || (query->peer && query->peer_len != 4 && query->peer_len != 16))
+        return WEIR_EINVAL;
+    if (query->has_cost && (query->cost > WEIR__USED_MAX || query->cost < -WEIR__USED_MAX))
+        return WEIR_ECOST;
+    if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
+        return WEIR_ETIME;
+    if (engine->segment->read_only && !query->dry_run)
+        return WEIR_EREADONLY;
+    weir__watch(engine);
+
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    bool given = query->now.mono_ns || query->now.wall_ns;
+    *answer = (weir_answer){.now = given ? query->now : weir_clock(engine->segment)};
+    int error = check_with(engine, loaded, at < 0 ? NULL : engine->room[at], query, answer);
+    weir__unpin(&engine->pins, at);
+    return error;
+}

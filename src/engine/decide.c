@@ -1,0 +1,282 @@
+/* Deciding a request under all the rules that it has hit. See hits.h. */
+#include "engine/hits.h"
+
+/* A decision that no counter made. */
+static weir_decision settled(enum weir_verdict verdict)
+{
+    bool passes = verdict == WEIR_ALLOW;
+    return (weir_decision){
+        .verdict = verdict, .limit = passes ? -1 : 0, .remaining = passes ? -1 : 0, .retry_after_ns = passes ? 0 : -1};
+}
+
+bool weir__hit_denies(const struct weir__hit *hit)
+{
+    return !weir_passes(&hit->decision);
+}
+
+static bool enforced(const struct weir__hit *hit)
+{
+    return !hit->shadow && !hit->replaced;
+}
+
+/* What an error does to the request is the rule's policy. */
+static void fail(struct weir__hit *hit, int error)
+{
+    bool closed = hit->rule && hit->rule->on_failure == WEIR__FAIL_CLOSED;
+    hit->decision = settled(closed ? WEIR_DENY : WEIR_ALLOW);
+    hit->reason = WEIR_BY_FAILURE;
+    hit->error = error;
+}
+
+enum asking { PEEK, TAKE, GIVE_BACK };
+
+static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
+{
+    const weir_limit *limit = &hit->quota->limit;
+    weir_segment *segment = trial->engine->segment;
+    weir_decision made;
+    int error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
+                : how == TAKE ? weir_take(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
+                              : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
+    hit->asked = true;
+    if (error)
+        fail(hit, error);
+    else
+        hit->decision = made;
+}
+
+/* What can be said without a counter. */
+static void settle(struct weir__hit *hit)
+{
+    if (hit->reason == WEIR_BY_LIMIT && hit->quota && hit->quota->kind != WEIR__LIMITED) {
+        hit->reason = hit->quota->kind == WEIR__BANNED ? WEIR_BY_BAN : WEIR_BY_UNLIMITED;
+        hit->quota = NULL;
+    }
+    switch (hit->reason) {
+    case WEIR_BY_BAN:
+        hit->decision = settled(WEIR_NEVER_FITS);
+        break;
+    case WEIR_BY_BLOCK_LIST:
+        hit->decision = settled(WEIR_BLOCKED);
+        break;
+    case WEIR_BY_MISSING_KEY:
+        hit->decision = settled(hit->rule->on_missing == WEIR__MISSING_DENY ? WEIR_DENY : WEIR_ALLOW);
+        break;
+    default:
+        hit->decision = settled(WEIR_ALLOW);
+    }
+}
+
+/* True if the enforced hits, as they stand, deny. */
+static bool denied(const struct weir__trial *trial)
+{
+    size_t quota_hits = 0, quota_denials = 0;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit))
+            continue;
+        bool denies = weir__hit_denies(hit);
+        if (!hit->quota_mode && denies)
+            return true;
+        quota_hits += hit->quota_mode;
+        quota_denials += hit->quota_mode && denies;
+    }
+    return quota_hits && quota_hits == quota_denials;
+}
+
+static bool has_counter(const struct weir__hit *hit)
+{
+    return hit->quota && !hit->replaced;
+}
+
+/*
+ * A hit that denies although the request passes (quota mode) took nothing. The same for one that passed: it took.
+ * Gives back what hits [0, end) took, because the request is denied after all.
+ */
+static void give_back(const struct weir__trial *trial, size_t end)
+{
+    for (size_t i = 0; i < end; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit) || !has_counter(hit) || hit->error || weir__hit_denies(hit) ||
+            (hit->rule && hit->rule->count_rejected))
+            continue;
+        ask(trial, hit, GIVE_BACK);
+        if (hit->rule)
+            weir__count(&weir__rule_count(trial->loaded, hit->rule)->gave_back, 1);
+    }
+}
+
+/* Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
+ */
+static void take_rejected(const struct weir__trial *trial, size_t from)
+{
+    for (size_t i = from; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit) || !has_counter(hit) || hit->error)
+            continue;
+        if (hit->rule && hit->rule->count_rejected)
+            ask(trial, hit, TAKE);
+        else if (!weir__hit_denies(hit))
+            hit->decision.remaining += hit->cost;
+    }
+}
+
+static void take_all(const struct weir__trial *trial)
+{
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit) || !has_counter(hit) || hit->error)
+            continue;
+        bool passed = !weir__hit_denies(hit);
+        ask(trial, hit, TAKE);
+        if (!passed || !weir__hit_denies(hit) || !denied(trial))
+            continue;
+        give_back(trial, i);
+        take_rejected(trial, i + 1);
+        return;
+    }
+}
+
+static void decide_enforced(const struct weir__trial *trial, size_t counters)
+{
+    bool looking = trial->dry_run;
+    struct weir__hit *only = NULL;
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit) || !has_counter(hit))
+            continue;
+        looking |= hit->cost <= 0;
+        only = hit;
+    }
+    if (!only)
+        return;
+    if (counters == 1 && !looking && !denied(trial)) {
+        ask(trial, only, TAKE);
+        return;
+    }
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (enforced(hit) && has_counter(hit))
+            ask(trial, hit, hit->cost < 0 && !trial->dry_run ? TAKE : PEEK);
+    }
+    if (looking)
+        return;
+    if (denied(trial))
+        take_rejected(trial, 0);
+    else
+        take_all(trial);
+}
+
+/* The one rule that denies, if all other enforced ones pass; *several if there are more. */
+static const struct weir__rule *only_denier(const struct weir__trial *trial, bool *several)
+{
+    const struct weir__rule *denier = NULL;
+    bool found = false;
+    *several = false;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit) || hit->quota_mode || !weir__hit_denies(hit))
+            continue;
+        *several |= found;
+        found = true;
+        denier = hit->rule;
+    }
+    return denier;
+}
+
+/*
+ * A shadow rule sees what it would see if it were in force: requests that the others let pass. The enforced rule of
+ * its own name is no other: the shadow stands in its place.
+ */
+static void decide_shadows(const struct weir__trial *trial)
+{
+    bool several, was_denied = denied(trial);
+    const struct weir__rule *denier = only_denier(trial, &several);
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!hit->shadow || !has_counter(hit))
+            continue;
+        bool passes =
+            !was_denied || (!several && denier && hit->rule && weir__text_equal(denier->name, hit->rule->name));
+        ask(trial, hit, passes && !trial->dry_run && hit->cost != 0 ? TAKE : PEEK);
+    }
+}
+
+/* Of two hits that deny, the one that should speak: by priority, then the longest wait. */
+static bool speaks_before(const struct weir__hit *a, const struct weir__hit *b)
+{
+    int left = a->rule ? a->rule->priority : 0, right = b->rule ? b->rule->priority : 0;
+    if (left != right)
+        return left > right;
+    uint64_t a_wait = (uint64_t)a->decision.retry_after_ns, b_wait = (uint64_t)b->decision.retry_after_ns;
+    return a_wait > b_wait; /* -1, for ever, is the longest */
+}
+
+/* Of two that pass, the tighter one: a counter before none, then what has least left. */
+static bool is_tighter(const struct weir__hit *a, const struct weir__hit *b)
+{
+    bool a_counts = a->reason == WEIR_BY_LIMIT, b_counts = b->reason == WEIR_BY_LIMIT;
+    if (a_counts != b_counts)
+        return a_counts;
+    if (a->decision.remaining != b->decision.remaining)
+        return a->decision.remaining < b->decision.remaining;
+    return a->decision.reset_after_ns > b->decision.reset_after_ns;
+}
+
+static const struct weir__hit *choose(const struct weir__trial *trial)
+{
+    const struct weir__hit *best = NULL;
+    bool deny = denied(trial);
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!enforced(hit) || weir__hit_denies(hit) != deny)
+            continue;
+        if (!best || (deny ? speaks_before(hit, best) : is_tighter(hit, best)))
+            best = hit;
+    }
+    return best;
+}
+
+static void count(const struct weir__trial *trial)
+{
+    bool deny = denied(trial);
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->rule || hit->replaced || hit->cost <= 0)
+            continue;
+        struct weir__rule_counts *to = weir__rule_count(trial->loaded, hit->rule);
+        bool denies = weir__hit_denies(hit);
+        if (hit->reason == WEIR_BY_MISSING_KEY) {
+            weir__count(&to->missing_key, 1);
+            if (!denies)
+                continue; /* the rule was skipped: it let nothing pass */
+        }
+        if (hit->reason == WEIR_BY_FAILURE)
+            weir__count(&to->failures, 1);
+        if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
+            weir__count(&to->listed, 1);
+        /* What another rule denied is not this one's: it neither let it pass nor held it up. */
+        if (denies)
+            weir__count(&to->denied, 1);
+        else if (hit->shadow || !deny)
+            weir__count(hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed, 1);
+    }
+}
+
+const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
+{
+    size_t counters = 0;
+    bool shadows = false;
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        settle(hit);
+        counters += enforced(hit) && has_counter(hit);
+        shadows |= hit->shadow;
+    }
+    decide_enforced(trial, counters);
+    if (shadows)
+        decide_shadows(trial);
+    if (!trial->dry_run)
+        count(trial);
+    return choose(trial);
+}

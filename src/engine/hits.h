@@ -1,0 +1,49 @@
+/*
+ * The rules that a request has hit, and deciding it under all of them: it takes from all or from none.
+ *
+ * How (docs/rules.md, "What always holds", 1): with one counter, one take. With several, all are peeked at, and a
+ * denial leaves everything as it is; then all are taken in order, and when another request came between, what was
+ * taken is given back with the same `now`.
+ */
+#ifndef WEIR_ENGINE_HITS_H
+#define WEIR_ENGINE_HITS_H
+
+#include "engine/weir.h"
+
+#define WEIR__HITS_MAX 256 /* rules that apply to one request */
+
+struct weir__hit {
+    const struct weir__rule *rule;   /* NULL: a limit of the request's own */
+    const struct weir__quota *quota; /* NULL: no counter is asked */
+    const char *key;                 /* of the counter */
+    uint32_t key_len;
+    bool shadow;
+    bool quota_mode; /* descriptor dialect: denies only together with all others of its kind */
+    bool replaced;   /* descriptor dialect: another rule of the request stands for it */
+    bool asked;      /* the decision is the counter's */
+    enum weir_reason reason;
+    int error;
+    int64_t cost;
+    weir_decision decision;
+};
+
+/* A request under decision. */
+struct weir__trial {
+    weir *engine;
+    const struct weir__loaded *loaded;
+    weir_time now;
+    bool dry_run;
+    struct weir__hit *hits;
+    size_t count;
+};
+
+/* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
+const struct weir__hit *weir__trial_decide(struct weir__trial *trial);
+/* True if the hit stands against the request. */
+bool weir__hit_denies(const struct weir__hit *hit);
+/* What the engine tells of a hit. */
+void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome);
+/* The answer as a whole, from the hit that speaks (NULL: nothing matched) and all others. */
+void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer);
+
+#endif

@@ -1,0 +1,251 @@
+/* Reading rule files. A file that is replaced or written while it is read is noticed by its state before and after. */
+#define _GNU_SOURCE /* O_CLOEXEC, struct stat's nanoseconds */
+#include "engine/sources.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The names to read, in order: the path itself, or what a directory holds. */
+struct names {
+    char **list;
+    size_t count, room;
+};
+
+static void names_free(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->list[i]);
+    free(names->list);
+    *names = (struct names){0};
+}
+
+/* 0, or an errno. */
+static int names_add(struct names *names, const char *folder, const char *name)
+{
+    if (names->count == names->room) {
+        size_t room = names->room ? 2 * names->room : 16;
+        char **list = realloc(names->list, room * sizeof *list);
+        if (!list)
+            return ENOMEM;
+        names->list = list;
+        names->room = room;
+    }
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *whole = malloc(size);
+    if (!whole)
+        return ENOMEM;
+    bool slash = folder[0] && folder[strlen(folder) - 1] != '/';
+    snprintf(whole, size, "%s%s%s", folder, slash ? "/" : "", name);
+    names->list[names->count++] = whole;
+    return 0;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t len = strlen(name), end_len = strlen(end);
+    return len > end_len && strcmp(name + len - end_len, end) == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int names_of_directory(const char *path, struct names *names)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return errno;
+    int error = 0;
+    errno = 0;
+    for (const struct dirent *entry; !error && (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.' || !(ends_in(entry->d_name, ".yaml") || ends_in(entry->d_name, ".yml")))
+            continue;
+        error = names->count < WEIR__SOURCES_MAX ? names_add(names, path, entry->d_name) : E2BIG;
+    }
+    closedir(dir);
+    if (names->count)
+        qsort(names->list, names->count, sizeof *names->list, by_name);
+    return error;
+}
+
+/* 0, or an errno. */
+static int names_find(const char *path, struct names *names)
+{
+    struct stat at;
+    if (stat(path, &at) != 0)
+        return errno;
+    return S_ISDIR(at.st_mode) ? names_of_directory(path, names) : names_add(names, "", path);
+}
+
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+    sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return sum ^ sum >> 29;
+}
+
+static int64_t nanoseconds(struct timespec at)
+{
+    return (int64_t)at.tv_sec * WEIR_SECOND + at.tv_nsec;
+}
+
+static void add_state(struct weir__fingerprint *print, const char *name, const struct stat *at)
+{
+    uint64_t facts[] = {at->st_dev, at->st_ino, (uint64_t)at->st_size, (uint64_t)nanoseconds(at->st_mtim),
+                        (uint64_t)nanoseconds(at->st_ctim)};
+    for (const char *c = name; *c; c++)
+        print->sum = mix(print->sum, (unsigned char)*c);
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        print->sum = mix(print->sum, facts[i]);
+    if (nanoseconds(at->st_ctim) > print->changed_ns)
+        print->changed_ns = nanoseconds(at->st_ctim);
+}
+
+static struct weir__fingerprint fingerprint(const struct names *names)
+{
+    struct weir__fingerprint print = {.sum = names->count + 1};
+    for (size_t i = 0; i < names->count && !print.error; i++) {
+        struct stat at;
+        if (stat(names->list[i], &at) != 0)
+            print.error = errno;
+        else
+            add_state(&print, names->list[i], &at);
+    }
+    return print;
+}
+
+struct weir__fingerprint weir__sources_look(const char *path)
+{
+    struct names names = {0};
+    int error = names_find(path, &names);
+    struct weir__fingerprint print = error ? (struct weir__fingerprint){.error = error} : fingerprint(&names);
+    names_free(&names);
+    return print;
+}
+
+static int tell(weir_diagnose *diagnose, void *context, const char *path, const char *format, const char *detail)
+{
+    char message[256];
+    snprintf(message, sizeof message, format, detail);
+    if (diagnose)
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
+    return WEIR_ERULESPATH;
+}
+
+/* Reads up to `size` bytes; fewer, or an error in errno, if the file ends before. */
+static ssize_t read_all(int file, char *to, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t got = read(file, to + done, size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+static bool same_state(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && nanoseconds(a->st_mtim) == nanoseconds(b->st_mtim) &&
+           nanoseconds(a->st_ctim) == nanoseconds(b->st_ctim);
+}
+
+/* The open file's content into *source, which then owns both texts. */
+static int read_open(int file, const char *name, weir_diagnose *diagnose, void *context, struct weir__source *source)
+{
+    struct stat before, after;
+    if (fstat(file, &before) != 0)
+        return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
+    if (!S_ISREG(before.st_mode))
+        return tell(diagnose, context, name, "cannot be read: %s", "it is neither a file nor a directory");
+    if (before.st_size > WEIR__SOURCE_BYTES_MAX)
+        return tell(diagnose, context, name, "cannot be read: %s", "it is longer than 16 MiB");
+    size_t size = (size_t)before.st_size;
+    char *text = malloc(size + 1), *copy = strdup(name);
+    source->name = copy;
+    source->text = (weir_text){text, size};
+    if (!text || !copy)
+        return WEIR_ENOMEM;
+    ssize_t got = read_all(file, text, size);
+    if (got < 0)
+        return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
+    if ((size_t)got != size || fstat(file, &after) != 0 || !same_state(&before, &after))
+        return WEIR_ERULESBUSY;
+    text[size] = 0;
+    return 0;
+}
+
+static int read_file(const char *name, weir_diagnose *diagnose, void *context, struct weir__source *source)
+{
+    /* Not blocking: a FIFO in the directory must not hold up the process. */
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 && errno == ENOENT)
+        return WEIR_ERULESBUSY; /* it was there a moment ago */
+    if (file < 0)
+        return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
+    int error = read_open(file, name, diagnose, context, source);
+    close(file);
+    return error;
+}
+
+static int read_names(const char *path, const struct names *names, weir_diagnose *diagnose, void *context,
+                      struct weir__sources *sources)
+{
+    sources->fingerprint = fingerprint(names);
+    if (sources->fingerprint.error)
+        return WEIR_ERULESBUSY;
+    if (!names->count)
+        return tell(diagnose, context, path, "%s", "the directory has no *.yaml or *.yml file");
+    sources->list = calloc(names->count, sizeof *sources->list);
+    if (!sources->list)
+        return WEIR_ENOMEM;
+    int first = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        /* All of them, so that every unreadable file is told. */
+        int error = read_file(names->list[i], diagnose, context, &sources->list[sources->count++]);
+        first = first ? first : error;
+    }
+    if (first)
+        return first;
+    struct weir__fingerprint after = weir__sources_look(path);
+    return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;
+}
+
+int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources)
+{
+    struct names names = {0};
+    *sources = (struct weir__sources){0};
+    int error = names_find(path, &names);
+    if (error) {
+        names_free(&names);
+        return error == ENOMEM ? WEIR_ENOMEM
+                               : tell(diagnose, context, path, "cannot be read: %s",
+                                      error == E2BIG ? "the directory has more than 4096 files" : strerror(error));
+    }
+    error = read_names(path, &names, diagnose, context, sources);
+    names_free(&names);
+    if (error)
+        weir__sources_free(sources);
+    return error;
+}
+
+void weir__sources_free(struct weir__sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        free((void *)(uintptr_t)sources->list[i].name);
+        free((void *)(uintptr_t)sources->list[i].text.data);
+    }
+    free(sources->list);
+    *sources = (struct weir__sources){0};
+}

@@ -1,0 +1,31 @@
+/* Rule files on disk: reading all of them at one moment, and noticing that they have changed. */
+#ifndef WEIR_ENGINE_SOURCES_H
+#define WEIR_ENGINE_SOURCES_H
+
+#include "rules/report.h"
+
+#define WEIR__SOURCE_BYTES_MAX (16 << 20) /* of one file; longer ones are an error of the reader's */
+#define WEIR__SOURCES_MAX      4096
+
+/* What the disk looked like: equal for equal files. */
+struct weir__fingerprint {
+    uint64_t sum;
+    int error;          /* 0, or the errno that kept us from looking */
+    int64_t changed_ns; /* when a file or its name last changed, on the wall clock */
+};
+
+struct weir__sources {
+    struct weir__source *list;
+    size_t count;
+    struct weir__fingerprint fingerprint;
+};
+
+struct weir__fingerprint weir__sources_look(const char *path);
+/*
+ * Reads a file, or the *.yaml and *.yml of a directory in the order of their names. WEIR_ERULESPATH after it was told
+ * to `diagnose`; WEIR_ERULESBUSY if something was written meanwhile; WEIR_ENOMEM.
+ */
+int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources);
+void weir__sources_free(struct weir__sources *sources);
+
+#endif

@@ -1,0 +1,69 @@
+/* From hits to what the caller is told. */
+#include "engine/hits.h"
+
+/* As much of a text as fits, and a zero byte. Returns whether something was cut. */
+static bool show(char *to, size_t size, weir_text text)
+{
+    size_t len = text.len < size - 1 ? text.len : size - 1;
+    if (len)
+        memcpy(to, text.data, len);
+    to[len] = 0;
+    return len < text.len;
+}
+
+void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
+{
+    outcome->decision = hit->decision;
+    outcome->reason = hit->reason;
+    outcome->error = hit->error;
+    outcome->shadow = hit->shadow;
+    outcome->cost = hit->cost;
+    outcome->quota = hit->quota ? hit->quota->units : hit->reason == WEIR_BY_BAN ? 0 : -1;
+    outcome->window_ns = hit->quota ? hit->quota->window_ns : 0;
+    show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : WEIR__TEXT("(own limit)"));
+    outcome->key_cut = show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
+}
+
+/* Every rule that delays must be waited for. */
+static int64_t longest_delay(const struct weir__trial *trial)
+{
+    int64_t longest = -1;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->shadow && !hit->replaced && hit->decision.verdict == WEIR_DELAY && hit->decision.delay_ns > longest)
+            longest = hit->decision.delay_ns;
+    }
+    return longest;
+}
+
+void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
+{
+    answer->matched = trial->count;
+    if (!by) {
+        answer->by.reason = WEIR_BY_NOTHING;
+        answer->by.quota = -1;
+        answer->by.decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = -1, .remaining = -1};
+        answer->decision = answer->by.decision;
+    } else {
+        weir__hit_tell(by, &answer->by);
+        answer->decision = by->decision;
+    }
+    bool passes = weir_passes(&answer->decision);
+    if (by && by->rule) {
+        const struct weir__response *response = &by->rule->response;
+        answer->headers = response->headers;
+        answer->body = response->body;
+        answer->on_limit = by->rule->on_limit;
+        answer->status = passes ? 0 : response->status;
+    } else if (by) {
+        answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
+        answer->status = passes ? 0 : 429;
+    }
+    int64_t delay = passes ? longest_delay(trial) : -1;
+    if (delay >= 0) {
+        answer->decision.verdict = WEIR_DELAY;
+        answer->decision.delay_ns = delay;
+    }
+    for (size_t i = 0; i < trial->count; i++)
+        answer->shadow_denied |= passes && trial->hits[i].shadow && weir__hit_denies(&trial->hits[i]);
+}
