@@ -20,7 +20,8 @@ void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
     outcome->cost = hit->cost;
     outcome->quota = hit->quota ? hit->quota->units : hit->reason == WEIR_BY_BAN ? 0 : -1;
     outcome->window_ns = hit->quota ? hit->quota->window_ns : 0;
-    show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : WEIR__TEXT("(own limit)"));
+    weir_text none = hit->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
+    show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : none);
     outcome->key_cut = show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
 }
 
@@ -39,7 +40,8 @@ static int64_t longest_delay(const struct weir__trial *trial)
 void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
 {
     answer->matched = trial->count;
-    if (!by) {
+    if (!by || by->reason == WEIR_BY_NOTHING) {
+        by = NULL;
         answer->by.reason = WEIR_BY_NOTHING;
         answer->by.quota = -1;
         answer->by.decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = -1, .remaining = -1};

@@ -1,0 +1,151 @@
+/* weir_check_descriptors: the descriptor dialect's way to a decision. */
+#include "engine/engine.h"
+#include "engine/hits.h"
+#include "rules/descriptors.h"
+
+#define OWN_LIMITS_MAX 64 /* limits that a request brings itself */
+
+struct work {
+    struct weir__hit hits[WEIR__HITS_MAX];
+    char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
+    size_t keys_used;
+    struct weir__quota own[OWN_LIMITS_MAX];
+    size_t own_count;
+};
+
+/* Counters of requests' own limits are apart from those of rules, and by window: another window, another count. */
+static uint64_t own_id(int64_t window_ns)
+{
+    return weir__rule_id(WEIR__TEXT("a limit of the request's own"), false) ^ (uint64_t)window_ns;
+}
+
+static int own_limit(struct work *work, weir_text domain, const weir_descriptor *descriptor, struct weir__hit *hit)
+{
+    if (work->own_count == OWN_LIMITS_MAX)
+        return WEIR_ETOOMANY;
+    struct weir__quota *quota = &work->own[work->own_count];
+    weir_params params = {.algorithm = WEIR_FIXED_WINDOW,
+                          .limit = descriptor->own_limit,
+                          .window_ns = descriptor->own_window_ns,
+                          .id = own_id(descriptor->own_window_ns)};
+    *quota = (struct weir__quota){.kind = descriptor->own_limit ? WEIR__LIMITED : WEIR__BANNED,
+                                  .units = descriptor->own_limit,
+                                  .window_ns = descriptor->own_window_ns};
+    int error = quota->kind == WEIR__LIMITED ? weir_limit_init(&quota->limit, &params) : 0;
+    if (error)
+        return error;
+    work->own_count++;
+    hit->key = work->keys + work->keys_used;
+    hit->key_len = (uint32_t)weir__descriptor_key(domain, descriptor, work->keys + work->keys_used, WEIR__KEY_MAX);
+    work->keys_used += hit->key_len;
+    hit->quota = quota;
+    hit->reason = WEIR_BY_LIMIT;
+    return 0;
+}
+
+static int make_hit(struct work *work, const weir_rules *rules, const weir_descriptor_query *query, size_t i)
+{
+    const weir_descriptor *descriptor = &query->descriptors[i];
+    struct weir__hit *hit = &work->hits[i];
+    int64_t usual = query->hits ? query->hits : 1;
+    *hit = (struct weir__hit){.reason = WEIR_BY_NOTHING, .cost = descriptor->has_hits ? descriptor->hits : usual};
+    if (hit->cost > WEIR__USED_MAX || hit->cost < -WEIR__USED_MAX)
+        return WEIR_ECOST;
+    if (descriptor->own_window_ns)
+        return weir__domain_known(rules, query->domain) ? own_limit(work, query->domain, descriptor, hit) : 0;
+
+    struct weir__descriptor_hit found;
+    char *key = work->keys + work->keys_used;
+    weir__descriptor_find(rules, query->domain, descriptor, key, WEIR__KEY_MAX, &found);
+    if (!found.rule)
+        return 0;
+    hit->rule = found.rule;
+    hit->quota = found.quota;
+    hit->reason = WEIR_BY_LIMIT;
+    hit->shadow = found.rule->shadow;
+    hit->quota_mode = found.rule->quota_mode && found.quota->kind != WEIR__UNLIMITED;
+    hit->key = key;
+    hit->key_len = (uint32_t)found.key_len;
+    work->keys_used += hit->key_len;
+    return 0;
+}
+
+static bool named_in(const struct weir__rule *rule, weir_text name)
+{
+    for (size_t i = 0; i < rule->replaces_count; i++)
+        if (weir__text_equal(rule->replaces[i], name))
+            return true;
+    return false;
+}
+
+/* A rule that another one of the request replaces is as if it had not matched. Unlimited ones cannot be. */
+static void replace(struct weir__hit *hits, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct weir__rule *rule = hits[i].rule;
+        if (!rule || !rule->limit_name.len || hits[i].quota->kind == WEIR__UNLIMITED)
+            continue;
+        for (size_t by = 0; by < count && !hits[i].replaced; by++)
+            hits[i].replaced = hits[by].rule && named_in(hits[by].rule, rule->limit_name);
+    }
+}
+
+static void tell(const struct weir__trial *trial, const weir_descriptor_query *query)
+{
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (hit->replaced)
+            *hit = (struct weir__hit){
+                .reason = WEIR_BY_NOTHING, .cost = hit->cost, .decision = {.limit = -1, .remaining = -1}};
+        weir__hit_tell(hit, &query->outcomes[i]);
+    }
+}
+
+static int check_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
+                      weir_answer *answer)
+{
+    struct work work;
+    work.keys_used = work.own_count = 0;
+    for (size_t i = 0; i < query->descriptor_count; i++) {
+        int error = make_hit(&work, loaded->rules, query, i);
+        if (error)
+            return error;
+    }
+    replace(work.hits, query->descriptor_count);
+    struct weir__trial trial = {.engine = engine,
+                                .loaded = loaded,
+                                .now = answer->now,
+                                .dry_run = query->dry_run,
+                                .hits = work.hits,
+                                .count = query->descriptor_count};
+    const struct weir__hit *by = weir__trial_decide(&trial);
+    weir__trial_answer(&trial, by, answer);
+    tell(&trial, query);
+    answer->outcomes = trial.count;
+    answer->matched = 0;
+    for (size_t i = 0; i < trial.count; i++)
+        answer->matched += trial.hits[i].reason != WEIR_BY_NOTHING;
+    return 0;
+}
+
+int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer)
+{
+    if (!engine || !query || !answer || !query->domain.len || !query->descriptor_count || !query->descriptors ||
+        !query->outcomes)
+        return WEIR_EINVAL;
+    if (query->descriptor_count > WEIR__HITS_MAX)
+        return WEIR_ETOOMANY;
+    if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
+        return WEIR_ETIME;
+    if (engine->segment->read_only && !query->dry_run)
+        return WEIR_EREADONLY;
+    weir__watch(engine);
+
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    bool given = query->now.mono_ns || query->now.wall_ns;
+    *answer = (weir_answer){.now = given ? query->now : weir_clock(engine->segment)};
+    int error = check_with(engine, loaded, query, answer);
+    weir__unpin(&engine->pins, at);
+    return error;
+}
