@@ -15,7 +15,9 @@ struct weir__place {
     uint32_t source, line, column;
 };
 
-#define WEIR__ERRORS_MAX 100 /* of one load: then one says that there are more, and the rest is silent */
+#define WEIR__ERRORS_MAX                                                                                               \
+    100 /* of one load: then one says that there are more, and the rest is silent; warnings alike */
+#define WEIR__MESSAGE_MAX 512 /* bytes of a message with its zero byte; a longer one is cut */
 
 struct weir__report {
     weir_diagnose *diagnose; /* may be NULL */
@@ -23,9 +25,13 @@ struct weir__report {
     const struct weir__source *sources;
     size_t source_count;
     int errors, warnings;
+    struct {
+        uint32_t source, line;
+        size_t offset;
+    } found; /* the line that was looked for last: the next one is rarely far away; line 0: none */
 };
 
-/* printf-like. */
+/* printf-like. What is not printable in the message is escaped, whatever the arguments were. */
 __attribute__((format(printf, 3, 4))) void weir__report_error(struct weir__report *report, struct weir__place place,
                                                               const char *format, ...);
 __attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__report *report, struct weir__place place,
@@ -34,7 +40,19 @@ __attribute__((format(printf, 3, 4))) void weir__report_warning(struct weir__rep
 __attribute__((format(printf, 6, 7))) void weir__report_word(struct weir__report *report, struct weir__place place,
                                                              weir_text word, const char *const *words, size_t count,
                                                              const char *format, ...);
+/* An error with a suggestion that the caller knows; NULL: none. */
+__attribute__((format(printf, 4, 5))) void weir__report_suggest(struct weir__report *report, struct weir__place place,
+                                                                const char *suggestion, const char *format, ...);
 /* "file:line" of a place, for messages that name a second one; into a buffer of the caller's. */
 const char *weir__place_text(const struct weir__report *report, struct weir__place place, char *buffer, size_t size);
+/* The place of a byte of a source: its line, and its column in characters. */
+struct weir__place weir__place_at(const struct weir__report *report, uint32_t source, size_t offset);
+
+/*
+ * A text of somebody's for a message: control characters, invalid UTF-8 and what would turn or hide text around it
+ * become \\n, \\t or \\xHH, and what does not fit is cut and ends in "...". `size` is at least 8. Returns the buffer.
+ */
+const char *weir__printable(weir_text text, char *buffer, size_t size);
+#define WEIR__SHOWN 64 /* a buffer for a word or a value */
 
 #endif

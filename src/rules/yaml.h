@@ -9,6 +9,7 @@
 #include "rules/report.h"
 
 #define WEIR__YAML_DEPTH 32
+#define WEIR__YAML_BYTES ((size_t)16 << 20) /* of one file */
 
 enum weir__node_kind { WEIR__SCALAR, WEIR__LIST, WEIR__MAP };
 

@@ -1,0 +1,237 @@
+/* Typed readers of YAML nodes. */
+#include "rules/field.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- What a message says ---- */
+
+#define FOUND_MAX (WEIR__SHOWN + 2)
+
+/* What stands there, as a message names it: `"text"`, 12, `a list`. */
+static const char *found(const struct weir__node *node, char buffer[FOUND_MAX])
+{
+    char shown[WEIR__SHOWN];
+    if (node->kind != WEIR__SCALAR || (node->text.len == 0 && !node->quoted))
+        return weir__node_is(node);
+    bool bare = !node->quoted && strcmp(weir__node_is(node), "text") != 0;
+    snprintf(buffer, FOUND_MAX, bare ? "%s" : "\"%s\"", weir__printable(node->text, shown, sizeof shown));
+    return buffer;
+}
+
+/* A scalar that is there at all. Reports what it is instead of `expected`. */
+static bool is_given(struct weir__report *report, const struct weir__node *node, const char *what, const char *expected)
+{
+    bool null =
+        !node->quoted && (node->text.len == 0 || weir__text_is(node->text, "~") || weir__text_is(node->text, "null"));
+    if (node->kind == WEIR__SCALAR && !null)
+        return true;
+    weir__report_error(report, node->place, "%s must be %s, not %s", what, expected, weir__node_is(node));
+    return false;
+}
+
+/* "a, b or c" */
+static void list_words(const char *const *words, size_t count, char *buffer, size_t size)
+{
+    size_t used = 0;
+    buffer[0] = 0;
+    for (size_t i = 0; i < count && used < size; i++) {
+        const char *between = i == 0 ? "" : i + 1 < count ? ", " : " or ";
+        int length = snprintf(buffer + used, size - used, "%s%s", between, words[i]);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+/* ---- Names, texts, words ---- */
+
+static bool is_one_of(weir_text text, const char *const *words, size_t count, size_t *index)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (weir__text_is(text, words[i])) {
+            *index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool weir__field_names(struct weir__report *report, const struct weir__node *map, const char *what,
+                       const char *const *names, size_t count)
+{
+    if (map->kind != WEIR__MAP) {
+        weir__report_error(report, map->place, "%s must be a map, not %s", what, weir__node_is(map));
+        return false;
+    }
+    for (const struct weir__node *member = map->first; member; member = member->next) {
+        size_t index;
+        char shown[WEIR__SHOWN];
+        if (!is_one_of(member->name->text, names, count, &index))
+            weir__report_word(report, member->name->place, member->name->text, names, count, "%s has no field \"%s\"",
+                              what, weir__printable(member->name->text, shown, sizeof shown));
+    }
+    return true;
+}
+
+bool weir__field_text(struct weir__report *report, const struct weir__node *node, const char *what, weir_text *value)
+{
+    if (!is_given(report, node, what, "text"))
+        return false;
+    *value = node->text;
+    return true;
+}
+
+bool weir__field_word(struct weir__report *report, const struct weir__node *node, const char *what,
+                      const char *const *words, size_t count, int *value)
+{
+    char list[320], shown[FOUND_MAX];
+    size_t index;
+
+    if (node->kind == WEIR__SCALAR && is_one_of(node->text, words, count, &index)) {
+        *value = (int)index;
+        return true;
+    }
+    list_words(words, count, list, sizeof list);
+    if (is_given(report, node, what, list))
+        weir__report_word(report, node->place, node->text, words, count, "%s must be %s, not %s", what, list,
+                          found(node, shown));
+    return false;
+}
+
+/* ---- true and false ---- */
+
+/* Words that other readers of YAML take for true or false, and people write. */
+static const char *bool_meant(weir_text text)
+{
+    static const char *const meant[][2] = {{"true", "true"}, {"yes", "true"},    {"on", "true"},  {"y", "true"},
+                                           {"1", "true"},    {"false", "false"}, {"no", "false"}, {"off", "false"},
+                                           {"n", "false"},   {"0", "false"}};
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
+        if (weir__text_equal_nocase(text, (weir_text){meant[i][0], strlen(meant[i][0])}))
+            return meant[i][1];
+    return NULL;
+}
+
+bool weir__field_bool(struct weir__report *report, const struct weir__node *node, const char *what, bool *value)
+{
+    char shown[FOUND_MAX];
+    if (!is_given(report, node, what, "true or false"))
+        return false;
+
+    bool is_true = weir__text_is(node->text, "true"), is_false = weir__text_is(node->text, "false");
+    const char *meant = bool_meant(node->text);
+    if (!node->quoted && (is_true || is_false)) {
+        *value = is_true;
+        return true;
+    }
+    if (is_true || is_false)
+        weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
+    else if (meant)
+        weir__report_suggest(report, node->place, meant, "%s must be true or false, not %s; write %s", what,
+                             found(node, shown), meant);
+    else
+        weir__report_error(report, node->place, "%s must be true or false, not %s", what, found(node, shown));
+    return false;
+}
+
+/* ---- Whole numbers ---- */
+
+bool weir__parse_int(weir_text text, int64_t *value)
+{
+    bool negative = text.len > 0 && text.data[0] == '-';
+    size_t i = negative;
+    int64_t number = 0; /* negative all along: there is one more of these */
+
+    if (i == text.len || (text.data[i] == '0' && text.len > i + 1))
+        return false;
+    for (; i < text.len; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9' || __builtin_mul_overflow(number, 10, &number) ||
+            __builtin_sub_overflow(number, text.data[i] - '0', &number))
+            return false;
+    }
+    if (!negative && number == INT64_MIN)
+        return false;
+    *value = negative ? number : -number;
+    return true;
+}
+
+static bool is_digits(weir_text text)
+{
+    size_t i = text.len > 1 && text.data[0] == '-';
+    if (i == text.len)
+        return false;
+    while (i < text.len && text.data[i] >= '0' && text.data[i] <= '9')
+        i++;
+    return i == text.len;
+}
+
+/* Why a text that somebody may take for a number is not one here; "" if nobody would. */
+static const char *number_hint(weir_text text)
+{
+    size_t first = text.len > 0 && (text.data[0] == '-' || text.data[0] == '+');
+    if (first == text.len || text.data[first] < '0' || text.data[first] > '9')
+        return "";
+    if (text.data[0] == '+')
+        return "; leave the '+' out";
+    if (text.data[first] == '0' && text.len > first + 1 && text.data[first + 1] != '.')
+        return "; write it in decimal, without zeros or 0x before it";
+    if (memchr(text.data, '_', text.len) || memchr(text.data, ',', text.len) || memchr(text.data, '\'', text.len))
+        return "; write its digits without anything between them";
+    if (memchr(text.data, '.', text.len) || memchr(text.data, 'e', text.len) || memchr(text.data, 'E', text.len))
+        return "; write it as a whole number";
+    return "";
+}
+
+/* "a number from 0 to 10": what was expected, without bounds that are none. */
+static void range_text(int64_t min, int64_t max, char *buffer, size_t size)
+{
+    if (min == INT64_MIN && max == INT64_MAX)
+        snprintf(buffer, size, "a number");
+    else if (max == INT64_MAX)
+        snprintf(buffer, size, "a number of at least %" PRId64, min);
+    else if (min == INT64_MIN)
+        snprintf(buffer, size, "a number of at most %" PRId64, max);
+    else
+        snprintf(buffer, size, "a number from %" PRId64 " to %" PRId64, min, max);
+}
+
+bool weir__field_int(struct weir__report *report, const struct weir__node *node, const char *what, int64_t min,
+                     int64_t max, int64_t *value)
+{
+    char range[80], shown[FOUND_MAX];
+    int64_t number;
+
+    range_text(min, max, range, sizeof range);
+    if (!is_given(report, node, what, range))
+        return false;
+    if (node->quoted && is_digits(node->text)) {
+        weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
+        return false;
+    }
+    if (node->quoted || !weir__parse_int(node->text, &number) || number < min || number > max) {
+        weir__report_error(report, node->place, "%s must be %s, not %s%s", what, range, found(node, shown),
+                           node->quoted ? "" : number_hint(node->text));
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+bool weir__field_percent(struct weir__report *report, const struct weir__node *node, const char *what, int *value)
+{
+    char expected[48], shown[FOUND_MAX];
+    int64_t number;
+
+    snprintf(expected, sizeof expected, "a percentage from 0%% to %d%%", WEIR__PERCENT_MAX);
+    if (!is_given(report, node, what, expected))
+        return false;
+    weir_text text = node->text;
+    if (text.len > 1 && text.data[text.len - 1] == '%')
+        text.len--;
+    if (!weir__parse_int(text, &number) || number < 0 || number > WEIR__PERCENT_MAX) {
+        weir__report_error(report, node->place, "%s must be %s, not %s%s", what, expected, found(node, shown),
+                           number_hint(text));
+        return false;
+    }
+    *value = (int)number;
+    return true;
+}

@@ -1,0 +1,282 @@
+/* Telling the author of a rule file what is wrong with it, and where. */
+#include "rules/report.h"
+#include "rules/words.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define LINE_SHOWN 200 /* bytes of a line that are shown */
+
+/* ---- Characters ---- */
+
+/* Length of the UTF-8 character that `left` > 0 bytes begin with, and its number; 0 if they begin with none. */
+static size_t character(const char *at, size_t left, uint32_t *number)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* by length: a smaller number is overlong */
+    unsigned char first = (unsigned char)*at;
+    size_t length = first < 0x80 ? 1 : first < 0xc0 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf8 ? 4 : 0;
+
+    if (length == 0 || length > left)
+        return 0;
+    uint32_t value = length == 1 ? first : first & (0x7fU >> length);
+    for (size_t i = 1; i < length; i++) {
+        if (((unsigned char)at[i] & 0xc0) != 0x80)
+            return 0;
+        value = value << 6 | ((unsigned char)at[i] & 0x3f);
+    }
+    if (value < least[length] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
+        return 0;
+    *number = value;
+    return length;
+}
+
+/* Neither a control character nor one that hides or turns around what stands near it. */
+static bool is_printable(uint32_t number)
+{
+    return number >= 0x20 && !(number >= 0x7f && number < 0xa0) && !(number >= 0x200b && number <= 0x200f) &&
+           !(number >= 0x2028 && number <= 0x202e) && !(number >= 0x2060 && number <= 0x206f) && number != 0xfeff;
+}
+
+/* Length of the line break at `at`, or 0. What libyaml takes for one is one, so that its line numbers are ours. */
+static size_t line_break(const char *at, size_t left)
+{
+    switch ((unsigned char)*at) {
+    case '\n':
+        return 1;
+    case '\r':
+        return left > 1 && at[1] == '\n' ? 2 : 1;
+    case 0xc2: /* NEL */
+        return left > 1 && (unsigned char)at[1] == 0x85 ? 2 : 0;
+    case 0xe2: /* LS, PS */
+        return left > 2 && (unsigned char)at[1] == 0x80 && ((unsigned char)at[2] | 1) == 0xa9 ? 3 : 0;
+    default:
+        return 0;
+    }
+}
+
+/* How many bytes of `at` to write for it, at most 4, into `escaped` or as they are; *taken is what it was made of. */
+static size_t printable_piece(const char *at, size_t left, char escaped[5], const char **piece, size_t *taken)
+{
+    uint32_t number = 0;
+    size_t length = character(at, left, &number);
+
+    *taken = length ? length : 1;
+    *piece = at;
+    if (length && is_printable(number))
+        return length;
+    *piece = escaped;
+    *taken = 1; /* each byte of a character that is not to be shown speaks for itself */
+    if (*at == '\n' || *at == '\t')
+        return (size_t)snprintf(escaped, 5, *at == '\n' ? "\\n" : "\\t");
+    return (size_t)snprintf(escaped, 5, "\\x%02x", (unsigned)(unsigned char)*at);
+}
+
+const char *weir__printable(weir_text text, char *buffer, size_t size)
+{
+    static const char dots[] = "...";
+    size_t used = 0, cut_at = 0, i = 0;
+
+    while (i < text.len) {
+        char escaped[5];
+        const char *piece;
+        size_t taken, length = printable_piece(text.data + i, text.len - i, escaped, &piece, &taken);
+        if (used + length >= size)
+            break;
+        memcpy(buffer + used, piece, length);
+        used += length;
+        i += taken;
+        if (used + sizeof dots <= size)
+            cut_at = used; /* the dots fit behind it */
+    }
+    if (i < text.len) {
+        memcpy(buffer + cut_at, dots, sizeof dots);
+        return buffer;
+    }
+    buffer[used] = 0;
+    return buffer;
+}
+
+/* ---- Places ---- */
+
+static const struct weir__source *source_of(const struct weir__report *report, struct weir__place place)
+{
+    return place.source < report->source_count ? &report->sources[place.source] : NULL;
+}
+
+/* Where the line of a place begins; false if the source has no such line. */
+static bool line_find(struct weir__report *report, struct weir__place place, weir_text *rest)
+{
+    const struct weir__source *source = source_of(report, place);
+    if (!source || place.line == 0)
+        return false;
+
+    weir_text text = source->text;
+    uint32_t line = 1;
+    size_t i = 0;
+    if (report->found.line && report->found.source == place.source && report->found.line <= place.line) {
+        line = report->found.line;
+        i = report->found.offset;
+    }
+    while (line < place.line && i < text.len) {
+        size_t length = line_break(text.data + i, text.len - i);
+        line += length > 0;
+        i += length ? length : 1;
+    }
+    if (line < place.line)
+        return false;
+    report->found.source = place.source;
+    report->found.line = line;
+    report->found.offset = i;
+    *rest = (weir_text){text.data ? text.data + i : "", text.len - i};
+    return true;
+}
+
+/*
+ * The line of a place with one printable character for each of its own, so that a caret under column N points at the
+ * Nth. NULL if there is none, or if it is too long for its column to be seen.
+ */
+static const char *line_shown(struct weir__report *report, struct weir__place place, char shown[LINE_SHOWN + 1])
+{
+    weir_text rest;
+    size_t used = 0, i = 0;
+    uint32_t columns = 0;
+
+    if (!line_find(report, place, &rest))
+        return NULL;
+    if (place.line == 1 && rest.len >= 3 && memcmp(rest.data, "\xef\xbb\xbf", 3) == 0)
+        i = 3; /* a byte order mark has no column */
+    while (i < rest.len && !line_break(rest.data + i, rest.len - i)) {
+        uint32_t number = 0;
+        size_t length = character(rest.data + i, rest.len - i, &number);
+        bool as_is = length && is_printable(number);
+        if (used + (as_is ? length : 1) > LINE_SHOWN) {
+            if (place.column > columns)
+                return NULL;
+            break;
+        }
+        if (as_is)
+            memcpy(shown + used, rest.data + i, length);
+        else
+            shown[used] = *(rest.data + i) == '\t' ? ' ' : '?';
+        used += as_is ? length : 1;
+        i += length ? length : 1;
+        columns++;
+    }
+    shown[used] = 0;
+    return shown;
+}
+
+struct weir__place weir__place_at(const struct weir__report *report, uint32_t source, size_t offset)
+{
+    struct weir__place place = {source, 1, 1};
+    const struct weir__source *of = source_of(report, place);
+    if (!of)
+        return (struct weir__place){source, 0, 0};
+
+    weir_text text = of->text;
+    size_t i = text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    while (i < offset && i < text.len) {
+        size_t length = line_break(text.data + i, text.len - i);
+        if (length) {
+            place.line++;
+            place.column = 1;
+        } else {
+            uint32_t number;
+            length = character(text.data + i, text.len - i, &number);
+            if (length && i + length > offset)
+                break; /* it is inside this one */
+            place.column++;
+        }
+        i += length ? length : 1;
+    }
+    return place;
+}
+
+const char *weir__place_text(const struct weir__report *report, struct weir__place place, char *buffer, size_t size)
+{
+    const struct weir__source *source = source_of(report, place);
+    const char *name = source && source->name ? source->name : "rules";
+    if (place.line)
+        snprintf(buffer, size, "%s:%u", name, place.line);
+    else
+        snprintf(buffer, size, "%s", name);
+    return buffer;
+}
+
+/* ---- Telling ---- */
+
+static void tell(struct weir__report *report, enum weir_severity severity, struct weir__place place,
+                 const char *suggestion, const char *message)
+{
+    char shown[LINE_SHOWN + 1];
+    const struct weir__source *source = source_of(report, place);
+    weir_diagnostic diagnostic = {.severity = severity,
+                                  .file = source && source->name ? source->name : "rules",
+                                  .line = (int)place.line,
+                                  .column = (int)place.column,
+                                  .message = message,
+                                  .suggestion = suggestion,
+                                  .source = line_shown(report, place, shown)};
+    report->diagnose(report->context, &diagnostic);
+}
+
+static void tell_formatted(struct weir__report *report, enum weir_severity severity, struct weir__place place,
+                           const char *suggestion, const char *format, va_list arguments)
+{
+    char raw[WEIR__MESSAGE_MAX], message[WEIR__MESSAGE_MAX];
+    int *count = severity == WEIR_IS_ERROR ? &report->errors : &report->warnings;
+
+    if (*count < INT_MAX)
+        ++*count;
+    if (!report->diagnose || *count > WEIR__ERRORS_MAX + 1)
+        return;
+    if (*count > WEIR__ERRORS_MAX) {
+        place.line = place.column = 0;
+        tell(report, severity, place, NULL,
+             severity == WEIR_IS_ERROR ? "too many errors; the rest is not shown"
+                                       : "too many warnings; the rest is not shown");
+        return;
+    }
+    int wanted = vsnprintf(raw, sizeof raw, format, arguments);
+    if (wanted < 0)
+        raw[0] = 0;
+    /* What did not fit may have been cut inside a character: with less room than it needs it ends in dots instead. */
+    size_t room = wanted >= (int)sizeof raw ? sizeof message - 4 : sizeof message;
+    weir__printable((weir_text){raw, strlen(raw)}, message, room);
+    tell(report, severity, place, suggestion, message);
+}
+
+void weir__report_error(struct weir__report *report, struct weir__place place, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tell_formatted(report, WEIR_IS_ERROR, place, NULL, format, arguments);
+    va_end(arguments);
+}
+
+void weir__report_warning(struct weir__report *report, struct weir__place place, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tell_formatted(report, WEIR_IS_WARNING, place, NULL, format, arguments);
+    va_end(arguments);
+}
+
+void weir__report_suggest(struct weir__report *report, struct weir__place place, const char *suggestion,
+                          const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tell_formatted(report, WEIR_IS_ERROR, place, suggestion, format, arguments);
+    va_end(arguments);
+}
+
+void weir__report_word(struct weir__report *report, struct weir__place place, weir_text word, const char *const *words,
+                       size_t count, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tell_formatted(report, WEIR_IS_ERROR, place, weir__words_nearest(word, words, count), format, arguments);
+    va_end(arguments);
+}

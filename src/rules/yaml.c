@@ -1,0 +1,355 @@
+/* A YAML document as a tree: libyaml's events, put together without recursion. */
+#include "rules/yaml.h"
+#include "rules/yaml_problem.h"
+
+#include <stdlib.h>
+
+/* A list or map that is still open. */
+struct open {
+    struct weir__node *node;
+    struct weir__node **end; /* where its next member is linked */
+    struct weir__node *name; /* of a map: the key whose value comes next; NULL: a key comes next */
+};
+
+/* A key and, once doubles are known, the one before it that is the same. */
+struct key {
+    const struct weir__node *name, *first;
+};
+
+struct reading {
+    yaml_parser_t parser;
+    uint32_t source;
+    struct weir__arena *arena;
+    struct weir__report *report;
+    struct open stack[WEIR__YAML_DEPTH];
+    int depth;
+    struct weir__node *root;
+    bool document;    /* has begun */
+    bool stopped;     /* at the end, or at something that cannot be read past */
+    struct key *keys; /* room to find doubles in */
+    size_t key_room;
+};
+
+static void stop_without_memory(struct reading *r)
+{
+    r->arena->failed = true;
+    r->stopped = true;
+}
+
+/* ---- Doubles ---- */
+
+static int compare_places(const struct weir__node *a, const struct weir__node *b)
+{
+    if (a->place.line != b->place.line)
+        return a->place.line < b->place.line ? -1 : 1;
+    return (a->place.column > b->place.column) - (a->place.column < b->place.column);
+}
+
+/* By text, then in the order of the file. */
+static int compare_names(const void *x, const void *y)
+{
+    const struct weir__node *a = ((const struct key *)x)->name, *b = ((const struct key *)y)->name;
+    if (a->text.len != b->text.len)
+        return a->text.len < b->text.len ? -1 : 1;
+    int order = memcmp(a->text.data, b->text.data, a->text.len);
+    return order ? order : compare_places(a, b);
+}
+
+static int compare_keys(const void *x, const void *y)
+{
+    return compare_places(((const struct key *)x)->name, ((const struct key *)y)->name);
+}
+
+static bool make_key_room(struct reading *r, size_t count)
+{
+    if (count <= r->key_room)
+        return true;
+    free(r->keys);
+    r->key_room = count < 64 ? 64 : count * 2;
+    r->keys = malloc(r->key_room * sizeof *r->keys);
+    if (r->keys)
+        return true;
+    r->key_room = 0;
+    return false;
+}
+
+/* Sorting finds them in n log n, whatever the keys are. */
+static void check_doubles(struct reading *r, const struct weir__node *map)
+{
+    size_t count = 0, doubles = 0;
+
+    if (map->count < 2)
+        return;
+    if (!make_key_room(r, map->count)) {
+        stop_without_memory(r);
+        return;
+    }
+    for (const struct weir__node *member = map->first; member; member = member->next)
+        r->keys[count++] = (struct key){member->name, NULL};
+    qsort(r->keys, count, sizeof *r->keys, compare_names);
+
+    const struct weir__node *first = r->keys[0].name;
+    for (size_t i = 1; i < count; i++) {
+        if (weir__text_equal(r->keys[i].name->text, first->text))
+            r->keys[doubles++] = (struct key){r->keys[i].name, first};
+        else
+            first = r->keys[i].name;
+    }
+    qsort(r->keys, doubles, sizeof *r->keys, compare_keys);
+    for (size_t i = 0; i < doubles; i++) {
+        char shown[WEIR__SHOWN];
+        weir__report_error(r->report, r->keys[i].name->place, "\"%s\" is here a second time: it is already on line %u",
+                           weir__printable(r->keys[i].name->text, shown, sizeof shown), r->keys[i].first->place.line);
+    }
+}
+
+/* ---- Nodes ---- */
+
+static struct weir__node *node_new(struct reading *r, enum weir__node_kind kind, const yaml_event_t *event,
+                                   weir_text text)
+{
+    struct weir__node *node = weir__arena_take(r->arena, sizeof *node + text.len + 1);
+    if (!node) {
+        stop_without_memory(r);
+        return NULL;
+    }
+    node->kind = kind;
+    node->place = weir__yaml_place(r->source, event->start_mark);
+    if (kind == WEIR__SCALAR) {
+        char *copy = (char *)(node + 1);
+        if (text.len)
+            memcpy(copy, text.data, text.len);
+        node->text = (weir_text){copy, text.len};
+    }
+    return node;
+}
+
+/* Puts a node where it belongs: at the root, into the open list, or as a key or a value into the open map. */
+static void node_place(struct reading *r, struct weir__node *node)
+{
+    if (r->depth == 0) {
+        r->root = node;
+        return;
+    }
+    struct open *open = &r->stack[r->depth - 1];
+    if (open->node->kind == WEIR__MAP) {
+        if (!open->name) {
+            open->name = node;
+            return;
+        }
+        node->name = open->name;
+        open->name = NULL;
+    }
+    *open->end = node;
+    open->end = &node->next;
+    open->node->count++;
+}
+
+static bool key_is_next(const struct reading *r)
+{
+    const struct open *open = r->depth ? &r->stack[r->depth - 1] : NULL;
+    return open && open->node->kind == WEIR__MAP && !open->name;
+}
+
+/* What is not part of the YAML that is read here. Reading goes on, as if it were not there. */
+static void check_extras(struct reading *r, const yaml_event_t *event, const yaml_char_t *anchor, bool tagged)
+{
+    struct weir__place place = weir__yaml_place(r->source, event->start_mark);
+    if (anchor)
+        weir__report_error(r->report, place,
+                           "anchors (&name) are not supported; write the value out where it is needed, or put text "
+                           "that begins with '&' in quotes");
+    if (tagged)
+        weir__report_error(r->report, place,
+                           "tags (!name) are not supported; leave it out, or put text that begins with '!' in quotes");
+}
+
+static void check_key(struct reading *r, const struct weir__node *node)
+{
+    if (node->quoted)
+        return;
+    if (weir__text_is(node->text, "<<"))
+        weir__report_error(r->report, node->place, "merges (<<) are not supported; write the fields out");
+    else if (node->text.len == 0)
+        weir__report_error(r->report, node->place, "there is no key before the ':'");
+}
+
+static void read_scalar(struct reading *r, const yaml_event_t *event)
+{
+    weir_text text = {(const char *)event->data.scalar.value, event->data.scalar.length};
+    bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+
+    /* For a lone '!' libyaml gives no tag, but then the text is not implicitly plain either. */
+    check_extras(r, event, event->data.scalar.anchor,
+                 event->data.scalar.tag || (plain && !event->data.scalar.plain_implicit));
+    struct weir__node *node = node_new(r, WEIR__SCALAR, event, text);
+    if (!node)
+        return;
+    node->quoted = !plain;
+    if (memchr(node->text.data, 0, text.len + 1) != node->text.data + text.len)
+        weir__report_error(r->report, node->place, "a zero byte (\\0) is not allowed in a text");
+    if (key_is_next(r))
+        check_key(r, node);
+    node_place(r, node);
+}
+
+/* Aliases are read as empty texts, so that what comes behind them is checked, too. */
+static void read_alias(struct reading *r, const yaml_event_t *event)
+{
+    weir__report_error(r->report, weir__yaml_place(r->source, event->start_mark),
+                       "aliases (*name) are not supported; write the value out, or put text that begins with '*' in "
+                       "quotes");
+    struct weir__node *node = node_new(r, WEIR__SCALAR, event, (weir_text){NULL, 0});
+    if (node)
+        node_place(r, node);
+}
+
+static void read_start(struct reading *r, const yaml_event_t *event, enum weir__node_kind kind)
+{
+    struct weir__place place = weir__yaml_place(r->source, event->start_mark);
+    if (key_is_next(r)) {
+        weir__report_error(r->report, place, "a key must be a text, not a %s", kind == WEIR__MAP ? "map" : "list");
+        r->stopped = true;
+        return;
+    }
+    if (r->depth == WEIR__YAML_DEPTH) {
+        weir__report_error(r->report, place, "lists and maps are nested deeper than %d levels", WEIR__YAML_DEPTH);
+        r->stopped = true;
+        return;
+    }
+    struct weir__node *node = node_new(r, kind, event, (weir_text){NULL, 0});
+    if (!node)
+        return;
+    node_place(r, node);
+    r->stack[r->depth++] = (struct open){node, &node->first, NULL};
+}
+
+static void read_event(struct reading *r, const yaml_event_t *event)
+{
+    switch (event->type) {
+    case YAML_DOCUMENT_START_EVENT:
+        if (r->document) {
+            weir__report_error(r->report, weir__yaml_place(r->source, event->start_mark),
+                               "a second document begins here; a file is one document");
+            r->stopped = true;
+        }
+        r->document = true;
+        break;
+    case YAML_SCALAR_EVENT:
+        read_scalar(r, event);
+        break;
+    case YAML_ALIAS_EVENT:
+        read_alias(r, event);
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        check_extras(r, event, event->data.sequence_start.anchor, event->data.sequence_start.tag);
+        read_start(r, event, WEIR__LIST);
+        break;
+    case YAML_MAPPING_START_EVENT:
+        check_extras(r, event, event->data.mapping_start.anchor, event->data.mapping_start.tag);
+        read_start(r, event, WEIR__MAP);
+        break;
+    case YAML_MAPPING_END_EVENT:
+        check_doubles(r, r->stack[r->depth - 1].node);
+        r->depth--;
+        break;
+    case YAML_SEQUENCE_END_EVENT:
+        r->depth--;
+        break;
+    case YAML_STREAM_END_EVENT:
+        r->stopped = true;
+        break;
+    default: /* the beginning of the stream, the end of the document */
+        break;
+    }
+}
+
+/* ---- Reading ---- */
+
+static void read_events(struct reading *r, size_t skipped)
+{
+    while (!r->stopped) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&r->parser, &event)) {
+            if (r->parser.error == YAML_MEMORY_ERROR)
+                r->arena->failed = true;
+            else
+                weir__yaml_problem(&r->parser, r->source, skipped, r->report);
+            break;
+        }
+        read_event(r, &event);
+        yaml_event_delete(&event);
+    }
+}
+
+const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *arena, struct weir__report *report)
+{
+    struct reading r = {.source = source, .arena = arena, .report = report};
+    struct weir__place file = {source, 0, 0};
+    weir_text text = report->sources[source].text;
+    int errors_before = report->errors;
+
+    if (text.len > WEIR__YAML_BYTES) {
+        weir__report_error(report, file, "the file is larger than %zu MiB", WEIR__YAML_BYTES >> 20);
+        return NULL;
+    }
+    /* libyaml would count a byte order mark as a column, and find the second line indented differently. */
+    size_t skipped = text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (yaml_parser_initialize(&r.parser)) {
+        yaml_parser_set_input_string(&r.parser, (const unsigned char *)(text.len ? text.data : "") + skipped,
+                                     text.len - skipped);
+        yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+        read_events(&r, skipped);
+        yaml_parser_delete(&r.parser);
+    } else {
+        arena->failed = true;
+    }
+    free(r.keys);
+
+    if (arena->failed)
+        weir__report_error(report, file, "there is not enough memory to read the file");
+    else if (report->errors == errors_before &&
+             (!r.root || (r.root->kind == WEIR__SCALAR && !r.root->quoted && r.root->text.len == 0)))
+        weir__report_error(report, file, "the file is empty");
+    return report->errors == errors_before ? r.root : NULL;
+}
+
+const struct weir__node *weir__node_get(const struct weir__node *map, const char *name)
+{
+    if (!map || map->kind != WEIR__MAP)
+        return NULL;
+    const struct weir__node *member = map->first;
+    while (member && !weir__text_is(member->name->text, name))
+        member = member->next;
+    return member;
+}
+
+/* Digits, perhaps with a sign before and a fraction behind them. */
+static bool looks_like_number(weir_text text)
+{
+    size_t i = text.len > 1 && text.data[0] == '-', points = 0;
+    if (i == text.len)
+        return false;
+    for (; i < text.len; i++) {
+        if (text.data[i] == '.' && i > 0)
+            points++;
+        else if (text.data[i] < '0' || text.data[i] > '9')
+            return false;
+    }
+    return points <= 1;
+}
+
+const char *weir__node_is(const struct weir__node *node)
+{
+    if (node->kind != WEIR__SCALAR)
+        return node->kind == WEIR__MAP ? "a map" : "a list";
+    if (node->quoted)
+        return "text";
+    if (node->text.len == 0)
+        return "nothing";
+    if (weir__text_is(node->text, "~") || weir__text_is(node->text, "null"))
+        return "null";
+    if (weir__text_is(node->text, "true") || weir__text_is(node->text, "false"))
+        return "true or false";
+    return looks_like_number(node->text) ? "a number" : "text";
+}
