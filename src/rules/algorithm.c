@@ -154,3 +154,10 @@ bool weir__algorithm_make(struct weir__builder *builder, const struct weir__limi
     weir__report_error(builder->report, place_of(nodes, blamed), "%s", weir_strerror(error));
     return false;
 }
+
+int64_t weir__algorithm_window_ns(const weir_params *params)
+{
+    static const int64_t days[] = {
+        [WEIR_CALENDAR_DAY] = 1, [WEIR_CALENDAR_WEEK] = 7, [WEIR_CALENDAR_MONTH] = 31, [WEIR_CALENDAR_YEAR] = 366};
+    return params->align == WEIR_ALIGN_CALENDAR ? days[params->calendar] * WEIR_DAY : params->window_ns;
+}

@@ -37,4 +37,7 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
 bool weir__algorithm_make(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
                           const weir_params *params, weir_limit *limit);
 
+/* The length of the window as it is told to others: a calendar's months and years by their longest. */
+int64_t weir__algorithm_window_ns(const weir_params *params);
+
 #endif
