@@ -1,0 +1,135 @@
+/* What the client is told, to the letter. */
+#include "../../test.h"
+
+#include <weir/weir.h>
+
+struct seen {
+    char text[2048];
+};
+
+static void see(void *context, const char *name, const char *value)
+{
+    struct seen *seen = context;
+    size_t used = strlen(seen->text);
+    snprintf(seen->text + used, sizeof seen->text - used, "%s: %s\n", name, value);
+}
+
+static weir_answer answer(enum weir_verdict verdict)
+{
+    weir_answer a = {
+        .decision = {.verdict = verdict, .limit = 100, .remaining = 50, .reset_after_ns = 29 * WEIR_SECOND + 1},
+        .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
+        .now = {.wall_ns = 1700000000 * WEIR_SECOND},
+        .by = {.rule = "burst", .quota = 100, .window_ns = 60 * WEIR_SECOND},
+    };
+    if (verdict == WEIR_DENY) {
+        a.status = 429;
+        a.decision.remaining = 0;
+        a.decision.retry_after_ns = WEIR_SECOND / 2;
+    }
+    a.by.decision = a.decision;
+    return a;
+}
+
+#define HEADERS(a, outcomes, expected)                                                                                 \
+    do {                                                                                                               \
+        struct seen seen_ = {""};                                                                                      \
+        weir_answer_headers(&(a), (outcomes), see, &seen_);                                                            \
+        CHECK(strcmp(seen_.text, (expected)) == 0);                                                                    \
+        if (strcmp(seen_.text, (expected)) != 0)                                                                       \
+            printf("%s", seen_.text);                                                                                  \
+    } while (0)
+
+TEST(allowed)
+{
+    weir_answer a = answer(WEIR_ALLOW);
+    HEADERS(a, NULL,
+            "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 50\nX-RateLimit-Reset: 1700000030\n"
+            "RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
+    a.headers |= WEIR_HEADERS_RESET_DELTA;
+    a.headers &= ~(unsigned)WEIR_HEADERS_DRAFT;
+    HEADERS(a, NULL, "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 50\nX-RateLimit-Reset: 30\n");
+    a.headers = 0;
+    HEADERS(a, NULL, "");
+}
+
+TEST(denied)
+{
+    weir_answer a = answer(WEIR_DENY);
+    HEADERS(
+        a, NULL,
+        "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1700000030\nX-RateLimit-Retry-After: 1\n"
+        "RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=0;t=1\nRetry-After: 1\nCache-Control: "
+        "no-store\n");
+    a.decision.retry_after_ns = -1; /* waiting never helps */
+    a.decision.verdict = WEIR_NEVER_FITS;
+    a.headers = WEIR_HEADERS_RETRY_AFTER | WEIR_HEADERS_X_RATELIMIT;
+    HEADERS(
+        a, NULL,
+        "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1700000030\nCache-Control: no-store\n");
+}
+
+TEST(every_policy_is_listed)
+{
+    weir_answer a = answer(WEIR_ALLOW);
+    weir_outcome outcomes[3] = {a.by, a.by, a.by};
+    strcpy(outcomes[1].rule, "daily \"x\" \xc3\xa9");
+    outcomes[1].quota = 1000;
+    outcomes[1].window_ns = WEIR_DAY;
+    outcomes[2].shadow = true;
+    a.outcomes = 3;
+    a.headers = WEIR_HEADERS_DRAFT;
+    HEADERS(a, outcomes,
+            "RateLimit-Policy: \"burst\";q=100;w=60,\"daily \\\"x\\\" ??\";q=1000;w=86400\nRateLimit: "
+            "\"burst\";r=50;t=30\n");
+}
+
+TEST(nothing_to_tell_without_a_rule)
+{
+    weir_answer a = {.by.reason = WEIR_BY_NOTHING, .headers = 7};
+    HEADERS(a, NULL, "");
+}
+
+TEST(bodies)
+{
+    char body[2048];
+    const char *type;
+    weir_answer a = answer(WEIR_DENY);
+    a.decision.retry_after_ns = 30 * WEIR_SECOND;
+    size_t len = weir_answer_body(&a, false, body, sizeof body, &type);
+    CHECK_EQ(len, strlen(body));
+    CHECK(strcmp(type, "application/json") == 0);
+    CHECK(strcmp(body,
+                 "{\"error\":\"rate_limit_exceeded\",\"message\":\"Too many requests. Please retry after 30 seconds.\","
+                 "\"rule\":\"burst\",\"limit\":100,\"remaining\":0,\"retry_after\":30}\n") == 0);
+    weir_answer_body(&a, true, body, sizeof body, &type);
+    CHECK(strcmp(type, "application/problem+json") == 0);
+    CHECK(strstr(body, "http-problem-types#quota-exceeded") && strstr(body, "\"violated-policies\":[\"burst\"]") &&
+          strstr(body, "\"status\":429"));
+    a.body = WEIR_BODY_JSON;
+    a.message = (weir_text){"say \"when\"\n", 11};
+    weir_answer_body(&a, true, body, sizeof body, &type);
+    CHECK(strstr(body, "\"message\":\"say \\\"when\\\"\\u000a\""));
+    a.body = WEIR_BODY_NONE;
+    CHECK_EQ(weir_answer_body(&a, true, body, sizeof body, &type), 0);
+    a.body = WEIR_BODY_TEXT;
+    a.body_text = (weir_text){"no", 2};
+    CHECK_EQ(weir_answer_body(&a, true, body, sizeof body, &type), 2);
+    CHECK(strcmp(type, "text/plain; charset=utf-8") == 0);
+}
+
+TEST(a_short_buffer_is_not_overrun)
+{
+    weir_answer a = answer(WEIR_DENY);
+    const char *type;
+    for (size_t size = 0; size < 200; size++) {
+        char *body = malloc(size + 1);
+        body[size] = 'x';
+        size_t len = weir_answer_body(&a, size & 1, body, size, &type);
+        CHECK(len <= size);
+        CHECK_EQ(body[size], 'x');
+        free(body);
+    }
+}
+
+TEST_MAIN

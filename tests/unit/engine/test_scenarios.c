@@ -1,0 +1,374 @@
+/* What people set up: the worked scenarios of the rules, each with the numbers its author would check by hand. */
+#include "../../engine.h"
+
+#define IDENTITY "identity: { user_id: header:X-User-Id, api_key: header:X-API-Key, tier: header:X-Plan }\n"
+
+TEST(a_thousand_an_hour_per_user)
+{
+    weir *w = test_engine(IDENTITY
+                          "rules:\n"
+                          "  - { name: api, match: { path: /api/* }, key: 'user:${user_id}', limit: 1000, window: 1h, "
+                          "algorithm: sliding_window_counter }\n");
+    CHECK_EQ(test_passing(w, "GET /api/x @X-User-Id=1", 0, 1500), 1000);
+    CHECK_EQ(test_passing(w, "GET /api/y @X-User-Id=2", 0, 1500), 1000);
+    CHECK(!test_passes(w, "GET /api/x @X-User-Id=1", 1));
+    CHECK(test_passes(w, "GET /other @X-User-Id=1", 1));
+    CHECK(test_passes(w, "GET /api/x @X-User-Id=1", 2 * 3600 + 1));
+    weir_close(w);
+}
+
+TEST(login_five_a_minute_per_address)
+{
+    weir *w = test_engine("rules:\n"
+                          "  - name: login\n"
+                          "    match: { path: /auth/login, method: POST }\n"
+                          "    key: ip:${client_ip}\n"
+                          "    limit: 5\n"
+                          "    window: 1m\n"
+                          "    algorithm: sliding_window_log\n");
+    CHECK_EQ(test_passing(w, "POST /auth/login ip=192.0.2.1", 0, 20), 5);
+    CHECK_EQ(test_passing(w, "POST /auth/login ip=192.0.2.2", 0, 20), 5);
+    CHECK_EQ(test_passing(w, "GET /auth/login ip=192.0.2.1", 0, 20), 20);
+    CHECK_EQ(test_passing(w, "POST /auth/%6cogin ip=192.0.2.1", 1, 20), 0);
+    CHECK_EQ(test_passing(w, "POST //auth/x/../login?a=b ip=192.0.2.1", 1, 20), 0);
+    weir_answer a = test_ask(w, "POST /auth/login ip=192.0.2.1", 20);
+    CHECK_EQ(a.decision.verdict, WEIR_DENY);
+    CHECK_EQ(a.decision.retry_after_ns, 40 * WEIR_SECOND);
+    CHECK_EQ(a.status, 429);
+    CHECK(strcmp(a.by.rule, "login") == 0 && strcmp(a.by.key, "ip:192.0.2.1") == 0);
+    CHECK_EQ(test_passing(w, "POST /auth/login ip=192.0.2.1", 60, 20), 5);
+    weir_close(w);
+}
+
+TEST(a_hundred_a_day_per_api_key)
+{
+    weir *w = test_engine(
+        IDENTITY
+        "rules:\n  - { name: keys, key: 'key:${api_key}', limit: 100, window: 1d, algorithm: fixed_window }\n");
+    CHECK_EQ(test_passing(w, "GET /x @X-API-Key=a", 10, 200), 100);
+    CHECK_EQ(test_passing(w, "GET /x @X-API-Key=b", 10, 200), 100);
+    CHECK_EQ(test_passing(w, "GET /x", 10, 200), 200); /* no key: the rule is skipped */
+    CHECK_EQ(test_passing(w, "GET /x @X-API-Key=a", 86399, 5), 0);
+    CHECK_EQ(test_passing(w, "GET /x @X-API-Key=a", 86401, 200), 100);
+    weir_rule_stats stats;
+    CHECK_EQ(weir_rule_stats_read(w, "keys", false, &stats), 0);
+    CHECK_EQ(stats.missing_key, 200);
+    CHECK_EQ(stats.allowed, 300);
+    CHECK_EQ(stats.denied, 205);
+    weir_close(w);
+}
+
+TEST(search_twenty_a_minute_per_user)
+{
+    weir *w = test_engine(
+        IDENTITY
+        "rules:\n  - { name: search, match: { path: /search }, key: 'u:${user_id}', limit: 20, window: 60 }\n");
+    CHECK_EQ(test_passing(w, "GET /search?q=x user_id=9", 0, 30), 20);
+    CHECK_EQ(test_passing(w, "GET /search?q=y user_id=9", 3, 30), 1); /* one drips in every three seconds */
+    weir_close(w);
+}
+
+static const char marketing[] = "domain: messaging\n"
+                                "descriptors:\n"
+                                "  - key: message_type\n"
+                                "    value: marketing\n"
+                                "    rate_limit: { unit: day, requests_per_unit: 5 }\n";
+
+TEST(five_marketing_messages_a_day)
+{
+    weir *w = test_engine(marketing);
+    weir_descriptor_entry entry = {{"message_type", 12}, {"marketing", 9}};
+    weir_descriptor descriptor = {.entries = &entry, .entry_count = 1};
+    weir_outcome outcome;
+    weir_descriptor_query query = {.domain = {"messaging", 9},
+                                   .descriptors = &descriptor,
+                                   .descriptor_count = 1,
+                                   .outcomes = &outcome,
+                                   .now = test_seconds(0)};
+    weir_answer answer;
+    int passed = 0;
+    for (int i = 0; i < 9; i++) {
+        CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
+        passed += weir_passes(&answer.decision);
+    }
+    CHECK_EQ(passed, 5);
+    CHECK_EQ(outcome.decision.verdict, WEIR_DENY);
+    CHECK_EQ(outcome.decision.limit, 5);
+    query.now = test_seconds(86400);
+    CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
+    CHECK(weir_passes(&answer.decision));
+    entry.value = (weir_text){"other", 5};
+    CHECK_EQ(weir_check_descriptors(w, &query, &answer), 0);
+    CHECK_EQ(outcome.reason, WEIR_BY_NOTHING);
+    weir_close(w);
+}
+
+TEST(two_posts_a_second_and_ten_accounts_a_day)
+{
+    weir *w = test_engine(
+        IDENTITY "rules:\n"
+                 "  - { name: posts, match: { path: /posts, method: POST }, key: 'u:${user_id}', limit: 2, window: 1s, "
+                 "algorithm: fixed_window }\n"
+                 "  - { name: accounts, match: { path: /accounts, method: POST }, key: 'ip:${client_ip}', limit: 10, "
+                 "window: 1d, algorithm: sliding_window_log }\n");
+    CHECK_EQ(test_passing(w, "POST /posts user_id=1", 0.1, 5), 2);
+    CHECK_EQ(test_passing(w, "POST /posts user_id=1", 1.1, 5), 2);
+    CHECK_EQ(test_passing(w, "POST /accounts ip=2001:db8::1", 0, 30), 10);
+    CHECK_EQ(test_passing(w, "POST /accounts ip=2001:db8::ffff:1", 0, 30), 0); /* of the same /64 */
+    CHECK_EQ(test_passing(w, "POST /accounts ip=2001:db8:0:1::1", 0, 30), 10);
+    CHECK_EQ(test_passing(w, "POST /accounts ip=::ffff:192.0.2.1", 0, 30), 10);
+    CHECK_EQ(test_passing(w, "POST /accounts ip=192.0.2.1", 0, 30), 0);
+    weir_close(w);
+}
+
+TEST(tiers)
+{
+    weir *w = test_engine(IDENTITY "rules:\n"
+                                   "  - name: api\n"
+                                   "    key: user:${user_id}\n"
+                                   "    limit: { free: 10, basic: 100, pro: 1000, enterprise: unlimited, default: 5 }\n"
+                                   "    window: 1h\n"
+                                   "    algorithm: fixed_window\n");
+    CHECK_EQ(test_passing(w, "GET /x user_id=1 @X-Plan=free", 0, 2000), 10);
+    CHECK_EQ(test_passing(w, "GET /x user_id=2 @X-Plan=basic", 0, 2000), 100);
+    CHECK_EQ(test_passing(w, "GET /x user_id=3 @X-Plan=pro", 0, 2000), 1000);
+    CHECK_EQ(test_passing(w, "GET /x user_id=4 @X-Plan=enterprise", 0, 2000), 2000);
+    CHECK_EQ(test_passing(w, "GET /x user_id=5 @X-Plan=gold", 0, 2000), 5);
+    CHECK_EQ(test_passing(w, "GET /x user_id=6", 0, 2000), 5);
+    /* An upgrade keeps what was consumed. */
+    CHECK_EQ(test_passing(w, "GET /x user_id=1 @X-Plan=basic", 1, 2000), 90);
+    weir_close(w);
+}
+
+TEST(per_address_and_per_user_together)
+{
+    weir *w = test_engine(
+        IDENTITY "rules:\n"
+                 "  - { name: by-ip, key: 'ip:${client_ip}', limit: 30, window: 1m, algorithm: fixed_window }\n"
+                 "  - { name: by-user, key: 'user:${user_id}', limit: 10, window: 1m, algorithm: fixed_window }\n");
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=1", 0, 50), 10);
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=2", 0, 50), 10);
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=3", 0, 50),
+             10); /* denied ones burned nothing of the address's */
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1 user_id=4", 0, 50), 0);
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.2 user_id=4", 0, 50), 10);
+    weir_answer a = test_ask(w, "GET /x ip=192.0.2.1 user_id=5", 1);
+    CHECK(strcmp(a.by.rule, "by-ip") == 0);
+    a = test_ask(w, "GET /x ip=192.0.2.9 user_id=9", 1);
+    CHECK(strcmp(a.by.rule, "by-user") == 0); /* the tightest speaks */
+    CHECK_EQ(a.decision.remaining, 9);
+    CHECK_EQ(a.matched, 2);
+    weir_close(w);
+}
+
+TEST(several_limits_in_one_rule)
+{
+    weir *w = test_engine("rules:\n"
+                          "  - name: api\n"
+                          "    key: ip:${client_ip}\n"
+                          "    limits: [ { limit: 50, window: 1h, algorithm: fixed_window }, { limit: 10, window: 1m, "
+                          "algorithm: fixed_window } ]\n");
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1", 0, 30), 10);
+    int passed = 0;
+    for (int minute = 1; minute < 10; minute++)
+        passed += test_passing(w, "GET /x ip=192.0.2.1", minute * 60, 30);
+    CHECK_EQ(passed, 40);
+    weir_answer a = test_ask(w, "GET /x ip=192.0.2.1", 700);
+    CHECK(strcmp(a.by.rule, "api/1h") == 0);
+    weir_close(w);
+}
+
+TEST(shadow_beside_the_enforced_rule)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: api, key: 'ip:${client_ip}', limit: 10, window: 1m, algorithm: fixed_window }\n"
+        "  - { name: api, key: 'ip:${client_ip}', limit: 4, window: 1m, algorithm: fixed_window, shadow: true }\n");
+    int shadowed = 0;
+    for (int i = 0; i < 15; i++)
+        shadowed += test_ask(w, "GET /x ip=192.0.2.1", 0).shadow_denied;
+    CHECK_EQ(shadowed, 6); /* of the ten that passed */
+    weir_rule_stats real, shadow;
+    CHECK_EQ(weir_rule_stats_read(w, "api", false, &real), 0);
+    CHECK_EQ(weir_rule_stats_read(w, "api", true, &shadow), 0);
+    CHECK_EQ(real.allowed, 10);
+    CHECK_EQ(real.denied, 5);
+    CHECK_EQ(shadow.allowed, 4);
+    CHECK_EQ(shadow.denied, 11);
+    weir_close(w);
+}
+
+TEST(a_wider_shadow_sees_what_the_narrow_rule_denies)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: api, key: 'ip:${client_ip}', limit: 4, window: 1m, algorithm: fixed_window }\n"
+        "  - { name: api, key: 'ip:${client_ip}', limit: 10, window: 1m, algorithm: fixed_window, shadow: true }\n");
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.1", 0, 15), 4);
+    weir_rule_stats shadow;
+    CHECK_EQ(weir_rule_stats_read(w, "api", true, &shadow), 0);
+    CHECK_EQ(shadow.allowed, 10);
+    CHECK_EQ(shadow.denied, 5);
+    weir_close(w);
+}
+
+TEST(lists)
+{
+    weir *w = test_engine(
+        "allow: { networks: [10.0.0.0/8], keys: ['ip:192.0.2.7'] }\n"
+        "block: { networks: [203.0.113.0/24], keys: ['ip:192.0.2.6*'] }\n"
+        "rules:\n"
+        "  - { name: api, key: 'ip:${client_ip}', limit: 1, window: 1m, block: { keys: ['ip:198.51.100.1'] } }\n");
+    CHECK_EQ(test_passing(w, "GET /x ip=10.1.2.3", 0, 5), 5);
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.7", 0, 5), 5);
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.8", 0, 5), 1);
+    CHECK_EQ(test_passing(w, "GET /x ip=203.0.113.9", 0, 5), 0);
+    CHECK_EQ(test_passing(w, "GET /x ip=192.0.2.66", 0, 5), 0);
+    CHECK_EQ(test_passing(w, "GET /x ip=198.51.100.1", 0, 5), 0);
+    weir_answer a = test_ask(w, "GET /x ip=203.0.113.9", 0);
+    CHECK_EQ(a.by.reason, WEIR_BY_BLOCK_LIST);
+    CHECK_EQ(a.decision.verdict, WEIR_BLOCKED);
+    CHECK_EQ(a.decision.retry_after_ns, -1);
+    weir_close(w);
+}
+
+TEST(missing_keys)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: deny, match: { path: /deny }, key: '${user_id}', limit: 5, window: 1m, on_missing_key: deny }\n"
+        "  - { name: share, match: { path: /share }, key: '${user_id}', limit: 5, window: 1m, on_missing_key: share }\n"
+        "  - { name: skip, match: { path: /skip }, key: '${user_id}', limit: 5, window: 1m }\n");
+    CHECK_EQ(test_passing(w, "GET /deny", 0, 9), 0);
+    CHECK_EQ(test_passing(w, "GET /share", 0, 9), 5);
+    CHECK_EQ(test_passing(w, "GET /share user_id=%missing", 0, 9), 5); /* nobody can use the shared bucket by name */
+    CHECK_EQ(test_passing(w, "GET /skip", 0, 9), 9);
+    const char *names[] = {"deny", "share", "skip"};
+    uint64_t missing[] = {9, 0, 9};
+    for (int i = 0; i < 3; i++) {
+        weir_rule_stats stats;
+        CHECK_EQ(weir_rule_stats_read(w, names[i], false, &stats), 0);
+        CHECK_EQ(stats.missing_key, missing[i]);
+    }
+    weir_close(w);
+}
+
+TEST(costs)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: paths, match: { path: /api/* }, key: a, limit: 50, window: 1h, cost: { '/api/export': 20, "
+        "default: 1 }, "
+        "algorithm: fixed_window }\n"
+        "  - { name: header, match: { path: /llm }, key: a, limit: 100, window: 1h, cost: { from: 'header:X-Tokens', "
+        "default: 10, max: 60 }, algorithm: fixed_window }\n");
+    CHECK(test_passes(w, "GET /api/export", 0));
+    CHECK(test_passes(w, "GET /api/export", 0));
+    CHECK(!test_passes(w, "GET /api/export", 0));
+    CHECK_EQ(test_passing(w, "GET /api/x", 0, 30), 10);
+    CHECK_EQ(test_ask(w, "GET /llm @X-Tokens=55", 0).decision.remaining, 45);
+    CHECK_EQ(test_ask(w, "GET /llm @X-Tokens=-5", 0).decision.remaining, 35); /* nonsense costs the default */
+    CHECK_EQ(test_ask(w, "GET /llm", 0).decision.remaining, 25);
+
+    struct test_request r;
+    weir_answer a;
+    test_request(&r, "GET /llm");
+    r.query.now = test_seconds(0);
+    r.query.has_cost = true;
+    r.query.cost = 0;
+    CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(a.decision.remaining, 25);
+    r.query.cost = -5;
+    CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(a.decision.remaining, 30);
+    r.query.cost = 31;
+    CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(a.decision.verdict, WEIR_DENY);
+    r.query.cost = 101;
+    CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(a.decision.verdict, WEIR_NEVER_FITS);
+    r.query.cost = 30;
+    r.query.dry_run = true;
+    CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(a.decision.verdict, WEIR_ALLOW);
+    weir_close(w);
+}
+
+TEST(who_speaks)
+{
+    weir *w = test_engine("rules:\n"
+                          "  - { name: short, key: a, limit: 1, window: 1s, algorithm: fixed_window }\n"
+                          "  - { name: long, key: a, limit: 1, window: 1h, algorithm: fixed_window }\n"
+                          "  - { name: mild, match: { path: /p }, key: a, limit: 1, window: 2s, algorithm: "
+                          "fixed_window, priority: 5, response: "
+                          "{ status: 503, message: 'later', headers: [retry-after] } }\n");
+    CHECK(test_passes(w, "GET /p", 0));
+    weir_answer a = test_ask(w, "GET /x", 0.5);
+    CHECK(strcmp(a.by.rule, "long") == 0); /* the longest wait */
+    a = test_ask(w, "GET /p", 0.5);
+    CHECK(strcmp(a.by.rule, "mild") == 0); /* by priority */
+    CHECK_EQ(a.status, 503);
+    CHECK_EQ(a.headers, WEIR_HEADERS_RETRY_AFTER);
+    weir_close(w);
+}
+
+TEST(banned_and_unlimited)
+{
+    weir *w = test_engine("rules:\n"
+                          "  - { name: gone, match: { path: /v1/* }, limit: 0, window: 1s }\n"
+                          "  - { name: free, match: { path: /free }, limit: unlimited, window: 1s }\n");
+    weir_answer a = test_ask(w, "GET /v1/x", 0);
+    CHECK_EQ(a.decision.verdict, WEIR_NEVER_FITS);
+    CHECK_EQ(a.by.reason, WEIR_BY_BAN);
+    CHECK_EQ(a.decision.retry_after_ns, -1);
+    a = test_ask(w, "GET /free", 0);
+    CHECK_EQ(a.by.reason, WEIR_BY_UNLIMITED);
+    CHECK(weir_passes(&a.decision));
+    a = test_ask(w, "GET /none", 0);
+    CHECK_EQ(a.by.reason, WEIR_BY_NOTHING);
+    CHECK_EQ(a.matched, 0);
+    weir_close(w);
+}
+
+TEST(count_rejected_counts_what_others_deny)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: log, key: a, limit: 10, window: 1m, algorithm: sliding_window_log, count_rejected: true }\n"
+        "  - { name: narrow, key: a, limit: 2, window: 1m, algorithm: fixed_window }\n");
+    CHECK_EQ(test_passing(w, "GET /x", 0, 10), 2);
+    weir_answer a =
+        test_ask(w, "GET /x", 60); /* the narrow one's window is new; the log is still full of what was denied */
+    CHECK(weir_passes(&a.decision));
+    CHECK_EQ(test_passing(w, "GET /x", 30, 1), 0);
+    weir_close(w);
+}
+
+TEST(trusted_proxies)
+{
+    weir *w = test_engine("identity: { client_ip: { trusted_proxies: [10.0.0.0/8] } }\n"
+                          "rules: [ { name: a, key: '${client_ip}', limit: 2, window: 1m } ]\n");
+    CHECK_EQ(test_passing(w, "GET / ip=10.0.0.1 @X-Forwarded-For=192.0.2.1,10.0.0.2", 0, 5), 2);
+    CHECK_EQ(test_passing(w, "GET / ip=10.0.0.1 @X-Forwarded-For=1.2.3.4,192.0.2.1", 0, 5),
+             0); /* what a client forges is left of it */
+    CHECK_EQ(test_passing(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0, 5), 2);
+    CHECK(strcmp(test_ask(w, "GET / ip=192.0.2.9 @X-Forwarded-For=192.0.2.1", 0).by.key, "192.0.2.9") == 0);
+    weir_close(w);
+}
+
+TEST(delays_add_up_to_the_longest)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: slow, key: a, limit: 1, window: 1s, burst: 10, algorithm: leaky_bucket, on_limit: delay }\n"
+        "  - { name: slower, key: a, limit: 1, window: 2s, burst: 10, algorithm: leaky_bucket, on_limit: delay }\n");
+    CHECK_EQ(test_ask(w, "GET /", 0).decision.verdict, WEIR_ALLOW);
+    weir_answer a = test_ask(w, "GET /", 0);
+    CHECK_EQ(a.decision.verdict, WEIR_DELAY);
+    CHECK_EQ(a.decision.delay_ns, 2 * WEIR_SECOND);
+    CHECK_EQ(a.on_limit, WEIR_ON_LIMIT_DELAY);
+    weir_close(w);
+}
+
+TEST_MAIN
