@@ -26,7 +26,10 @@ bool weir__address_from(const uint8_t *bytes, size_t len, struct weir__address *
  * zone), IPv4 with a port. Strict: no leading zeros, no spaces inside; blanks around it are skipped.
  */
 bool weir__address_parse(weir_text text, struct weir__address *address);
-/* Dotted or RFC 5952 text with "/length" behind it where the address was grouped; returns its length (at most 49). */
+/*
+ * Dotted or RFC 5952 text. `group` is the length it was masked to (IPv4: 96 + length): if that is less than 128,
+ * "/length" comes behind it, for IPv4 as everybody writes it. Returns the text's length (at most 49); no terminator.
+ */
 #define WEIR__ADDRESS_TEXT 50
 size_t weir__address_text(const struct weir__address *address, int group, char text[WEIR__ADDRESS_TEXT]);
 /* All bits after the first `length` are cleared. */
@@ -37,10 +40,14 @@ struct weir__network {
     uint8_t length;               /* 0 to 128 */
 };
 
-/* "10.0.0.0/8", "2001:db8::/32", or a bare address. *host_bits: there were bits after the prefix (they are cleared). */
+/*
+ * "10.0.0.0/8", "2001:db8::/32", or a bare address. *host_bits: there were bits after the prefix (they are cleared).
+ * One kind of address means: "::ffff:10.0.0.0/104" is 10.0.0.0/8, 0.0.0.0/0 (96 bits) is all of IPv4, and ::/0 (none)
+ * is everything, IPv4 too.
+ */
 bool weir__network_parse(weir_text text, struct weir__network *network, bool *host_bits);
 
-/* Any number of networks, made ready for looking up: thousands are as fast as one. */
+/* Any number of networks, also overlapping ones, made ready for looking up: thousands are about as fast as one. */
 struct weir__networks;
 /* NULL when the arena has no memory. An empty set contains nothing. */
 const struct weir__networks *weir__networks_make(struct weir__arena *arena, const struct weir__network *networks,
@@ -49,10 +56,15 @@ bool weir__networks_contain(const struct weir__networks *networks, const struct 
 
 /*
  * The client's address: `peer`, or, if that is a trusted proxy, the first hop from the right of X-Forwarded-For or
- * Forwarded that is not; at what does not parse it stops at the last hop that did. Either header may be empty; if both
- * are there, Forwarded (the standard) speaks.
+ * Forwarded that is not; at what does not parse it stops at the last hop that did, and after WEIR__HOPS_MAX hops where
+ * it is. Either header may be empty; if both are there, Forwarded (the standard) speaks. Headers are read from the
+ * right, so that what a client wrote before the proxies' hops cannot change how those are understood.
  */
+#define WEIR__HOPS_MAX 64
 void weir__client_address(const struct weir__address *peer, const struct weir__networks *trusted,
                           weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client);
+/* The same for a peer that is known to be trusted: only the walk. */
+void weir__client_behind(const struct weir__address *peer, const struct weir__networks *trusted,
+                         weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "rules/address.h"
 #include "rules/report.h"
+#include "rules/target.h"
 
 #define WEIR__ATTRIBUTES_MAX 256 /* different ones that a set may refer to */
 
@@ -47,27 +48,37 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
                         weir_text name, int segment);
 /*
  * The attribute that a text such as "client_ip", "header:X-Plan", "cookie:sid", "query:q", "path:2" or "user_id" means.
- * -1 after an error, which was reported at `place`. Bare names other than the built-in ones are named attributes.
+ * -1 after an error, which was reported at `place`. Bare names other than the built-in ones are named attributes; one
+ * that looks like a misspelt built-in or usual one is an error, unless the table has it already (identity names it).
  */
+#define WEIR__SEGMENT_MAX 32 /* of path:N */
 int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__report *report,
                           struct weir__place place, weir_text text);
 
-#define WEIR__PATH_MAX 4096 /* bytes of a normalised path that are looked at */
+#define WEIR__PATH_MAX   4096 /* bytes of a path that are looked at */
+#define WEIR__HOST_MAX   256  /* of a host that are put into lower case; no name is longer */
+#define WEIR__METHOD_MAX 32   /* of a method that are put into upper case */
 
-/* One request's values. Lives on the stack of weir_check; start with weir__values_begin. Not copied. */
+/*
+ * One request's values. Lives on the stack of weir_check; start with weir__values_begin. Not copied. Large, but only
+ * what a request needs of it is ever touched: what every request needs comes first.
+ */
 struct weir__values {
     const struct weir__attributes *all;
     const weir_query *query;
     uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
-    weir_text value[WEIR__ATTRIBUTES_MAX];
-    bool have_client;
     enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
-    struct weir__address client;
+    bool have_target, have_path, have_arguments;
+    uint32_t scratch_used;
+    struct weir__address client; /* ungrouped */
+    weir_text target;            /* WEIR_ATTR_TARGET; empty: not given */
+    weir_text path;              /* as given, or the target's; empty: neither was given */
+    weir_text arguments;         /* the raw query string */
     char client_text[WEIR__ADDRESS_TEXT];
-    bool have_target;
-    weir_text target_path, target_query; /* of WEIR_ATTR_TARGET, normalised */
-    size_t scratch_used;
-    char scratch[2 * WEIR__PATH_MAX]; /* what had to be decoded */
+    weir_text value[WEIR__ATTRIBUTES_MAX];
+    char method[WEIR__METHOD_MAX], host[WEIR__HOST_MAX];
+    char path_room[WEIR__PATH_MAX]; /* of the target, normalised; nothing else can use it up */
+    char scratch[WEIR__PATH_MAX];   /* arguments that had to be decoded */
 };
 
 void weir__values_begin(struct weir__values *values, const struct weir__attributes *all, const weir_query *query);
@@ -86,12 +97,5 @@ static inline bool weir__value(struct weir__values *values, int attribute, weir_
 
 /* The client's address, ungrouped; NULL if there is none. */
 const struct weir__address *weir__value_client(struct weir__values *values);
-
-/*
- * A raw request target into a path and a query: the query is cut off (and a fragment), "%xx" decoded, an absolute
- * form's scheme and authority dropped, "//" merged, "." and ".." resolved, as nginx does. A path that is too long for
- * the buffer is cut; what does not decode stays as it is. Returns the path's length.
- */
-size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query);
 
 #endif

@@ -1,20 +1,26 @@
 /*
- * Key templates: "endpoint:${path}:${user_id}". Filled in, two different sets of values never give the same key: in
- * a value that is followed by a literal, '%' and that literal's first character are escaped as %XX.
+ * Key templates: "endpoint:${path}:${user_id}". Filled in, two different sets of values never give the same key,
+ * because a value can be told from what follows it:
+ * - Before literal text, '%' and that text's first character are escaped in a value as %XX. So the value ends where
+ *   that character first comes outside of an escape.
+ * - Literal text behind a value that itself begins with '%' is written with two of them, which no escape looks like.
+ *   The same "%%" is put between two values that stand side by side (and the author is warned).
+ * - The value that ends a template needs no end: only a '%' it begins with is escaped, so that it cannot be taken for
+ *   WEIR__MISSING_VALUE, which is unlike every escape because 'm' is no hex digit.
  */
 #ifndef WEIR_RULES_TEMPLATE_H
 #define WEIR_RULES_TEMPLATE_H
 
 #include "rules/attribute.h"
+#include "rules/key.h"
 
-#define WEIR__TEMPLATE_PARTS 16 /* literals and attributes of one template */
-#define WEIR__KEY_MAX        256 /* bytes; a longer key keeps its beginning and ends in "#" and a 128-bit hash of all of it \
-                                  */
+#define WEIR__TEMPLATE_PARTS 16   /* literals and attributes of one template */
+#define WEIR__TEMPLATE_MAX   1024 /* bytes of one; more literal text would only be cut off */
 
 struct weir__template_part {
-    weir_text literal; /* comes first; may be empty */
+    weir_text literal; /* comes first, as it stands in keys; may be empty */
     int16_t attribute; /* comes after it; -1: none, the template ends here */
-    char stop;         /* to be escaped in the value besides '%'; 0: escape nothing */
+    char stop;         /* to be escaped in the value besides '%'; 0: the value ends the template */
 };
 
 struct weir__template {
@@ -23,16 +29,16 @@ struct weir__template {
     int part_count;
 };
 
-/* False after an error, which was reported. Warns of two values side by side. "$$" is a dollar. */
+/* False after an error (all are reported). Warns of two values side by side. "$$" is a dollar. */
 bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes *all, struct weir__arena *arena,
                             struct weir__report *report, struct weir__place place, weir_text text);
 
-/* What on_missing_key: share puts in the place of a missing value. No value can be the same: it is escaped. */
+/* What on_missing_key: share puts in the place of a missing value. No value can be the same. */
 #define WEIR__MISSING_VALUE "%missing"
 
 /*
- * Fills it in. Returns the key's length (at most size; size is at least WEIR__KEY_MAX), or -1 if an attribute is
- * missing and `share` is false. With share, the missing value is WEIR__MISSING_VALUE.
+ * Fills it in. Returns the key's length (at most WEIR__KEY_MAX), or -1 if an attribute is missing and `share` is false.
+ * With share, the missing value is WEIR__MISSING_VALUE. `size` is at least WEIR__KEY_MAX, or else there is no key (-1).
  */
 int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
                         size_t size);

@@ -33,4 +33,16 @@ static inline bool weir__text_equal_nocase(weir_text a, weir_text b)
     return true;
 }
 
+/* Without the blanks around it. */
+static inline weir_text weir__text_trim(weir_text text)
+{
+    while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {
+        text.data++;
+        text.len--;
+    }
+    while (text.len > 0 && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
+        text.len--;
+    return text;
+}
+
 #endif

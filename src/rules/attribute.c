@@ -1,0 +1,290 @@
+/* The attributes that a set of rules refers to, and what their names mean. */
+#include "rules/attribute.h"
+#include "rules/words.h"
+
+#include <stdio.h>
+
+/* ---- The table ---- */
+
+static bool is_same(const struct weir__attribute *attribute, enum weir__attribute_kind kind, weir_text name,
+                    int segment)
+{
+    if (attribute->kind != kind || attribute->segment != segment)
+        return false;
+    return kind == WEIR__ATTR_HEADER ? weir__text_equal_nocase(attribute->name, name)
+                                     : weir__text_equal(attribute->name, name);
+}
+
+static int find(const struct weir__attributes *all, enum weir__attribute_kind kind, weir_text name, int segment)
+{
+    for (int i = 0; i < all->count; i++)
+        if (is_same(&all->list[i], kind, name, segment))
+            return i;
+    return -1;
+}
+
+int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena, enum weir__attribute_kind kind,
+                        weir_text name, int segment)
+{
+    int known = find(all, kind, name, segment);
+    if (known >= 0 || all->count == WEIR__ATTRIBUTES_MAX)
+        return known;
+
+    struct weir__attribute *added = &all->list[all->count];
+    char *copy = weir__arena_take(arena, name.len + 1);
+    if (!copy)
+        return -1;
+    for (size_t i = 0; i < name.len; i++)
+        copy[i] = kind == WEIR__ATTR_HEADER ? (char)weir__lower(name.data[i]) : name.data[i];
+    *added = (struct weir__attribute){.kind = kind, .segment = segment, .source = -1, .name = {copy, name.len}};
+    return all->count++;
+}
+
+/* ---- Names ---- */
+
+static const struct {
+    const char *name;
+    enum weir__attribute_kind kind;
+} builtin[] = {
+    {"client_ip", WEIR__ATTR_CLIENT_IP},
+    {"path", WEIR__ATTR_PATH},
+    {"method", WEIR__ATTR_METHOD},
+    {"host", WEIR__ATTR_HOST},
+};
+
+/* All that may be meant by a bare name: the built-in ones and the usual named ones. */
+static const char *const usual[] = {"client_ip", "path", "method", "host", "user_id", "api_key", "tier"};
+
+/* What others call the built-in ones. */
+static const struct {
+    const char *name, *meant;
+} elsewhere[] = {
+    {"ip", "client_ip"},
+    {"ip_address", "client_ip"},
+    {"remote_addr", "client_ip"},
+    {"remote_ip", "client_ip"},
+    {"client_addr", "client_ip"},
+    {"client_address", "client_ip"},
+    {"uri", "path"},
+    {"url", "path"},
+    {"request_uri", "path"},
+    {"request_method", "method"},
+    {"verb", "method"},
+    {"hostname", "host"},
+    {"http_host", "host"},
+    {"remote_address", "client_ip"},
+    {"server_name", "host"},
+};
+
+static const char *const prefixes[] = {"header", "cookie", "query", "path"};
+
+/* The same for what stands before a colon. */
+static const struct {
+    const char *name, *meant;
+} prefixes_elsewhere[] = {{"http", "header"}, {"hdr", "header"},   {"arg", "query"},     {"args", "query"},
+                          {"param", "query"}, {"segment", "path"}, {"request", "header"}};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static bool is_letter(char c)
+{
+    return weir__lower(c) >= 'a' && weir__lower(c) <= 'z';
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The "token" of HTTP: names of headers and cookies. */
+static bool is_token(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (!is_letter(c) && !is_digit(c) && (c == '\0' || !strchr("!#$%&'*+.^_`|~-", c)))
+            return false;
+    }
+    return text.len > 0;
+}
+
+static bool is_named(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (!(c >= 'a' && c <= 'z') && c != '_' && (i == 0 || !is_digit(c)))
+            return false;
+    }
+    return text.len > 0;
+}
+
+static bool is_printable(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f)
+            return false;
+    return text.len > 0;
+}
+
+/* ---- Suggestions ---- */
+
+/* One letter of a short word replaced by another makes a word of its own (cost and host) more often than a mistake. */
+static bool is_another_word(weir_text word, const char *near)
+{
+    int difference = 0;
+
+    if (word.len > 4 || strlen(near) != word.len)
+        return false;
+    for (size_t i = 0; i < word.len; i++)
+        difference += weir__lower(word.data[i]) - weir__lower(near[i]);
+    return difference != 0; /* the same letters in another order have none */
+}
+
+/* The bare name that was perhaps meant, or NULL. */
+static const char *meant_name(weir_text text)
+{
+    char word[WEIR__WORD_MAX];
+
+    if (text.len > sizeof word)
+        return NULL;
+    for (size_t i = 0; i < text.len; i++)
+        word[i] = (char)(text.data[i] == '-' ? '_' : weir__lower(text.data[i]));
+    weir_text lower = {word, text.len};
+    for (size_t i = 0; i < COUNT(elsewhere); i++)
+        if (weir__text_is(lower, elsewhere[i].name))
+            return elsewhere[i].meant;
+    const char *near = weir__words_nearest(lower, usual, COUNT(usual));
+    return near && !is_another_word(lower, near) ? near : NULL;
+}
+
+static const char *meant_prefix(weir_text text)
+{
+    for (size_t i = 0; i < COUNT(prefixes_elsewhere); i++)
+        if (weir__text_equal_nocase(text, (weir_text){prefixes_elsewhere[i].name, strlen(prefixes_elsewhere[i].name)}))
+            return prefixes_elsewhere[i].meant;
+    return weir__words_nearest(text, prefixes, COUNT(prefixes));
+}
+
+/* ---- Reading ---- */
+
+/* What reading a text needs, besides the text. */
+struct reader {
+    struct weir__attributes *all;
+    struct weir__arena *arena;
+    struct weir__report *report;
+    struct weir__place place;
+    char shown[WEIR__SHOWN]; /* the text, for messages */
+};
+
+static int add(struct reader *r, enum weir__attribute_kind kind, weir_text name, int segment)
+{
+    int index = weir__attribute_add(r->all, r->arena, kind, name, segment);
+
+    /* Without memory, the whole load fails and says so. */
+    if (index < 0 && !r->arena->failed)
+        weir__report_error(r->report, r->place,
+                           "a set of rules can use %d different attributes, and \"%s\" is one more",
+                           WEIR__ATTRIBUTES_MAX, r->shown);
+    return index;
+}
+
+static int read_segment(struct reader *r, weir_text text)
+{
+    int number = 0;
+
+    for (size_t i = 0; i < text.len; i++) {
+        if (!is_digit(text.data[i]) || i == 2 || (i == 1 && number == 0)) {
+            number = 0;
+            break;
+        }
+        number = number * 10 + (text.data[i] - '0');
+    }
+    if (number >= 1 && number <= WEIR__SEGMENT_MAX)
+        return add(r, WEIR__ATTR_SEGMENT, (weir_text){"", 0}, number);
+    weir__report_error(r->report, r->place, "\"%s\": the parts of a path have numbers from 1 to %d", r->shown,
+                       WEIR__SEGMENT_MAX);
+    return -1;
+}
+
+static int unknown_prefix(struct reader *r, weir_text prefix, weir_text rest)
+{
+    const char *meant = meant_prefix(prefix);
+    char suggestion[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
+
+    if (meant)
+        (void)snprintf(suggestion, sizeof suggestion, "%s:%s", meant, weir__printable(rest, shown, sizeof shown));
+    weir__report_suggest(r->report, r->place, meant ? suggestion : NULL,
+                         "unknown attribute \"%s\": before a colon stands header, cookie, query or path", r->shown);
+    return -1;
+}
+
+/* "header:X" and the like. */
+static int read_prefixed(struct reader *r, weir_text prefix, weir_text rest)
+{
+    enum weir__attribute_kind kind;
+
+    if (weir__text_is(prefix, "path"))
+        return read_segment(r, rest);
+    if (weir__text_is(prefix, "header"))
+        kind = WEIR__ATTR_HEADER;
+    else if (weir__text_is(prefix, "cookie"))
+        kind = WEIR__ATTR_COOKIE;
+    else if (weir__text_is(prefix, "query"))
+        kind = WEIR__ATTR_QUERY;
+    else
+        return unknown_prefix(r, prefix, rest);
+    if (kind == WEIR__ATTR_QUERY ? is_printable(rest) : is_token(rest))
+        return add(r, kind, rest, 0);
+    if (rest.len == 0)
+        weir__report_error(r->report, r->place, "\"%s\" needs a name behind the colon", r->shown);
+    else
+        weir__report_error(r->report, r->place, "\"%s\": a %s's name cannot have such characters", r->shown,
+                           kind == WEIR__ATTR_HEADER   ? "header"
+                           : kind == WEIR__ATTR_COOKIE ? "cookie"
+                                                       : "query argument");
+    return -1;
+}
+
+static int read_bare(struct reader *r, weir_text text)
+{
+    for (size_t i = 0; i < COUNT(builtin); i++)
+        if (weir__text_is(text, builtin[i].name))
+            return add(r, builtin[i].kind, (weir_text){"", 0}, 0);
+    for (size_t i = 0; i < COUNT(usual); i++)
+        if (weir__text_is(text, usual[i]))
+            return add(r, WEIR__ATTR_NAMED, text, 0);
+    int known = find(r->all, WEIR__ATTR_NAMED, text, 0);
+    if (known >= 0)
+        return known;
+    for (size_t i = 0; i < COUNT(prefixes); i++)
+        if (weir__text_is(text, prefixes[i])) { /* "path" was built in */
+            weir__report_error(r->report, r->place, "\"%s\" needs a colon and a name behind it", r->shown);
+            return -1;
+        }
+    const char *meant = meant_name(text);
+    if (meant) {
+        weir__report_suggest(r->report, r->place, meant, "unknown attribute \"%s\"", r->shown);
+        return -1;
+    }
+    if (is_named(text))
+        return add(r, WEIR__ATTR_NAMED, text, 0);
+    weir__report_error(r->report, r->place,
+                       "\"%s\" is no attribute: names are made of small letters, digits and underscores", r->shown);
+    return -1;
+}
+
+int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__report *report,
+                          struct weir__place place, weir_text text)
+{
+    struct reader r = {.all = all, .arena = arena, .report = report, .place = place};
+
+    if (text.len == 0) {
+        weir__report_error(report, place, "an attribute's name is missing");
+        return -1;
+    }
+    weir__printable(text, r.shown, sizeof r.shown);
+    const char *colon = memchr(text.data, ':', text.len);
+    if (!colon)
+        return read_bare(&r, text);
+    size_t before = (size_t)(colon - text.data);
+    return read_prefixed(&r, (weir_text){text.data, before}, (weir_text){colon + 1, text.len - before - 1});
+}

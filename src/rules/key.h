@@ -1,0 +1,50 @@
+/*
+ * A key that is being put together. It is at most WEIR__KEY_MAX bytes: one that has as many or more keeps its
+ * beginning and ends in '#' and 32 hex digits of a 128-bit hash of all of it, just WEIR__KEY_MAX together; so a key
+ * that was not cut can never be the same as one that was.
+ */
+#ifndef WEIR_RULES_KEY_H
+#define WEIR_RULES_KEY_H
+
+#include "rules/text.h"
+
+#define WEIR__KEY_MAX  256
+#define WEIR__KEY_HASH 640 /* room for the state of a hash; touched only by long keys */
+
+struct weir__key {
+    char *text; /* WEIR__KEY_MAX bytes of the caller's */
+    size_t len; /* written; WEIR__KEY_MAX: it is full, and the hash goes on */
+    _Alignas(64) char hash[WEIR__KEY_HASH];
+};
+
+static inline void weir__key_begin(struct weir__key *key, char *text)
+{
+    key->text = text;
+    key->len = 0;
+}
+
+/* The slow way of weir__key_add. */
+void weir__key_add_long(struct weir__key *key, weir_text piece);
+
+static inline void weir__key_add(struct weir__key *key, weir_text piece)
+{
+    if (piece.len < WEIR__KEY_MAX - key->len) {
+        memcpy(key->text + key->len, piece.data, piece.len);
+        key->len += piece.len;
+    } else if (piece.len > 0) {
+        weir__key_add_long(key, piece);
+    }
+}
+
+/* The slow way of weir__key_end. */
+void weir__key_end_long(struct weir__key *key);
+
+/* Returns the key's length. */
+static inline int weir__key_end(struct weir__key *key)
+{
+    if (key->len == WEIR__KEY_MAX)
+        weir__key_end_long(key);
+    return (int)key->len;
+}
+
+#endif

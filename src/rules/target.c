@@ -1,0 +1,232 @@
+/* Request targets, query strings and cookies: finding and decoding what rules ask about. */
+#include "rules/target.h"
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)weir__lower(c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The character that "%xx" at `at` stands for, or -1 if there is none. */
+static int escaped(weir_text text, size_t at)
+{
+    if (text.len - at < 3)
+        return -1;
+    int high = hex_value(text.data[at + 1]), low = hex_value(text.data[at + 2]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+static weir_text after(weir_text text, size_t skip)
+{
+    return (weir_text){text.data + skip, text.len - skip};
+}
+
+/* ---- Targets ---- */
+
+/* A path that is being written. Its last segment is the one that begins at `segment`. */
+struct writer {
+    char *path;
+    size_t size, used;
+    size_t segment;
+    size_t length, dots; /* of the last segment, as it came in; dots only among the first three characters */
+    size_t hidden;       /* segments that had no room, so that a ".." can take them back */
+};
+
+static void put(struct writer *w, const char *run, size_t len)
+{
+    size_t room = w->size - w->used, fits = len < room ? len : room;
+
+    for (size_t i = 0; i < len && w->length + i < 3; i++)
+        w->dots += run[i] == '.';
+    w->length += len;
+    memcpy(w->path + w->used, run, fits);
+    w->used += fits;
+}
+
+/* ".." takes the segment before it away. */
+static void go_up(struct writer *w)
+{
+    if (w->hidden > 0) {
+        if (--w->hidden == 0)
+            w->used = w->segment;
+        return;
+    }
+    if (w->segment > 1)
+        do
+            w->segment--;
+        while (w->path[w->segment - 1] != '/');
+    w->used = w->segment;
+}
+
+/* A segment is complete; `slash`: another one follows. */
+static void end_segment(struct writer *w, bool slash)
+{
+    if (w->length == 1 && w->dots == 1) {
+        if (w->hidden == 0)
+            w->used = w->segment;
+    } else if (w->length == 2 && w->dots == 2) {
+        go_up(w);
+    } else if (w->length > 0 && slash) {
+        if (w->hidden == 0 && w->used < w->size) {
+            w->path[w->used++] = '/';
+            w->segment = w->used;
+        } else {
+            w->hidden++;
+        }
+    }
+    w->length = w->dots = 0;
+}
+
+/* Cutting may have made a "." or ".." of something longer. */
+static size_t without_cut_dots(const struct writer *w)
+{
+    size_t last = w->used - w->segment;
+
+    return (last == 1 || last == 2) && memcmp(w->path + w->segment, "..", last) == 0 ? w->segment : w->used;
+}
+
+static bool in_scheme(char c, bool first)
+{
+    if (weir__lower(c) >= 'a' && weir__lower(c) <= 'z')
+        return true;
+    return !first && ((c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.');
+}
+
+/* Without "http://host" (any scheme, any authority) if it begins with that. */
+static weir_text without_authority(weir_text target)
+{
+    size_t i = 0;
+
+    while (i < target.len && in_scheme(target.data[i], i == 0))
+        i++;
+    if (i == 0 || target.len - i < 3 || memcmp(target.data + i, "://", 3) != 0)
+        return target;
+    i += 3;
+    while (i < target.len && target.data[i] != '/' && target.data[i] != '?' && target.data[i] != '#')
+        i++;
+    return after(target, i);
+}
+
+weir_text weir__target_query(weir_text target)
+{
+    const char *fragment = target.len > 0 ? memchr(target.data, '#', target.len) : NULL;
+    if (fragment)
+        target.len = (size_t)(fragment - target.data);
+    const char *mark = target.len > 0 ? memchr(target.data, '?', target.len) : NULL;
+    return mark ? after(target, (size_t)(mark - target.data) + 1) : (weir_text){"", 0};
+}
+
+size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query)
+{
+    static const bool special[256] = {['/'] = true, ['%'] = true, ['?'] = true, ['#'] = true};
+    struct writer w = {.path = path, .size = path_size, .used = 1, .segment = 1};
+    size_t at = 0;
+
+    if (query)
+        *query = weir__target_query(target);
+    if (target.len > 0 && target.data[0] == '*' &&
+        (target.len == 1 || target.data[1] == '?' || target.data[1] == '#')) {
+        path[0] = '*';
+        return 1;
+    }
+    if (target.len > 0 && target.data[0] != '/')
+        target = without_authority(target);
+    path[0] = '/';
+    while (at < target.len) {
+        size_t from = at;
+        while (at < target.len && !special[(unsigned char)target.data[at]])
+            at++;
+        if (at > from)
+            put(&w, target.data + from, at - from);
+        if (at == target.len || target.data[at] == '?' || target.data[at] == '#')
+            break;
+        int code = target.data[at] == '%' ? escaped(target, at) : '/';
+        char c = code < 0 ? '%' : (char)code;
+        at += target.data[at] == '%' && code >= 0 ? 3 : 1;
+        if (c == '/')
+            end_segment(&w, true);
+        else
+            put(&w, &c, 1);
+    }
+    end_segment(&w, false);
+    return without_cut_dots(&w);
+}
+
+/* ---- Cookies ---- */
+
+bool weir__cookie_find(weir_text header, weir_text name, weir_text *value)
+{
+    while (header.len > 0) {
+        const char *end = memchr(header.data, ';', header.len);
+        weir_text cookie = {header.data, end ? (size_t)(end - header.data) : header.len};
+        header = after(header, end ? cookie.len + 1 : cookie.len);
+        const char *equals = memchr(cookie.data, '=', cookie.len);
+        if (!equals)
+            continue;
+        size_t before = (size_t)(equals - cookie.data);
+        if (!weir__text_equal(weir__text_trim((weir_text){cookie.data, before}), name))
+            continue;
+        *value = weir__text_trim(after(cookie, before + 1));
+        if (value->len >= 2 && value->data[0] == '"' && value->data[value->len - 1] == '"')
+            *value = (weir_text){value->data + 1, value->len - 2};
+        return true;
+    }
+    return false;
+}
+
+/* ---- Arguments ---- */
+
+/* The next character of an encoded name or value; *at moves behind it. */
+static char decoded(weir_text raw, size_t *at)
+{
+    char c = raw.data[*at];
+    int code = c == '%' ? escaped(raw, *at) : -1;
+
+    *at += code < 0 ? 1 : 3;
+    return code >= 0 ? (char)code : c == '+' ? ' ' : c;
+}
+
+static bool is_name(weir_text raw, weir_text name)
+{
+    size_t i = 0, j = 0;
+
+    while (i < raw.len && j < name.len)
+        if (decoded(raw, &i) != name.data[j++])
+            return false;
+    return i == raw.len && j == name.len;
+}
+
+bool weir__argument_find(weir_text query, weir_text name, weir_text *raw)
+{
+    while (query.len > 0) {
+        const char *end = memchr(query.data, '&', query.len);
+        weir_text pair = {query.data, end ? (size_t)(end - query.data) : query.len};
+        query = after(query, end ? pair.len + 1 : pair.len);
+        const char *equals = memchr(pair.data, '=', pair.len);
+        size_t before = equals ? (size_t)(equals - pair.data) : pair.len;
+        if (!is_name((weir_text){pair.data, before}, name))
+            continue;
+        *raw = equals ? after(pair, before + 1) : (weir_text){"", 0};
+        return true;
+    }
+    return false;
+}
+
+bool weir__argument_is_plain(weir_text raw)
+{
+    for (size_t i = 0; i < raw.len; i++)
+        if (raw.data[i] == '%' || raw.data[i] == '+')
+            return false;
+    return true;
+}
+
+size_t weir__argument_decode(weir_text raw, char *to)
+{
+    size_t n = 0;
+
+    for (size_t at = 0; at < raw.len;)
+        to[n++] = decoded(raw, &at);
+    return n;
+}

@@ -1,0 +1,200 @@
+/* Key templates: read once, filled in for every request. */
+#include "rules/template.h"
+
+/* ---- Reading ---- */
+
+struct reader {
+    struct weir__attributes *all;
+    struct weir__arena *arena;
+    struct weir__report *report;
+    struct weir__place place;
+    weir_text text;
+    struct weir__template_part parts[WEIR__TEMPLATE_PARTS];
+    int count;
+    bool failed;
+    char *literals;     /* of all parts, one behind the other */
+    size_t used, start; /* of them; the literal that is being read begins at start */
+};
+
+/* Where in the file a byte of the template stands, as far as it is on one line; columns count characters. */
+static struct weir__place place_of(const struct reader *r, size_t offset)
+{
+    struct weir__place place = r->place;
+
+    if (place.line > 0)
+        for (size_t i = 0; i < offset; i++)
+            place.column += ((unsigned char)r->text.data[i] & 0xc0) != 0x80;
+    return place;
+}
+
+static void add_literal(struct reader *r, char c)
+{
+    /* Behind a value, one '%' might be taken for the beginning of an escape. */
+    if (c == '%' && r->count > 0 && r->used == r->start)
+        r->literals[r->used++] = '%';
+    r->literals[r->used++] = c;
+}
+
+/* The literal so far and the attribute behind it (-1: none) are a part. False: there are too many. */
+static bool add_part(struct reader *r, int attribute, size_t offset)
+{
+    if (r->count == WEIR__TEMPLATE_PARTS) {
+        weir__report_error(r->report, place_of(r, offset), "a key can have %d parts, and this is one more",
+                           WEIR__TEMPLATE_PARTS);
+        return false;
+    }
+    weir_text literal = {r->literals + r->start, r->used - r->start};
+    if (r->count > 0)
+        r->parts[r->count - 1].stop = literal.data[0];
+    r->parts[r->count++] = (struct weir__template_part){.literal = literal, .attribute = (int16_t)attribute};
+    r->start = r->used;
+    return true;
+}
+
+/* Where the name in the "${" at `at` ends; 0 after an error, which was reported. */
+static size_t name_end(struct reader *r, size_t at)
+{
+    const char *data = r->text.data;
+
+    for (size_t i = at + 2; i < r->text.len; i++) {
+        if (data[i] == '}')
+            return i;
+        if (data[i] == '$' && i + 1 < r->text.len && data[i + 1] == '{') {
+            weir__report_error(r->report, place_of(r, i), "\"${\" inside of another: attributes cannot be nested");
+            return 0;
+        }
+    }
+    weir__report_error(r->report, place_of(r, at), "\"${\" without a \"}\" behind it");
+    return 0;
+}
+
+/* The "${…}" at *at; moves behind it. False: there is no sense in reading on. */
+static bool read_attribute(struct reader *r, size_t *at)
+{
+    size_t name = *at + 2, end = name_end(r, *at);
+    int attribute = -1;
+
+    if (end == 0)
+        return false;
+    if (end == name)
+        weir__report_error(r->report, place_of(r, *at), "\"${}\" names no attribute");
+    else
+        attribute = weir__attribute_parse(r->all, r->arena, r->report, place_of(r, name),
+                                          (weir_text){r->text.data + name, end - name});
+    r->failed |= attribute < 0;
+    if (r->count > 0 && r->used == r->start) {
+        weir__report_warning(r->report, place_of(r, *at),
+                             "two values side by side: \"%%%%\" will stand between them in the key; better write a "
+                             "separator such as ':'");
+        add_literal(r, '%');
+    }
+    bool fits = add_part(r, attribute, *at);
+    *at = end + 1;
+    return fits;
+}
+
+/* False after an error that ends the reading. */
+static bool read_all(struct reader *r)
+{
+    for (size_t at = 0; at < r->text.len;) {
+        char c = r->text.data[at], next = at + 1 < r->text.len ? r->text.data[at + 1] : '\0';
+        if (c == '$' && next == '{') {
+            if (!read_attribute(r, &at))
+                return false;
+            continue;
+        }
+        if (c == '$' && next == '$') {
+            at++;
+        } else if (c == '$') {
+            weir__report_error(r->report, place_of(r, at),
+                               "a lone '$': write ${name} for an attribute, or $$ for a "
+                               "dollar");
+            r->failed = true;
+        } else if ((unsigned char)c < 0x20 || c == 0x7f) {
+            weir__report_error(r->report, place_of(r, at), "control characters cannot be part of a key");
+            r->failed = true;
+        }
+        add_literal(r, c);
+        at++;
+    }
+    return r->used == r->start || add_part(r, -1, r->text.len - 1);
+}
+
+bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes *all, struct weir__arena *arena,
+                            struct weir__report *report, struct weir__place place, weir_text text)
+{
+    struct reader r = {.all = all, .arena = arena, .report = report, .place = place, .text = text};
+
+    if (text.len > WEIR__TEMPLATE_MAX) {
+        weir__report_error(report, place, "a key's template can have %d bytes", WEIR__TEMPLATE_MAX);
+        return false;
+    }
+    /* Each part may get a '%' or two that were not written. */
+    r.literals = weir__arena_take(arena, text.len + 2 * (WEIR__TEMPLATE_PARTS + 1));
+    if (!r.literals || !read_all(&r) || r.failed)
+        return false;
+    struct weir__template_part *parts = weir__arena_array(arena, (size_t)r.count, sizeof *parts);
+    weir_text source = weir__arena_copy(arena, text);
+    if (!parts || !source.data)
+        return false;
+    memcpy(parts, r.parts, (size_t)r.count * sizeof *parts);
+    *tmpl = (struct weir__template){.source = source, .parts = parts, .part_count = r.count};
+    return true;
+}
+
+/* ---- Filling in ---- */
+
+static void add_escaped(struct weir__key *key, weir_text value, char stop)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    size_t from = 0;
+
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.data[i];
+        if (c != '%' && c != stop)
+            continue;
+        char escape[3] = {'%', digits[(unsigned char)c >> 4], digits[(unsigned char)c & 15]};
+        weir__key_add(key, (weir_text){value.data + from, i - from});
+        weir__key_add(key, (weir_text){escape, sizeof escape});
+        from = i + 1;
+    }
+    weir__key_add(key, (weir_text){value.data + from, value.len - from});
+}
+
+/* The value that ends a template. */
+static void add_last(struct weir__key *key, weir_text value)
+{
+    if (value.data[0] == '%') {
+        weir__key_add(key, WEIR__TEXT("%25"));
+        value.data++;
+        value.len--;
+    }
+    weir__key_add(key, value);
+}
+
+int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
+                        size_t size)
+{
+    struct weir__key filled;
+
+    if (size < WEIR__KEY_MAX)
+        return -1;
+    weir__key_begin(&filled, key);
+    for (int i = 0; i < tmpl->part_count; i++) {
+        const struct weir__template_part *part = &tmpl->parts[i];
+        weir_text value;
+        weir__key_add(&filled, part->literal);
+        if (part->attribute < 0)
+            break;
+        if (!weir__value(values, part->attribute, &value)) {
+            if (!share)
+                return -1;
+            weir__key_add(&filled, WEIR__TEXT(WEIR__MISSING_VALUE));
+        } else if (part->stop) {
+            add_escaped(&filled, value, part->stop);
+        } else {
+            add_last(&filled, value);
+        }
+    }
+    return weir__key_end(&filled);
+}
