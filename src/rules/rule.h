@@ -108,7 +108,9 @@ struct weir__rule {
     struct weir__list allow, block;
 
     /* descriptor dialect */
+    weir_text limit_name; /* rate_limit.name: what `replaces` and clients call it; empty: none */
     bool quota_mode, detailed_metric;
+    bool value_to_metric;      /* at this level or one above it */
     weir_text metadata;        /* as JSON; empty: none */
     const weir_text *replaces; /* names */
     size_t replaces_count;

@@ -1,0 +1,323 @@
+/* descriptors.h: reading. Depth first over the lists of descriptors, with a stack of those that are not finished. */
+#include "rules/descriptors.h"
+
+#include "rules/descriptor_limit.h"
+#include "rules/descriptor_tree.h"
+#include "rules/metadata.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* ---- names ---- */
+
+#define NAME_HASH_DIGITS 16
+
+/* "domain.key_value.key": how the dialect has always called them in its statistics. */
+struct name {
+    char text[WEIR_NAME_MAX];
+    size_t len;
+    bool cut;
+};
+
+static void name_put(struct name *name, weir_text text)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    for (size_t i = 0; i < text.len && !name->cut; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        bool control = c < 0x20 || c == 0x7f;
+        if (name->len + (control ? 3 : 1) > sizeof name->text) {
+            name->cut = true;
+        } else if (control) {
+            name->text[name->len++] = '%';
+            name->text[name->len++] = digits[c >> 4];
+            name->text[name->len++] = digits[c & 15];
+        } else {
+            name->text[name->len++] = (char)c;
+        }
+    }
+}
+
+/* Too long, or the same as that of another way down ("a.b" and "c" or "a" and "b.c"): a hash of the way tells them
+ * apart. */
+static void name_hash(struct name *name, uint64_t hash)
+{
+    size_t most = sizeof name->text - 1 - NAME_HASH_DIGITS;
+    if (name->len > most) {
+        name->len = most;
+        while (name->len > 0 && ((unsigned char)name->text[name->len] & 0xc0) == 0x80)
+            name->len--; /* not in the middle of a character */
+    }
+    name->text[name->len++] = '#';
+    for (int shift = 60; shift >= 0; shift -= 4)
+        name->text[name->len++] = "0123456789abcdef"[hash >> shift & 15];
+}
+
+static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *node)
+{
+    const struct weir__descriptor_node *way[WEIR__DESCRIPTOR_DEPTH + 1];
+    size_t steps = 0;
+    for (const struct weir__descriptor_node *at = node; at && steps < COUNT(way); at = at->parent)
+        way[steps++] = at;
+
+    struct name name = {.len = 0};
+    while (steps-- > 0) {
+        name_put(&name, way[steps]->key);
+        if (way[steps]->value.len) {
+            name_put(&name, WEIR__TEXT("_"));
+            name_put(&name, way[steps]->value);
+        }
+        if (steps)
+            name_put(&name, WEIR__TEXT("."));
+    }
+    if (name.cut ||
+        !weir__hashes_add(&set->domains->names, &set->arena, weir__hash((weir_text){name.text, name.len}, 0)))
+        name_hash(&name, node->hash);
+    return weir__arena_copy(&set->arena, (weir_text){name.text, name.len});
+}
+
+/* ---- one descriptor ---- */
+
+struct reader {
+    struct weir__builder *builder;
+    const struct weir__descriptor_node *domain;
+    struct weir__hashes limit_names; /* what may be replaced */
+};
+
+/* A field of a descriptor that is true or false; absent is false. */
+static bool read_flag(struct reader *reader, const struct weir__node *map, const char *name)
+{
+    const struct weir__node *node = weir__node_get(map, name);
+    bool value = false;
+    if (node && !weir__node_is_nothing(node) && !weir__field_bool(reader->builder->report, node, name, &value))
+        return false;
+    return value;
+}
+
+static weir_text read_metadata(struct reader *reader, const struct weir__node *map)
+{
+    const struct weir__node *node = weir__node_get(map, "metadata");
+    if (!node || weir__node_is_nothing(node) || (node->kind == WEIR__MAP && node->count == 0))
+        return (weir_text){NULL, 0};
+    if (node->kind != WEIR__MAP) {
+        weir__report_error(reader->builder->report, node->place, "metadata must be a map, but is %s",
+                           weir__node_is(node));
+        return (weir_text){NULL, 0};
+    }
+    return weir__node_json(&reader->builder->set->arena, node);
+}
+
+/* What is said about a limit where there is none. */
+static void warn_without_limit(struct reader *reader, const struct weir__node *map, const struct weir__rule *rule)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } idle[] = {{"shadow_mode", rule->shadow},
+                {"quota_mode", rule->quota_mode},
+                {"detailed_metric", rule->detailed_metric},
+                {"metadata", rule->metadata.len > 0}};
+    for (size_t i = 0; i < COUNT(idle); i++)
+        if (idle[i].given)
+            weir__report_warning(reader->builder->report, weir__node_get(map, idle[i].name)->name->place,
+                                 "%s has no effect in a descriptor without rate_limit", idle[i].name);
+}
+
+static void read_rule(struct reader *reader, const struct weir__node *map, struct weir__descriptor_node *node)
+{
+    struct weir__builder *builder = reader->builder;
+    weir_rules *set = builder->set;
+    struct weir__rule rule = {
+        .domain = reader->domain->key,
+        .place = map->place,
+        .shadow = read_flag(reader, map, "shadow_mode"),
+        .tier = -1,
+        .cost = {.usual = 1, .attribute = -1},
+        .response = {.status = 429,
+                     .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER},
+        .quota_mode = read_flag(reader, map, "quota_mode"),
+        .detailed_metric = read_flag(reader, map, "detailed_metric"),
+        .value_to_metric = node->value_to_metric,
+        .metadata = read_metadata(reader, map),
+    };
+    const struct weir__node *limit = weir__node_get(map, "rate_limit");
+    if (!limit || weir__node_is_nothing(limit)) {
+        if (limit)
+            weir__report_warning(builder->report, limit->name->place, "rate_limit is empty: nothing is limited here");
+        warn_without_limit(reader, map, &rule);
+        return;
+    }
+    rule.name = rule.base = make_name(set, node);
+    if (!rule.name.data || !weir__descriptor_limit_read(builder, limit, &rule))
+        return;
+    if (weir__builder_add(builder, &rule))
+        node->rule = set->rules[set->count - 1];
+    if (rule.limit_name.len)
+        weir__hashes_add(&reader->limit_names, &set->arena, weir__hash(rule.limit_name, 0));
+}
+
+/* Key and value. False after an error, which was reported. */
+static bool read_entry(struct reader *reader, const struct weir__node *map, weir_text *key, weir_text *value)
+{
+    struct weir__report *report = reader->builder->report;
+    const struct weir__node *node = weir__node_get(map, "key");
+    bool good = true;
+    *key = *value = (weir_text){NULL, 0};
+    if (!node || weir__node_is_nothing(node) || (node->kind == WEIR__SCALAR && node->text.len == 0)) {
+        weir__report_error(report, node ? node->place : map->place, "a descriptor needs a key");
+        good = false;
+    } else {
+        good = weir__field_text(report, node, "key", key);
+    }
+    if (good && memchr(key->data, '*', key->len))
+        weir__report_warning(report, node->place, "'*' is a wildcard in values only; in a key it stands for itself");
+    if ((node = weir__node_get(map, "value")) && !weir__node_is_nothing(node))
+        good &= weir__field_text(report, node, "value", value);
+    return good;
+}
+
+/* The place of a descriptor in the tree; one outside it, so that what is below can be looked at, after an error. */
+static struct weir__descriptor_node *place_node(struct reader *reader, const struct weir__node *map,
+                                                const struct weir__descriptor_node *parent)
+{
+    struct weir__report *report = reader->builder->report;
+    weir_rules *set = reader->builder->set;
+    weir_text key, value;
+    bool twice = false;
+    struct weir__descriptor_node *node = NULL;
+    if (read_entry(reader, map, &key, &value)) {
+        node = weir__descriptor_add(set, parent, key, value, &twice);
+        if (!node)
+            return NULL;
+    }
+    if (twice) {
+        char first[256];
+        weir__report_error(report, map->place, "the same key and value as in the descriptor at %s",
+                           weir__place_text(report, node->place, first, sizeof first));
+    }
+    if (!node || twice) {
+        if (!(node = weir__arena_take(&set->arena, sizeof *node)))
+            return NULL;
+        node->parent = parent;
+        node->key = key;
+        node->value = value;
+        node->hash = weir__descriptor_value_hash(weir__descriptor_key_hash(parent, key), value) ^ 1;
+    }
+    node->place = map->place;
+    return node;
+}
+
+static struct weir__descriptor_node *read_descriptor(struct reader *reader, const struct weir__node *map,
+                                                     const struct weir__descriptor_node *parent)
+{
+    static const char *const names[] = {"key",         "value",          "rate_limit",      "descriptors",
+                                        "shadow_mode", "quota_mode",     "detailed_metric", "value_to_metric",
+                                        "metadata",    "share_threshold"};
+    struct weir__report *report = reader->builder->report;
+    if (!weir__field_names(report, map, "a descriptor", names, COUNT(names)))
+        return NULL;
+    struct weir__descriptor_node *node = place_node(reader, map, parent);
+    if (!node)
+        return NULL;
+    node->value_to_metric = read_flag(reader, map, "value_to_metric") || parent->value_to_metric;
+    node->share = read_flag(reader, map, "share_threshold");
+    if (node->share && (node->value.len == 0 || !memchr(node->value.data, '*', node->value.len)))
+        weir__report_error(report, weir__node_get(map, "share_threshold")->name->place,
+                           "share_threshold needs a value with '*', whose matches then share one counter");
+    read_rule(reader, map, node);
+    return node;
+}
+
+/* ---- all of them ---- */
+
+/* The first of a map's `descriptors`; NULL: there are none. */
+static const struct weir__node *first_descriptor(struct reader *reader, const struct weir__node *map)
+{
+    const struct weir__node *list = weir__node_get(map, "descriptors");
+    if (!list || weir__node_is_nothing(list))
+        return NULL;
+    if (list->kind != WEIR__LIST) {
+        weir__report_error(reader->builder->report, list->place, "descriptors must be a list, but is %s",
+                           weir__node_is(list));
+        return NULL;
+    }
+    return list->first;
+}
+
+static void read_all(struct reader *reader, const struct weir__node *root)
+{
+    struct level {
+        const struct weir__node *next;
+        const struct weir__descriptor_node *parent;
+    } levels[WEIR__DESCRIPTOR_DEPTH] = {{first_descriptor(reader, root), reader->domain}};
+    size_t depth = 1;
+
+    while (depth > 0) {
+        struct level *level = &levels[depth - 1];
+        const struct weir__node *map = level->next;
+        if (!map) {
+            depth--;
+            continue;
+        }
+        level->next = map->next;
+        const struct weir__descriptor_node *node = read_descriptor(reader, map, level->parent);
+        const struct weir__node *below = node ? first_descriptor(reader, map) : NULL;
+        if (below && depth == COUNT(levels))
+            weir__report_error(reader->builder->report, below->place, "descriptors are nested deeper than %d levels",
+                               WEIR__DESCRIPTOR_DEPTH);
+        else if (below)
+            levels[depth++] = (struct level){below, node};
+    }
+}
+
+/* A misspelt name would silently replace nothing. */
+static void warn_of_replaces(struct reader *reader, size_t first_rule)
+{
+    const weir_rules *set = reader->builder->set;
+    char shown[WEIR__SHOWN];
+    for (size_t i = first_rule; i < set->count; i++) {
+        const struct weir__rule *rule = set->rules[i];
+        for (size_t j = 0; j < rule->replaces_count; j++) {
+            weir_text name = rule->replaces[j];
+            if (!weir__hashes_have(&reader->limit_names, weir__hash(name, 0)))
+                weir__report_warning(reader->builder->report, rule->place,
+                                     "this replaces \"%s\", but no rate_limit of the domain has that name",
+                                     weir__printable(name, shown, sizeof shown));
+        }
+    }
+}
+
+void weir__descriptors_read(struct weir__builder *builder, const struct weir__node *root)
+{
+    /* Those of the other dialect are known, too: that the two do not mix has been told by who called this. */
+    static const char *const names[] = {"domain", "descriptors", "rules", "identity", "allow", "block"};
+    struct reader reader = {.builder = builder};
+    struct weir__report *report = builder->report;
+    size_t first_rule = builder->set->count;
+    int errors = report->errors;
+    weir_text domain = {NULL, 0};
+    bool twice;
+
+    if (!weir__field_names(report, root, "a file of descriptors", names, COUNT(names)))
+        return;
+    const struct weir__node *node = weir__node_get(root, "domain");
+    if (node && !weir__node_is_nothing(node) && !weir__field_text(report, node, "domain", &domain))
+        return;
+    if (domain.len == 0) {
+        weir__report_error(report, node ? node->place : root->place, "a file of descriptors needs a domain");
+        return;
+    }
+    struct weir__descriptor_node *top = weir__descriptor_add(builder->set, NULL, domain, (weir_text){NULL, 0}, &twice);
+    if (!top)
+        return;
+    if (twice) {
+        char first[256], shown[WEIR__SHOWN];
+        weir__report_error(report, node->place, "the domain \"%s\" is taken by the file of %s",
+                           weir__printable(domain, shown, sizeof shown),
+                           weir__place_text(report, top->place, first, sizeof first));
+        return;
+    }
+    top->place = node->place;
+    reader.domain = top;
+    read_all(&reader, root);
+    if (report->errors == errors)
+        warn_of_replaces(&reader, first_rule);
+}

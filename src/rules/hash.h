@@ -1,0 +1,23 @@
+/* Hashing of texts while rules are read: ids, look-alikes. Not for what comes with requests: it has no secret. */
+#ifndef WEIR_RULES_HASH_H
+#define WEIR_RULES_HASH_H
+
+#include "rules/text.h"
+
+/* The distribution's header, inlined: no call, and no library to load. */
+#define XXH_INLINE_ALL
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wcast-align"
+#include <xxhash.h>
+#pragma GCC diagnostic pop
+
+/* The 64-bit XXH3; part of what weir__rule_id promises. */
+static inline uint64_t weir__hash(weir_text text, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(text.data, text.len, seed);
+}
+
+#endif
