@@ -1,0 +1,104 @@
+/*
+ * A thousand reloads under load: every request sees one set of rules from beginning to end, and no memory grows.
+ */
+#include "stress.h"
+
+#include "../engine.h"
+
+#include <malloc.h>
+
+enum { READERS = 3, RULES = 8 };
+
+static char path[64];
+
+/* All rules of a set have the same limit: a request that sees two limits has seen two sets. */
+static void put(int64_t limit)
+{
+    char fresh[80];
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "w");
+    fprintf(file, "rules:\n");
+    for (int i = 0; i < RULES; i++)
+        fprintf(file,
+                "  - { name: r%d, match: { path: { regex: '^/[a-z]+%s' } }, key: 'k:${user_id}', limit: %" PRId64
+                ", window: 1h, algorithm: fixed_window }\n",
+                i, i % 2 ? "" : "$", limit);
+    fclose(file);
+    rename(fresh, path);
+}
+
+struct reader {
+    pthread_t id;
+    weir *engine;
+    int *stop;
+    int64_t checks, mixed, failed;
+};
+
+static void *read_on(void *argument)
+{
+    struct reader *r = argument;
+    struct test_request request;
+    weir_outcome outcomes[RULES];
+    test_request(&request, "GET /abc user_id=1");
+    request.query.outcomes = outcomes;
+    request.query.outcomes_max = RULES;
+    request.query.has_cost = true; /* looks only: the limit is what matters here */
+    while (!__atomic_load_n(r->stop, __ATOMIC_ACQUIRE)) {
+        weir_answer answer;
+        r->checks++;
+        if (weir_check(r->engine, &request.query, &answer) != 0 || answer.outcomes != RULES) {
+            r->failed++;
+            continue;
+        }
+        for (int i = 1; i < RULES; i++)
+            r->mixed += outcomes[i].quota != outcomes[0].quota;
+    }
+    return NULL;
+}
+
+TEST(a_thousand_reloads_under_load)
+{
+    snprintf(path, sizeof path, "/tmp/weir-reload-%ld.yaml", (long)getpid());
+    put(100);
+    weir_options how = {
+        .segment = {.size = 4 << 20}, .rules_path = path, .diagnose = test_print_diagnostic, .flags = WEIR_NO_WATCH};
+    weir *engine;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    int stop = 0;
+    struct reader readers[READERS];
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = (struct reader){.engine = engine, .stop = &stop};
+        CHECK_EQ(pthread_create(&readers[i].id, NULL, read_on, &readers[i]), 0);
+    }
+    int64_t rounds = test_scaled(1000, 100), swapped = 0;
+    size_t early = 0, most = 0;
+    for (int64_t i = 1; i <= rounds; i++) {
+        put(100 + i);
+        for (int tries = 0, result = 0; result != 1 && tries < 1000; tries++) {
+            result = weir_reload(engine); /* 0 while too many old sets are still in use */
+            swapped += result == 1;
+        }
+        size_t used = mallinfo2().uordblks;
+        if (i <= rounds / 10)
+            early = used > early ? used : early;
+        most = used > most ? used : most;
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    int64_t checks = 0;
+    for (int i = 0; i < READERS; i++) {
+        pthread_join(readers[i].id, NULL);
+        CHECK_EQ(readers[i].mixed, 0);
+        CHECK_EQ(readers[i].failed, 0);
+        checks += readers[i].checks;
+    }
+    CHECK_EQ(swapped, rounds);
+    CHECK(checks > rounds);
+    CHECK(most <= early + early / 2);
+    weir_engine_stats stats;
+    CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
+    CHECK_EQ(stats.reloads, rounds);
+    weir_close(engine);
+    unlink(path);
+}
+
+TEST_MAIN

@@ -1,0 +1,230 @@
+/* Rules that change on disk: good ones take over, broken ones never do, counters stay. */
+#include "../../engine.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/weir-reload-XXXXXX";
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+/* Replaces a file as careful programs do. */
+static void put(const char *name, const char *text)
+{
+    char fresh[128];
+    snprintf(fresh, sizeof fresh, "%s/.new", folder);
+    FILE *file = fopen(fresh, "w");
+    fputs(text, file);
+    fclose(file);
+    rename(fresh, path_of(name));
+}
+
+static void start(void)
+{
+    strcpy(folder, "/tmp/weir-reload-XXXXXX");
+    if (!mkdtemp(folder))
+        exit(2);
+}
+
+static void finish(void)
+{
+    const char *names[] = {"a.yaml", "b.yml", "x.txt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(path_of(names[i]));
+    rmdir(folder);
+}
+
+struct told {
+    int count;
+    char last[256];
+};
+
+static void listen(void *context, const weir_diagnostic *d)
+{
+    struct told *told = context;
+    if (d->severity != WEIR_IS_ERROR)
+        return;
+    told->count++;
+    snprintf(told->last, sizeof told->last, "%s:%d: %s", d->file, d->line, d->message);
+}
+
+static weir *open_folder(struct told *told, int flags)
+{
+    weir_options how = {.segment = {.size = 4 << 20},
+                        .rules_path = folder,
+                        .diagnose = listen,
+                        .diagnose_context = told,
+                        .flags = flags};
+    weir *w = NULL;
+    int error = weir_open(&how, &w);
+    CHECK_EQ(error, 0);
+    if (error)
+        exit(1);
+    return w;
+}
+
+#define RULE(limit) "rules: [ { name: a, key: k, limit: " #limit ", window: 1h, algorithm: fixed_window } ]\n"
+
+TEST(a_changed_limit_keeps_what_was_consumed)
+{
+    start();
+    struct told told = {0};
+    put("a.yaml", RULE(10));
+    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    CHECK_EQ(test_passing(w, "GET /", 0, 4), 4);
+    CHECK_EQ(weir_reload(w), 0);
+    put("a.yaml", RULE(6));
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(test_passing(w, "GET /", 0, 9), 2);
+    put("a.yaml", "rules: [ { name: other, limit: 9, window: 1s } ]\n");
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(test_ask(w, "GET /", 0).matched, 1);
+    put("a.yaml", RULE(20));
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(test_passing(w, "GET /", 0, 30), 14); /* removed and re-added: six are still gone */
+    CHECK_EQ(told.count, 0);
+    weir_close(w);
+    finish();
+}
+
+TEST(broken_files_change_nothing_and_are_told_once)
+{
+    start();
+    struct told told = {0};
+    put("a.yaml", RULE(5));
+    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    put("a.yaml", "rules:\n  - { name: a, limt: 5, window: 1h }\n");
+    CHECK_EQ(weir_reload(w), WEIR_ERULES);
+    CHECK(told.count >= 1);
+    CHECK(strstr(told.last, "a.yaml:2:"));
+    int before = told.count;
+    CHECK_EQ(weir_reload(w), 0);
+    CHECK_EQ(told.count, before);
+    CHECK_EQ(test_passing(w, "GET /", 0, 9), 5);
+
+    put("a.yaml", "");
+    CHECK_EQ(weir_reload(w), WEIR_ERULES);
+    CHECK_EQ(test_ask(w, "GET /", 0).matched, 1);
+    unlink(path_of("a.yaml"));
+    CHECK_EQ(weir_reload(w), WEIR_ERULESPATH); /* a folder without rules */
+    CHECK_EQ(weir_reload(w), 0);
+    rmdir(folder);
+    CHECK_EQ(weir_reload(w), WEIR_ERULESPATH);
+    CHECK(strstr(told.last, "No such file"));
+    CHECK_EQ(test_ask(w, "GET /", 0).matched, 1);
+
+    mkdir(folder, 0700);
+    put("b.yml", RULE(7));
+    put("x.txt", "not rules");
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(test_passing(w, "GET /", 0, 9), 2);
+    weir_engine_stats stats;
+    CHECK_EQ(weir_engine_stats_read(w, &stats), 0);
+    CHECK_EQ(stats.reloads, 1);
+    CHECK_EQ(stats.reload_failures, 4);
+    CHECK_EQ(stats.rules, 1);
+    weir_close(w);
+    finish();
+}
+
+TEST(doubles_across_files_show_both_places)
+{
+    start();
+    struct told told = {0};
+    put("a.yaml", RULE(5));
+    put("b.yml", "# one line more\n" RULE(5));
+    weir_rules *rules;
+    CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULES);
+    CHECK_EQ(told.count, 1);
+    CHECK(strstr(told.last, "b.yml:2") && strstr(told.last, "a.yaml:1"));
+    finish();
+}
+
+TEST(by_itself_within_two_seconds)
+{
+    start();
+    struct told told = {0};
+    put("a.yaml", RULE(5));
+    weir *w = open_folder(&told, 0);
+    usleep(150000);
+    put("a.yaml", RULE(3));
+    int64_t limit = 0;
+    for (int i = 0; i < 40 && limit != 3; i++) {
+        usleep(50000);
+        limit = test_ask(w, "GET /", 0).decision.limit;
+    }
+    CHECK_EQ(limit, 3);
+    weir_engine_stats stats;
+    CHECK_EQ(weir_engine_stats_read(w, &stats), 0);
+    CHECK(stats.looks <= 3); /* at most once a second */
+    weir_close(w);
+    finish();
+}
+
+TEST(files_that_cannot_be_rules)
+{
+    struct told told = {0};
+    weir_rules *rules;
+    CHECK_EQ(weir_rules_load("/nonexistent/x", listen, &told, &rules), WEIR_ERULESPATH);
+    CHECK_EQ(weir_rules_load("/dev/null", listen, &told, &rules), WEIR_ERULESPATH);
+    CHECK(strstr(told.last, "neither a file nor a directory"));
+    start();
+    mkfifo(path_of("a.yaml"), 0600); /* must not block */
+    CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULESPATH);
+    finish();
+    if (geteuid() != 0) {
+        start();
+        put("a.yaml", RULE(1));
+        chmod(path_of("a.yaml"), 0);
+        CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULESPATH);
+        CHECK(strstr(told.last, "Permission denied"));
+        finish();
+    }
+    weir *w;
+    CHECK_EQ(weir_open(&(weir_options){.rules_path = "/nonexistent"}, &w), WEIR_ERULESPATH);
+    CHECK_EQ(weir_open(&(weir_options){0}, &w), WEIR_EINVAL);
+}
+
+static void *rewrite(void *stop)
+{
+    for (int i = 0; !__atomic_load_n((int *)stop, __ATOMIC_ACQUIRE); i++) {
+        FILE *file = fopen(path_of("a.yaml"), "w"); /* in place, in two steps: a careless program */
+        fprintf(file, "rules:\n  - { name: a, key: k, limit: 5, ");
+        fflush(file);
+        fprintf(file, "window: 1h }\n  - { name: b%d, limit: 7, window: 1h }\n", i);
+        fclose(file);
+        usleep(500);
+    }
+    return NULL;
+}
+
+/* A file that changes while it is read: whatever is loaded was on disk as a whole, or is refused with an error. */
+TEST(written_while_it_is_read)
+{
+    start();
+    put("a.yaml", RULE(5));
+    struct told told = {0};
+    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    int stop = 0, swapped = 0;
+    pthread_t writer;
+    CHECK_EQ(pthread_create(&writer, NULL, rewrite, &stop), 0);
+    for (int64_t i = 0; i < test_scaled(2000, 300); i++) {
+        int result = weir_reload(w);
+        CHECK(result >= 0 || result == WEIR_ERULES || result == WEIR_ERULESBUSY || result == WEIR_ERULESPATH);
+        swapped += result == 1;
+        CHECK(test_ask(w, "GET /", 0).matched >= 1);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    pthread_join(writer, NULL);
+    CHECK(swapped > 0);
+    weir_close(w);
+    finish();
+}
+
+TEST_MAIN
