@@ -107,6 +107,10 @@ $B/fuzz/%: fuzz/%.c $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir.a -o $@ $(LDLIBS)
 
+$B/bench/%: bench/%.c $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir.a -o $@ $(LDLIBS)
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
 	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
