@@ -270,8 +270,25 @@ typedef struct weir_rule_stats {
     uint64_t gave_back;                /* taken, then given back because another rule denied */
 } weir_rule_stats;
 
-/* Since this engine has known the rule (by name; shadow or not), in this process. WEIR_ENORULE: there is none. */
+/*
+ * Since the segment was made, by all who use it; a rule is known by its name, and by being a shadow or not.
+ * WEIR_ENORULE: there is none. WEIR_ENOTALLY: the segment has no room for its figures.
+ */
 WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats);
+/* All rules in force, in order, until `visit` returns non-zero, which is returned. */
+int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_rule_stats *stats),
+                    void *context);
+
+#define WEIR_TIMES 16
+
+/* How long checks took: of those that were timed (about 1 in 64), how many took less than below_ns[i] and no less than
+ * the one before. */
+typedef struct weir_times {
+    int64_t below_ns[WEIR_TIMES];
+    uint64_t count[WEIR_TIMES];
+} weir_times;
+
+WEIR_MUST_CHECK int weir_times_read(weir *engine, weir_times *times);
 
 typedef struct weir_engine_stats {
     uint64_t reloads;         /* sets swapped in */

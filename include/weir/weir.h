@@ -82,7 +82,8 @@ extern "C" {
     X(ERULESPATH, 29, "the rules cannot be read; check the path and its permissions")                                  \
     X(ERULESBUSY, 30, "the rules were being written while they were read; they are read again later")                  \
     X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
-    X(ENORULE, 32, "no rule of this name")
+    X(ENORULE, 32, "no rule of this name")                                                                             \
+    X(ENOTALLY, 33, "the segment has no room for this rule's figures; make the segment larger")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

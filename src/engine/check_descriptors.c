@@ -1,5 +1,4 @@
 /* weir_check_descriptors: the descriptor dialect's way to a decision. */
-#include "engine/engine.h"
 #include "engine/hits.h"
 #include "rules/descriptors.h"
 

@@ -102,7 +102,7 @@ static void give_back(const struct weir__trial *trial, size_t end)
             continue;
         ask(trial, hit, GIVE_BACK);
         if (hit->rule)
-            weir__count(&weir__rule_count(trial->loaded, hit->rule)->gave_back, 1);
+            weir__count(&weir__rule_tally(trial->loaded, hit->rule)->gave_back, 1);
     }
 }
 
@@ -244,7 +244,7 @@ static void count(const struct weir__trial *trial)
         const struct weir__hit *hit = &trial->hits[i];
         if (!hit->rule || hit->replaced || hit->cost <= 0)
             continue;
-        struct weir__rule_counts *to = weir__rule_count(trial->loaded, hit->rule);
+        struct weir__tally_stripe *to = weir__rule_tally(trial->loaded, hit->rule);
         bool denies = weir__hit_denies(hit);
         if (hit->reason == WEIR_BY_MISSING_KEY) {
             weir__count(&to->missing_key, 1);

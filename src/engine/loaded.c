@@ -1,90 +1,67 @@
-/* A set in use and its counters, which go on from one set to the next. */
+/* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/weir.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-struct weir__rule_counts *weir__rule_count(const struct weir__loaded *loaded, const struct weir__rule *rule)
+struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
     int cpu = sched_getcpu();
-    return &loaded->counters[rule->index]->stripe[(cpu < 0 ? 0 : (unsigned)cpu) % WEIR__COUNTER_STRIPES];
+    return &loaded->tally[rule->index]->stripe[(cpu < 0 ? 0 : (unsigned)cpu) % WEIR__TALLY_STRIPES];
 }
 
-static int by_id(const void *a, const void *b)
-{
-    uint64_t left = (*(struct weir__rule_counters *const *)a)->id,
-             right = (*(struct weir__rule_counters *const *)b)->id;
-    return left < right ? -1 : left > right;
-}
-
-/* The counters of a set in the order of their ids, so that a reload of thousands of rules stays quick. */
-static struct weir__rule_counters **sorted(const struct weir__loaded *loaded)
-{
-    size_t count = loaded->rules->count;
-    struct weir__rule_counters **list = calloc(count + 1, sizeof(struct weir__rule_counters *));
-    if (!list)
-        return NULL;
-    for (size_t i = 0; i < count; i++)
-        list[i] = loaded->counters[i];
-    qsort(list, count, sizeof(struct weir__rule_counters *), by_id);
-    return list;
-}
-
-static struct weir__rule_counters *find(struct weir__rule_counters **list, size_t count, uint64_t id)
-{
-    struct weir__rule_counters wanted = {.id = id}, *key = &wanted, **at;
-    at = count ? bsearch(&key, list, count, sizeof(struct weir__rule_counters *), by_id) : NULL;
-    return at ? *at : NULL;
-}
-
-static struct weir__rule_counters *make(uint64_t id)
-{
-    struct weir__rule_counters *fresh = aligned_alloc(64, sizeof *fresh);
-    if (fresh)
-        *fresh = (struct weir__rule_counters){.id = id};
-    return fresh;
-}
-
-struct weir__loaded *weir__loaded_make(weir_rules *rules, const struct weir__loaded *before)
+struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
 {
     struct weir__loaded *loaded = calloc(1, sizeof *loaded);
-    struct weir__rule_counters **known = before ? sorted(before) : NULL;
-    bool good = loaded && (known || !before);
-    if (loaded) {
-        loaded->rules = rules;
-        loaded->counters = calloc(rules->count + 1, sizeof(struct weir__rule_counters *));
-        good = good && loaded->counters;
+    struct weir__tally **tally = calloc(rules->count + 1, sizeof *tally);
+    if (!loaded || !tally) {
+        free(loaded);
+        free(tally);
+        return NULL;
     }
-    for (size_t i = 0; good && i < rules->count; i++) {
-        uint64_t id = rules->rules[i]->id;
-        struct weir__rule_counters *counters = before ? find(known, before->rules->count, id) : NULL;
-        counters = counters ? counters : make(id);
-        good = counters;
-        if (good)
-            counters->sets++;
-        loaded->counters[i] = counters;
+    for (size_t i = 0; i < rules->count; i++) {
+        bool writable = !engine->segment->read_only;
+        tally[i] = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
+        tally[i] = tally[i] ? tally[i] : &engine->untold;
     }
-    free(known);
-    if (good)
-        return loaded;
-    if (loaded) {
-        loaded->rules = NULL; /* stays the caller's */
-        weir__loaded_free(loaded);
-    }
-    return NULL;
+    loaded->rules = rules;
+    loaded->tally = tally;
+    return loaded;
 }
 
 void weir__loaded_free(struct weir__loaded *loaded)
 {
     if (!loaded)
         return;
-    for (size_t i = 0; loaded->counters && loaded->counters[i]; i++)
-        if (--loaded->counters[i]->sets == 0)
-            free(loaded->counters[i]);
-    free(loaded->counters);
+    free(loaded->tally);
     weir_rules_free(loaded->rules);
     free(loaded);
+}
+
+static weir_rule_stats sum(const struct weir__tally *tally)
+{
+    weir_rule_stats stats = {0};
+    for (int i = 0; i < WEIR__TALLY_STRIPES; i++) {
+        const struct weir__tally_stripe *from = &tally->stripe[i];
+        stats.allowed += weir__load64(&from->allowed);
+        stats.delayed += weir__load64(&from->delayed);
+        stats.denied += weir__load64(&from->denied);
+        stats.listed += weir__load64(&from->listed);
+        stats.missing_key += weir__load64(&from->missing_key);
+        stats.failures += weir__load64(&from->failures);
+        stats.gave_back += weir__load64(&from->gave_back);
+    }
+    return stats;
+}
+
+static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
+{
+    const struct weir__tally *tally = weir__tally_look(&engine->segment->table, rule->id);
+    if (!tally && !engine->segment->read_only)
+        return WEIR_ENOTALLY;
+    *stats = tally ? sum(tally) : (weir_rule_stats){0};
+    return 0;
 }
 
 int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats)
@@ -93,25 +70,43 @@ int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_
         return WEIR_EINVAL;
     int at, error = WEIR_ENORULE;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    for (size_t i = 0; i < loaded->rules->count; i++) {
+    for (size_t i = 0; i < loaded->rules->count && error == WEIR_ENORULE; i++) {
         const struct weir__rule *r = loaded->rules->rules[i];
-        if (r->shadow != shadow || !weir__text_is(r->name, rule))
-            continue;
-        weir_rule_stats sum = {0};
-        for (int s = 0; s < WEIR__COUNTER_STRIPES; s++) {
-            const struct weir__rule_counts *from = &loaded->counters[i]->stripe[s];
-            sum.allowed += weir__load64(&from->allowed);
-            sum.delayed += weir__load64(&from->delayed);
-            sum.denied += weir__load64(&from->denied);
-            sum.listed += weir__load64(&from->listed);
-            sum.missing_key += weir__load64(&from->missing_key);
-            sum.failures += weir__load64(&from->failures);
-            sum.gave_back += weir__load64(&from->gave_back);
-        }
-        *stats = sum;
-        error = 0;
-        break;
+        if (r->shadow == shadow && weir__text_is(r->name, rule))
+            error = rule_stats(engine, r, stats);
     }
     weir__unpin(&engine->pins, at);
     return error;
+}
+
+int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_rule_stats *stats),
+                    void *context)
+{
+    if (!engine || !visit)
+        return WEIR_EINVAL;
+    int at, stop = 0;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    for (size_t i = 0; i < loaded->rules->count && !stop; i++) {
+        weir_rule_info info;
+        weir_rule_stats stats = {0};
+        weir_rules_info(loaded->rules, i, &info);
+        (void)rule_stats(engine, loaded->rules->rules[i], &stats); /* without a tally: zeros */
+        stop = visit(context, &info, &stats);
+    }
+    weir__unpin(&engine->pins, at);
+    return stop;
+}
+
+int weir_times_read(weir *engine, weir_times *times)
+{
+    if (!engine || !times)
+        return WEIR_EINVAL;
+    weir_times sum_of = {0};
+    for (int i = 0; i < WEIR_TIMES; i++) {
+        sum_of.below_ns[i] = i < WEIR_TIMES - 1 ? INT64_C(64) << i : INT64_MAX;
+        for (int stripe = 0; stripe < WEIR__STRIPES; stripe++)
+            sum_of.count[i] += weir__load64(&engine->segment->table.times[stripe].count[i]);
+    }
+    *times = sum_of;
+    return 0;
 }

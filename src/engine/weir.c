@@ -59,7 +59,7 @@ static int install(weir *engine, weir_rules *rules)
     struct weir__loaded *before = (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current);
     if (rules->has_regex && make_rooms(engine) != 0)
         return WEIR_ENOMEM;
-    struct weir__loaded *loaded = weir__loaded_make(rules, before);
+    struct weir__loaded *loaded = weir__loaded_make(engine, rules);
     if (!loaded)
         return WEIR_ENOMEM;
     weir__pins_replace(&engine->pins, loaded);
@@ -142,22 +142,30 @@ void weir__watch(weir *engine)
 
 /* ---- Opening ---- */
 
-static int open_rules(weir *engine, const weir_options *options)
+static int read_rules(weir *engine, const weir_options *options, weir_rules **rules)
+{
+    if (options->rules_text)
+        return weir_rules_parse("rules", options->rules_text, strlen(options->rules_text), engine->diagnose,
+                                engine->diagnose_context, rules);
+    engine->path = strdup(options->rules_path);
+    if (!engine->path)
+        return WEIR_ENOMEM;
+    return weir__load_path(engine->path, engine->diagnose, engine->diagnose_context, &engine->seen, rules);
+}
+
+/* Rules first: bad ones leave no segment behind. */
+static int open_both(weir *engine, const weir_options *options)
 {
     weir_rules *rules;
-    int error;
-    if (options->rules_path) {
-        engine->path = strdup(options->rules_path);
-        if (!engine->path)
-            return WEIR_ENOMEM;
-        error = weir__load_path(engine->path, engine->diagnose, engine->diagnose_context, &engine->seen, &rules);
-    } else {
-        error = weir_rules_parse("rules", options->rules_text, strlen(options->rules_text), engine->diagnose,
-                                 engine->diagnose_context, &rules);
-    }
+    int error = read_rules(engine, options, &rules);
     if (error)
         return error;
-    error = install(engine, rules);
+    if (!engine->segment) {
+        error = weir_segment_open(&options->segment, &engine->segment);
+        engine->own_segment = !error;
+    }
+    if (!error)
+        error = install(engine, rules);
     if (error)
         weir_rules_free(rules);
     return error;
@@ -176,11 +184,7 @@ int weir_open(const weir_options *options, weir **engine)
     fresh->watch = options->rules_path && !(options->flags & WEIR_NO_WATCH);
     fresh->segment = options->attached;
     fresh->next_look_ns = coarse_ns() + (uint64_t)WEIR_SECOND;
-    int error = open_rules(fresh, options);
-    if (!error && !fresh->segment) {
-        error = weir_segment_open(&options->segment, &fresh->segment);
-        fresh->own_segment = !error;
-    }
+    int error = open_both(fresh, options);
     if (error) {
         weir_close(fresh);
         return error;

@@ -2,29 +2,16 @@
 #ifndef WEIR_ENGINE_WEIR_H
 #define WEIR_ENGINE_WEIR_H
 
+#include "engine/engine.h"
 #include "engine/load.h"
 #include "engine/pins.h"
-
-#define WEIR__COUNTER_STRIPES 4
-
-/* What happened under one rule. Each processor has a line of its own, more or less. */
-struct weir__rule_counts {
-    uint64_t allowed, delayed, denied, listed, missing_key, failures, gave_back, pad;
-};
-
-/* Shared by the sets, one after another, that have the rule. */
-struct weir__rule_counters {
-    _Alignas(64) struct weir__rule_counts stripe[WEIR__COUNTER_STRIPES];
-    uint64_t id;   /* the rule's */
-    uint64_t sets; /* that use it; changed by the reloader alone */
-    uint64_t pad[6];
-};
+#include "table/tally.h"
 
 /* A set in use: what a pin protects. */
 struct weir__loaded {
     weir_rules *rules;
-    struct weir__rule_counters **counters; /* by rule index */
-    struct weir__loaded *older;            /* in the list of those that were replaced */
+    struct weir__tally **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
+    struct weir__loaded *older; /* in the list of those that were replaced */
 };
 
 struct weir {
@@ -34,6 +21,7 @@ struct weir {
 
     weir_segment *segment;
     bool own_segment;
+    struct weir__tally untold; /* where rules count for which the segment has no room; nobody reads it */
     bool watch;
     char *path; /* NULL: the rules came as text and stay */
     weir_diagnose *diagnose;
@@ -51,11 +39,11 @@ struct weir {
 /* Looks at the disk if a second has passed since anybody did. */
 void weir__watch(weir *engine);
 
-/* The counters of a rule for this processor. */
-struct weir__rule_counts *weir__rule_count(const struct weir__loaded *loaded, const struct weir__rule *rule);
+/* What is counted under a rule, for this processor. */
+struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
 
-/* Makes what goes with a set, which it then owns; counters of rules that `before` has go on. NULL: no memory. */
-struct weir__loaded *weir__loaded_make(weir_rules *rules, const struct weir__loaded *before);
+/* Makes what goes with a set, which it then owns. NULL: no memory. */
+struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules);
 void weir__loaded_free(struct weir__loaded *loaded);
 
 #endif

@@ -4,6 +4,8 @@
  *     header    4 KiB    what never changes after it was made, checked on attach; then what does
  *     stats     8 KiB    two lines of counters a processor, modulo WEIR__STRIPES
  *     moves     8 KiB    generations of moved entries, by tag
+ *     times     8 KiB    how long checks took, two lines a processor, modulo WEIR__STRIPES
+ *     tallies   t x 256  what happened under each rule, by the rule's id
  *     lines     n x 64   four slots of 16 bytes each
  *     leases    m x 4    one word a grain of slab
  *     grains    m x 32   logs and wide counters
@@ -16,7 +18,7 @@
 #include "table/atomic.h"
 
 #define WEIR__MAGIC        UINT64_C(0x0a474553524945f7) /* not text at either end, so that no text file is taken for one */
-#define WEIR__LAYOUT       1                            /* raise with every change of this file or of cell.h */
+#define WEIR__LAYOUT       2                            /* raise with every change of this file or of cell.h */
 #define WEIR__SECRET_BYTES 192
 #define WEIR__SLOTS        4 /* a line */
 #define WEIR__STRIPES      64
@@ -32,6 +34,24 @@ struct weir__stripe {
     uint64_t spare[5];
 } __attribute__((aligned(128)));
 
+#define WEIR__TIMES         16 /* buckets: a check that took less than 64 ns << bucket, and the last for the rest */
+#define WEIR__TALLY_STRIPES 4
+#define WEIR__TALLIES_MIN   16
+#define WEIR__TALLIES_MAX   16384
+
+/* How long checks took: those that were timed. */
+struct weir__times {
+    uint64_t count[WEIR__TIMES];
+} __attribute__((aligned(128)));
+
+/* What happened under one rule, on four lines of cache. `word` of the first is the rule's id, or 0: free. */
+struct weir__tally {
+    struct weir__tally_stripe {
+        uint64_t allowed, delayed, denied, listed, missing_key, failures, gave_back;
+        uint64_t word;
+    } stripe[WEIR__TALLY_STRIPES];
+} __attribute__((aligned(64)));
+
 struct weir__line {
     weir__cell slot[WEIR__SLOTS];
 } __attribute__((aligned(64)));
@@ -44,7 +64,8 @@ struct weir__header {
     uint64_t bytes;
     uint64_t lines, lines_at;
     uint64_t grains, leases_at, grains_at;
-    uint64_t stats_at, moves_at;
+    uint64_t stats_at, moves_at, times_at;
+    uint64_t tallies, tallies_at;
     int64_t made_wall_ns;
     uint8_t secret[WEIR__SECRET_BYTES];
     uint64_t check;
@@ -59,6 +80,7 @@ struct weir__header {
 #define WEIR__HEADER_BYTES 4096
 #define WEIR__STATS_BYTES  (WEIR__STRIPES * sizeof(struct weir__stripe))
 #define WEIR__MOVES_BYTES  (WEIR__MOVES * sizeof(uint64_t))
+#define WEIR__TIMES_BYTES  (WEIR__STRIPES * sizeof(struct weir__times))
 
 _Static_assert(sizeof(struct weir__line) == 64, "a line is a line of cache");
 _Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header has outgrown its page");
@@ -70,6 +92,9 @@ struct weir__table {
     uint64_t lines;
     struct weir__stripe *stats;
     uint64_t *moves;
+    struct weir__times *times;
+    struct weir__tally *tally;
+    uint64_t tallies;
     uint32_t *lease;
     uint8_t *grain;
     uint64_t grains;

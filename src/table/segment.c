@@ -15,6 +15,13 @@ static uint64_t header_check(const struct weir__header *header)
     return sum;
 }
 
+/* Less than a hundredth of the segment, so that keys keep the rest: enough for 2048 rules in 64 MiB. */
+static uint64_t tallies_for(uint64_t bytes)
+{
+    uint64_t count = bytes / 128 / sizeof(struct weir__tally);
+    return count < WEIR__TALLIES_MIN ? WEIR__TALLIES_MIN : count > WEIR__TALLIES_MAX ? WEIR__TALLIES_MAX : count;
+}
+
 /* Sets sizes and places. Returns 0 or WEIR_ESIZE. */
 static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
 {
@@ -23,7 +30,10 @@ static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
     h->bytes = bytes;
     h->stats_at = WEIR__HEADER_BYTES;
     h->moves_at = h->stats_at + WEIR__STATS_BYTES;
-    h->lines_at = h->moves_at + WEIR__MOVES_BYTES;
+    h->times_at = h->moves_at + WEIR__MOVES_BYTES;
+    h->tallies_at = h->times_at + WEIR__TIMES_BYTES;
+    h->tallies = tallies_for(bytes);
+    h->lines_at = h->tallies_at + h->tallies * sizeof(struct weir__tally);
     h->grains = slab_bytes / (WEIR__GRAIN + sizeof(uint32_t));
     if (h->grains > WEIR__GRAINS_MAX)
         h->grains = WEIR__GRAINS_MAX;
@@ -81,6 +91,9 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
         .lines = copy.lines,
         .stats = (struct weir__stripe *)(void *)(base + copy.stats_at),
         .moves = (uint64_t *)(void *)(base + copy.moves_at),
+        .times = (struct weir__times *)(void *)(base + copy.times_at),
+        .tally = (struct weir__tally *)(void *)(base + copy.tallies_at),
+        .tallies = copy.tallies,
         .lease = (uint32_t *)(void *)(base + copy.leases_at),
         .grain = base + copy.grains_at,
         .grains = copy.grains,
