@@ -104,8 +104,7 @@ static const struct weir__source *source_of(const struct weir__report *report, s
     return place.source < report->source_count ? &report->sources[place.source] : NULL;
 }
 
-/* Where the line of a place begins; false if the source has no such line. */
-static bool line_find(struct weir__report *report, struct weir__place place, weir_text *rest)
+bool weir__place_find(struct weir__report *report, struct weir__place place, weir_text *rest)
 {
     const struct weir__source *source = source_of(report, place);
     if (!source || place.line == 0)
@@ -142,7 +141,7 @@ static const char *line_shown(struct weir__report *report, struct weir__place pl
     size_t used = 0, i = 0;
     uint32_t columns = 0;
 
-    if (!line_find(report, place, &rest))
+    if (!weir__place_find(report, place, &rest))
         return NULL;
     if (place.line == 1 && rest.len >= 3 && memcmp(rest.data, "\xef\xbb\xbf", 3) == 0)
         i = 3; /* a byte order mark has no column */
@@ -275,8 +274,11 @@ void weir__report_suggest(struct weir__report *report, struct weir__place place,
 void weir__report_word(struct weir__report *report, struct weir__place place, weir_text word, const char *const *words,
                        size_t count, const char *format, ...)
 {
+    /* Only if it is going to be told: a file may have a million unknown words. */
+    bool told = report->diagnose && report->errors < WEIR__ERRORS_MAX;
+    const char *nearest = told ? weir__words_nearest(word, words, count) : NULL;
     va_list arguments;
     va_start(arguments, format);
-    tell_formatted(report, WEIR_IS_ERROR, place, weir__words_nearest(word, words, count), format, arguments);
+    tell_formatted(report, WEIR_IS_ERROR, place, nearest, format, arguments);
     va_end(arguments);
 }

@@ -48,6 +48,9 @@ const char *weir__place_text(const struct weir__report *report, struct weir__pla
 /* The place of a byte of a source: its line, and its column in characters. */
 struct weir__place weir__place_at(const struct weir__report *report, uint32_t source, size_t offset);
 
+/* The source from the beginning of the place's line on; false if there is no such line. */
+bool weir__place_find(struct weir__report *report, struct weir__place place, weir_text *rest);
+
 /*
  * A text of somebody's for a message: control characters, invalid UTF-8 and what would turn or hide text around it
  * become \\n, \\t or \\xHH, and what does not fit is cut and ends in "...". `size` is at least 8. Returns the buffer.

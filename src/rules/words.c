@@ -10,7 +10,7 @@ size_t weir__words_distance(weir_text a, weir_text b, size_t max)
 {
     size_t rows[3][WEIR__WORD_MAX + 1];
 
-    if (a.len > WEIR__WORD_MAX || b.len > WEIR__WORD_MAX)
+    if (a.len > WEIR__WORD_MAX || b.len > WEIR__WORD_MAX || a.len > b.len + max || b.len > a.len + max)
         return max + 1;
     for (size_t j = 0; j <= b.len; j++)
         rows[0][j] = j;

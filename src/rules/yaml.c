@@ -266,6 +266,28 @@ static void read_event(struct reading *r, const yaml_event_t *event)
 
 /* ---- Reading ---- */
 
+/*
+ * Directives for tags are of no use here, and libyaml compares each with all before it: a file full of them would keep
+ * it busy for hours. Found here, before it sees them. Reports the first.
+ */
+static bool has_tag_directive(struct weir__report *report, uint32_t source, weir_text text)
+{
+    static const char breaks[] = "\n\r\x85\xa8\xa9\xbf"; /* last bytes of line breaks and of the byte order mark */
+    static const char directive[] = "%TAG";
+    const char *at = text.data, *end = text.data + text.len;
+
+    while (at < end && (at = memchr(at, '%', (size_t)(end - at))) != NULL) {
+        if ((size_t)(end - at) >= sizeof directive - 1 && memcmp(at, directive, sizeof directive - 1) == 0 &&
+            (at == text.data || memchr(breaks, at[-1], sizeof breaks - 1))) {
+            weir__report_error(report, weir__place_at(report, source, (size_t)(at - text.data)),
+                               "tags are not supported; leave the directive out");
+            return true;
+        }
+        at++;
+    }
+    return false;
+}
+
 static void read_events(struct reading *r, size_t skipped)
 {
     while (!r->stopped) {
@@ -293,11 +315,14 @@ const struct weir__node *weir__yaml_read(uint32_t source, struct weir__arena *ar
         weir__report_error(report, file, "the file is larger than %zu MiB", WEIR__YAML_BYTES >> 20);
         return NULL;
     }
+    if (text.len == 0)
+        text.data = "";
+    if (has_tag_directive(report, source, text))
+        return NULL;
     /* libyaml would count a byte order mark as a column, and find the second line indented differently. */
     size_t skipped = text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     if (yaml_parser_initialize(&r.parser)) {
-        yaml_parser_set_input_string(&r.parser, (const unsigned char *)(text.len ? text.data : "") + skipped,
-                                     text.len - skipped);
+        yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.data + skipped, text.len - skipped);
         yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
         read_events(&r, skipped);
         yaml_parser_delete(&r.parser);

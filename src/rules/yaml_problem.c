@@ -9,7 +9,8 @@
 enum where {
     AT_PROBLEM, /* where the parser stopped */
     AT_CONTEXT, /* where what it was reading begins */
-    AND_CONTEXT /* where it stopped, and the line of the beginning is told */
+    IN_LAYOUT,  /* where it stopped; tabs may be to blame. The message may name the line of the beginning */
+    IN_BRACKETS /* where it stopped, or the beginning if that is the end of the file. The same */
 };
 
 struct translation {
@@ -21,11 +22,11 @@ struct translation {
 
 static const struct translation translations[] = {
     {NULL, "could not find expected ':'", AT_CONTEXT, "this looks like a key, but there is no ':' behind it"},
-    {NULL, "block sequence entries are not allowed in this context", AT_PROBLEM,
+    {NULL, "block sequence entries are not allowed in this context", IN_LAYOUT,
      "a list item ('- ') is not allowed here; begin it on a line of its own, below its key"},
-    {NULL, "mapping keys are not allowed in this context", AT_PROBLEM,
+    {NULL, "mapping keys are not allowed in this context", IN_LAYOUT,
      "a key is not allowed here; begin it on a line of its own"},
-    {NULL, "mapping values are not allowed in this context", AT_PROBLEM,
+    {NULL, "mapping values are not allowed in this context", IN_LAYOUT,
      "a ':' is not allowed here; check the indentation, or put text that contains ': ' in quotes"},
     {"while scanning a quoted scalar", "found unexpected end of stream", AT_CONTEXT, "this quote is never closed"},
     {"while scanning a quoted scalar", "found unexpected document indicator", AT_CONTEXT, "this quote is never closed"},
@@ -47,17 +48,17 @@ static const struct translation translations[] = {
     {"while scanning a directive", "", AT_CONTEXT,
      "a line that begins with '%' is a directive, and not one that is known"},
     {NULL, "found incompatible YAML document", AT_PROBLEM, "this is written for a version of YAML that is not known"},
-    {NULL, "did not find expected <document start>", AT_PROBLEM,
-     "this does not belong to what is above it; check the indentation"},
-    {NULL, "did not find expected node content", AT_PROBLEM, "a value is missing here"},
-    {NULL, "did not find expected ',' or ']'", AND_CONTEXT,
+    {NULL, "did not find expected <document start>", IN_LAYOUT,
+     "this does not belong to what is before it; check the indentation"},
+    {NULL, "did not find expected node content", AT_PROBLEM, "a value or a closing bracket is missing here"},
+    {NULL, "did not find expected ',' or ']'", IN_BRACKETS,
      "expected ',' or ']': the list that begins on line %u is open"},
-    {NULL, "did not find expected ',' or '}'", AND_CONTEXT,
+    {NULL, "did not find expected ',' or '}'", IN_BRACKETS,
      "expected ',' or '}': the map that begins on line %u is open"},
-    {NULL, "did not find expected '-' indicator", AND_CONTEXT,
-     "expected '- ' as in the list that begins on line %u; check the indentation"},
-    {NULL, "did not find expected key", AND_CONTEXT,
-     "expected a key as in the map that begins on line %u; check the indentation"},
+    {NULL, "did not find expected '-' indicator", IN_LAYOUT,
+     "expected the next '- ' of the list that begins on line %u; check the indentation"},
+    {NULL, "did not find expected key", IN_LAYOUT,
+     "expected the next key of the map that begins on line %u; check the indentation and the quotes"},
 };
 
 static bool begins(const char *text, const char *with)
@@ -97,10 +98,33 @@ static void reader_problem(const yaml_parser_t *parser, uint32_t source, size_t 
                            parser->problem_value > 0xff ? 4 : 2, (unsigned)parser->problem_value);
 }
 
-/* A list or map in brackets that the end of the file has cut off is open from its beginning. */
+/* The file has ended in the middle of something. */
 static bool is_at_end(const yaml_parser_t *parser)
 {
     return parser->problem_mark.index == parser->mark.index && next_byte(parser) == 0;
+}
+
+static void bad_character(struct weir__report *report, struct weir__place place, unsigned char byte)
+{
+    if (byte == '\t')
+        weir__report_error(report, place, TABS);
+    else
+        weir__report_error(report, place, "text that begins with '%c' must be in quotes", byte);
+}
+
+/* A tab in the blanks that the place's line begins with; *place becomes its place. */
+static bool has_tab_indent(struct weir__report *report, struct weir__place *place)
+{
+    weir_text line;
+    size_t i = 0;
+    if (!weir__place_find(report, *place, &line))
+        return false;
+    while (i < line.len && line.data[i] == ' ')
+        i++;
+    if (i == line.len || line.data[i] != '\t' || i + 1 >= place->column)
+        return false;
+    place->column = (uint32_t)i + 1;
+    return true;
 }
 
 void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__report *report)
@@ -113,23 +137,20 @@ void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t ski
     struct weir__place place = weir__yaml_place(source, parser->problem_mark);
     const char *problem = parser->problem ? parser->problem : "this cannot be read";
     const struct translation *t = translation_find(parser->context, problem);
-    if (begins(problem, "found character that cannot start any token")) {
-        unsigned char byte = next_byte(parser);
-        if (byte == '\t')
-            weir__report_error(report, place, TABS);
-        else
-            weir__report_error(report, place, "text that begins with '%c' must be in quotes", byte);
-    } else if (!t) {
+    struct weir__place begin = parser->context ? weir__yaml_place(source, parser->context_mark) : place;
+
+    if (begins(problem, "found character that cannot start any token"))
+        bad_character(report, place, next_byte(parser));
+    else if (!t)
         weir__report_error(report, place, "%s", problem);
-    } else if (t->where == AND_CONTEXT && parser->context) {
-        struct weir__place begin = weir__yaml_place(source, parser->context_mark);
-        if (is_at_end(parser) && strchr(t->message, ','))
-            weir__report_error(report, begin, "this is never closed");
-        else
-            weir__report_error(report, place, t->message, begin.line);
-    } else {
-        if (t->where == AT_CONTEXT && parser->context)
-            place = weir__yaml_place(source, parser->context_mark);
+    else if (t->where == AT_CONTEXT)
+        weir__report_error(report, begin, "%s", t->message);
+    else if (t->where == AT_PROBLEM)
         weir__report_error(report, place, "%s", t->message);
-    }
+    else if (t->where == IN_LAYOUT && has_tab_indent(report, &place))
+        weir__report_error(report, place, TABS);
+    else if (t->where == IN_BRACKETS && is_at_end(parser))
+        weir__report_error(report, begin, "this is never closed");
+    else
+        weir__report_error(report, place, t->message, begin.line);
 }
