@@ -103,8 +103,8 @@ static enum wrong window_read(weir_text text, struct weir__window *value)
         struct number number;
         size_t begin = i;
         i = number_read(text, i, &number);
-        if (i == begin)
-            return UNREADABLE;
+        if (i == begin || (number.whole.len > 1 && number.whole.data[0] == '0'))
+            return UNREADABLE; /* for some, a zero before a number makes it octal */
         int unit = i == text.len && begin == 0 ? SECONDS : unit_read(text, &i);
         if (unit == UNITS || unit <= before)
             return UNREADABLE;

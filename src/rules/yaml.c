@@ -293,7 +293,8 @@ static void read_events(struct reading *r, size_t skipped)
     while (!r->stopped) {
         yaml_event_t event;
         if (!yaml_parser_parse(&r->parser, &event)) {
-            if (r->parser.error == YAML_MEMORY_ERROR)
+            /* Where libyaml has no memory for a tag, it forgets to say so. */
+            if (r->parser.error == YAML_MEMORY_ERROR || r->parser.error == YAML_NO_ERROR)
                 r->arena->failed = true;
             else
                 weir__yaml_problem(&r->parser, r->source, skipped, r->report);

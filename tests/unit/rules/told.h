@@ -43,8 +43,8 @@ static inline void told_begin(struct told *told, const char *text, size_t len)
     memset(told, 0, sizeof *told);
     told->source = (struct weir__source){"f", {text, len}};
     told->arena.bytes_max = (size_t)512 << 20;
-    told->report = (struct weir__report){
-        .diagnose = told_hear, .context = told, .sources = &told->source, .source_count = 1};
+    told->report =
+        (struct weir__report){.diagnose = told_hear, .context = told, .sources = &told->source, .source_count = 1};
 }
 
 static inline void told_end(struct told *told)

@@ -1,0 +1,440 @@
+/* Typed fields: what is taken, and what is said about what is not. */
+#include "told.h"
+
+#include "rules/field.h"
+
+static struct told told;
+
+#define S  INT64_C(1000000000)
+#define MS (S / 1000)
+#define D  (86400 * S)
+
+/* The value of "x" in the map that `yaml` is. */
+static const struct weir__node *field(const char *yaml)
+{
+    told_end(&told);
+    told_begin(&told, yaml, strlen(yaml));
+    const struct weir__node *root = weir__yaml_read(0, &told.arena, &told.report);
+    const struct weir__node *node = root ? weir__node_get(root, "x") : NULL;
+    if (!node) {
+        printf("  no field in: %s\n", yaml);
+        exit(1);
+    }
+    return node;
+}
+
+/* Whether exactly one error was told, with this message and suggestion ("": none). */
+static bool said(const char *message, const char *suggestion)
+{
+    if (told.count == 1 && strcmp(told.all[0].message, message) == 0 && strcmp(told.all[0].suggestion, suggestion) == 0)
+        return true;
+    for (int i = 0; i < told.count; i++)
+        printf("  said: %s [%s]\n", told.all[i].message, told.all[i].suggestion);
+    printf("  not:  %s [%s]\n", message, suggestion);
+    return false;
+}
+
+/* ---- Numbers ---- */
+
+TEST(int_from_text)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {{"0", 0},
+                {"7", 7},
+                {"-7", -7},
+                {"-0", 0},
+                {"4294967295", 4294967295},
+                {"9223372036854775807", INT64_MAX},
+                {"-9223372036854775808", INT64_MIN}};
+    static const char *const bad[] = {"",
+                                      "-",
+                                      "+1",
+                                      "01",
+                                      "-01",
+                                      "00",
+                                      "0x10",
+                                      "1_000",
+                                      "1e3",
+                                      "1.0",
+                                      " 1",
+                                      "1 ",
+                                      "1a",
+                                      "--1",
+                                      "1-",
+                                      "0o7",
+                                      "a",
+                                      ".5",
+                                      "1,000",
+                                      "inf",
+                                      "٣",
+                                      "9223372036854775808",
+                                      "-9223372036854775809",
+                                      "99999999999999999999999999999999"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int64_t value = 99;
+        CHECK(weir__parse_int((weir_text){good[i].text, strlen(good[i].text)}, &value));
+        CHECK_EQ(value, good[i].value);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int64_t value = 99;
+        CHECK(!weir__parse_int((weir_text){bad[i], strlen(bad[i])}, &value));
+        CHECK_EQ(value, 99);
+    }
+}
+
+TEST(int_from_any_number)
+{
+    uint64_t seed = 5;
+    for (int64_t run = test_scaled(100000, 1000); run > 0; run--) {
+        char text[32];
+        int64_t number = (int64_t)(test_random(&seed) >> (test_random(&seed) % 64)), value = 0;
+        number = run % 2 ? number : -number;
+        snprintf(text, sizeof text, "%" PRId64, number);
+        CHECK(weir__parse_int((weir_text){text, strlen(text)}, &value));
+        CHECK_EQ(value, number);
+    }
+}
+
+TEST(int_field)
+{
+    static const struct {
+        const char *yaml, *message;
+    } bad[] = {
+        {"x: [1]", "limit must be a number from 0 to 4294967295, not a list"},
+        {"x: {a: 1}", "limit must be a number from 0 to 4294967295, not a map"},
+        {"x:", "limit must be a number from 0 to 4294967295, not nothing"},
+        {"x: null", "limit must be a number from 0 to 4294967295, not null"},
+        {"x: ~", "limit must be a number from 0 to 4294967295, not null"},
+        {"x: many", "limit must be a number from 0 to 4294967295, not \"many\""},
+        {"x: true", "limit must be a number from 0 to 4294967295, not true"},
+        {"x: \"5\"", "limit is text because of its quotes; remove them"},
+        {"x: '-5'", "limit is text because of its quotes; remove them"},
+        {"x: \"\"", "limit must be a number from 0 to 4294967295, not \"\""},
+        {"x: 'five'", "limit must be a number from 0 to 4294967295, not \"five\""},
+        {"x: -1", "limit must be a number from 0 to 4294967295, not -1"},
+        {"x: 4294967296", "limit must be a number from 0 to 4294967295, not 4294967296"},
+        {"x: 99999999999999999999", "limit must be a number from 0 to 4294967295, not 99999999999999999999"},
+        {"x: 0x10", "limit must be a number from 0 to 4294967295, not \"0x10\"; write it in decimal, without zeros or "
+                    "0x before it"},
+        {"x: 010", "limit must be a number from 0 to 4294967295, not 010; write it in decimal, without zeros or 0x "
+                   "before it"},
+        {"x: 0o10", "limit must be a number from 0 to 4294967295, not \"0o10\"; write it in decimal, without zeros or "
+                    "0x before it"},
+        {"x: 1_000", "limit must be a number from 0 to 4294967295, not \"1_000\"; write its digits without anything "
+                     "between them"},
+        {"x: 1,000", "limit must be a number from 0 to 4294967295, not \"1,000\"; write its digits without anything "
+                     "between them"},
+        {"x: 1e3", "limit must be a number from 0 to 4294967295, not \"1e3\"; write it as a whole number"},
+        {"x: 1.5", "limit must be a number from 0 to 4294967295, not 1.5; write it as a whole number"},
+        {"x: +5", "limit must be a number from 0 to 4294967295, not \"+5\"; leave the '+' out"},
+        {"x: 5/s", "limit must be a number from 0 to 4294967295, not \"5/s\""},
+        {"x: \"\\e[1m\"", "limit must be a number from 0 to 4294967295, not \"\\x1b[1m\""},
+    };
+    int64_t value = 42;
+    CHECK(weir__field_int(&told.report, field("x: 17"), "limit", 0, UINT32_MAX, &value));
+    CHECK_EQ(value, 17);
+    CHECK(weir__field_int(&told.report, field("x: 0"), "limit", 0, UINT32_MAX, &value));
+    CHECK_EQ(value, 0);
+    CHECK(weir__field_int(&told.report, field("x: -3"), "limit", -3, 3, &value));
+    CHECK_EQ(value, -3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!weir__field_int(&told.report, field(bad[i].yaml), "limit", 0, UINT32_MAX, &value));
+        CHECK(said(bad[i].message, ""));
+        CHECK_EQ(value, -3);
+    }
+    CHECK(!weir__field_int(&told.report, field("x: a"), "cost", 1, INT64_MAX, &value));
+    CHECK(said("cost must be a number of at least 1, not \"a\"", ""));
+    CHECK(!weir__field_int(&told.report, field("x: a"), "cost", INT64_MIN, 1, &value));
+    CHECK(said("cost must be a number of at most 1, not \"a\"", ""));
+    CHECK(!weir__field_int(&told.report, field("x: a"), "cost", INT64_MIN, INT64_MAX, &value));
+    CHECK(said("cost must be a number, not \"a\"", ""));
+}
+
+TEST(percent_field)
+{
+    static const struct {
+        const char *yaml;
+        int value;
+    } good[] = {{"x: 10%", 10}, {"x: 10", 10}, {"x: 0", 0}, {"x: '10%'", 10}, {"x: \"10\"", 10}, {"x: 1000%", 1000}};
+    static const char *const bad[] = {"x: 1001%", "x: -1%", "x: '%'", "x: 10 %", "x: 1.5%", "x: ten",
+                                      "x:",       "x: [1]", "x: {}",  "x: 010",  "x: 10%%"};
+    int value;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        CHECK(weir__field_percent(&told.report, field(good[i].yaml), "soft", &value));
+        CHECK_EQ(value, good[i].value);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        value = 77;
+        CHECK(!weir__field_percent(&told.report, field(bad[i]), "soft", &value));
+        CHECK(told_is(&told, 0, 1, i == 6 ? 3 : 4, "soft must be a percentage from 0% to 1000%, not "));
+        CHECK_EQ(value, 77);
+    }
+}
+
+/* ---- true and false, words, names, texts ---- */
+
+TEST(bool_field)
+{
+    static const struct {
+        const char *yaml, *message, *suggestion;
+    } bad[] = {
+        {"x: yes", "shadow must be true or false, not \"yes\"; write true", "true"},
+        {"x: on", "shadow must be true or false, not \"on\"; write true", "true"},
+        {"x: True", "shadow must be true or false, not \"True\"; write true", "true"},
+        {"x: TRUE", "shadow must be true or false, not \"TRUE\"; write true", "true"},
+        {"x: no", "shadow must be true or false, not \"no\"; write false", "false"},
+        {"x: Off", "shadow must be true or false, not \"Off\"; write false", "false"},
+        {"x: 1", "shadow must be true or false, not 1; write true", "true"},
+        {"x: 0", "shadow must be true or false, not 0; write false", "false"},
+        {"x: 'true'", "shadow is text because of its quotes; remove them", ""},
+        {"x: \"false\"", "shadow is text because of its quotes; remove them", ""},
+        {"x: maybe", "shadow must be true or false, not \"maybe\"", ""},
+        {"x: 2", "shadow must be true or false, not 2", ""},
+        {"x:", "shadow must be true or false, not nothing", ""},
+        {"x: [true]", "shadow must be true or false, not a list", ""},
+    };
+    bool value = false;
+    CHECK(weir__field_bool(&told.report, field("x: true"), "shadow", &value) && value);
+    CHECK(weir__field_bool(&told.report, field("x: false"), "shadow", &value) && !value);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!weir__field_bool(&told.report, field(bad[i].yaml), "shadow", &value) && !value);
+        CHECK(said(bad[i].message, bad[i].suggestion));
+    }
+}
+
+TEST(word_field)
+{
+    static const char *const words[] = {"skip", "deny", "share"};
+    int value = 9;
+    CHECK(weir__field_word(&told.report, field("x: deny"), "on_missing_key", words, 3, &value));
+    CHECK_EQ(value, 1);
+    CHECK(weir__field_word(&told.report, field("x: 'share'"), "on_missing_key", words, 3, &value));
+    CHECK_EQ(value, 2);
+    CHECK(!weir__field_word(&told.report, field("x: dney"), "on_missing_key", words, 3, &value));
+    CHECK(said("on_missing_key must be skip, deny or share, not \"dney\"", "deny"));
+    CHECK(!weir__field_word(&told.report, field("x: Skip"), "on_missing_key", words, 3, &value));
+    CHECK(said("on_missing_key must be skip, deny or share, not \"Skip\"", "skip"));
+    CHECK(!weir__field_word(&told.report, field("x: [skip]"), "on_missing_key", words, 3, &value));
+    CHECK(said("on_missing_key must be skip, deny or share, not a list", ""));
+    CHECK(!weir__field_word(&told.report, field("x:"), "on_missing_key", words, 3, &value));
+    CHECK(said("on_missing_key must be skip, deny or share, not nothing", ""));
+    CHECK(!weir__field_word(&told.report, field("x: a"), "align", words, 1, &value));
+    CHECK(said("align must be skip, not \"a\"", ""));
+    CHECK_EQ(value, 2);
+}
+
+TEST(word_field_with_many_words)
+{
+    static const char *words[200];
+    int value;
+    for (size_t i = 0; i < 200; i++)
+        words[i] = "some-word";
+    CHECK(!weir__field_word(&told.report, field("x: y"), "field", words, 200, &value));
+    CHECK_EQ(told.count, 1);
+}
+
+TEST(unknown_names)
+{
+    static const char *const names[] = {"name", "limit", "window"};
+    const struct weir__node *map = field("x: {name: a, limt: 5, window: 1, 'zz\\': 2, \"\\e\": 3}");
+    CHECK(weir__field_names(&told.report, map, "a rule", names, 3));
+    CHECK_EQ(told.count, 3);
+    CHECK(told_is(&told, 0, 1, 14, "a rule has no field \"limt\""));
+    CHECK(strcmp(told.all[0].suggestion, "limit") == 0);
+    CHECK(told_is(&told, 1, 1, 34, "a rule has no field \"zz\\\""));
+    CHECK(strcmp(told.all[1].suggestion, "") == 0);
+    CHECK(told_is(&told, 2, 1, 44, "a rule has no field \"\\x1b\""));
+    CHECK(weir__field_names(&told.report, field("x: {}"), "a rule", names, 3) && told.count == 0);
+    CHECK(!weir__field_names(&told.report, field("x: [name]"), "a rule", names, 3));
+    CHECK(said("a rule must be a map, not a list", ""));
+    CHECK(!weir__field_names(&told.report, field("x: name"), "a rule", names, 3));
+    CHECK(said("a rule must be a map, not text", ""));
+    CHECK(!weir__field_names(&told.report, field("x:"), "a rule", names, 3));
+    CHECK(said("a rule must be a map, not nothing", ""));
+}
+
+TEST(text_field)
+{
+    weir_text value = {NULL, 0};
+    CHECK(weir__field_text(&told.report, field("x: abc def"), "name", &value) && weir__text_is(value, "abc def"));
+    CHECK(weir__field_text(&told.report, field("x: 12"), "name", &value) && weir__text_is(value, "12"));
+    CHECK(weir__field_text(&told.report, field("x: ''"), "name", &value) && value.len == 0 && value.data);
+    CHECK(weir__field_text(&told.report, field("x: 'null'"), "name", &value) && weir__text_is(value, "null"));
+    CHECK(!weir__field_text(&told.report, field("x: null"), "name", &value));
+    CHECK(said("name must be text, not null", ""));
+    CHECK(!weir__field_text(&told.report, field("x:"), "name", &value));
+    CHECK(said("name must be text, not nothing", ""));
+    CHECK(!weir__field_text(&told.report, field("x: [a]"), "name", &value));
+    CHECK(said("name must be text, not a list", ""));
+}
+
+/* ---- Windows ---- */
+
+TEST(window_from_text)
+{
+    static const struct {
+        const char *text;
+        int64_t ns;
+        int calendar; /* -1: none */
+    } good[] = {
+        {"1", S, -1},
+        {"60", 60 * S, -1},
+        {"0.5", S / 2, -1},
+        {"0.000000001", 1, -1},
+        {"1.500", 1500 * MS, -1},
+        {"1.5s", 1500 * MS, -1},
+        {"500ms", 500 * MS, -1},
+        {"30s", 30 * S, -1},
+        {"5m", 300 * S, -1},
+        {"1h", 3600 * S, -1},
+        {"1d", D, WEIR_CALENDAR_DAY},
+        {"1w", 7 * D, WEIR_CALENDAR_WEEK},
+        {"1mo", 30 * D, WEIR_CALENDAR_MONTH},
+        {"1y", 365 * D, WEIR_CALENDAR_YEAR},
+        {"2d", 2 * D, -1},
+        {"24h", D, -1},
+        {"86400", D, -1},
+        {"1.0d", D, -1},
+        {"11d", 11 * D, -1},
+        {"1d1h", D + 3600 * S, -1},
+        {"1h30m", 5400 * S, -1},
+        {"1h30m15s250ms", 5415 * S + 250 * MS, -1},
+        {"1.5h", 5400 * S, -1},
+        {"0.25d", D / 4, -1},
+        {"0m1s", S, -1},
+        {"400d", 400 * D, -1},
+        {"1y1mo5d", 400 * D, -1},
+        {"34560000", 400 * D, -1},
+    };
+    static const char *const bad[] = {
+        "",
+        "0",
+        "0s",
+        "0.0",
+        "-1",
+        "-5s",
+        "+5s",
+        "s",
+        "1x",
+        "1M",
+        "1 h",
+        "1h ",
+        " 1h",
+        "1min",
+        "1hour",
+        "1H",
+        "1mo1y",
+        "30m1h",
+        "1h1h",
+        "1.",
+        ".5",
+        "1.s",
+        "1.5.5",
+        "1..5",
+        "1h5",
+        "1h30m5",
+        "1,5s",
+        "401d",
+        "2y",
+        "1y1mo6d",
+        "34560001",
+        "1e3",
+        "0x1",
+        "1s1",
+        "h1",
+        "1µs",
+        "1ns",
+        "010",
+        "01d",
+        "1h05m",
+        "00.5",
+        "1us",
+        "99999999999999999999",
+        "999999999999999999999999999999y",
+        "0.0000000001",
+        "1.0000001ms",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct weir__window window = {0, false, WEIR_CALENDAR_DAY};
+        CHECK(weir__parse_window((weir_text){good[i].text, strlen(good[i].text)}, &window));
+        CHECK_EQ(window.ns, good[i].ns);
+        CHECK_EQ(window.calendar ? (int)window.unit : -1, good[i].calendar);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct weir__window window = {77, false, WEIR_CALENDAR_DAY};
+        bool taken = weir__parse_window((weir_text){bad[i], strlen(bad[i])}, &window);
+        if (taken)
+            printf("  taken: %s\n", bad[i]);
+        CHECK(!taken);
+        CHECK_EQ(window.ns, 77);
+    }
+}
+
+/* Any number of milliseconds, written in parts, comes out as it went in. */
+TEST(window_of_any_length)
+{
+    uint64_t seed = 21;
+    for (int64_t run = test_scaled(100000, 1000); run > 0; run--) {
+        char text[96];
+        int64_t ms = (int64_t)(test_random(&seed) % (UINT64_C(400) * 86400000) >> (test_random(&seed) % 35)) + 1;
+        snprintf(text, sizeof text, "%" PRId64 "d%" PRId64 "h%" PRId64 "m%" PRId64 ".%03" PRId64 "s", ms / 86400000,
+                 ms / 3600000 % 24, ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
+        struct weir__window window;
+        if (ms > INT64_C(400) * 86400000)
+            continue;
+        CHECK(weir__parse_window((weir_text){text, strlen(text)}, &window));
+        CHECK_EQ(window.ns, ms * MS);
+        CHECK(!window.calendar);
+    }
+}
+
+TEST(window_field)
+{
+#define ALLOWED "window must be seconds, or a number with ms, s, m, h, d, w, mo or y, such as 30s or 1h, not "
+    static const struct {
+        const char *yaml, *message, *suggestion;
+    } bad[] = {
+        {"x: 1min", "window is \"1min\"; write 1m", "1m"},
+        {"x: 5 minutes", "window is \"5 minutes\"; write 5m", "5m"},
+        {"x: 1 hour", "window is \"1 hour\"; write 1h", "1h"},
+        {"x: 1H", "window is \"1H\"; write 1h", "1h"},
+        {"x: 10 Secs", "window is \"10 Secs\"; write 10s", "10s"},
+        {"x: day", "window is \"day\"; write 1d", "1d"},
+        {"x: 1 h", "window is \"1 h\"; write 1h", "1h"},
+        {"x: 1.5 hours", "window is \"1.5 hours\"; write 1.5h", "1.5h"},
+        {"x: 1month", "window is \"1month\"; write 1mo", "1mo"},
+        {"x: 100 millis", "window is \"100 millis\"; write 100ms", "100ms"},
+        {"x: 1M", "window is \"1M\"; write 1mo for months or 1m for minutes", ""},
+        {"x: 3 M", "window is \"3 M\"; write 3mo for months or 3m for minutes", ""},
+        {"x: 1fortnight", ALLOWED "\"1fortnight\"", ""},
+        {"x: often", ALLOWED "\"often\"", ""},
+        {"x: 99999 hours", ALLOWED "\"99999 hours\"", ""},
+        {"x: 30m1h", ALLOWED "\"30m1h\"", ""},
+        {"x: 1e3", ALLOWED "\"1e3\"", ""},
+        {"x: [1h]", ALLOWED "a list", ""},
+        {"x: {h: 1}", ALLOWED "a map", ""},
+        {"x:", ALLOWED "nothing", ""},
+        {"x: ''", ALLOWED "nothing", ""},
+        {"x: 0", "window must be longer than zero", ""},
+        {"x: 0s", "window must be longer than zero", ""},
+        {"x: -1h", "window must be longer than zero, not -1h", ""},
+        {"x: -1", "window must be longer than zero, not -1", ""},
+        {"x: 2y", "window must be at most 400 days, not 2y", ""},
+        {"x: 0.0000000001", "window is finer than a nanosecond", ""},
+    };
+    struct weir__window window;
+    CHECK(weir__field_window(&told.report, field("x: 90"), "window", &window) && window.ns == 90 * S);
+    CHECK(weir__field_window(&told.report, field("x: '1h'"), "window", &window) && window.ns == 3600 * S);
+    CHECK(weir__field_window(&told.report, field("x: \"90\""), "window", &window) && window.ns == 90 * S);
+    CHECK(weir__field_window(&told.report, field("x: 1mo"), "window", &window) && window.calendar);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        window.ns = 77;
+        CHECK(!weir__field_window(&told.report, field(bad[i].yaml), "window", &window));
+        CHECK(said(bad[i].message, bad[i].suggestion));
+        CHECK_EQ(window.ns, 77);
+    }
+}
+
+TEST_MAIN

@@ -1,0 +1,110 @@
+/*
+ * The Nth allocation fails, in weir or in libyaml, which is linked in here so that the linker can put the functions
+ * below in front of the real ones for both.
+ */
+#include "told.h"
+
+static struct {
+    int nth;    /* which one fails; 0: none */
+    bool after; /* and all after it */
+    int calls;  /* so far */
+    bool hit;
+} fault;
+
+static bool fails(void)
+{
+    bool failed = ++fault.calls == fault.nth || (fault.after && fault.nth && fault.calls > fault.nth);
+    fault.hit |= failed;
+    return failed;
+}
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+static struct told told;
+
+/* Fails each allocation of reading this text in its turn. Returns how many there were. */
+static int fail_each(const char *text, size_t len, bool good, bool after)
+{
+    int nth = 0;
+    do {
+        told_begin(&told, text, len);
+        fault.calls = 0;
+        fault.hit = false;
+        fault.after = after;
+        fault.nth = ++nth;
+        const struct weir__node *root = weir__yaml_read(0, &told.arena, &told.report);
+        fault.nth = 0;
+        /* All is well, or it was told; and lack of memory is never taken for something else. */
+        CHECK(!root == (told.report.errors > 0));
+        CHECK(!told.arena.failed || (!root && strstr(told.all[told.count - 1].message, "not enough memory")));
+        CHECK(told.arena.failed || !root == !good);
+        CHECK(fault.hit || !told.arena.failed);
+        CHECK(!after || !fault.hit || told.arena.failed);
+        told_end(&told);
+    } while (fault.hit && nth < 100000);
+    return nth;
+}
+
+static void fail_both_ways(const char *text, size_t len, bool good)
+{
+    CHECK(fail_each(text, len, good, true) > 5);
+    CHECK(fail_each(text, len, good, false) > 5);
+}
+
+TEST(each_allocation_of_a_good_file)
+{
+    static const char text[] =
+        "%YAML 1.1\n---\n# comment\nrules:\n  - name: \"a\\n\\u00fc\"\n    match: {path: /a/*, method: [GET, "
+        "'POST']}\n    text: |\n      one\n      two\n    other: >-\n      one\n\n      two\n  - a b\n    c\n";
+    fail_both_ways(text, sizeof text - 1, true);
+}
+
+TEST(each_allocation_of_a_bad_file)
+{
+    static const char *const texts[] = {
+        "a: &x [1]\nb: *x\nc: !<t> 2\nd: !!str e\na: 2\n",
+        "a: [1, {b: 'c'\n",
+        "a:\n\tb: 1\n",
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        "a: 1\n---\nb: 2\n",
+        "%FOO bar\n---\na\n",
+        "a: \xff\n",
+        "a: \"\\z\"\n",
+        "? [b]\n: c\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        fail_both_ways(texts[i], strlen(texts[i]), false);
+}
+
+/* Long enough for every one of the buffers to grow. */
+TEST(each_allocation_of_a_long_file)
+{
+    enum { COUNT = 100 };
+    char *text = malloc(COUNT * 256);
+    size_t used = 0;
+    for (int i = 0; i < COUNT; i++)
+        used += (size_t)sprintf(text + used, "key%d: [a, {b: c}, 'd e f g h i j k l m n o p q r s t', \"u\"]\n", i);
+    CHECK(fail_each(text, used, true, true) > 500);
+    free(text);
+}
+
+TEST_MAIN
