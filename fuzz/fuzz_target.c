@@ -1,0 +1,87 @@
+/*
+ * Targets, cookies and arguments: whatever comes in, a path is absolute, resolved and in its room, and what is found
+ * lies inside of what was searched. The first byte chooses the room.
+ */
+#include "rules/target.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void check_inside(weir_text piece, weir_text whole)
+{
+    check(piece.len == 0 || (piece.data >= whole.data && piece.data + piece.len <= whole.data + whole.len));
+}
+
+/* No empty, "." or ".." segments; only the last one may be empty. */
+static void check_path(weir_text path)
+{
+    check(path.len > 0);
+    if (path.len == 1 && path.data[0] == '*')
+        return;
+    check(path.data[0] == '/');
+    for (size_t at = 1; at < path.len;) {
+        const char *slash = memchr(path.data + at, '/', path.len - at);
+        weir_text segment = {path.data + at, slash ? (size_t)(slash - path.data) - at : path.len - at};
+        check(segment.len > 0 && !weir__text_is(segment, ".") && !weir__text_is(segment, ".."));
+        at += segment.len + 1;
+    }
+}
+
+static void check_target(weir_text target, size_t room)
+{
+    static char whole[1 << 20];
+    char *path = malloc(room);
+    weir_text query;
+
+    check(path != NULL);
+    size_t len = weir__target_normalise(target, path, room, &query);
+    check(len <= room);
+    check_path((weir_text){path, len});
+    check_inside(query, target);
+    check(weir__text_equal(query, weir__target_query(target)));
+    if (target.len < sizeof whole) {
+        /* With all the room it needs, it begins the same; only dots that cutting left over were dropped. */
+        size_t all = weir__target_normalise(target, whole, target.len + 1, NULL);
+        check(len <= all && memcmp(path, whole, len) == 0 && len + 2 >= (all < room ? all : room));
+    }
+    free(path);
+}
+
+static void check_found(weir_text text)
+{
+    const char *newline = text.len > 0 ? memchr(text.data, '\n', text.len) : NULL;
+    weir_text name = {text.data, newline ? (size_t)(newline - text.data) : 0}, value, rest = text;
+
+    if (newline)
+        rest = (weir_text){newline + 1, text.len - name.len - 1};
+    if (weir__cookie_find(rest, name, &value))
+        check_inside(value, rest);
+    if (!weir__argument_find(rest, name, &value))
+        return;
+    check_inside(value, rest);
+    char *decoded = malloc(value.len + 1);
+    check(decoded != NULL);
+    size_t len = weir__argument_decode(value, decoded);
+    check(len <= value.len);
+    if (weir__argument_is_plain(value))
+        check(len == value.len && (len == 0 || memcmp(decoded, value.data, len) == 0));
+    free(decoded);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    weir_text text = {(const char *)data + 1, size - 1};
+
+    check_target(text, 1 + data[0]);
+    check_found(text);
+    return 0;
+}
