@@ -55,15 +55,13 @@ const struct weir__networks *weir__networks_make(struct weir__arena *arena, cons
 bool weir__networks_contain(const struct weir__networks *networks, const struct weir__address *address);
 
 /*
- * The client's address: `peer`, or, if that is a trusted proxy, the first hop from the right of X-Forwarded-For or
- * Forwarded that is not; at what does not parse it stops at the last hop that did, and after WEIR__HOPS_MAX hops where
- * it is. Either header may be empty; if both are there, Forwarded (the standard) speaks. Headers are read from the
- * right, so that what a client wrote before the proxies' hops cannot change how those are understood.
+ * The client's address if `peer` is a trusted proxy (if it is not, it is the client, and its headers do not count): the
+ * first hop from the right of X-Forwarded-For or Forwarded that is not trusted; at what does not parse it stops at the
+ * last hop that did, and after WEIR__HOPS_MAX hops where it is. Either header may be empty; if both are there,
+ * Forwarded (the standard) speaks. Headers are read from the right, so that what a client wrote before the proxies'
+ * hops cannot change how those are understood.
  */
 #define WEIR__HOPS_MAX 64
-void weir__client_address(const struct weir__address *peer, const struct weir__networks *trusted,
-                          weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client);
-/* The same for a peer that is known to be trusted: only the walk. */
 void weir__client_behind(const struct weir__address *peer, const struct weir__networks *trusted,
                          weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client);
 

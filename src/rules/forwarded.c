@@ -130,12 +130,3 @@ void weir__client_behind(const struct weir__address *peer, const struct weir__ne
             return;
     }
 }
-
-void weir__client_address(const struct weir__address *peer, const struct weir__networks *trusted,
-                          weir_text x_forwarded_for, weir_text forwarded, struct weir__address *client)
-{
-    if (trusted && weir__networks_contain(trusted, peer))
-        weir__client_behind(peer, trusted, x_forwarded_for, forwarded, client);
-    else
-        *client = *peer;
-}

@@ -26,34 +26,29 @@ static bool is_asked(const weir_attribute *given, enum weir_attribute_kind kind,
     return kind == WEIR_ATTR_HEADER ? weir__text_equal_nocase(its, name) : weir__text_equal(its, name);
 }
 
-/* What is empty is missing. */
-static bool ask(const weir_query *query, enum weir_attribute_kind kind, weir_text name, weir_text *value)
-{
-    if (query->lookup) {
-        *value = (weir_text){NULL, 0};
-        return query->lookup(query->lookup_context, kind, name, value) && value->data && value->len > 0;
-    }
-    if (!query->attributes)
-        return false;
-    for (size_t i = 0; i < query->attribute_count; i++)
-        if (is_asked(&query->attributes[i], kind, name)) {
-            *value = (weir_text){query->attributes[i].value, strlen(query->attributes[i].value)};
-            return value->len > 0;
-        }
-    return false;
-}
+/*
+ * All of these return a text, empty for what is missing, as an empty value is: in registers, where a text that is
+ * written piece by piece and then copied as a whole would wait for the pieces to reach the cache.
+ */
+#define MISSING ((weir_text){"", 0})
 
-static bool ask_plain(const weir_query *query, enum weir_attribute_kind kind, weir_text *value)
+static weir_text ask(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
 {
-    return ask(query, kind, (weir_text){"", 0}, value);
+    weir_text value = MISSING;
+
+    if (query->lookup)
+        return query->lookup(query->lookup_context, kind, name, &value) && value.data ? value : MISSING;
+    for (size_t i = 0; query->attributes && i < query->attribute_count; i++)
+        if (is_asked(&query->attributes[i], kind, name))
+            return (weir_text){query->attributes[i].value, strlen(query->attributes[i].value)};
+    return MISSING;
 }
 
 static weir_text target_of(struct weir__values *values)
 {
     if (!values->have_target) {
         values->have_target = true;
-        if (!ask_plain(values->query, WEIR_ATTR_TARGET, &values->target))
-            values->target = (weir_text){"", 0};
+        values->target = ask(values->query, WEIR_ATTR_TARGET, MISSING);
     }
     return values->target;
 }
@@ -61,68 +56,64 @@ static weir_text target_of(struct weir__values *values)
 /* ---- Path and arguments ---- */
 
 /* Also for those that are made of it. */
-static bool find_path(struct weir__values *values, weir_text *value)
+static weir_text find_path(struct weir__values *values)
 {
-    if (!values->have_path) {
-        weir_text path = {"", 0}, target;
-        values->have_path = true;
-        if (ask_plain(values->query, WEIR_ATTR_PATH, &path)) {
-            if (path.len > WEIR__PATH_MAX)
-                path.len = WEIR__PATH_MAX;
-        } else if ((target = target_of(values)).len > 0) {
-            path.data = values->path_room;
-            path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL);
-        } else {
-            path.len = 0;
-        }
-        values->path = path;
+    if (values->have_path)
+        return values->path;
+
+    weir_text path = ask(values->query, WEIR_ATTR_PATH, MISSING), target;
+    if (path.len > WEIR__PATH_MAX)
+        path.len = WEIR__PATH_MAX;
+    if (path.len == 0 && (target = target_of(values)).len > 0) {
+        path.data = values->path_room;
+        path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL);
     }
-    *value = values->path;
-    return value->len > 0;
+    values->have_path = true;
+    values->path = path;
+    return path;
 }
 
-/* The Nth part of a path. */
-static bool find_segment(struct weir__values *values, int number, weir_text *value)
+/* The Nth part of the path. */
+static weir_text find_segment(struct weir__values *values, int number)
 {
-    weir_text path;
-
-    if (!find_path(values, &path))
-        return false;
+    weir_text path = find_path(values);
     const char *at = path.data, *end = path.data + path.len;
+
+    if (path.len == 0 || *at != '/')
+        return MISSING; /* "*" has no parts */
     for (int i = 0; i < number; i++) {
         const char *slash = memchr(at, '/', (size_t)(end - at));
-        if (!slash || (i == 0 && slash != at)) /* "*" has no parts */
-            return false;
+        if (!slash)
+            return MISSING;
         at = slash + 1;
     }
     const char *slash = memchr(at, '/', (size_t)(end - at));
-    *value = (weir_text){at, (size_t)((slash ? slash : end) - at)};
-    return value->len > 0;
+    return (weir_text){at, (size_t)((slash ? slash : end) - at)};
 }
 
-static bool find_argument(struct weir__values *values, weir_text name, weir_text *value)
+static weir_text find_argument(struct weir__values *values, weir_text name)
 {
     if (!values->have_arguments) {
+        weir_text arguments = ask(values->query, WEIR_ATTR_QUERY, MISSING);
         values->have_arguments = true;
-        if (!ask_plain(values->query, WEIR_ATTR_QUERY, &values->arguments))
-            values->arguments = weir__target_query(target_of(values));
+        values->arguments = arguments.len > 0 ? arguments : weir__target_query(target_of(values));
     }
-    if (!weir__argument_find(values->arguments, name, value) || value->len == 0)
-        return false;
-    if (!weir__argument_is_plain(*value) && value->len <= sizeof values->scratch - values->scratch_used) {
-        char *room = values->scratch + values->scratch_used;
-        *value = (weir_text){room, weir__argument_decode(*value, room)};
-        values->scratch_used += (uint32_t)value->len;
-    }
-    return true;
+    weir_text raw;
+    if (!weir__argument_find(values->arguments, name, &raw))
+        return MISSING;
+    if (weir__argument_is_plain(raw) || raw.len > sizeof values->scratch - values->scratch_used)
+        return raw;
+    char *room = values->scratch + values->scratch_used;
+    size_t len = weir__argument_decode(raw, room);
+    values->scratch_used += (uint32_t)len;
+    return (weir_text){room, len};
 }
 
-static bool find_cookie(struct weir__values *values, weir_text name, weir_text *value)
+static weir_text find_cookie(struct weir__values *values, weir_text name)
 {
-    weir_text header;
+    weir_text header = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie")), value;
 
-    return ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie"), &header) &&
-           weir__cookie_find(header, name, value) && value->len > 0;
+    return weir__cookie_find(header, name, &value) ? value : MISSING;
 }
 
 /* ---- Host and method ---- */
@@ -130,7 +121,7 @@ static bool find_cookie(struct weir__values *values, weir_text name, weir_text *
 /* "example.com:8080", "example.com.", "[::1]:443": the part that names. */
 static weir_text bare_host(weir_text host)
 {
-    if (host.data[0] == '[') {
+    if (host.len > 0 && host.data[0] == '[') {
         const char *close = memchr(host.data, ']', host.len);
         if (close)
             host.len = (size_t)(close - host.data) + 1;
@@ -148,20 +139,18 @@ static weir_text bare_host(weir_text host)
     return host;
 }
 
-static bool find_host(struct weir__values *values, weir_text *value)
+static weir_text find_host(struct weir__values *values)
 {
-    if (!ask_plain(values->query, WEIR_ATTR_HOST, value))
-        return false;
-    *value = bare_host(*value);
+    weir_text host = bare_host(ask(values->query, WEIR_ATTR_HOST, MISSING));
     size_t i = 0;
-    while (i < value->len && weir__lower(value->data[i]) == (unsigned char)value->data[i])
+
+    while (i < host.len && weir__lower(host.data[i]) == (unsigned char)host.data[i])
         i++;
-    if (i < value->len && value->len <= sizeof values->host) {
-        for (i = 0; i < value->len; i++)
-            values->host[i] = (char)weir__lower(value->data[i]);
-        value->data = values->host;
-    }
-    return value->len > 0;
+    if (i == host.len || host.len > sizeof values->host)
+        return host;
+    for (i = 0; i < host.len; i++)
+        values->host[i] = (char)weir__lower(host.data[i]);
+    return (weir_text){values->host, host.len};
 }
 
 static bool is_small_letter(char c)
@@ -169,47 +158,40 @@ static bool is_small_letter(char c)
     return c >= 'a' && c <= 'z';
 }
 
-static bool find_method(struct weir__values *values, weir_text *value)
+static weir_text find_method(struct weir__values *values)
 {
-    if (!ask_plain(values->query, WEIR_ATTR_METHOD, value))
-        return false;
+    weir_text method = ask(values->query, WEIR_ATTR_METHOD, MISSING);
     size_t i = 0;
-    while (i < value->len && !is_small_letter(value->data[i]))
+
+    while (i < method.len && !is_small_letter(method.data[i]))
         i++;
-    if (i < value->len && value->len <= sizeof values->method) {
-        for (i = 0; i < value->len; i++)
-            values->method[i] = (char)(value->data[i] - (is_small_letter(value->data[i]) ? 'a' - 'A' : 0));
-        value->data = values->method;
-    }
-    return true;
+    if (i == method.len || method.len > sizeof values->method)
+        return method;
+    for (i = 0; i < method.len; i++)
+        values->method[i] = (char)(method.data[i] - (is_small_letter(method.data[i]) ? 'a' - 'A' : 0));
+    return (weir_text){values->method, method.len};
 }
 
 /* ---- The client ---- */
 
 static bool find_peer(const weir_query *query, struct weir__address *peer)
 {
-    weir_text text;
-
     if (query->peer && weir__address_from(query->peer, query->peer_len, peer))
         return true;
-    return ask_plain(query, WEIR_ATTR_PEER, &text) && weir__address_parse(text, peer);
+    return weir__address_parse(ask(query, WEIR_ATTR_PEER, MISSING), peer);
 }
 
 static bool find_client(struct weir__values *values)
 {
     const struct weir__networks *trusted = values->all->identity.trusted;
-    struct weir__address peer;
 
-    if (!find_peer(values->query, &peer))
+    if (!find_peer(values->query, &values->client))
         return false;
-    values->client = peer;
-    if (trusted && weir__networks_contain(trusted, &peer)) {
-        weir_text standard = {"", 0}, usual = {"", 0};
-        if (!ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"), &standard)) {
-            standard.len = 0;
-            if (!ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"), &usual))
-                usual.len = 0;
-        }
+    if (trusted && weir__networks_contain(trusted, &values->client)) {
+        struct weir__address peer = values->client;
+        weir_text usual = MISSING, standard = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
+        if (standard.len == 0)
+            usual = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"));
         weir__client_behind(&peer, trusted, usual, standard, &values->client);
     }
     return true;
@@ -222,62 +204,64 @@ const struct weir__address *weir__value_client(struct weir__values *values)
     return values->client_state == WEIR__CLIENT_KNOWN ? &values->client : NULL;
 }
 
-static bool find_client_text(struct weir__values *values, weir_text *value)
+static weir_text find_client_text(struct weir__values *values)
 {
-    const struct weir__address *client = weir__value_client(values);
-    if (!client)
-        return false;
     const struct weir__identity *identity = &values->all->identity;
+    const struct weir__address *client = weir__value_client(values);
+    struct weir__address grouped;
+
+    if (!client)
+        return MISSING;
     int group = weir__address_is4(client) ? 96 + identity->ipv4_prefix : identity->ipv6_prefix;
-    struct weir__address grouped = *client;
-    weir__address_mask(&grouped, group);
-    *value = (weir_text){values->client_text, weir__address_text(&grouped, group, values->client_text)};
-    return true;
+    if (group < 128) {
+        grouped = *client;
+        weir__address_mask(&grouped, group);
+        client = &grouped;
+    }
+    return (weir_text){values->client_text, weir__address_text(client, group, values->client_text)};
 }
 
 /* ---- All of them ---- */
 
-static bool find(struct weir__values *values, const struct weir__attribute *attribute, weir_text *value)
+static weir_text find(struct weir__values *values, const struct weir__attribute *attribute)
 {
     switch (attribute->kind) {
     case WEIR__ATTR_PATH:
-        return find_path(values, value);
+        return find_path(values);
     case WEIR__ATTR_METHOD:
-        return find_method(values, value);
+        return find_method(values);
     case WEIR__ATTR_HOST:
-        return find_host(values, value);
+        return find_host(values);
     case WEIR__ATTR_CLIENT_IP:
-        return find_client_text(values, value);
+        return find_client_text(values);
     case WEIR__ATTR_HEADER:
-        return ask(values->query, WEIR_ATTR_HEADER, attribute->name, value);
+        return ask(values->query, WEIR_ATTR_HEADER, attribute->name);
     case WEIR__ATTR_COOKIE:
-        return find_cookie(values, attribute->name, value);
+        return find_cookie(values, attribute->name);
     case WEIR__ATTR_QUERY:
-        return find_argument(values, attribute->name, value);
+        return find_argument(values, attribute->name);
     case WEIR__ATTR_SEGMENT:
-        return find_segment(values, attribute->segment, value);
+        return find_segment(values, attribute->segment);
     case WEIR__ATTR_NAMED:
-        return ask(values->query, WEIR_ATTR_NAMED, attribute->name, value);
+        return ask(values->query, WEIR_ATTR_NAMED, attribute->name);
     }
-    return false;
+    return MISSING;
 }
 
 bool weir__value_find(struct weir__values *values, int attribute, weir_text *value)
 {
     const struct weir__attribute *all = values->all->list, *asked = &all[attribute];
     uint64_t bit = UINT64_C(1) << (attribute & 63);
-    weir_text found = {"", 0};
 
-    bool has = find(values, asked, &found);
+    weir_text found = find(values, asked), sources;
     /* One step and no more: a named one is no source. */
-    if (!has && asked->kind == WEIR__ATTR_NAMED && asked->source >= 0 && all[asked->source].kind != WEIR__ATTR_NAMED)
-        has = weir__value(values, asked->source, &found);
-    if (!has)
-        found = (weir_text){"", 0};
+    if (found.len == 0 && asked->kind == WEIR__ATTR_NAMED && asked->source >= 0 &&
+        all[asked->source].kind != WEIR__ATTR_NAMED && weir__value(values, asked->source, &sources))
+        found = sources;
     values->looked[attribute >> 6] |= bit;
-    if (has)
+    if (found.len > 0)
         values->found[attribute >> 6] |= bit;
     values->value[attribute] = found;
     *value = found;
-    return has;
+    return found.len > 0;
 }
