@@ -1,5 +1,6 @@
 /* descriptors.h: what applies to a descriptor, and the key of its counter. Runs once a descriptor of each request. */
 #include "rules/descriptor_tree.h"
+#include "rules/key.h"
 
 /* ---- looking up ---- */
 
@@ -39,87 +40,41 @@ step(const struct weir__domain *domains, const struct weir__descriptor_node *at,
 
 /* ---- the counter's key: "domain:key=value,key=value" ---- */
 
-#define HASH_DIGITS 32
-
-struct writer {
-    char *key;
-    size_t used, size;
-    bool full;
-};
-
-static void put(struct writer *w, char c)
-{
-    if (w->used < w->size)
-        w->key[w->used++] = c;
-    else
-        w->full = true;
-}
-
-/* What would end a text too early is written as %XX, and so is '%' itself. */
-static void put_text(struct writer *w, weir_text text, char stop, char other_stop)
+/* A text in which what would end it too early is written as %XX, and so is '%' itself. */
+static void add_text(struct weir__key *key, weir_text text, char stop)
 {
     static const char digits[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < text.len && !w->full; i++) {
+    size_t from = 0;
+    for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
-        if (c != '%' && c != stop && c != other_stop) {
-            put(w, c);
+        if (c != '%' && c != stop)
             continue;
-        }
-        put(w, '%');
-        put(w, digits[(unsigned char)c >> 4]);
-        put(w, digits[(unsigned char)c & 15]);
+        char escaped[3] = {'%', digits[(unsigned char)c >> 4], digits[(unsigned char)c & 15]};
+        weir__key_add(key, (weir_text){text.data + from, i - from});
+        weir__key_add(key, (weir_text){escaped, sizeof escaped});
+        from = i + 1;
     }
+    if (from < text.len)
+        weir__key_add(key, (weir_text){text.data + from, text.len - from});
 }
 
-/* The value that counts for entry i: its own, or the pattern that it shares a counter by. */
-static weir_text counted_value(const weir_descriptor *descriptor, const struct weir__descriptor_node *const *path,
-                               size_t i)
-{
-    return path && path[i]->share ? path[i]->value : descriptor->entries[i].value;
-}
-
-static void hash_text(XXH3_state_t *state, weir_text text)
-{
-    uint64_t len = text.len; /* so that no two lists of texts look the same */
-    XXH3_128bits_update(state, &len, sizeof len);
-    XXH3_128bits_update(state, text.data, text.len);
-}
-
-/* A key that is too long keeps its beginning; a hash of everything stands for the rest. */
-static void put_hash(char *to, weir_text domain, const weir_descriptor *descriptor,
-                     const struct weir__descriptor_node *const *path)
-{
-    XXH3_state_t state;
-    XXH3_128bits_reset(&state);
-    hash_text(&state, domain);
-    for (size_t i = 0; i < descriptor->entry_count; i++) {
-        hash_text(&state, descriptor->entries[i].key);
-        hash_text(&state, counted_value(descriptor, path, i));
-    }
-    XXH128_hash_t hash = XXH3_128bits_digest(&state);
-    *to++ = '#';
-    for (int i = 0; i < HASH_DIGITS; i++) {
-        uint64_t half = i < HASH_DIGITS / 2 ? hash.high64 : hash.low64;
-        *to++ = "0123456789abcdef"[half >> (60 - 4 * (i & 15)) & 15];
-    }
-}
-
+/* `path`: the nodes that the entries led to; NULL: every value counts as it is. */
 static int write_key(weir_text domain, const weir_descriptor *descriptor,
-                     const struct weir__descriptor_node *const *path, char *key, size_t size)
+                     const struct weir__descriptor_node *const *path, char *text, size_t size)
 {
-    /* One byte less than the longest: a key that has not been cut is never as long as one that has. */
-    struct writer w = {.key = key, .size = (size < WEIR__KEY_MAX ? size : WEIR__KEY_MAX) - 1};
-    put_text(&w, domain, ':', ':');
-    for (size_t i = 0; i < descriptor->entry_count && !w.full; i++) {
-        put(&w, i ? ',' : ':');
-        put_text(&w, descriptor->entries[i].key, '=', ',');
-        put(&w, '=');
-        put_text(&w, counted_value(descriptor, path, i), ',', ',');
+    struct weir__key key;
+    if (size < WEIR__KEY_MAX)
+        return 0;
+    weir__key_begin(&key, text);
+    add_text(&key, domain, ':');
+    for (size_t i = 0; i < descriptor->entry_count; i++) {
+        const weir_descriptor_entry *entry = &descriptor->entries[i];
+        weir__key_add(&key, i ? WEIR__TEXT(",") : WEIR__TEXT(":"));
+        add_text(&key, entry->key, '=');
+        weir__key_add(&key, WEIR__TEXT("="));
+        add_text(&key, path && path[i]->share ? path[i]->value : entry->value, ',');
     }
-    if (!w.full)
-        return (int)w.used;
-    put_hash(key + w.size - HASH_DIGITS, domain, descriptor, path);
-    return (int)w.size + 1;
+    return weir__key_end(&key);
 }
 
 int weir__descriptor_key(weir_text domain, const weir_descriptor *descriptor, char *key, size_t size)

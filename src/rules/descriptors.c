@@ -148,7 +148,7 @@ static void read_rule(struct reader *reader, const struct weir__node *map, struc
     rule.name = rule.base = make_name(set, node);
     if (!rule.name.data || !weir__descriptor_limit_read(builder, limit, &rule))
         return;
-    if (weir__builder_add(builder, &rule))
+    if (node->declared && weir__builder_add(builder, &rule))
         node->rule = set->rules[set->count - 1];
     if (rule.limit_name.len)
         weir__hashes_add(&reader->limit_names, &set->arena, weir__hash(rule.limit_name, 0));
@@ -174,7 +174,10 @@ static bool read_entry(struct reader *reader, const struct weir__node *map, weir
     return good;
 }
 
-/* The place of a descriptor in the tree; one outside it, so that what is below can be looked at, after an error. */
+/*
+ * The place of a descriptor in the tree. After an error one outside of it (not declared), so that what it says and what
+ * is below it can be looked at all the same.
+ */
 static struct weir__descriptor_node *place_node(struct reader *reader, const struct weir__node *map,
                                                 const struct weir__descriptor_node *parent)
 {
@@ -199,7 +202,7 @@ static struct weir__descriptor_node *place_node(struct reader *reader, const str
         node->parent = parent;
         node->key = key;
         node->value = value;
-        node->hash = weir__descriptor_value_hash(weir__descriptor_key_hash(parent, key), value) ^ 1;
+        node->hash = weir__descriptor_value_hash(weir__descriptor_key_hash(parent, key), value);
     }
     node->place = map->place;
     return node;

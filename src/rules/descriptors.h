@@ -20,8 +20,8 @@ struct weir__descriptor_hit {
 
 /*
  * What applies to one descriptor. The counter's key is made of the domain and the entries (with a wildcard's pattern
- * in place of the value under share_threshold), unambiguously; a key of WEIR__KEY_MAX bytes or more is shortened to
- * just as many, as in template.h. `size` is at least WEIR__KEY_MAX.
+ * in place of the value under share_threshold), unambiguously; one that is too long is shortened as in key.h. `size` is
+ * at least WEIR__KEY_MAX, or else there is no key.
  */
 void weir__descriptor_find(const weir_rules *set, weir_text domain, const weir_descriptor *descriptor, char *key,
                            size_t size, struct weir__descriptor_hit *hit);

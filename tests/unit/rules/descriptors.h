@@ -13,14 +13,14 @@ struct loaded {
     weir_rules *set; /* NULL after errors */
 };
 
-static int no_zone(const char *name, weir_zone **zone)
+static inline int no_zone(const char *name, weir_zone **zone)
 {
     (void)name;
     (void)zone;
     return WEIR_EZONE;
 }
 
-static void load_len(struct loaded *loaded, const char *text, size_t len)
+static inline void load_len(struct loaded *loaded, const char *text, size_t len)
 {
     const struct weir__surroundings around = {.open_zone = no_zone, .close_zone = weir_zone_close};
     told_begin(&loaded->told, text, len);
@@ -30,22 +30,21 @@ static void load_len(struct loaded *loaded, const char *text, size_t len)
     CHECK_EQ(loaded->told.report.errors > 0, error != 0);
 }
 
-static void load(struct loaded *loaded, const char *text)
+static inline void load(struct loaded *loaded, const char *text)
 {
     load_len(loaded, text, strlen(text));
 }
 
 /* Loads what must be good, and says why if it is not. */
-static void load_good(struct loaded *loaded, const char *text)
+static inline void load_good(struct loaded *loaded, const char *text)
 {
     load(loaded, text);
     CHECK(loaded->set != NULL);
     for (int i = 0; i < loaded->told.count; i++)
-        printf("  told %d:%d: %s\n", loaded->told.all[i].line, loaded->told.all[i].column,
-               loaded->told.all[i].message);
+        printf("  told %d:%d: %s\n", loaded->told.all[i].line, loaded->told.all[i].column, loaded->told.all[i].message);
 }
 
-static void unload(struct loaded *loaded)
+static inline void unload(struct loaded *loaded)
 {
     weir_rules_free(loaded->set);
     told_end(&loaded->told);
@@ -58,13 +57,13 @@ struct asked {
     char key[WEIR__KEY_MAX + 1]; /* with a zero byte */
 };
 
-static weir_text text_of(const char *text)
+static inline weir_text text_of(const char *text)
 {
     return (weir_text){text, strlen(text)};
 }
 
 /* "a=1,b=2" into entries; "" is none. */
-static void entries_of(struct asked *asked, const char *text)
+static inline void entries_of(struct asked *asked, const char *text)
 {
     size_t count = 0;
     while (*text && count < ENTRIES_MAX) {
@@ -77,7 +76,8 @@ static void entries_of(struct asked *asked, const char *text)
     asked->descriptor = (weir_descriptor){.entries = asked->entries, .entry_count = count};
 }
 
-static const struct weir__rule *ask(struct asked *asked, const weir_rules *set, const char *domain, const char *text)
+static inline const struct weir__rule *ask(struct asked *asked, const weir_rules *set, const char *domain,
+                                           const char *text)
 {
     entries_of(asked, text);
     weir__descriptor_find(set, text_of(domain), &asked->descriptor, asked->key, WEIR__KEY_MAX, &asked->hit);
@@ -87,7 +87,7 @@ static const struct weir__rule *ask(struct asked *asked, const weir_rules *set, 
 }
 
 /* requests_per_unit of what applies; -1: nothing does, -2: unlimited. */
-static int64_t units_of(const weir_rules *set, const char *domain, const char *text)
+static inline int64_t units_of(const weir_rules *set, const char *domain, const char *text)
 {
     struct asked asked;
     if (!ask(&asked, set, domain, text))
@@ -95,9 +95,9 @@ static int64_t units_of(const weir_rules *set, const char *domain, const char *t
     return asked.hit.quota->kind == WEIR__UNLIMITED ? -2 : asked.hit.quota->units;
 }
 
-static bool text_is(weir_text text, const char *expected)
+static inline bool text_is(weir_text text, const char *expected)
 {
-    if (weir__text_is(text, expected))
+    if (weir__text_equal(text, text_of(expected)))
         return true;
     printf("  is \"%.*s\", not \"%s\"\n", (int)text.len, text.data ? text.data : "", expected);
     return false;

@@ -80,18 +80,21 @@ TEST(a_limit_applies_at_its_own_depth_only)
     CHECK_EQ(units_of(loaded.set, "deep", "a=1,c=2"), -1);
     CHECK_EQ(units_of(loaded.set, "deep", "a=1,b=2,b=2"), -1);
     CHECK_EQ(units_of(loaded.set, "deep", "b=2"), -1);
-    CHECK_EQ(units_of(loaded.set, "deep", "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1"), -1);
+    CHECK_EQ(units_of(loaded.set, "deep", "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1"),
+             -1);
     unload(&loaded);
 }
 
 TEST(nobody_comes_back_from_a_way_once_taken)
 {
     struct loaded loaded;
-    load_good(&loaded, "domain: d\n"
-                       "descriptors:\n"
-                       "  - { key: a, value: x }\n"
-                       "  - { key: a, value: 'y*', descriptors: [{ key: c, rate_limit: { unit: day, requests_per_unit: 1 } }] }\n"
-                       "  - { key: a, descriptors: [{ key: b, rate_limit: { unit: day, requests_per_unit: 2 } }] }\n");
+    load_good(
+        &loaded,
+        "domain: d\n"
+        "descriptors:\n"
+        "  - { key: a, value: x }\n"
+        "  - { key: a, value: 'y*', descriptors: [{ key: c, rate_limit: { unit: day, requests_per_unit: 1 } }] }\n"
+        "  - { key: a, descriptors: [{ key: b, rate_limit: { unit: day, requests_per_unit: 2 } }] }\n");
     CHECK_EQ(units_of(loaded.set, "d", "a=z,b=1"), 2);
     CHECK_EQ(units_of(loaded.set, "d", "a=x,b=1"), -1);
     CHECK_EQ(units_of(loaded.set, "d", "a=y,b=1"), -1);
@@ -122,22 +125,24 @@ TEST(modes_names_and_metrics_are_kept)
 {
     struct loaded loaded;
     struct asked asked;
-    load_good(&loaded, "domain: modes\n"
-                       "descriptors:\n"
-                       "  - key: service\n"
-                       "    value_to_metric: true\n"
-                       "    descriptors:\n"
-                       "      - key: user\n"
-                       "        value: a\n"
-                       "        shadow_mode: true\n"
-                       "        rate_limit: { unit: second, requests_per_unit: 10, name: narrow }\n"
-                       "      - key: user\n"
-                       "        value: b\n"
-                       "        quota_mode: true\n"
-                       "        rate_limit: { unit: second, requests_per_unit: 20, replaces: [{ name: narrow }, { name: plain }] }\n"
-                       "  - key: plain\n"
-                       "    detailed_metric: true\n"
-                       "    rate_limit: { unit: second, requests_per_unit: 30, name: plain }\n");
+    load_good(
+        &loaded,
+        "domain: modes\n"
+        "descriptors:\n"
+        "  - key: service\n"
+        "    value_to_metric: true\n"
+        "    descriptors:\n"
+        "      - key: user\n"
+        "        value: a\n"
+        "        shadow_mode: true\n"
+        "        rate_limit: { unit: second, requests_per_unit: 10, name: narrow }\n"
+        "      - key: user\n"
+        "        value: b\n"
+        "        quota_mode: true\n"
+        "        rate_limit: { unit: second, requests_per_unit: 20, replaces: [{ name: narrow }, { name: plain }] }\n"
+        "  - key: plain\n"
+        "    detailed_metric: true\n"
+        "    rate_limit: { unit: second, requests_per_unit: 30, name: plain }\n");
     const struct weir__rule *rule = ask(&asked, loaded.set, "modes", "service=s,user=a");
     CHECK(rule->shadow && !rule->quota_mode && rule->value_to_metric && !rule->detailed_metric);
     CHECK(text_is(rule->limit_name, "narrow"));
@@ -165,34 +170,46 @@ TEST(wildcards_anywhere_and_in_file_order)
 {
     struct loaded loaded;
     struct asked asked;
-    load_good(&loaded, "domain: wild\n"
-                       "descriptors:\n"
-                       "  - { key: k, value: 'val*', rate_limit: { unit: minute, requests_per_unit: 1 } }\n"
-                       "  - { key: k, value: 'v*', rate_limit: { unit: minute, requests_per_unit: 2 } }\n"
-                       "  - { key: k, value: 'valley', rate_limit: { unit: minute, requests_per_unit: 3 } }\n"
-                       "  - { key: k, rate_limit: { unit: minute, requests_per_unit: 4 } }\n"
-                       "  - { key: path, value: '/api/*/do', rate_limit: { unit: minute, requests_per_unit: 5 } }\n"
-                       "  - { key: path, value: '/api/*/part/*/do', rate_limit: { unit: minute, requests_per_unit: 6 } }\n"
-                       "  - { key: path, value: '*.png', rate_limit: { unit: minute, requests_per_unit: 7 } }\n"
-                       "  - { key: both, value: '*a*a*', rate_limit: { unit: minute, requests_per_unit: 8 } }\n"
-                       "  - { key: any, value: '*', rate_limit: { unit: minute, requests_per_unit: 9 } }\n");
+    load_good(&loaded,
+              "domain: wild\n"
+              "descriptors:\n"
+              "  - { key: k, value: 'val*', rate_limit: { unit: minute, requests_per_unit: 1 } }\n"
+              "  - { key: k, value: 'v*', rate_limit: { unit: minute, requests_per_unit: 2 } }\n"
+              "  - { key: k, value: 'valley', rate_limit: { unit: minute, requests_per_unit: 3 } }\n"
+              "  - { key: k, rate_limit: { unit: minute, requests_per_unit: 4 } }\n"
+              "  - { key: path, value: '/api/*/do', rate_limit: { unit: minute, requests_per_unit: 5 } }\n"
+              "  - { key: path, value: '/api/*/part/*/do', rate_limit: { unit: minute, requests_per_unit: 6 } }\n"
+              "  - { key: path, value: '*.png', rate_limit: { unit: minute, requests_per_unit: 7 } }\n"
+              "  - { key: both, value: '*a*a*', rate_limit: { unit: minute, requests_per_unit: 8 } }\n"
+              "  - { key: any, value: '*', rate_limit: { unit: minute, requests_per_unit: 9 } }\n");
     static const struct {
         const char *entry;
         int64_t units;
     } cases[] = {
-        {"k=val", 1},           {"k=value", 1},
-        {"k=v", 2},             {"k=valley", 3},
-        {"k=w", 4},             {"k=", 4},
+        {"k=val", 1},
+        {"k=value", 1},
+        {"k=v", 2},
+        {"k=valley", 3},
+        {"k=w", 4},
+        {"k=", 4},
         {"k=v*", 2}, /* the text of a pattern itself is an exact value, too */
-        {"k=aval", 4},          {"path=/api/7/do", 5},
+        {"k=aval", 4},
+        {"path=/api/7/do", 5},
         {"path=/api/7/8/do", 5}, /* '*' does not stop at '/' */
-        {"path=/api//do", 5},   {"path=/api/do", -1},
-        {"path=/api/7/don", -1}, {"path=/api/1/part/2/do", 5},
-        {"path=x.png", 7},      {"path=.png", 7},
-        {"path=png", -1},       {"both=aa", 8},
-        {"both=banana", 8},     {"both=bare", -1},
-        {"any=", 9},            {"any=thing", 9},
-        {"an=y", -1},           {"any_=thing", -1},
+        {"path=/api//do", 5},
+        {"path=/api/do", -1},
+        {"path=/api/7/don", -1},
+        {"path=/api/1/part/2/do", 5},
+        {"path=x.png", 7},
+        {"path=.png", 7},
+        {"path=png", -1},
+        {"both=aa", 8},
+        {"both=banana", 8},
+        {"both=bare", -1},
+        {"any=", 9},
+        {"any=thing", 9},
+        {"an=y", -1},
+        {"any_=thing", -1},
         {"k_v=alue", -1}, /* the border between key and value is one */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -269,7 +286,8 @@ TEST(units_in_any_case_and_their_multiples)
         struct loaded loaded;
         struct asked asked;
         char text[256];
-        snprintf(text, sizeof text, "domain: d\ndescriptors: [{ key: k, rate_limit: { requests_per_unit: 4294967295, %s } }]",
+        snprintf(text, sizeof text,
+                 "domain: d\ndescriptors: [{ key: k, rate_limit: { requests_per_unit: 4294967295, %s } }]",
                  cases[i].text);
         load_good(&loaded, text);
         if (loaded.set && ask(&asked, loaded.set, "d", "k=1")) {
@@ -291,12 +309,16 @@ TEST(any_algorithm_may_be_named)
     load_good(&loaded,
               "domain: d\n"
               "descriptors:\n"
-              "  - { key: t, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: token_bucket, burst: 7, refill: interval } }\n"
+              "  - { key: t, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: token_bucket, burst: 7, "
+              "refill: interval } }\n"
               "  - { key: l, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: leaky_bucket, burst: 9 } }\n"
               "  - { key: f, rate_limit: { unit: day, requests_per_unit: 100, align: first_request, soft: 10% } }\n"
-              "  - { key: g, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_log, count_rejected: true } }\n"
-              "  - { key: c, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_counter, round: up } }\n"
-              "  - { key: n, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_counter, buckets: 12 } }\n");
+              "  - { key: g, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_log, "
+              "count_rejected: true } }\n"
+              "  - { key: c, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_counter, "
+              "round: up } }\n"
+              "  - { key: n, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: sliding_window_counter, "
+              "buckets: 12 } }\n");
     ask(&asked, loaded.set, "d", "t=1");
     CHECK_EQ(asked.hit.quota->limit.algorithm, WEIR_TOKEN_BUCKET);
     CHECK_EQ(asked.hit.quota->limit.hard, 7);
@@ -329,9 +351,11 @@ TEST(metadata_becomes_json)
         {"{ i: 5, n: -5, f: 1.50, e: 1e3, E: -0.5E-7, z: 0 }",
          "{\"i\":5,\"n\":-5,\"f\":1.50,\"e\":1e3,\"E\":-0.5E-7,\"z\":0}"},
         {"{ a: 007, b: +5, c: .5, d: 5., e: 1e, f: 0x10, g: 1_000, h: '-', i: 1-2 }",
-         "{\"a\":\"007\",\"b\":\"+5\",\"c\":\".5\",\"d\":\"5.\",\"e\":\"1e\",\"f\":\"0x10\",\"g\":\"1_000\",\"h\":\"-\",\"i\":\"1-2\"}"},
+         "{\"a\":\"007\",\"b\":\"+5\",\"c\":\".5\",\"d\":\"5.\",\"e\":\"1e\",\"f\":\"0x10\",\"g\":\"1_000\",\"h\":\"-"
+         "\",\"i\":\"1-2\"}"},
         {"{ a: true, b: No, c: on, d: 'true', e: ~, f: null, g: , h: '', i: trUe }",
-         "{\"a\":true,\"b\":false,\"c\":true,\"d\":\"true\",\"e\":null,\"f\":null,\"g\":null,\"h\":\"\",\"i\":\"trUe\"}"},
+         "{\"a\":true,\"b\":false,\"c\":true,\"d\":\"true\",\"e\":null,\"f\":null,\"g\":null,\"h\":\"\",\"i\":"
+         "\"trUe\"}"},
         {"{ \"q\\\"\\\\\\n\\x01\": \"\\u00e4\\t\" }", "{\"q\\\"\\\\\\u000a\\u0001\":\"\xc3\xa4\\u0009\"}"},
         {"{}", ""},
         {"", ""},
@@ -341,9 +365,10 @@ TEST(metadata_becomes_json)
         struct loaded loaded;
         struct asked asked;
         char text[512];
-        snprintf(text, sizeof text,
-                 "domain: d\ndescriptors:\n- key: k\n  metadata: %s\n  rate_limit: { unit: day, requests_per_unit: 1 }\n",
-                 cases[i].yaml);
+        snprintf(
+            text, sizeof text,
+            "domain: d\ndescriptors:\n- key: k\n  metadata: %s\n  rate_limit: { unit: day, requests_per_unit: 1 }\n",
+            cases[i].yaml);
         load_good(&loaded, text);
         if (loaded.set)
             CHECK(text_is(ask(&asked, loaded.set, "d", "k=1")->metadata, cases[i].json));
