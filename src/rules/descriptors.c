@@ -121,6 +121,14 @@ static void warn_without_limit(struct reader *reader, const struct weir__node *m
                                  "%s has no effect in a descriptor without rate_limit", idle[i].name);
 }
 
+/* False for what is below an error: looked at, but not added. */
+static bool is_in_tree(const struct weir__descriptor_node *node)
+{
+    while (node && node->declared)
+        node = node->parent;
+    return node == NULL;
+}
+
 static void read_rule(struct reader *reader, const struct weir__node *map, struct weir__descriptor_node *node)
 {
     struct weir__builder *builder = reader->builder;
@@ -148,7 +156,7 @@ static void read_rule(struct reader *reader, const struct weir__node *map, struc
     rule.name = rule.base = make_name(set, node);
     if (!rule.name.data || !weir__descriptor_limit_read(builder, limit, &rule))
         return;
-    if (node->declared && weir__builder_add(builder, &rule))
+    if (is_in_tree(node) && weir__builder_add(builder, &rule))
         node->rule = set->rules[set->count - 1];
     if (rule.limit_name.len)
         weir__hashes_add(&reader->limit_names, &set->arena, weir__hash(rule.limit_name, 0));

@@ -13,16 +13,9 @@ struct loaded {
     weir_rules *set; /* NULL after errors */
 };
 
-static inline int no_zone(const char *name, weir_zone **zone)
-{
-    (void)name;
-    (void)zone;
-    return WEIR_EZONE;
-}
-
 static inline void load_len(struct loaded *loaded, const char *text, size_t len)
 {
-    const struct weir__surroundings around = {.open_zone = no_zone, .close_zone = weir_zone_close};
+    const struct weir__surroundings around = {.open_zone = weir_zone_open, .close_zone = weir_zone_close};
     told_begin(&loaded->told, text, len);
     loaded->set = NULL;
     int error = weir__rules_compile(&loaded->told.report, &around, &loaded->set);

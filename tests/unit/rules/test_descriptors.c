@@ -339,6 +339,36 @@ TEST(any_algorithm_may_be_named)
     unload(&loaded);
 }
 
+/* Windows are cut from the epoch on, as the dialect has it, unless a time zone asks for a calendar. */
+TEST(a_time_zone_makes_it_a_calendar)
+{
+    static const struct {
+        const char *unit;
+        enum weir_calendar calendar;
+        int64_t days;
+    } cases[] = {{"day", WEIR_CALENDAR_DAY, 1},
+                 {"week", WEIR_CALENDAR_WEEK, 7},
+                 {"month", WEIR_CALENDAR_MONTH, 31},
+                 {"YEAR", WEIR_CALENDAR_YEAR, 366}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct loaded loaded;
+        struct asked asked;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: %s, requests_per_unit: 5, timezone: UTC } }]",
+                 cases[i].unit);
+        load_good(&loaded, text);
+        if (loaded.set && ask(&asked, loaded.set, "d", "k=1")) {
+            CHECK_EQ(asked.hit.quota->limit.align, WEIR_ALIGN_CALENDAR);
+            CHECK_EQ(asked.hit.quota->limit.calendar, cases[i].calendar);
+            CHECK_EQ(asked.hit.quota->window_ns, cases[i].days * WEIR_DAY);
+        } else {
+            CHECK(!"found");
+        }
+        unload(&loaded);
+    }
+}
+
 /* ---- metadata ---- */
 
 TEST(metadata_becomes_json)

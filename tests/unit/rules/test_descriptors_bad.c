@@ -40,7 +40,11 @@ static const struct bad descriptors[] = {
      "    rate_limit: { unit: day, requests_per_unit: 1 }\n",
      5, 5, "the same key and value as in the descriptor at f:3", "", 1},
     {"  - { key: a, value: 'b*' }\n  - { key: a, value: 'b*' }\n", 4, 5, "the descriptor at f:3", "", 1},
-    /* What is below a wrong one is looked at all the same. */
+    /* What is below a wrong one is looked at all the same; what is right there is no error. */
+    {"  - { key: a, descriptors: [{ key: b, rate_limit: { unlimited: true } }] }\n  - { key: a, descriptors: [{ key: "
+     "b, rate_limit: { unlimited: true } }] }\n  - { key: a, descriptors: [{ key: b, rate_limit: { unlimited: true } "
+     "}] }\n",
+     4, 5, "at f:3", "", 2},
     {"  - value: x\n    descriptors: [{ kay: b }]\n", 3, 5, "a descriptor needs a key", "", 3},
 };
 
@@ -196,7 +200,7 @@ TEST(a_domain_stands_in_one_file_only)
                       other[] = "domain: e\ndescriptors: [{ key: a }]\n";
     struct weir__source sources[] = {
         {"1.yaml", {first, strlen(first)}}, {"2.yaml", {other, strlen(other)}}, {"3.yaml", {second, strlen(second)}}};
-    const struct weir__surroundings around = {.open_zone = no_zone, .close_zone = weir_zone_close};
+    const struct weir__surroundings around = {.open_zone = weir_zone_open, .close_zone = weir_zone_close};
     struct told told;
     weir_rules *set = NULL;
 
