@@ -7,7 +7,8 @@ static bool grow(weir_rules *set)
 {
     struct weir__domain *domains = set->domains;
     size_t wider = domains->slot_count ? 2 * domains->slot_count : SLOTS_MIN;
-    struct weir__descriptor_node **slots = weir__arena_array(&set->arena, wider, sizeof *slots);
+    struct weir__descriptor_node **slots =
+        weir__arena_array(&set->arena, wider, sizeof(struct weir__descriptor_node *));
     if (!slots)
         return false;
     for (size_t i = 0; i < domains->slot_count; i++) {

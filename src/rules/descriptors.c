@@ -53,9 +53,10 @@ static void name_hash(struct name *name, uint64_t hash)
 
 static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *node)
 {
-    const struct weir__descriptor_node *way[WEIR__DESCRIPTOR_DEPTH + 1];
+    enum { STEPS_MAX = WEIR__DESCRIPTOR_DEPTH + 1 };
+    const struct weir__descriptor_node *way[STEPS_MAX];
     size_t steps = 0;
-    for (const struct weir__descriptor_node *at = node; at && steps < COUNT(way); at = at->parent)
+    for (const struct weir__descriptor_node *at = node; at && steps < STEPS_MAX; at = at->parent)
         way[steps++] = at;
 
     struct name name = {.len = 0};

@@ -92,7 +92,8 @@ static void put_scalar(struct writer *w, const struct weir__node *node)
 /* Depth first, with a stack of those that are still open: as deep as the reader lets YAML be. */
 static void put_node(struct writer *w, const struct weir__node *node)
 {
-    const struct weir__node *open[WEIR__YAML_DEPTH + 1];
+    enum { DEPTH_MAX = WEIR__YAML_DEPTH + 1 };
+    const struct weir__node *open[DEPTH_MAX];
     size_t depth = 0;
 
     while (node) {
@@ -100,7 +101,7 @@ static void put_node(struct writer *w, const struct weir__node *node)
             put_string(w, node->name->text);
             put(w, ":", 1);
         }
-        if (node->kind != WEIR__SCALAR && node->first && depth < COUNT(open)) {
+        if (node->kind != WEIR__SCALAR && node->first && depth < DEPTH_MAX) {
             put(w, node->kind == WEIR__MAP ? "{" : "[", 1);
             open[depth++] = node;
             node = node->first;
