@@ -5,7 +5,10 @@
 #include <weir/weir.h>
 
 int weir__cmd_bench(int argc, char **argv);
+int weir__cmd_check(int argc, char **argv);
+int weir__cmd_convert(int argc, char **argv);
 int weir__cmd_demo(int argc, char **argv);
 int weir__cmd_dump(int argc, char **argv);
+int weir__cmd_lint(int argc, char **argv);
 
 #endif

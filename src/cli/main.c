@@ -1,5 +1,6 @@
 /* The weir command. */
 #include "cli/cli.h"
+#include "cli/options.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,9 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"demo", weir__cmd_demo, "play a burst against each algorithm, drawn as a timeline"},
+    {"lint", weir__cmd_lint, "say what is wrong with rules, or what is in them: weir lint FILE|DIR..."},
+    {"check", weir__cmd_check, "play a request against rules: weir check --rules FILE METHOD URL"},
+    {"convert", weir__cmd_convert, "turn Envoy's descriptors or nginx's limit_req into rules: weir convert FILE..."},
     {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT"},
     {"bench", weir__cmd_bench, "measure decisions a second on this machine: weir bench --help"},
     {"version", cmd_version, "print the version"},
@@ -57,6 +61,14 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "weir: no command '%s'; 'weir help' lists them\n", name);
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++)
+        names[i] = commands[i].name;
+    const char *likely = weir__likely_word(name, names, COMMANDS);
+    fprintf(stderr, "weir: no command '%s'", name);
+    if (likely)
+        fprintf(stderr, "; did you mean '%s'?\n", likely);
+    else
+        fprintf(stderr, "; 'weir help' lists them\n");
     return 2;
 }

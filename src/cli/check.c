@@ -1,0 +1,222 @@
+/* weir check: plays a request, or descriptors, against rules. */
+#define _GNU_SOURCE /* open_memstream */
+#include "cli/check.h"
+#include "cli/cli.h"
+#include "cli/diagnose.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_LINES = 40, SEGMENT_BYTES = 64 << 20 };
+
+/* One play: the engine, its time, and where the results go. */
+struct play {
+    const struct weir__check *check;
+    weir *engine;
+    weir_segment *segment;
+    bool dry;
+    weir_time start;
+    struct weir__check_result result;
+    char text[WEIR__CHECK_TEXT];
+    int64_t allowed, denied;
+    bool skipped; /* lines that were left out since the last one shown */
+    char *lines;  /* of --json */
+    size_t lines_len;
+};
+
+static int ask(struct play *play, int64_t number)
+{
+    const struct weir__check *check = play->check;
+    struct weir__check_result *result = &play->result;
+    int64_t since_ns = number * check->every_ns;
+    weir_time now = {play->start.mono_ns + since_ns, play->start.wall_ns + since_ns};
+    if (check->domain) {
+        weir_descriptor_query query = {.domain = {check->domain, strlen(check->domain)},
+                                       .descriptors = check->descriptors,
+                                       .descriptor_count = check->descriptor_count,
+                                       .hits = check->hits,
+                                       .dry_run = play->dry,
+                                       .now = now,
+                                       .outcomes = result->outcomes};
+        result->outcome_count = check->descriptor_count;
+        return weir_check_descriptors(play->engine, &query, &result->answer);
+    }
+    weir_query query = {.attributes = check->attributes,
+                        .attribute_count = check->attribute_count,
+                        .has_cost = check->has_cost,
+                        .cost = check->cost,
+                        .dry_run = play->dry,
+                        .now = now,
+                        .outcomes = result->outcomes,
+                        .outcomes_max = WEIR__CHECK_OUTCOMES,
+                        .text = play->text,
+                        .text_size = sizeof play->text};
+    int error = weir_check(play->engine, &query, &result->answer);
+    result->outcome_count = error ? 0 : result->answer.outcomes;
+    return error;
+}
+
+/* A line of --repeat. Of many, the first, the last and each that differs from the one before are shown. */
+static void show_line(struct play *play, int64_t number, bool changed)
+{
+    const struct weir__check *check = play->check;
+    if (check->all || number < SHOWN_LINES / 2 || number == check->repeat - 1 || changed ||
+        check->repeat <= SHOWN_LINES) {
+        if (play->skipped)
+            printf("%7s\n", "...");
+        play->skipped = false;
+        weir__check_line(stdout, number + 1, number * check->every_ns, &play->result);
+    } else {
+        play->skipped = true;
+    }
+}
+
+/* Plays all; 0, or the library's error. */
+static int play_all(struct play *play, struct weir__json *lines)
+{
+    const struct weir__check *check = play->check;
+    enum weir_verdict before = WEIR_ALLOW;
+    for (int64_t i = 0; i < check->repeat; i++) {
+        int error = ask(play, i);
+        if (error)
+            return error;
+        enum weir_verdict verdict = play->result.answer.decision.verdict;
+        if (weir_passes(&play->result.answer.decision))
+            play->allowed++;
+        else
+            play->denied++;
+        if (check->json)
+            weir__check_line_json(lines, &play->result);
+        else if (check->repeat > 1)
+            show_line(play, i, i == 0 || verdict != before);
+        before = verdict;
+    }
+    return 0;
+}
+
+static void tell(struct play *play)
+{
+    const struct weir__check *check = play->check;
+    if (!check->json) {
+        if (check->repeat > 1) {
+            printf("\n%" PRId64 " allowed, %" PRId64 " denied", play->allowed, play->denied);
+            printf("%s\n\nthe last one: ",
+                   play->dry ? " (looked only, so all were asked of the same counters; --take takes)" : "");
+        }
+        weir__check_print(stdout, check, &play->result);
+        return;
+    }
+    struct weir__json json = {.to = stdout};
+    weir__json_open(&json, NULL, '{');
+    weir__check_json(&json, check, &play->result);
+    weir__json_bool(&json, "dry_run", play->dry);
+    if (check->repeat > 1) {
+        weir__json_int(&json, "allowed", play->allowed);
+        weir__json_int(&json, "denied", play->denied);
+        weir__json_raw(&json, "requests", play->lines);
+    }
+    weir__json_close(&json, '}');
+    putchar('\n');
+}
+
+static int play_and_tell(struct play *play)
+{
+    weir_engine_stats stats;
+    FILE *buffer = open_memstream(&play->lines, &play->lines_len);
+    struct weir__json lines = {.to = buffer};
+    if (!buffer || weir_engine_stats_read(play->engine, &stats) != 0)
+        return WEIR_ENOMEM;
+    play->result.rules = stats.rules;
+    weir__json_open(&lines, NULL, '[');
+    int error = play_all(play, &lines);
+    weir__json_close(&lines, ']');
+    if (fclose(buffer) != 0)
+        return WEIR_ENOMEM;
+    if (!error)
+        tell(play);
+    return error;
+}
+
+/* The counters: those of --segment, or fresh ones. */
+static int open_segment(struct play *play)
+{
+    const struct weir__check *check = play->check;
+    weir_segment_options how = {.path = check->segment,
+                                .size = SEGMENT_BYTES,
+                                .slab_bytes = SEGMENT_BYTES / 2,
+                                .flags = play->dry ? WEIR_OPEN_READONLY : 0};
+    int error = weir_segment_open(&how, &play->segment);
+    if (error) {
+        fprintf(stderr, "weir check: %s: %s (%s)\n", check->segment ? check->segment : "segment", weir_strerror(error),
+                weir_error_name(error));
+        return error;
+    }
+    play->start = weir_clock(play->segment);
+    if (check->has_at) {
+        /* The counters of a real segment have a scale of their own: as far from now as the wall clock is. */
+        int64_t mono = check->segment ? play->start.mono_ns + (check->at_ns - play->start.wall_ns) : check->at_ns;
+        play->start = (weir_time){mono < 0 ? 0 : mono, check->at_ns};
+    }
+    return 0;
+}
+
+/* False after the findings were shown. */
+static bool open_engine(struct play *play, struct weir__findings *findings)
+{
+    const char *path = play->check->rules;
+    weir_options options = {.attached = play->segment,
+                            .rules_path = path,
+                            .diagnose = weir__find,
+                            .diagnose_context = findings,
+                            .flags = WEIR_NO_WATCH};
+    char *text = NULL;
+    size_t len;
+    errno = 0;
+    if (weir__is_stream(path)) {
+        options.rules_path = NULL;
+        options.rules_text = text = weir__read_all(path, WEIR__INPUT_MAX, &len);
+    }
+    int error = options.rules_path || text ? weir_open(&options, &play->engine) : WEIR_ERULESPATH;
+    if (error)
+        weir__find_failure(findings, path, error);
+    free(text);
+    return error == 0;
+}
+
+static int run(const struct weir__check *check)
+{
+    struct weir__findings findings = {.to = stderr};
+    struct play play = {.check = check, .dry = check->segment && !check->take};
+    size_t room = check->descriptor_count > WEIR__CHECK_OUTCOMES ? check->descriptor_count : WEIR__CHECK_OUTCOMES;
+    int code = 1;
+    play.result.outcomes = calloc(room, sizeof *play.result.outcomes);
+    int error = play.result.outcomes ? 0 : WEIR_ENOMEM;
+    if (!error && open_segment(&play) == 0 && open_engine(&play, &findings)) {
+        error = play_and_tell(&play);
+        code = error ? 1 : check->exit_code && !weir_passes(&play.result.answer.decision) ? 1 : 0;
+    }
+    if (error)
+        fprintf(stderr, "weir check: %s (%s)\n", weir_strerror(error), weir_error_name(error));
+    weir_close(play.engine);
+    weir_segment_close(play.segment);
+    weir__findings_free(&findings);
+    free(play.result.outcomes);
+    free(play.lines);
+    if (fflush(stdout)) {
+        perror("weir: standard output");
+        code = 1;
+    }
+    return code;
+}
+
+int weir__cmd_check(int argc, char **argv)
+{
+    struct weir__check check;
+    int code = weir__check_parse(&check, argc, argv);
+    if (code < 0)
+        code = run(&check);
+    weir__check_drop(&check);
+    return code;
+}

@@ -1,0 +1,288 @@
+/* weir check: what is told, for people and as JSON. */
+#define _GNU_SOURCE /* gmtime_r */
+#include "cli/check.h"
+#include "cli/names.h"
+#include "cli/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+enum { TIME_TEXT = 48 };
+
+static const char *time_text(int64_t wall_ns, char *buffer)
+{
+    time_t seconds = (time_t)(wall_ns / WEIR_SECOND);
+    struct tm tm;
+    char fraction[WEIR__DURATION_TEXT];
+    gmtime_r(&seconds, &tm);
+    size_t len = strftime(buffer, TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &tm);
+    weir__seconds_text(wall_ns % WEIR_SECOND, fraction); /* "0" or "0.25" */
+    snprintf(buffer + len, TIME_TEXT - len, "%sZ", fraction + 1);
+    return buffer;
+}
+
+/* The client may look at `remaining` only where a counter was asked. */
+static bool has_counter(const weir_outcome *outcome)
+{
+    return outcome->reason == WEIR_BY_LIMIT;
+}
+
+/* "allow, 4 of 5 left, all back in 12 s" */
+static void print_decision(FILE *to, const weir_outcome *outcome, const weir_decision *d)
+{
+    char text[WEIR__DURATION_TEXT];
+    fputs(weir__verdict_name(d->verdict), to);
+    if (d->verdict == WEIR_DELAY)
+        fprintf(to, " by %s s", weir__seconds_text(d->delay_ns, text));
+    if (!has_counter(outcome))
+        return;
+    fprintf(to, ", %" PRId64 " of %" PRId64 " left", d->remaining, d->limit);
+    if (!weir_passes(d) && d->retry_after_ns >= 0)
+        fprintf(to, ", retry in %s s", weir__seconds_text(d->retry_after_ns, text));
+    if (d->reset_after_ns > 0)
+        fprintf(to, ", all back in %s s", weir__seconds_text(d->reset_after_ns, text));
+}
+
+void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result)
+{
+    char text[WEIR__DURATION_TEXT];
+    const weir_answer *answer = &result->answer;
+    fprintf(to, "%7" PRId64 "  +%-8s  ", number, weir__seconds_text(since_ns, text));
+    print_decision(to, &answer->by, &answer->decision);
+    if (answer->by.rule[0]) {
+        fputs("  ", to);
+        weir__print_text(to, answer->by.rule, SIZE_MAX, false);
+    }
+    if (answer->shadow_denied)
+        fputs("  (denied in shadow)", to);
+    fputc('\n', to);
+}
+
+static void print_label(FILE *to, const char *label)
+{
+    fprintf(to, "    %-10s", label);
+}
+
+static void print_outcome(FILE *to, const weir_outcome *outcome)
+{
+    char text[WEIR__DURATION_TEXT];
+    fputs("  ", to);
+    weir__print_text(to, outcome->rule, SIZE_MAX, false);
+    fprintf(to, "%s\n", outcome->shadow ? " (shadow: counted, not enforced)" : "");
+    if (outcome->key[0]) {
+        print_label(to, "key");
+        weir__print_text(to, outcome->key, SIZE_MAX, false);
+        fprintf(to, "%s\n", outcome->key_cut ? "…" : "");
+    }
+    if (outcome->quota >= 0 && outcome->window_ns > 0) {
+        print_label(to, "limit");
+        fprintf(to, "%" PRId64 " in %s", outcome->quota, weir__window_text(outcome->window_ns, text));
+        if (outcome->cost != 1)
+            fprintf(to, ", this costs %" PRId64, outcome->cost);
+        fputc('\n', to);
+    }
+    print_label(to, "decision");
+    print_decision(to, outcome, &outcome->decision);
+    fputc('\n', to);
+    print_label(to, "why");
+    fputs(weir__reason_text(outcome), to);
+    if (outcome->reason == WEIR_BY_FAILURE)
+        fprintf(to, " (%s)", weir_strerror(outcome->error));
+    if (outcome->reason == WEIR_BY_MISSING_KEY && weir_passes(&outcome->decision))
+        fputs("; the rule does not apply", to);
+    fputc('\n', to);
+}
+
+/* Words as given, e.g. a descriptor. */
+static void print_asked(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+{
+    char text[TIME_TEXT];
+    if (check->domain) {
+        fprintf(to, "domain ");
+        weir__print_text(to, check->domain, SIZE_MAX, false);
+        for (size_t i = 0; i < check->word_count; i++) {
+            fputc(' ', to);
+            weir__print_text(to, check->words[i], SIZE_MAX, false);
+        }
+    } else {
+        fprintf(to, "%s ", check->method);
+        weir__print_text(to, check->target, SIZE_MAX, false);
+        if (check->host) {
+            fputs(" of ", to);
+            weir__print_text(to, check->host, SIZE_MAX, false);
+        }
+        if (check->ip)
+            fprintf(to, " from %s", check->ip);
+    }
+    fprintf(to, " at %s\n", time_text(result->answer.now.wall_ns, text));
+}
+
+static void print_outcomes(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+{
+    bool lacks_address = false;
+    if (check->domain)
+        fprintf(to, "\n%zu descriptor%s against %zu rule%s\n", result->outcome_count,
+                result->outcome_count == 1 ? "" : "s", result->rules, result->rules == 1 ? "" : "s");
+    else
+        fprintf(to, "\n%zu of %zu rule%s match%s\n", result->answer.matched, result->rules,
+                result->rules == 1 ? "" : "s", result->answer.matched == 1 ? "es" : "");
+    for (size_t i = 0; i < result->outcome_count; i++) {
+        const weir_outcome *outcome = &result->outcomes[i];
+        if (check->domain) {
+            fputs("  ", to);
+            weir__print_text(to, check->words[i], SIZE_MAX, false);
+            fprintf(to, "%s\n", outcome->reason == WEIR_BY_NOTHING ? ": no rule matches" : "");
+        }
+        if (outcome->reason != WEIR_BY_NOTHING)
+            print_outcome(to, outcome);
+        lacks_address |= outcome->reason == WEIR_BY_MISSING_KEY;
+    }
+    if (lacks_address)
+        fprintf(to, "  (-H, -A and%s give what keys need)\n", check->ip ? " the URL" : " --ip");
+}
+
+static void print_header(void *context, const char *name, const char *value)
+{
+    fprintf(context, "  %s: ", name);
+    weir__print_text(context, value, SIZE_MAX, false);
+    fputc('\n', context);
+}
+
+static void print_body(FILE *to, const char *body)
+{
+    while (*body) {
+        size_t len = strcspn(body, "\n");
+        char line[WEIR__CHECK_TEXT];
+        snprintf(line, sizeof line, "%.*s", (int)len, body);
+        fputs(*line ? "  " : "", to);
+        weir__print_text(to, line, SIZE_MAX, false);
+        fputc('\n', to);
+        body += len + (body[len] == '\n');
+    }
+}
+
+static void print_client(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+{
+    const weir_answer *answer = &result->answer;
+    bool passes = weir_passes(&answer->decision);
+    char body[WEIR__CHECK_TEXT];
+    const char *type = NULL;
+    if (check->domain) {
+        fprintf(to, "\nEnvoy is told %s, and may send\n", passes ? "OK" : "OVER_LIMIT");
+    } else if (passes) {
+        fputs("\nthe client sees the application's answer with\n", to);
+    } else {
+        const char *phrase = weir__status_phrase(answer->status);
+        fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", answer->status, *phrase ? " " : "", phrase);
+    }
+    weir_answer_headers(answer, result->outcomes, print_header, to);
+    if (passes || check->domain)
+        return;
+    size_t len = weir_answer_body(answer, check->accepts_problem, body, sizeof body, &type);
+    if (len == 0)
+        return;
+    fprintf(to, "  Content-Type: %s\n\n", type);
+    print_body(to, body);
+}
+
+void weir__check_print(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
+{
+    const weir_answer *answer = &result->answer;
+    print_asked(to, check, result);
+    print_outcomes(to, check, result);
+    fputs("\ndecision: ", to);
+    print_decision(to, &answer->by, &answer->decision);
+    fprintf(to, " (%s", weir__reason_text(&answer->by));
+    if (answer->by.rule[0]) {
+        fputs(", ", to);
+        weir__print_text(to, answer->by.rule, SIZE_MAX, false);
+    }
+    fputs(")\n", to);
+    if (answer->shadow_denied)
+        fputs("a shadow rule would have denied it\n", to);
+    print_client(to, check, result);
+}
+
+/* ---- JSON ---- */
+
+static void json_int_or_null(struct weir__json *json, const char *name, bool known, int64_t value)
+{
+    if (known)
+        weir__json_int(json, name, value);
+    else
+        weir__json_text(json, name, NULL);
+}
+
+/* What a rule said, or the whole. */
+static void json_decision(struct weir__json *json, const weir_outcome *outcome, const weir_decision *d)
+{
+    bool counted = has_counter(outcome);
+    bool known = counted || outcome->reason == WEIR_BY_BAN;
+    weir__json_text(json, "decision", weir__verdict_name(d->verdict));
+    weir__json_text(json, "reason", weir__reason_name(outcome));
+    weir__json_text(json, "rule", outcome->rule[0] ? outcome->rule : NULL);
+    weir__json_text(json, "key", outcome->key[0] ? outcome->key : NULL);
+    json_int_or_null(json, "limit", known, d->limit);
+    json_int_or_null(json, "remaining", known, d->remaining);
+    weir__json_seconds(json, "reset_s", counted ? d->reset_after_ns : -1);
+    weir__json_seconds(json, "retry_after_s", weir_passes(d) ? -1 : d->retry_after_ns);
+    weir__json_seconds(json, "delay_s", d->verdict == WEIR_DELAY ? d->delay_ns : 0);
+}
+
+void weir__check_line_json(struct weir__json *json, const struct weir__check_result *result)
+{
+    char text[TIME_TEXT];
+    const weir_answer *answer = &result->answer;
+    weir__json_open(json, NULL, '{');
+    weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
+    json_decision(json, &answer->by, &answer->decision);
+    weir__json_bool(json, "shadow_denied", answer->shadow_denied);
+    weir__json_close(json, '}');
+}
+
+static void json_outcome(struct weir__json *json, const struct weir__check *check,
+                         const struct weir__check_result *result, size_t i)
+{
+    const weir_outcome *outcome = &result->outcomes[i];
+    weir__json_open(json, NULL, '{');
+    if (check->domain)
+        weir__json_text(json, "descriptor", check->words[i]);
+    json_decision(json, outcome, &outcome->decision);
+    weir__json_bool(json, "key_cut", outcome->key_cut);
+    weir__json_int(json, "cost", outcome->cost);
+    json_int_or_null(json, "quota", outcome->quota >= 0, outcome->quota);
+    weir__json_seconds(json, "window_s", outcome->window_ns > 0 ? outcome->window_ns : -1);
+    weir__json_bool(json, "shadow", outcome->shadow);
+    weir__json_close(json, '}');
+}
+
+static void json_header(void *context, const char *name, const char *value)
+{
+    weir__json_text(context, name, value);
+}
+
+void weir__check_json(struct weir__json *json, const struct weir__check *check, const struct weir__check_result *result)
+{
+    const weir_answer *answer = &result->answer;
+    bool passes = weir_passes(&answer->decision);
+    char text[TIME_TEXT];
+    json_decision(json, &answer->by, &answer->decision);
+    weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
+    weir__json_bool(json, "shadow_denied", answer->shadow_denied);
+    weir__json_open(json, "rules", '[');
+    for (size_t i = 0; i < result->outcome_count; i++)
+        json_outcome(json, check, result, i);
+    weir__json_close(json, ']');
+    json_int_or_null(json, "status", !passes && !check->domain, answer->status);
+    weir__json_open(json, "headers", '{');
+    weir_answer_headers(answer, result->outcomes, json_header, json);
+    weir__json_close(json, '}');
+    if (!passes && !check->domain) {
+        char body[WEIR__CHECK_TEXT];
+        const char *type = NULL;
+        size_t len = weir_answer_body(answer, check->accepts_problem, body, sizeof body, &type);
+        weir__json_text(json, "content_type", len ? type : NULL);
+        weir__json_bytes(json, "body", body, len);
+    }
+}

@@ -1,0 +1,283 @@
+/* weir convert: attributes, and conditions on them. */
+#include "cli/convert_attribute.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- Names ---- */
+
+static void name_it(struct weir__attribute_name *name, enum weir__name_kind kind, const char *text, size_t len)
+{
+    name->kind = kind;
+    if (len >= sizeof name->text)
+        len = sizeof name->text - 1;
+    memcpy(name->text, text, len);
+    name->text[len] = '\0';
+}
+
+/* As an attribute of the application's: [a-z_][a-z0-9_]*, and none of match's own words. */
+static void name_named(struct weir__attribute_name *name, const char *text, size_t len)
+{
+    static const char *const taken[] = {"path", "method", "host", "header", "query", "network", "cookie", "client_ip"};
+    size_t used = 0;
+    name->kind = WEIR__NAME_NAMED;
+    if (len == 0 || isdigit((unsigned char)text[0]))
+        name->text[used++] = '_';
+    for (size_t i = 0; i < len && used + 8 < sizeof name->text; i++) {
+        int c = tolower((unsigned char)text[i]);
+        name->text[used++] = (char)(c < 0x80 && isalnum(c) ? c : '_');
+    }
+    name->text[used] = '\0';
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (strcmp(name->text, taken[i]) == 0) {
+            name->text[used] = '_';
+            name->text[used + 1] = '\0';
+        }
+}
+
+/* Names that are the same in every limiter of a kind. */
+struct known {
+    const char *text;
+    enum weir__name_kind kind;
+};
+
+static bool look_up(const struct known *list, size_t count, const char *text, size_t len,
+                    struct weir__attribute_name *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(list[i].text) == len && memcmp(list[i].text, text, len) == 0) {
+            name_it(name, list[i].kind, "", 0);
+            return true;
+        }
+    return false;
+}
+
+/* Could it be the name of a header? Nobody else writes names with dashes. */
+static bool is_header(const char *text)
+{
+    bool dash = false;
+    for (const char *c = text; *c; c++) {
+        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_')
+            return false;
+        dash |= *c == '-';
+    }
+    return dash && strlen(text) < sizeof((struct weir__attribute_name *)0)->text;
+}
+
+void weir__attribute_for_key(const char *key, int number, struct weir__attribute_name *name)
+{
+    static const struct known keys[] = {
+        {"remote_address", WEIR__NAME_CLIENT_IP},
+        {"masked_remote_address", WEIR__NAME_CLIENT_IP},
+        {"client_ip", WEIR__NAME_CLIENT_IP},
+        {"path", WEIR__NAME_PATH},
+        {":path", WEIR__NAME_PATH},
+        {"request_path", WEIR__NAME_PATH},
+        {"method", WEIR__NAME_METHOD},
+        {":method", WEIR__NAME_METHOD},
+        {"request_method", WEIR__NAME_METHOD},
+        {"host", WEIR__NAME_HOST},
+        {"authority", WEIR__NAME_HOST},
+        {":authority", WEIR__NAME_HOST},
+    };
+    size_t len = strlen(key);
+    if (number == 1 && look_up(keys, sizeof keys / sizeof *keys, key, len, name))
+        return;
+    if (number == 1 && is_header(key)) {
+        name_it(name, WEIR__NAME_HEADER, key, len);
+        return;
+    }
+    name_named(name, key, len);
+    if (number > 1) {
+        size_t used = strlen(name->text);
+        snprintf(name->text + used, sizeof name->text - used, "_%d", number);
+    }
+}
+
+bool weir__attribute_for_variable(const char *variable, size_t len, struct weir__attribute_name *name)
+{
+    static const struct known variables[] = {
+        {"binary_remote_addr", WEIR__NAME_CLIENT_IP},
+        {"remote_addr", WEIR__NAME_CLIENT_IP},
+        {"realip_remote_addr", WEIR__NAME_CLIENT_IP},
+        {"uri", WEIR__NAME_PATH},
+        {"document_uri", WEIR__NAME_PATH},
+        {"request_uri", WEIR__NAME_PATH},
+        {"request_method", WEIR__NAME_METHOD},
+        {"host", WEIR__NAME_HOST},
+        {"server_name", WEIR__NAME_HOST},
+        {"http_host", WEIR__NAME_HOST},
+    };
+    static const struct known prefixes[] = {
+        {"http_", WEIR__NAME_HEADER}, {"cookie_", WEIR__NAME_COOKIE}, {"arg_", WEIR__NAME_QUERY}};
+    if (look_up(variables, sizeof variables / sizeof *variables, variable, len, name))
+        return true;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t skip = strlen(prefixes[i].text);
+        if (len <= skip || len - skip >= sizeof name->text || memcmp(variable, prefixes[i].text, skip) != 0)
+            continue;
+        name_it(name, prefixes[i].kind, variable + skip, len - skip);
+        for (char *c = name->text; *c && name->kind == WEIR__NAME_HEADER; c++)
+            *c = *c == '_' ? '-' : *c;
+        return true;
+    }
+    name_named(name, variable, len);
+    return false;
+}
+
+void weir__put_template(struct weir__buffer *to, const struct weir__attribute_name *name)
+{
+    static const char *const words[] = {"client_ip", "path", "method", "host", "header:", "cookie:", "query:", ""};
+    weir__put(to, "${%s%s}", words[name->kind], name->text);
+}
+
+/* ---- Conditions ---- */
+
+void weir__condition_rival(struct weir__condition_text *condition, const char *value)
+{
+    const char **rivals = realloc(condition->rivals, (condition->rival_count + 1) * sizeof *rivals);
+    condition->failed |= !rivals;
+    if (!rivals)
+        return;
+    condition->rivals = rivals;
+    condition->rivals[condition->rival_count++] = value;
+}
+
+void weir__condition_drop(struct weir__condition_text *condition)
+{
+    free(condition->rivals);
+}
+
+void weir__put_regex(struct weir__buffer *to, const char *text, bool stars)
+{
+    for (; *text; text++) {
+        if (*text == '*' && stars)
+            weir__put(to, ".*");
+        else
+            weir__put(to, "%s%c", strchr("\\^$.[]|()?*+{}", *text) ? "\\" : "", *text);
+    }
+}
+
+/* "10.0.0.0/8" or "2001:db8::1" */
+static bool is_network(const char *text)
+{
+    char address[64];
+    unsigned char bytes[16];
+    size_t len = strcspn(text, "/");
+    char *end = NULL;
+    if (len >= sizeof address)
+        return false;
+    memcpy(address, text, len);
+    address[len] = '\0';
+    int bits = inet_pton(AF_INET, address, bytes) == 1 ? 32 : inet_pton(AF_INET6, address, bytes) == 1 ? 128 : -1;
+    if (text[len] == '/') {
+        long given = isdigit((unsigned char)text[len + 1]) ? strtol(text + len + 1, &end, 10) : -1;
+        return given >= 0 && given <= bits && *end == '\0';
+    }
+    return bits > 0;
+}
+
+/* A value as a pattern: in paths a '*' stops at '/', so it becomes "**" unless it is the last part. */
+static void put_pattern(struct weir__buffer *to, const struct weir__attribute_name *name, const char *value)
+{
+    struct weir__buffer pattern = {0};
+    for (const char *c = value; *c; c++) {
+        bool last = c[1] == '\0' && c > value && c[-1] == '/';
+        weir__put(&pattern, "%s%c", *c == '*' && name->kind == WEIR__NAME_PATH && !last ? "*" : "", *c);
+    }
+    weir__put_scalar(to, pattern.text ? pattern.text : "");
+    to->failed |= pattern.failed;
+    free(pattern.text);
+}
+
+static void put_not(struct weir__buffer *to, const struct weir__attribute_name *name,
+                    const struct weir__condition_text *condition)
+{
+    weir__put(to, "{ not: [");
+    for (size_t i = 0; i < condition->rival_count; i++) {
+        weir__put(to, "%s", i ? ", " : "");
+        put_pattern(to, name, condition->rivals[i]);
+    }
+    weir__put(to, "] }");
+}
+
+/* The pattern but not its rivals: only a regular expression can say both. */
+static void put_but(struct weir__buffer *to, const struct weir__condition_text *condition)
+{
+    struct weir__buffer regex = {0};
+    weir__put(&regex, "(?s)^(?!(?:");
+    for (size_t i = 0; i < condition->rival_count; i++) {
+        weir__put(&regex, "%s", i ? "|" : "");
+        weir__put_regex(&regex, condition->rivals[i], true);
+    }
+    weir__put(&regex, ")$)");
+    weir__put_regex(&regex, condition->value, true);
+    weir__put(&regex, "$");
+    weir__put(to, "{ regex: ");
+    weir__put_scalar(to, regex.text ? regex.text : "");
+    weir__put(to, " }");
+    to->failed |= regex.failed;
+    free(regex.text);
+}
+
+/* A member of a map such as `header: { a: x }`, which may be there already: a field stands once in `match`. */
+static void put_member(struct weir__buffer *match, const char *field, const char *name, const char *pattern)
+{
+    struct weir__buffer all = {0}, member = {0}, start = {0};
+    weir__put_scalar(&member, name);
+    weir__put(&member, ": %s }\n", pattern);
+    weir__put(&start, "%s: { ", field);
+    char *line = NULL;
+    for (char *at = match->text; at && *at && start.text && !line; at += strcspn(at, "\n") + 1)
+        if (strncmp(at, start.text, start.len) == 0)
+            line = at;
+    if (!line) {
+        weir__put(match, "%s%s", start.text ? start.text : "", member.text ? member.text : "");
+    } else {
+        size_t end = strcspn(line, "\n") - strlen(" }");
+        weir__put(&all, "%.*s%.*s, %s%s", (int)(line - match->text), match->text, (int)end, line,
+                  member.text ? member.text : "", line + end + strlen(" }\n"));
+        free(match->text);
+        *match = all;
+    }
+    match->failed |= member.failed || start.failed || all.failed;
+    free(member.text);
+    free(start.text);
+}
+
+static bool all_networks(const struct weir__condition_text *condition)
+{
+    bool good = !*condition->value || is_network(condition->value);
+    for (size_t i = 0; i < condition->rival_count; i++)
+        good &= is_network(condition->rivals[i]);
+    return good;
+}
+
+bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
+                         const struct weir__condition_text *condition)
+{
+    static const char *const fields[] = {"network", "path", "method", "host", "header", "", "query", ""};
+    struct weir__buffer pattern = {0};
+    if (!*condition->value && condition->rival_count == 0)
+        return true;
+    if (name->kind == WEIR__NAME_CLIENT_IP && !all_networks(condition))
+        return false;
+    if (!*condition->value)
+        put_not(&pattern, name, condition);
+    else if (condition->rival_count > 0)
+        put_but(&pattern, condition);
+    else
+        put_pattern(&pattern, name, condition->value);
+    const char *text = pattern.text ? pattern.text : "";
+    if (name->kind == WEIR__NAME_HEADER || name->kind == WEIR__NAME_QUERY)
+        put_member(match, fields[name->kind], name->text, text);
+    else
+        weir__put(match, "%s: %s\n", name->kind == WEIR__NAME_NAMED ? name->text : fields[name->kind], text);
+    match->failed |= condition->failed || pattern.failed;
+    free(pattern.text);
+    return true;
+}

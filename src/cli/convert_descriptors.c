@@ -1,0 +1,265 @@
+/*
+ * weir convert: the descriptors of envoyproxy/ratelimit. There, the caller sends descriptors and the most specific
+ * entry counts; here, every rule counts whose attributes a request has. So an entry without a value leaves out the
+ * values that stand beside it.
+ */
+#include "cli/convert.h"
+#include "cli/convert_attribute.h"
+#include "cli/diagnose.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <yaml.h>
+
+enum { DEPTH = 32 };
+
+/* One entry on the way down to a limit. */
+struct step {
+    yaml_node_t *entry, *siblings;
+    const char *key, *value; /* value "": any */
+    bool share;              /* share_threshold: all values of the pattern share a counter */
+    int number;              /* which of the entries with this key on the way, from 1 */
+};
+
+struct walk {
+    struct weir__convert *convert;
+    yaml_document_t document;
+    const char *domain;
+    struct step steps[DEPTH];
+    int depth;
+};
+
+static yaml_node_t *get(struct walk *walk, yaml_node_t *map, const char *name)
+{
+    if (!map || map->type != YAML_MAPPING_NODE)
+        return NULL;
+    for (yaml_node_pair_t *pair = map->data.mapping.pairs.start; pair < map->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(&walk->document, pair->key);
+        if (key->type == YAML_SCALAR_NODE && strcmp((const char *)key->data.scalar.value, name) == 0)
+            return yaml_document_get_node(&walk->document, pair->value);
+    }
+    return NULL;
+}
+
+/* The text of a member; "" if it has none. */
+static const char *text(struct walk *walk, yaml_node_t *map, const char *name)
+{
+    const yaml_node_t *node = get(walk, map, name);
+    return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : "";
+}
+
+static bool is_true(struct walk *walk, yaml_node_t *map, const char *name)
+{
+    return strcmp(text(walk, map, name), "true") == 0;
+}
+
+static int line_of(const yaml_node_t *node)
+{
+    return (int)node->start_mark.line + 1;
+}
+
+/* ---- What a step means for match and key ---- */
+
+/* The values beside a step that come before it: for a bare key all of them, for a pattern the exact and earlier ones.
+ */
+static void add_rivals(struct walk *walk, const struct step *step, struct weir__condition_text *condition)
+{
+    bool earlier = true;
+    yaml_node_item_t *end = step->siblings->data.sequence.items.top;
+    for (yaml_node_item_t *item = step->siblings->data.sequence.items.start; item < end; item++) {
+        yaml_node_t *entry = yaml_document_get_node(&walk->document, *item);
+        const char *value = text(walk, entry, "value");
+        if (entry == step->entry)
+            earlier = false;
+        else if (*value && strcmp(text(walk, entry, "key"), step->key) == 0 &&
+                 (!*step->value || earlier || !strchr(value, '*')))
+            weir__condition_rival(condition, value);
+    }
+}
+
+/* False if it cannot be said. */
+static bool add_step(struct walk *walk, struct weir__new_rule *rule, const struct step *step)
+{
+    struct weir__attribute_name name;
+    struct weir__condition_text condition = {.value = step->value};
+    bool any = strchr(step->value, '*') || !*step->value;
+    weir__attribute_for_key(step->key, step->number, &name);
+    if (name.kind == WEIR__NAME_NAMED)
+        weir__convert_identity(walk->convert, name.text);
+    if (any)
+        add_rivals(walk, step, &condition);
+    bool said = weir__put_condition(&rule->match, &name, &condition);
+    if (!said)
+        weir__convert_warn(walk->convert, rule, line_of(step->entry),
+                           "not converted: '%s: %s' is not a network, and addresses are matched by network only",
+                           step->key, step->value);
+    weir__condition_drop(&condition);
+    if (any && !step->share) {
+        weir__put(&rule->key, "%s", rule->key.len > 0 ? ":" : "");
+        weir__put_template(&rule->key, &name);
+    }
+    return said;
+}
+
+/* ---- What a limit means ---- */
+
+static void put_window(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+{
+    /* Weeks, months and years there are so many days from 1970 on, not the calendar's. */
+    static const struct unit {
+        const char *name;
+        long count;
+        char letter;
+    } units[] = {{"second", 1, 's'}, {"minute", 1, 'm'}, {"hour", 1, 'h'},  {"day", 1, 'd'},
+                 {"week", 7, 'd'},   {"month", 30, 'd'}, {"year", 365, 'd'}};
+    const char *unit = text(walk, limit, "unit");
+    const char *times = text(walk, limit, "unit_multiplier");
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcasecmp(unit, units[i].name) == 0)
+            weir__put(&rule->more, "window: %ld%c\n", units[i].count * (*times ? strtol(times, NULL, 10) : 1),
+                      units[i].letter);
+}
+
+/* `algorithm` and its parameters, which are weir's own words. */
+static void put_parameters(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+{
+    static const char *const theirs[] = {"unit", "requests_per_unit", "unit_multiplier", "unlimited",
+                                         "name", "replaces"};
+    if (!get(walk, limit, "algorithm"))
+        weir__put(&rule->more, "algorithm: fixed_window\n");
+    for (yaml_node_pair_t *pair = limit->data.mapping.pairs.start; pair < limit->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(&walk->document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(&walk->document, pair->value);
+        const char *name = key->type == YAML_SCALAR_NODE ? (const char *)key->data.scalar.value : "";
+        bool own = value->type == YAML_SCALAR_NODE && *name;
+        for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
+            own &= strcmp(name, theirs[i]) != 0;
+        if (own)
+            weir__put(&rule->more, "%s: %s\n", name, (const char *)value->data.scalar.value);
+    }
+}
+
+/* What has no counterpart. */
+static void add_notes(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *entry, yaml_node_t *limit)
+{
+    struct weir__convert *convert = walk->convert;
+    yaml_node_t *replaces = get(walk, limit, "replaces");
+    if (replaces && replaces->type == YAML_SEQUENCE_NODE) {
+        struct weir__buffer names = {0};
+        for (yaml_node_item_t *item = replaces->data.sequence.items.start; item < replaces->data.sequence.items.top;
+             item++)
+            weir__put(&names, "%s%s", names.len ? ", " : "",
+                      text(walk, yaml_document_get_node(&walk->document, *item), "name"));
+        weir__convert_warn(convert, rule, line_of(replaces),
+                           "replaces has no counterpart: here the limits it replaces (%s) count, too, unless their "
+                           "match leaves these requests out",
+                           names.text ? names.text : "");
+        free(names.text);
+    }
+    if (is_true(walk, entry, "quota_mode"))
+        weir__convert_warn(
+            convert, rule, line_of(entry),
+            "quota_mode has no counterpart: there such limits deny only if all of them are used up, here "
+            "each denies by itself");
+    if (is_true(walk, limit, "unlimited"))
+        weir__put(&rule->notes, "unlimited: the values beside it leave this one out, so nothing else needs to be "
+                                "said; the rule is there to be seen\n");
+    if (get(walk, entry, "metadata") || is_true(walk, entry, "detailed_metric") ||
+        is_true(walk, entry, "value_to_metric"))
+        weir__put(&rule->notes, "metadata, detailed_metric and value_to_metric are left out: they decide nothing\n");
+}
+
+static void put_name(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
+{
+    const char *name = text(walk, limit, "name");
+    if (*name) {
+        weir__put(&rule->name, "%s", name);
+        return;
+    }
+    weir__put(&rule->name, "%s", walk->domain);
+    for (int i = 0; i < walk->depth; i++)
+        weir__put(&rule->name, "/%s%s%s", walk->steps[i].key, *walk->steps[i].value ? "=" : "", walk->steps[i].value);
+}
+
+static void make_rule(struct walk *walk, yaml_node_t *entry, yaml_node_t *limit)
+{
+    struct weir__new_rule rule = {0};
+    bool said = true;
+    put_name(walk, &rule, limit);
+    weir__put(&rule.notes, "%s:%d\n", walk->convert->file, line_of(entry));
+    for (int i = 0; i < walk->depth; i++)
+        said &= add_step(walk, &rule, &walk->steps[i]);
+    if (is_true(walk, limit, "unlimited")) {
+        weir__put(&rule.more, "limit: unlimited\n");
+    } else {
+        weir__put(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));
+        put_window(walk, &rule, limit);
+        put_parameters(walk, &rule, limit);
+    }
+    if (is_true(walk, entry, "shadow_mode"))
+        weir__put(&rule.more, "shadow: true\n");
+    add_notes(walk, &rule, entry, limit);
+    weir__convert_rule(walk->convert, &rule, said);
+}
+
+/* Goes down the tree; the library has made sure that it is at most DEPTH deep. */
+static void visit(struct walk *walk, yaml_node_t *list)
+{
+    if (!list || list->type != YAML_SEQUENCE_NODE || walk->depth == DEPTH)
+        return;
+    for (yaml_node_item_t *item = list->data.sequence.items.start; item < list->data.sequence.items.top; item++) {
+        yaml_node_t *entry = yaml_document_get_node(&walk->document, *item);
+        struct step *step = &walk->steps[walk->depth];
+        *step = (struct step){.entry = entry,
+                              .siblings = list,
+                              .key = text(walk, entry, "key"),
+                              .value = text(walk, entry, "value"),
+                              .share = is_true(walk, entry, "share_threshold"),
+                              .number = 1};
+        for (int i = 0; i < walk->depth; i++)
+            step->number += strcmp(walk->steps[i].key, step->key) == 0;
+        walk->depth++;
+        yaml_node_t *limit = get(walk, entry, "rate_limit");
+        if (limit && limit->type == YAML_MAPPING_NODE)
+            make_rule(walk, entry, limit);
+        visit(walk, get(walk, entry, "descriptors"));
+        walk->depth--;
+    }
+}
+
+/* The library reads it first: what comes here is sound, and errors look as everywhere. */
+static bool is_sound(struct weir__convert *convert, const char *source, size_t len)
+{
+    struct weir__findings findings = {.to = stderr};
+    weir_rules *rules = NULL;
+    int error = weir_rules_parse(convert->file, source, len, weir__find, &findings, &rules);
+    if (error)
+        weir__find_failure(&findings, convert->file, error);
+    weir_rules_free(rules);
+    weir__findings_free(&findings);
+    return error == 0;
+}
+
+void weir__convert_descriptors(struct weir__convert *convert, const char *source, size_t len)
+{
+    struct walk walk = {.convert = convert};
+    yaml_parser_t parser;
+    if (!is_sound(convert, source, len) || !yaml_parser_initialize(&parser)) {
+        convert->failed = true;
+        return;
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)source, len);
+    if (yaml_parser_load(&parser, &walk.document)) {
+        yaml_node_t *root = yaml_document_get_root_node(&walk.document);
+        walk.domain = text(&walk, root, "domain");
+        weir__convert_head(convert,
+                           "From descriptors of envoyproxy/ratelimit, by weir convert. There the caller chooses the\n"
+                           "descriptors it sends; here a rule counts every request that has its attributes.\n");
+        visit(&walk, get(&walk, root, "descriptors"));
+        yaml_document_delete(&walk.document);
+    } else {
+        convert->failed = true;
+    }
+    yaml_parser_delete(&parser);
+}

@@ -1,0 +1,207 @@
+/* What is wrong with rules: the place, the line and a caret. */
+#define _GNU_SOURCE /* strdup */
+#include "cli/diagnose.h"
+#include "cli/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { TAB = 8, EXCERPT = 100, BEFORE_CARET = 60 };
+
+/* One character of a source line: its bytes, its columns at `column`, and how it is shown. */
+static size_t source_next(const char *text, size_t left, size_t column, size_t *width, bool *blank, bool *clean)
+{
+    uint32_t point = 0;
+    size_t bytes = weir__utf8_next(text, left, &point);
+    *blank = bytes > 0 && point == '\t';
+    *clean = bytes > 0 && point >= 0x20 && point != 0x7f && !(point >= 0x80 && point < 0xa0);
+    *width = *blank ? TAB - column % TAB : *clean ? (size_t)weir__point_width(point) : 1;
+    return bytes ? bytes : 1;
+}
+
+/* The part of the line around character number `character` (from 1), and a caret under it. */
+static void show_source(FILE *to, int line, const char *source, int character)
+{
+    size_t len = strcspn(source, "\r\n");
+    size_t caret = 0, width;
+    bool blank, clean;
+    size_t at = 0;
+    for (int i = 1; i < character && at < len; i++) {
+        at += source_next(source + at, len - at, caret, &width, &blank, &clean);
+        caret += width;
+    }
+    size_t from = caret > BEFORE_CARET + 10 ? caret - BEFORE_CARET : 0;
+    fprintf(to, "%5d | %s", line, from ? "…" : "");
+    size_t column = 0;
+    for (at = 0; at < len && column < from + EXCERPT;) {
+        size_t bytes = source_next(source + at, len - at, column, &width, &blank, &clean);
+        if (column >= from) {
+            if (blank)
+                fprintf(to, "%*s", (int)width, "");
+            else if (clean)
+                fwrite(source + at, 1, bytes, to);
+            else
+                fputc('?', to);
+        } else if (column + width > from) {
+            from = column + width; /* a wide character or a tab across the edge is left out whole */
+        }
+        column += width;
+        at += bytes;
+    }
+    fprintf(to, "%s\n      | ", at < len ? "…" : "");
+    if (caret >= from)
+        fprintf(to, "%*s", (int)(caret - from) + (from ? 1 : 0), "");
+    fputs("^\n", to);
+}
+
+static void show(FILE *to, const weir_diagnostic *d, bool error)
+{
+    bool colour = weir__has_colour(to);
+    if (colour)
+        fputs("\033[1m", to);
+    if (d->file && *d->file)
+        weir__print_text(to, d->file, SIZE_MAX, false);
+    else
+        fputs("rules", to);
+    if (d->line > 0)
+        fprintf(to, ":%d:%d", d->line, d->column > 0 ? d->column : 1);
+    fprintf(to, ": %s%s%s: ", colour ? (error ? "\033[31m" : "\033[35m") : "", error ? "error" : "warning",
+            colour ? "\033[0m" : "");
+    weir__print_text(to, d->message, SIZE_MAX, false);
+    if (d->suggestion) {
+        fputs("; did you mean '", to);
+        weir__print_text(to, d->suggestion, SIZE_MAX, false);
+        fputs("'?", to);
+    }
+    fputc('\n', to);
+    if (d->source && d->line > 0)
+        show_source(to, d->line, d->source, d->column);
+}
+
+static char *copy_of(struct weir__findings *findings, const char *text)
+{
+    char *copy = text ? strdup(text) : NULL;
+    findings->out_of_memory |= text && !copy;
+    return copy;
+}
+
+static void keep(struct weir__findings *findings, const weir_diagnostic *d)
+{
+    if (findings->count == findings->room) {
+        size_t room = findings->room ? 2 * findings->room : 64;
+        struct weir__finding *list = realloc(findings->list, room * sizeof *list);
+        if (!list) {
+            findings->out_of_memory = true;
+            return;
+        }
+        findings->list = list;
+        findings->room = room;
+    }
+    findings->list[findings->count++] = (struct weir__finding){.severity = d->severity,
+                                                               .line = d->line,
+                                                               .column = d->column,
+                                                               .file = copy_of(findings, d->file),
+                                                               .message = copy_of(findings, d->message),
+                                                               .suggestion = copy_of(findings, d->suggestion)};
+}
+
+void weir__find(void *context, const weir_diagnostic *diagnostic)
+{
+    struct weir__findings *findings = context;
+    bool error = diagnostic->severity == WEIR_IS_ERROR;
+    if (error)
+        findings->errors++;
+    else
+        findings->warnings++;
+    if (findings->to)
+        show(findings->to, diagnostic, error || findings->strict);
+    else
+        keep(findings, diagnostic);
+}
+
+void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity)
+{
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct weir__finding *f = &findings->list[i];
+        if (f->severity != severity)
+            continue;
+        weir__json_open(json, NULL, '{');
+        weir__json_text(json, "file", f->file);
+        weir__json_int(json, "line", f->line);
+        weir__json_int(json, "column", f->column);
+        weir__json_text(json, "severity", severity == WEIR_IS_ERROR ? "error" : "warning");
+        weir__json_text(json, "message", f->message);
+        weir__json_text(json, "suggestion", f->suggestion);
+        weir__json_close(json, '}');
+    }
+}
+
+void weir__findings_free(struct weir__findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++) {
+        free(findings->list[i].file);
+        free(findings->list[i].message);
+        free(findings->list[i].suggestion);
+    }
+    free(findings->list);
+}
+
+void weir__find_failure(struct weir__findings *findings, const char *path, int error)
+{
+    bool system = (error == WEIR_ERULESPATH || error == WEIR_ESYS) && errno != 0;
+    char message[512];
+    snprintf(message, sizeof message, "%s%s%s", weir_strerror(error), system ? ": " : "",
+             system ? strerror(errno) : "");
+    weir_diagnostic failure = {.severity = WEIR_IS_ERROR, .file = path, .message = message};
+    if (findings->errors == 0)
+        weir__find(findings, &failure);
+}
+
+bool weir__is_stream(const char *path)
+{
+    struct stat at;
+    return strcmp(path, "-") == 0 || (stat(path, &at) == 0 && (S_ISFIFO(at.st_mode) || S_ISCHR(at.st_mode)));
+}
+
+char *weir__read_all(const char *path, size_t max, size_t *len)
+{
+    FILE *from = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    char *text = NULL;
+    size_t used = 0, room = 0;
+    if (!from)
+        return NULL;
+    for (;;) {
+        if (used + 1 >= room) {
+            room = room ? 2 * room : 65536;
+            char *more = realloc(text, room);
+            if (!more)
+                goto failed;
+            text = more;
+        }
+        size_t got = fread(text + used, 1, room - used - 1, from);
+        used += got;
+        if (used > max) {
+            errno = EFBIG;
+            goto failed;
+        }
+        if (got == 0)
+            break;
+    }
+    if (ferror(from))
+        goto failed;
+    if (from != stdin)
+        fclose(from);
+    text[used] = '\0';
+    *len = used;
+    return text;
+
+failed:
+    free(text);
+    int why = errno;
+    if (from != stdin)
+        fclose(from);
+    errno = why;
+    return NULL;
+}

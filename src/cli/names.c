@@ -1,0 +1,102 @@
+/* The words for the library's enums. */
+#include "cli/names.h"
+
+const char *weir__algorithm_name(enum weir_algorithm algorithm)
+{
+    switch (algorithm) {
+    case WEIR_TOKEN_BUCKET:
+        return "token_bucket";
+    case WEIR_LEAKY_BUCKET:
+        return "leaky_bucket";
+    case WEIR_FIXED_WINDOW:
+        return "fixed_window";
+    case WEIR_SLIDING_WINDOW_LOG:
+        return "sliding_window_log";
+    case WEIR_SLIDING_WINDOW_COUNTER:
+        return "sliding_window_counter";
+    }
+    return "unknown";
+}
+
+const char *weir__verdict_name(enum weir_verdict verdict)
+{
+    return verdict == WEIR_ALLOW ? "allow" : verdict == WEIR_DELAY ? "delay" : "deny";
+}
+
+/* Word and text for each reason; a limit's is further told by its verdict. */
+struct words {
+    const char *name, *text;
+};
+
+static struct words words_of(const weir_outcome *outcome)
+{
+    switch (outcome->reason) {
+    case WEIR_BY_NOTHING:
+        return (struct words){"no_rule", "no rule matches"};
+    case WEIR_BY_ALLOW_LIST:
+        return (struct words){"allow_list", "on the allow list"};
+    case WEIR_BY_BLOCK_LIST:
+        return (struct words){"block_list", "on the block list"};
+    case WEIR_BY_BAN:
+        return (struct words){"ban", "the limit is 0"};
+    case WEIR_BY_UNLIMITED:
+        return (struct words){"unlimited", "unlimited"};
+    case WEIR_BY_MISSING_KEY:
+        return (struct words){"missing_key", "the request lacks an attribute of the key"};
+    case WEIR_BY_FAILURE:
+        return (struct words){"store_failure", "the counter could not be reached; on_store_failure decided"};
+    case WEIR_BY_LIMIT:
+        break;
+    }
+    switch (outcome->decision.verdict) {
+    case WEIR_DENY:
+        return (struct words){"limit", "over the limit"};
+    case WEIR_NEVER_FITS:
+        return (struct words){"never_fits", "it costs more than the limit can ever hold"};
+    case WEIR_BLOCKED:
+        return (struct words){"blocked", "an operator blocked the key"};
+    case WEIR_DELAY:
+        return (struct words){"limit", "it has to wait"};
+    case WEIR_ALLOW:
+        break;
+    }
+    if (outcome->decision.flags & WEIR_OVER_SOFT)
+        return (struct words){"soft", "over the limit, within soft"};
+    return (struct words){"limit", "within the limit"};
+}
+
+const char *weir__reason_name(const weir_outcome *outcome)
+{
+    return words_of(outcome).name;
+}
+
+const char *weir__reason_text(const weir_outcome *outcome)
+{
+    return words_of(outcome).text;
+}
+
+const char *weir__status_phrase(int status)
+{
+    static const struct phrase {
+        int status;
+        const char *text;
+    } phrases[] = {
+        {200, "OK"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {402, "Payment Required"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {420, "Enhance Your Calm"},
+        {429, "Too Many Requests"},
+        {444, "No Response"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {509, "Bandwidth Limit Exceeded"},
+    };
+    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
+        if (phrases[i].status == status)
+            return phrases[i].text;
+    return "";
+}

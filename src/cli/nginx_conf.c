@@ -1,0 +1,216 @@
+/* weir convert: reading nginx's configuration. Unknown directives are as good as known ones; nothing recurses. */
+#define _GNU_SOURCE /* strndup */
+#include "cli/nginx_conf.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+    struct weir__nginx_conf *conf;
+    const char *at, *end;
+    char *word; /* room for the longest there can be */
+    int line, depth;
+    struct weir__directive *block, *last; /* the open block, and the last of its members */
+    struct weir__directive *now;          /* the one whose words are being read */
+};
+
+static bool fail(struct reader *reader, const char *error)
+{
+    if (!reader->conf->error) {
+        reader->conf->error = error;
+        reader->conf->error_line = reader->line;
+    }
+    return false;
+}
+
+static void skip_blanks(struct reader *reader)
+{
+    while (reader->at < reader->end) {
+        char c = *reader->at;
+        if (c == '#') {
+            while (reader->at < reader->end && *reader->at != '\n')
+                reader->at++;
+        } else if (isspace((unsigned char)c)) {
+            reader->line += c == '\n';
+            reader->at++;
+        } else {
+            return;
+        }
+    }
+}
+
+/* The directive that the next word belongs to. */
+static struct weir__directive *begin(struct reader *reader)
+{
+    if (reader->now)
+        return reader->now;
+    struct weir__directive *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return NULL;
+    fresh->line = reader->line;
+    fresh->parent = reader->block;
+    fresh->older = reader->conf->newest;
+    reader->conf->newest = fresh;
+    if (reader->last)
+        reader->last->next = fresh;
+    else
+        reader->block->first = fresh;
+    reader->last = reader->now = fresh;
+    return fresh;
+}
+
+/* The end of a word: its quote, or what cannot be in a bare one. "${" can: it begins a variable. */
+static bool ends_word(const struct reader *reader, char quote, char before)
+{
+    char c = *reader->at;
+    return quote ? c == quote : isspace((unsigned char)c) || c == ';' || (c == '{' && before != '$');
+}
+
+/* One word, in quotes or not. */
+static bool read_word(struct reader *reader)
+{
+    struct weir__directive *directive = begin(reader);
+    size_t len = 0;
+    if (!directive)
+        return fail(reader, "out of memory");
+    char quote = *reader->at == '"' || *reader->at == '\'' ? *reader->at++ : '\0';
+    while (reader->at < reader->end && !ends_word(reader, quote, len ? reader->word[len - 1] : '\0')) {
+        if (*reader->at == '\0')
+            return fail(reader, "binary data");
+        if (*reader->at == '\\' && reader->at + 1 < reader->end) {
+            if (!strchr("\"'\\", reader->at[1])) /* of anything else nginx keeps the backslash, too */
+                reader->word[len++] = '\\';
+            reader->at++;
+        }
+        reader->line += *reader->at == '\n';
+        reader->word[len++] = *reader->at++;
+    }
+    if (quote && reader->at == reader->end)
+        return fail(reader, "a quote that never ends");
+    reader->at += quote != '\0';
+    if (directive->count == WEIR__NGINX_WORDS)
+        return true;
+    directive->words[directive->count] = strndup(reader->word, len);
+    if (!directive->words[directive->count])
+        return fail(reader, "out of memory");
+    directive->count++;
+    return true;
+}
+
+/* Lua and the like between braces is none of our business. */
+static bool skip_code(struct reader *reader)
+{
+    int open = 0;
+    for (; reader->at < reader->end; reader->at++) {
+        reader->line += *reader->at == '\n';
+        open += *reader->at == '{';
+        open -= *reader->at == '}';
+        if (open == 0) {
+            reader->at++;
+            reader->now = NULL;
+            return true;
+        }
+    }
+    return fail(reader, "a '{' that is never closed");
+}
+
+static bool open_block(struct reader *reader)
+{
+    const char *name = reader->now ? reader->now->words[0] : NULL;
+    size_t len = name ? strlen(name) : 0;
+    if (!name)
+        return fail(reader, "a '{' without a directive");
+    if (len > 6 && strcmp(name + len - 6, "_block") == 0)
+        return skip_code(reader);
+    if (++reader->depth > WEIR__NGINX_DEPTH)
+        return fail(reader, "blocks nested too deeply");
+    reader->block = reader->now;
+    reader->now = reader->last = NULL;
+    reader->at++;
+    return true;
+}
+
+static bool close_block(struct reader *reader)
+{
+    if (reader->depth == 0)
+        return fail(reader, "a '}' without its '{'");
+    if (reader->now)
+        return fail(reader, "a ';' is missing before '}'");
+    reader->depth--;
+    reader->last = reader->block;
+    reader->block = reader->block->parent;
+    reader->at++;
+    return true;
+}
+
+bool weir__nginx_read(struct weir__nginx_conf *conf, const char *text, size_t len)
+{
+    *conf = (struct weir__nginx_conf){0};
+    struct reader reader = {.conf = conf, .at = text, .end = text + len, .line = 1, .block = &conf->root};
+    reader.word = malloc(len + 1);
+    bool good = reader.word || fail(&reader, "out of memory");
+    while (good) {
+        skip_blanks(&reader);
+        if (reader.at == reader.end)
+            break;
+        if (*reader.at == ';') {
+            reader.now = NULL;
+            reader.at++;
+        } else if (*reader.at == '{') {
+            good = open_block(&reader);
+        } else if (*reader.at == '}') {
+            good = close_block(&reader);
+        } else {
+            good = read_word(&reader);
+        }
+    }
+    if (good && reader.depth > 0)
+        good = fail(&reader, "a '{' that is never closed");
+    if (good && reader.now)
+        good = fail(&reader, "the last directive has no ';'");
+    free(reader.word);
+    return good;
+}
+
+void weir__nginx_drop(struct weir__nginx_conf *conf)
+{
+    while (conf->newest) {
+        struct weir__directive *directive = conf->newest;
+        conf->newest = directive->older;
+        for (int i = 0; i < directive->count; i++)
+            free(directive->words[i]);
+        free(directive);
+    }
+}
+
+const struct weir__directive *weir__nginx_next(const struct weir__nginx_conf *conf, const struct weir__directive *at)
+{
+    if (at->first)
+        return at->first;
+    while (at != &conf->root && !at->next)
+        at = at->parent;
+    return at == &conf->root ? NULL : at->next;
+}
+
+bool weir__directive_is(const struct weir__directive *directive, const char *name)
+{
+    return directive->count > 0 && strcmp(directive->words[0], name) == 0;
+}
+
+const char *weir__directive_value(const struct weir__directive *directive, const char *name)
+{
+    size_t len = strlen(name);
+    for (int i = 1; i < directive->count; i++)
+        if (strncmp(directive->words[i], name, len) == 0 && directive->words[i][len] == '=')
+            return directive->words[i] + len + 1;
+    return NULL;
+}
+
+bool weir__directive_has(const struct weir__directive *directive, const char *word)
+{
+    for (int i = 1; i < directive->count; i++)
+        if (strcmp(directive->words[i], word) == 0)
+            return true;
+    return false;
+}
