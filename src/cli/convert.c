@@ -113,7 +113,7 @@ static int convert_all(char **paths, size_t count, enum source from)
     }
     put_all(&convert, &result);
     if (convert.failed || result.failed || !result.text) {
-        fprintf(stderr, "weir convert: stopped\n");
+        fprintf(stderr, "weir convert: nothing was converted\n");
         good = false;
     } else if (convert.name_count > 0) {
         fputs(result.text, stdout);

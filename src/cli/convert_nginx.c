@@ -106,7 +106,6 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
         size_t len = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
         bool known = weir__attribute_for_variable(at, len, &name);
         if (!known) {
-            weir__convert_identity(nginx->convert, name.text);
             weir__convert_warn(
                 nginx->convert, rule, zone->line,
                 "$%.*s is computed by nginx (map, geo, set): give it to weir as the attribute %s, or say "
@@ -163,6 +162,24 @@ static bool put_burst(struct nginx *nginx, struct weir__new_rule *rule, const st
     return true;
 }
 
+/* Uses of one zone in rules of their own count apart here. */
+static void warn_shared(struct nginx *nginx, struct weir__new_rule *rule, const struct use *use, int line)
+{
+    for (size_t i = 0; i < nginx->places.count; i++) {
+        const struct weir__place_text *place = &nginx->places.list[i];
+        for (const struct weir__directive *d = nearest(place->block, "limit_req"); d; d = d->next) {
+            const char *zone = weir__directive_is(d, "limit_req") ? weir__directive_value(d, "zone") : NULL;
+            if (!zone || d->line >= line || strcmp(zone, use->zone) != 0)
+                continue;
+            weir__convert_warn(nginx->convert, rule, line,
+                               "zone '%s' is used in several ways: in nginx they share one counter, here each rule has "
+                               "its own",
+                               use->zone);
+            return;
+        }
+    }
+}
+
 /* All places with this use, among those with the hosts of the first. */
 static void make_rule(struct nginx *nginx, size_t first, const struct weir__directive *limit_req, const struct use *use)
 {
@@ -186,6 +203,7 @@ static void make_rule(struct nginx *nginx, size_t first, const struct weir__dire
         weir__convert_rule(nginx->convert, &rule, false);
         return;
     }
+    warn_shared(nginx, &rule, use, limit_req->line);
     if (*place->hosts)
         weir__put(&rule.match, "host: %s\n", place->hosts);
     bool good = weir__put_places(nginx->convert, &rule, places, place->hosts, limit_req->line);
@@ -213,24 +231,6 @@ static bool is_made(const struct nginx *nginx, size_t before, const struct use *
     return false;
 }
 
-/* Uses of one zone in rules of their own count apart here. */
-static void warn_shared(struct nginx *nginx, const struct use *use, int line)
-{
-    for (size_t i = 0; i < nginx->places.count; i++) {
-        const struct weir__place_text *place = &nginx->places.list[i];
-        for (const struct weir__directive *d = nearest(place->block, "limit_req"); d; d = d->next) {
-            struct use other = weir__directive_is(d, "limit_req") ? use_of(d, place->block) : *use;
-            if (d->line >= line || strcmp(other.zone, use->zone) != 0)
-                continue;
-            weir__convert_warn(nginx->convert, NULL, line,
-                               "zone '%s' is used in several ways: in nginx they share one counter, here each rule has "
-                               "its own",
-                               use->zone);
-            return;
-        }
-    }
-}
-
 static void visit_place(struct nginx *nginx, size_t i)
 {
     const struct weir__place_text *place = &nginx->places.list[i];
@@ -240,7 +240,6 @@ static void visit_place(struct nginx *nginx, size_t i)
         struct use use = use_of(d, place->block);
         if (is_made(nginx, i, &use))
             continue;
-        warn_shared(nginx, &use, d->line);
         make_rule(nginx, i, d, &use);
     }
 }

@@ -193,7 +193,10 @@ static void choose_name(struct weir__convert *convert, const char *wish, char *n
 void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *rule, bool kept)
 {
     struct weir__buffer *to = &convert->rules;
-    struct weir__buffer *parts[] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
+    enum { PARTS = 5 };
+    struct weir__buffer *parts[PARTS] = {&rule->name, &rule->notes, &rule->match, &rule->key, &rule->more};
+    if (to->len > 0)
+        weir__put(to, "\n");
     if (rule->notes.text)
         put_comment(to, rule->notes.text, 2);
     if (kept) {
@@ -212,7 +215,7 @@ void weir__convert_rule(struct weir__convert *convert, struct weir__new_rule *ru
         }
         put_fields(to, &rule->more, 4);
     }
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < PARTS; i++) {
         convert->failed |= parts[i]->failed;
         free(parts[i]->text);
         *parts[i] = (struct weir__buffer){0};

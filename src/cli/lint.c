@@ -106,7 +106,7 @@ static int lint_all(struct lint *all, char **paths, size_t count)
     all->findings.to = all->json ? NULL : stderr;
     all->findings.strict = all->strict;
     if (all->json) {
-        weir_rules **sets = calloc(count, sizeof *sets);
+        weir_rules **sets = calloc(count, sizeof(weir_rules *));
         good = sets && lint_json(all, paths, count, sets);
         free(sets);
     }

@@ -98,16 +98,37 @@ static bool read_word(struct reader *reader)
     return true;
 }
 
+/* The first character behind a text in quotes or a comment of Lua's, whose braces do not count; else `at` itself. */
+static const char *behind_text(const char *at, const char *end)
+{
+    if (*at == '-' && at + 1 < end && at[1] == '-') {
+        while (at < end && *at != '\n')
+            at++;
+        return at;
+    }
+    if (*at != '"' && *at != '\'')
+        return at;
+    char quote = *at++;
+    while (at < end && *at != quote && *at != '\n')
+        at += *at == '\\' && at + 1 < end ? 2 : 1;
+    return at < end && *at == quote ? at + 1 : at;
+}
+
 /* Lua and the like between braces is none of our business. */
 static bool skip_code(struct reader *reader)
 {
     int open = 0;
-    for (; reader->at < reader->end; reader->at++) {
+    while (reader->at < reader->end) {
+        const char *behind = behind_text(reader->at, reader->end);
+        if (behind != reader->at) {
+            reader->at = behind;
+            continue;
+        }
         reader->line += *reader->at == '\n';
         open += *reader->at == '{';
         open -= *reader->at == '}';
+        reader->at++;
         if (open == 0) {
-            reader->at++;
             reader->now = NULL;
             return true;
         }

@@ -225,10 +225,11 @@ bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule
 {
     struct weir__buffer paths = {0};
     int count = 0;
-    bool regex = false;
+    bool regex = false, prefix = false;
     for (size_t i = 0; i < places->count; i++) {
         const struct weir__place_text *place = &places->list[i];
         regex |= is_other(place, hosts) && place->kind == WEIR__PLACE_REGEX;
+        prefix |= place->chosen && place->kind == WEIR__PLACE_PREFIX;
         if (place->chosen && place->kind == WEIR__PLACE_ALL) {
             put_all_but(convert, rule, places, hosts, line);
             free(paths.text);
@@ -244,7 +245,7 @@ bool weir__put_places(struct weir__convert *convert, struct weir__new_rule *rule
         return false;
     }
     weir__put(&rule->match, count > 1 ? "path: [%s]\n" : "path: %s\n", paths.text ? paths.text : "");
-    if (regex)
+    if (regex && prefix)
         weir__put(&rule->notes, "where a regular expression's location takes a request from this one in nginx, here "
                                 "this rule counts it, too\n");
     rule->match.failed |= paths.failed;
