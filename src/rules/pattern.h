@@ -22,6 +22,13 @@ struct weir__pattern {
     const struct weir__regex *regex;
 };
 
+/*
+ * Decides what kind of pattern a text is, by its stars; a copy of the text goes to the arena, in lower case with
+ * `nocase`. Stars alone are WEIR__PATTERN_ANY, and for paths also after a '/'. False: no memory.
+ */
+bool weir__pattern_compile(struct weir__pattern *pattern, weir_text text, bool path, bool nocase,
+                           struct weir__arena *arena);
+
 /* What a regular expression needs to run; from a pool of the engine's, so that no request allocates. */
 struct weir__regex_room;
 struct weir__regex_room *weir__regex_room_make(void); /* NULL: no memory */
@@ -33,6 +40,7 @@ struct weir__matching {
     uint64_t limited;              /* reached their bound: counted as matching, which is the safe side */
 };
 
+/* `matching` may be NULL if the pattern is no regular expression. */
 bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
 /* The glob alone; linear in pattern × text, no recursion. */
 bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase);
@@ -40,6 +48,9 @@ bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase)
 /* Compiles a regular expression (PCRE2 syntax; unanchored, as everybody expects). NULL after an error, reported. */
 const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struct weir__arena *arena,
                                               struct weir__report *report, struct weir__place place);
+/* Anywhere in the first WEIR__REGEX_SUBJECT_MAX bytes of the text. */
+#define WEIR__REGEX_SUBJECT_MAX 4096
+bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
 /* Compiled expressions are not the arena's: the set gives each back. */
 void weir__regex_free(const struct weir__regex *regex);
 
