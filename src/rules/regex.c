@@ -1,0 +1,169 @@
+/*
+ * Regular expressions, by PCRE2. Both sides are bounded: what an expression may be, and what one match may cost, in
+ * steps and in memory. A match that reaches its bound counts as matching.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "rules/pattern.h"
+
+#include <pcre2.h>
+#include <stdlib.h>
+
+enum {
+    PATTERN_MAX = 1000, /* bytes */
+    NESTING_MAX = 50,
+    STEPS_MAX = 10000,          /* from one place of the text */
+    STEPS_MAX_OVERALL = 200000, /* from all places where an expression that is not anchored is tried */
+    DEPTH_MAX = 2000,
+    HEAP_KIB = 128,
+};
+
+struct weir__regex {
+    pcre2_code *code;
+    bool anchored; /* is tried at the beginning only */
+};
+
+/*
+ * PCRE2 keeps the frames of its backtracking in one piece of memory, and moves them to a larger one when they need it:
+ * there are never more than two. So two fixed pieces of the largest size that it may ask for are all it gets, and no
+ * match allocates.
+ */
+struct weir__regex_room {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    bool ready; /* what is asked for from now on is for frames */
+    bool taken[2];
+    _Alignas(16) unsigned char frames[2][HEAP_KIB * 1024];
+};
+
+static void *room_malloc(size_t bytes, void *memory)
+{
+    struct weir__regex_room *room = memory;
+
+    if (!room->ready)
+        return malloc(bytes);
+    for (int i = 0; i < 2; i++) {
+        if (!room->taken[i] && bytes <= sizeof room->frames[i]) {
+            room->taken[i] = true;
+            return room->frames[i];
+        }
+    }
+    return NULL;
+}
+
+static void room_free(void *block, void *memory)
+{
+    struct weir__regex_room *room = memory;
+
+    for (int i = 0; i < 2; i++) {
+        if (block == room->frames[i]) {
+            room->taken[i] = false;
+            return;
+        }
+    }
+    free(block);
+}
+
+struct weir__regex_room *weir__regex_room_make(void)
+{
+    /* Not zeroed, so that frames that are never used are never touched. */
+    struct weir__regex_room *room = malloc(sizeof *room);
+
+    if (!room)
+        return NULL;
+    room->ready = room->taken[0] = room->taken[1] = false;
+    room->data = NULL;
+    room->context = NULL;
+    pcre2_general_context *memory = pcre2_general_context_create(room_malloc, room_free, room);
+    if (memory) {
+        room->data = pcre2_match_data_create(1, memory);
+        room->context = pcre2_match_context_create(memory);
+        pcre2_general_context_free(memory);
+    }
+    if (!room->data || !room->context) {
+        weir__regex_room_free(room);
+        return NULL;
+    }
+    pcre2_set_depth_limit(room->context, DEPTH_MAX);
+    pcre2_set_heap_limit(room->context, HEAP_KIB);
+    room->ready = true;
+    return room;
+}
+
+void weir__regex_room_free(struct weir__regex_room *room)
+{
+    if (!room)
+        return;
+    pcre2_match_data_free(room->data);
+    pcre2_match_context_free(room->context);
+    free(room);
+}
+
+static pcre2_code *compile(weir_text text, bool nocase, int *error, size_t *offset)
+{
+    /*
+     * Texts are bytes and one line, whatever stands in them: '.' matches a line break and '$' only the end, so that
+     * nobody gets past an expression with one.
+     */
+    uint32_t options = PCRE2_DOLLAR_ENDONLY | PCRE2_DOTALL | PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UTF |
+                       PCRE2_NEVER_UCP | (nocase ? PCRE2_CASELESS : 0);
+    pcre2_compile_context *bounds = pcre2_compile_context_create(NULL);
+
+    *error = PCRE2_ERROR_NOMEMORY;
+    *offset = 0;
+    if (!bounds)
+        return NULL;
+    pcre2_set_max_pattern_length(bounds, PATTERN_MAX);
+    pcre2_set_parens_nest_limit(bounds, NESTING_MAX);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)(text.len ? text.data : ""), text.len, options, error, offset, bounds);
+    pcre2_compile_context_free(bounds);
+    return code;
+}
+
+const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struct weir__arena *arena,
+                                              struct weir__report *report, struct weir__place place)
+{
+    int error;
+    size_t offset;
+    struct weir__regex *regex = weir__arena_take(arena, sizeof *regex);
+
+    if (!regex) {
+        weir__report_error(report, place, "regular expression: no memory");
+        return NULL;
+    }
+    regex->code = compile(text, nocase, &error, &offset);
+    if (!regex->code) {
+        char message[256] = "";
+        pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof message);
+        if (place.column)
+            place.column += (uint32_t)(offset < text.len ? offset : text.len);
+        weir__report_error(report, place, "regular expression: %s", message);
+        return NULL;
+    }
+    uint32_t options = 0;
+    pcre2_pattern_info(regex->code, PCRE2_INFO_ALLOPTIONS, &options);
+    regex->anchored = options & PCRE2_ANCHORED;
+    return regex;
+}
+
+void weir__regex_free(const struct weir__regex *regex)
+{
+    if (regex)
+        pcre2_code_free(regex->code);
+}
+
+bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching)
+{
+    struct weir__regex_room *room = matching->room;
+    size_t len = text.len < WEIR__REGEX_SUBJECT_MAX ? text.len : WEIR__REGEX_SUBJECT_MAX;
+
+    if (room) {
+        /* PCRE2 counts steps anew at each place where it begins: the more of them, the fewer each may take. */
+        size_t steps = regex->anchored ? STEPS_MAX : STEPS_MAX_OVERALL / (len + 1);
+        pcre2_set_match_limit(room->context, (uint32_t)(steps < STEPS_MAX ? steps : STEPS_MAX));
+        int found = pcre2_match(regex->code, (PCRE2_SPTR)(len ? text.data : ""), len, 0, 0, room->data, room->context);
+        if (found >= 0 || found == PCRE2_ERROR_NOMATCH)
+            return found >= 0;
+    }
+    matching->limited++;
+    return true;
+}
