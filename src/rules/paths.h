@@ -16,19 +16,23 @@ struct weir__path_entry {
 };
 
 /*
- * Entries with a regular expression or `not` have path NULL here (and are verified later). NULL: no memory.
+ * Entries with a regular expression or `not` have path NULL here (and are verified later). The index keeps pointers to
+ * the patterns' texts, not to the patterns. NULL: no memory.
  */
 const struct weir__paths *weir__paths_make(struct weir__arena *arena, const struct weir__path_entry *entries,
                                            size_t count);
 
-/* Where the rules that were found go: in ascending order, each once, at most `max`. */
+/* Where the rules that were found go: in ascending order, each once, at most `max` (then the first of them). */
 struct weir__found {
     uint32_t *rules;
     size_t count, max;
     bool overflow; /* there were more */
 };
 
-/* `host` without port, any case; `path` normalised. Host and path of each rule that is found do match. */
+/*
+ * `host` without port, any case; `path` normalised. Host and path of each rule that is found do match. The caller sets
+ * found->rules and found->max.
+ */
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
 
 #endif

@@ -1,0 +1,218 @@
+/* Looking up which rules a host and a path lead to. */
+#include "rules/paths_index.h"
+
+struct segment {
+    weir_text text;
+    uint64_t hash;
+};
+
+/* A node some of whose children are still to be tried. */
+struct fork {
+    uint32_t depth, node;
+    uint32_t star;    /* the child, until it has been tried */
+    uint32_t head;    /* the next length of a head */
+    uint32_t partial; /* the next segment with the current head */
+    uint32_t skip;    /* the length of that */
+};
+
+struct search {
+    const struct weir__paths *paths;
+    weir_text path;
+    struct weir__found *found;
+    uint32_t known; /* segments, of those that the path has */
+    struct segment segments[WEIR__PATH_DEPTH];
+};
+
+/* Keeps what was found in order. That `max` is small keeps it quick: it is what one request may match. */
+static void insert(struct weir__found *found, uint32_t rule)
+{
+    size_t low = 0, high = found->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (found->rules[middle] < rule)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < found->count && found->rules[low] == rule)
+        return;
+    if (found->count == found->max) {
+        found->overflow = true;
+        if (low == found->count)
+            return;
+        found->count--;
+    }
+    memmove(&found->rules[low + 1], &found->rules[low], (found->count - low) * sizeof *found->rules);
+    found->rules[low] = rule;
+    found->count++;
+}
+
+static inline void add(struct weir__found *found, uint32_t rule)
+{
+    if (found->count < found->max && (found->count == 0 || found->rules[found->count - 1] < rule))
+        found->rules[found->count++] = rule;
+    else
+        insert(found, rule);
+}
+
+static inline void add_list(const struct search *search, uint32_t link)
+{
+    const struct weir__path_link *links = search->paths->links;
+
+    for (; link; link = links[link].next)
+        add(search->found, links[link].value);
+}
+
+/* Where the path goes on behind its first `depth` segments. */
+static inline const char *rest_at(const struct search *search, uint32_t depth)
+{
+    if (depth == 0)
+        return search->path.data;
+    const weir_text *before = &search->segments[depth - 1].text;
+    return before->data + before->len;
+}
+
+/* The segment number `depth`, which the path has: a '/' is before it. All before it are known. */
+static inline const struct segment *segment_at(struct search *search, uint32_t depth)
+{
+    struct segment *segment = &search->segments[depth];
+
+    if (depth == search->known) {
+        const char *start = rest_at(search, depth) + 1;
+        size_t left = (size_t)(search->path.data + search->path.len - start);
+        const char *slash = left ? memchr(start, '/', left) : NULL;
+        segment->text = (weir_text){start, slash ? (size_t)(slash - start) : left};
+        segment->hash = weir__label_hash(segment->text);
+        search->known = depth + 1;
+    }
+    return segment;
+}
+
+/* The next child of a fork that the path leads to, or 0. */
+static uint32_t next_child(struct search *search, struct fork *fork)
+{
+    const struct weir__paths *paths = search->paths;
+    weir_text text = search->segments[fork->depth].text;
+    uint32_t star = fork->star;
+
+    fork->star = 0;
+    if (star)
+        return star;
+    for (;;) {
+        while (fork->partial) {
+            const struct weir__path_partial *partial = &paths->partials[fork->partial];
+            weir_text rest = {text.data + fork->skip, text.len - fork->skip};
+            fork->partial = partial->next;
+            if (partial->rest.len == 1 || weir__glob_match(partial->rest, rest, true, false))
+                return partial->child;
+        }
+        if (!fork->head)
+            return 0;
+        const struct weir__path_link *head = &paths->links[fork->head];
+        fork->head = head->next;
+        fork->skip = head->value;
+        if (head->value <= text.len) {
+            weir_text label = {text.data, head->value};
+            fork->partial =
+                weir__label_slot(&paths->map, WEIR__LABEL_HEADS + fork->node, label, weir__label_hash(label))->value;
+        }
+    }
+}
+
+/* Takes the rules of a node. True if the path has a segment that may lead to a child. */
+static inline bool visit(struct search *search, const struct weir__path_node *node, uint32_t depth)
+{
+    const char *start = rest_at(search, depth);
+    weir_text rest = {start, search->path.len - (size_t)(start - search->path.data)};
+    bool more = rest.len > 0 && rest.data[0] == '/';
+
+    if (more)
+        add_list(search, node->below);
+    else if (rest.len == 0)
+        add_list(search, node->here);
+    for (uint32_t i = node->tails; i; i = search->paths->tails[i].next)
+        if (weir__pattern_match(&search->paths->tails[i].pattern, rest, NULL))
+            add(search->found, search->paths->tails[i].rule);
+    return more && (node->labels || node->star || node->heads);
+}
+
+/* Visits what the path leads to in one tree. It is a tree, so each node is visited at most once. */
+static void walk(struct search *search, uint32_t root)
+{
+    const struct weir__paths *paths = search->paths;
+    struct fork forks[WEIR__PATH_DEPTH]; /* one a depth at most: those before are on the way here */
+    size_t fork_count = 0;
+    uint32_t at = root, depth = 0;
+
+    add_list(search, paths->nodes[root].always);
+    if (search->path.len > 0)
+        add_list(search, paths->nodes[root].present);
+    for (;;) {
+        const struct weir__path_node *node = &paths->nodes[at];
+        uint32_t child = 0;
+        if (visit(search, node, depth)) {
+            const struct segment *segment = segment_at(search, depth);
+            if (node->star || node->heads)
+                forks[fork_count++] =
+                    (struct fork){.depth = depth, .node = at, .star = node->star, .head = node->heads};
+            if (node->labels)
+                child = weir__label_slot(&paths->map, at, segment->text, segment->hash)->value;
+        }
+        while (!child && fork_count > 0) {
+            depth = forks[fork_count - 1].depth;
+            child = next_child(search, &forks[fork_count - 1]);
+            if (!child)
+                fork_count--;
+        }
+        if (!child)
+            return;
+        at = child;
+        depth++;
+    }
+}
+
+/* The trees of a host: its own, and those of the wildcards that it is under. */
+static void walk_hosts(struct search *search, weir_text host)
+{
+    const struct weir__paths *paths = search->paths;
+    char lower[WEIR__HOST_LABEL];
+    size_t longest = paths->host_max > paths->suffix_max ? paths->host_max : paths->suffix_max;
+    size_t len = host.len < longest ? host.len : longest;
+    const char *tail = host.data + (host.len - len);
+
+    for (size_t i = 0; i < len; i++)
+        lower[i] = (char)weir__lower(tail[i]);
+    if (host.len <= paths->host_max) {
+        weir_text label = {lower, len};
+        uint32_t root = weir__label_slot(&paths->map, WEIR__LABEL_HOSTS, label, weir__label_hash(label))->value;
+        if (root)
+            walk(search, root);
+    }
+    for (size_t i = len > paths->suffix_max ? len - paths->suffix_max : 0; i < len; i++) {
+        weir_text label = {lower + i, len - i};
+        if (lower[i] != '.')
+            continue;
+        uint32_t root = weir__label_slot(&paths->map, WEIR__LABEL_SUFFIXES, label, weir__label_hash(label))->value;
+        if (root)
+            walk(search, root);
+    }
+}
+
+void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found)
+{
+    struct search search; /* not cleared as a whole: the segments are set when they are reached */
+
+    search.paths = paths;
+    search.path = path.len ? path : WEIR__TEXT("");
+    search.found = found;
+    search.known = 0;
+    found->count = 0;
+    found->overflow = false;
+    walk(&search, 0);
+    if (paths->host_max + paths->suffix_max > 0 && host.len > 0)
+        walk_hosts(&search, host);
+    for (size_t i = 0; i < paths->host_count; i++)
+        if (weir__pattern_match(&paths->hosts[i].pattern, host, NULL))
+            walk(&search, paths->hosts[i].root);
+}

@@ -1,0 +1,107 @@
+/*
+ * How the index of paths lies in memory, for its builder and its reader.
+ *
+ * Patterns that share their first segments share nodes. A node stands for what has been consumed of a path, up to but
+ * not including a '/' or the end; children are found in one hash map for all nodes, by the parent's number and the
+ * segment. Everything is an array and refers to others by index; 0 is "none" in each.
+ */
+#ifndef WEIR_RULES_PATHS_INDEX_H
+#define WEIR_RULES_PATHS_INDEX_H
+
+#include "rules/hash.h"
+#include "rules/paths.h"
+
+enum {
+    WEIR__PATH_DEPTH = 32, /* segments that become nodes; what is behind them in a pattern is compared as a tail */
+    WEIR__HOST_LABEL = 255 /* bytes; longer hosts are compared one by one */
+};
+
+/* Who has children in the map, besides the nodes themselves. */
+#define WEIR__LABEL_NODES_MAX (UINT32_C(1) << 30)
+#define WEIR__LABEL_HEADS     (UINT32_C(1) << 31)         /* + node: heads of its partial segments */
+#define WEIR__LABEL_HOSTS     (WEIR__LABEL_NODES_MAX)     /* whole hosts */
+#define WEIR__LABEL_SUFFIXES  (WEIR__LABEL_NODES_MAX + 1) /* ".example.com" of "*.example.com" */
+
+struct weir__label_slot {
+    uint64_t hash;
+    const char *text;
+    uint32_t len;
+    uint32_t parent;
+    uint32_t value; /* 0: free */
+};
+
+/* From a parent and a label to a number. Open addressing, at most half full. */
+struct weir__label_map {
+    struct weir__label_slot *slots;
+    size_t mask, count;
+};
+
+/* Requests are only looked up, never put in: they cannot make the map slow, and the hash needs no secret. */
+static inline uint64_t weir__label_hash(weir_text label)
+{
+    return weir__hash(label, 0);
+}
+
+/* The label's hash does not depend on the parent, so that one segment of a request is hashed once for all trees. */
+static inline uint64_t weir__label_place(uint32_t parent, uint64_t label_hash)
+{
+    return label_hash + parent * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* The slot of a label, or the free one where it would go. */
+static inline struct weir__label_slot *weir__label_slot(const struct weir__label_map *map, uint32_t parent,
+                                                        weir_text label, uint64_t label_hash)
+{
+    uint64_t hash = weir__label_place(parent, label_hash);
+
+    for (size_t i = hash & map->mask;; i = (i + 1) & map->mask) {
+        struct weir__label_slot *slot = &map->slots[i];
+        if (slot->value == 0 || (slot->hash == hash && slot->parent == parent && slot->len == label.len &&
+                                 memcmp(slot->text, label.data, label.len) == 0))
+            return slot;
+    }
+}
+
+/* A list of rules, or of lengths. */
+struct weir__path_link {
+    uint32_t value, next;
+};
+
+struct weir__path_node {
+    uint32_t labels;          /* how many children the map has */
+    uint32_t star;            /* the child for any one segment */
+    uint32_t heads;           /* links: the different lengths of the heads of partial segments such as "x-*" */
+    uint32_t here, below;     /* links: rules of paths that end here, and that go on with '/' */
+    uint32_t tails;           /* what is to be compared with all that is left of the path */
+    uint32_t always, present; /* links, of roots: rules for any path, and for any that is not empty */
+};
+
+/* A segment with stars and other characters. Found by its head, which is what is before the first star. */
+struct weir__path_partial {
+    weir_text rest; /* from the star on */
+    uint32_t child, next;
+};
+
+struct weir__path_tail {
+    struct weir__pattern pattern;
+    uint32_t rule, next;
+};
+
+/* Hosts that no map can find. */
+struct weir__path_host {
+    struct weir__pattern pattern;
+    uint32_t root;
+};
+
+struct weir__paths {
+    struct weir__label_map map;
+    const struct weir__path_node *nodes; /* the first is the root for any host */
+    const struct weir__path_link *links;
+    const struct weir__path_partial *partials;
+    const struct weir__path_tail *tails;
+    const struct weir__path_host *hosts;
+    size_t host_count;
+    size_t host_max, suffix_max; /* the longest whole host and the longest suffix that the map has */
+};
+
+#endif
