@@ -1,15 +1,6 @@
 /* Keys that are too long: their beginning, and a hash that is the same in every process. */
 #include "rules/key.h"
-
-/* The distribution's header, inlined: no call, and no library to load. */
-#define XXH_INLINE_ALL
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wcast-align"
-#include <xxhash.h>
-#pragma GCC diagnostic pop
+#include "rules/hash.h"
 
 #define DIGITS 32 /* of the hash */
 

@@ -142,12 +142,11 @@ static size_t model(weir_text target, char *path)
     size_t n = 0, len = 1, depth = 0;
 
     for (size_t i = 0; i < target.len && target.data[i] != '?' && target.data[i] != '#'; i++) {
-        unsigned code;
         char digits[3] = {0};
         if (target.data[i] == '%' && target.len - i > 2)
             memcpy(digits, target.data + i + 1, 2);
-        if (strlen(digits) == 2 && strspn(digits, "0123456789abcdefABCDEF") == 2 && sscanf(digits, "%x", &code) == 1) {
-            decoded[n++] = (char)code;
+        if (strlen(digits) == 2 && strspn(digits, "0123456789abcdefABCDEF") == 2) {
+            decoded[n++] = (char)strtoul(digits, NULL, 16);
             i += 2;
         } else {
             decoded[n++] = target.data[i];

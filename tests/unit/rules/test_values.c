@@ -154,8 +154,9 @@ TEST(arguments_that_do_not_fit_stay_as_they_are)
     start();
     static char query_text[2 * WEIR__PATH_MAX + 58];
     memset(query_text, '+', sizeof query_text - 1);
-    memcpy(query_text, "a=%41&b=", 8);
-    memcpy(query_text + WEIR__PATH_MAX + 50, "&c=%42&d=", 9);
+    weir_text begin = WEIR__TEXT("a=%41&b="), middle = WEIR__TEXT("&c=%42&d=");
+    memcpy(query_text, begin.data, begin.len);
+    memcpy(query_text + WEIR__PATH_MAX + 50, middle.data, middle.len);
     BEGIN({WEIR_ATTR_QUERY, "", query_text}, {WEIR_ATTR_TARGET, "", "/x%41"});
     weir_text value;
     CHECK(has("query:a", "A"));
