@@ -1,6 +1,7 @@
 /*
  * The trees of all domains in one hash table. A node is found by its parent, key and value; domains are nodes without
- * a parent. Each look-up is one probe, whatever the number of siblings.
+ * a parent. Each look-up is one probe, whatever the number of siblings. The hash needs no secret: requests only look,
+ * and how long that takes has been decided by the file.
  */
 #ifndef WEIR_RULES_DESCRIPTOR_TREE_H
 #define WEIR_RULES_DESCRIPTOR_TREE_H
@@ -30,6 +31,7 @@ struct weir__hashes {
     size_t slot_count, count;
 };
 
+/* All domains of a set. */
 struct weir__domain {
     struct weir__descriptor_node **slots; /* the same */
     size_t slot_count, count;
