@@ -179,8 +179,7 @@ TEST(what_is_absent_or_null_is_fine)
         "domain: d\ndescriptors: []\n",
         "domain: 5\ndescriptors: [{ key: 5, value: 5 }, { key: 5, value: true }, { key: 5, value: ~ }]\n",
         "domain: d\ndescriptors: [{ key: a, value: , descriptors: , metadata: , shadow_mode: , share_threshold: ~ }]\n",
-        "domain: d\ndescriptors: [{ key: a, shadow_mode: false, rate_limit: { unlimited: true, name: , replaces: } "
-        "}]\n",
+        "domain: d\ndescriptors: [{ key: a, quota_mode: false, rate_limit: { unlimited: true, name: , replaces: }}]\n",
         "domain: d\ndescriptors: [{ key: a, rate_limit: { unlimited: true, replaces: [] } }]\n",
         /* Key and value are told apart, though their names would look the same. */
         "domain: d\ndescriptors: [{ key: a_b }, { key: a, value: b }]\n",
