@@ -1,0 +1,188 @@
+/* The descriptor dialect decided: what its documentation shows, through weir_check_descriptors. */
+#include "../../engine.h"
+
+/* Up to 4 descriptors of up to 3 entries, from "a=b,c=d;e=f". */
+struct asked {
+    char text[256];
+    weir_descriptor_entry entries[4][3];
+    weir_descriptor descriptors[4];
+    weir_outcome outcomes[4];
+    weir_descriptor_query query;
+    weir_answer answer;
+};
+
+static weir_text text_of(const char *from)
+{
+    return (weir_text){from, strlen(from)};
+}
+
+static void prepare(struct asked *a, const char *domain, const char *line)
+{
+    memset(a, 0, sizeof *a);
+    snprintf(a->text, sizeof a->text, "%s", line);
+    char *outer = NULL;
+    size_t count = 0;
+    for (char *one = strtok_r(a->text, ";", &outer); one; one = strtok_r(NULL, ";", &outer), count++) {
+        char *inner = NULL;
+        size_t entry = 0;
+        for (char *pair = strtok_r(one, ",", &inner); pair; pair = strtok_r(NULL, ",", &inner), entry++) {
+            char *equal = strchr(pair, '=');
+            if (equal)
+                *equal = 0;
+            a->entries[count][entry] = (weir_descriptor_entry){text_of(pair), text_of(equal ? equal + 1 : "")};
+        }
+        a->descriptors[count] = (weir_descriptor){.entries = a->entries[count], .entry_count = entry};
+    }
+    a->query = (weir_descriptor_query){.domain = text_of(domain),
+                                       .descriptors = a->descriptors,
+                                       .descriptor_count = count,
+                                       .outcomes = a->outcomes,
+                                       .now = test_seconds(0)};
+}
+
+static bool passes(weir *w, struct asked *a, const char *line)
+{
+    prepare(a, "d", line);
+    CHECK_EQ(weir_check_descriptors(w, &a->query, &a->answer), 0);
+    return weir_passes(&a->answer.decision);
+}
+
+static int passing(weir *w, const char *line, int count)
+{
+    struct asked a;
+    int passed = 0;
+    for (int i = 0; i < count; i++)
+        passed += passes(w, &a, line);
+    return passed;
+}
+
+TEST(nested_and_bare_keys)
+{
+    weir *w = test_engine("domain: d\n"
+                          "descriptors:\n"
+                          "  - key: user\n"
+                          "    rate_limit: { unit: minute, requests_per_unit: 3 }\n"
+                          "    descriptors:\n"
+                          "      - { key: path, value: /buy, rate_limit: { unit: minute, requests_per_unit: 1 } }\n");
+    CHECK_EQ(passing(w, "user=a", 9), 3);
+    CHECK_EQ(passing(w, "user=b", 9), 3); /* each value has its own counter */
+    CHECK_EQ(passing(w, "user=a,path=/buy", 9), 1);
+    CHECK_EQ(passing(w, "user=a,path=/see", 9), 9); /* nothing at that depth */
+    CHECK_EQ(passing(w, "other=a", 9), 9);
+    weir_close(w);
+}
+
+TEST(all_or_nothing_over_descriptors)
+{
+    weir *w = test_engine("domain: d\n"
+                          "descriptors:\n"
+                          "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n"
+                          "  - { key: b, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
+    struct asked a;
+    CHECK_EQ(passing(w, "a=1;b=1", 5), 2);
+    CHECK(passes(w, &a, "a=1"));
+    CHECK_EQ(a.outcomes[0].decision.remaining, 7); /* two together, one alone: the denied ones burned nothing */
+    CHECK(!passes(w, &a, "a=1;b=1"));
+    CHECK_EQ(a.outcomes[0].decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 7);
+    CHECK_EQ(a.outcomes[1].decision.verdict, WEIR_DENY);
+    weir_close(w);
+}
+
+TEST(replaces_drops_the_named_rule)
+{
+    weir *w =
+        test_engine("domain: d\n"
+                    "descriptors:\n"
+                    "  - { key: all, rate_limit: { unit: hour, requests_per_unit: 1, name: base } }\n"
+                    "  - { key: vip, rate_limit: { unit: hour, requests_per_unit: 5, replaces: [ { name: base } ] } }\n"
+                    "  - { key: free, rate_limit: { unlimited: true, replaces: [ { name: base } ] } }\n");
+    struct asked a;
+    CHECK_EQ(passing(w, "all=x;vip=x", 9), 5);
+    CHECK(!passes(w, &a, "all=x;vip=x"));
+    CHECK_EQ(a.outcomes[0].reason, WEIR_BY_NOTHING);
+    CHECK_EQ(passing(w, "all=x", 9), 1); /* untouched until now */
+    CHECK_EQ(passing(w, "all=x;free=x", 9), 9);
+    weir_close(w);
+}
+
+TEST(quota_mode_denies_only_when_all_are_over)
+{
+    weir *w = test_engine("domain: d\n"
+                          "descriptors:\n"
+                          "  - { key: a, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n"
+                          "  - { key: b, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 4 } }\n"
+                          "  - { key: c, rate_limit: { unit: hour, requests_per_unit: 5 } }\n");
+    struct asked a;
+    CHECK_EQ(passing(w, "a=1;b=1", 9), 4);
+    CHECK(!passes(w, &a, "a=1;b=1"));
+    CHECK_EQ(passing(w, "a=2;c=2", 9), 2);
+    weir_close(w);
+}
+
+TEST(ban_unlimited_shadow)
+{
+    weir *w = test_engine("domain: d\n"
+                          "descriptors:\n"
+                          "  - { key: bad, value: yes, rate_limit: { unit: second, requests_per_unit: 0 } }\n"
+                          "  - { key: good, rate_limit: { unlimited: true } }\n"
+                          "  - { key: new, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
+    struct asked a;
+    CHECK_EQ(passing(w, "bad=yes", 3), 0);
+    CHECK_EQ(passing(w, "good=x", 30), 30);
+    CHECK(passes(w, &a, "good=x"));
+    CHECK_EQ(a.outcomes[0].reason, WEIR_BY_UNLIMITED);
+    CHECK_EQ(passing(w, "new=x", 5), 5);
+    CHECK(passes(w, &a, "new=x"));
+    CHECK(a.answer.shadow_denied);
+    CHECK(a.outcomes[0].shadow && a.outcomes[0].decision.verdict == WEIR_DENY);
+    weir_close(w);
+}
+
+TEST(wildcards_and_shared_thresholds)
+{
+    weir *w = test_engine(
+        "domain: d\n"
+        "descriptors:\n"
+        "  - { key: file, value: 'a/*', rate_limit: { unit: hour, requests_per_unit: 2 } }\n"
+        "  - { key: file, value: 'b/*', share_threshold: true, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
+    CHECK_EQ(passing(w, "file=a/1", 5), 2);
+    CHECK_EQ(passing(w, "file=a/2", 5), 2);
+    CHECK_EQ(passing(w, "file=b/1", 5), 2);
+    CHECK_EQ(passing(w, "file=b/2", 5), 0);
+    CHECK_EQ(passing(w, "file=c/2", 5), 5);
+    weir_close(w);
+}
+
+TEST(hits_and_limits_of_the_request)
+{
+    weir *w = test_engine("domain: d\n"
+                          "descriptors:\n"
+                          "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n");
+    struct asked a;
+    prepare(&a, "d", "a=1");
+    a.query.hits = 4;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 6);
+    a.descriptors[0].has_hits = true; /* 0: only looks */
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 6);
+    a.descriptors[0].hits = -3;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 9);
+    a.descriptors[0] =
+        (weir_descriptor){.entries = a.entries[0], .entry_count = 1, .own_limit = 5, .own_window_ns = 60 * WEIR_SECOND};
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 1);
+    CHECK_EQ(a.outcomes[0].decision.limit, 5);
+    a.descriptors[0].own_limit = -1;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), WEIR_ELIMIT);
+    prepare(&a, "unknown", "a=1");
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(a.answer.matched, 0);
+    prepare(&a, "", "a=1");
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), WEIR_EINVAL);
+    weir_close(w);
+}
+
+TEST_MAIN
