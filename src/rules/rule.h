@@ -17,16 +17,20 @@ struct weir__condition {
     size_t pattern_count;
 };
 
-enum { WEIR__METHODS_MAX = 16 };
+/* Methods as bits, since most rules name one: the usual nine from WEIR__METHOD_USUAL on, any other, and none at all. */
+enum { WEIR__METHOD_NONE = 1, WEIR__METHOD_OTHER = 2, WEIR__METHOD_USUAL = 4, WEIR__METHOD_ANY = (1 << 11) - 1 };
+extern const char *const weir__methods[]; /* the usual ones, in the order of their bits; ends in NULL */
 
 struct weir__match {
-    struct weir__path_entry *entries; /* rule filled in later; hosts × paths that the index can hold */
+    const struct weir__path_entry *entries; /* hosts × paths that the index can hold; `rule` is not set here */
     size_t entry_count;
+    unsigned methods; /* the ones that may pass; looked at first */
     const struct weir__condition
         *conditions; /* what the index does not decide: method, headers, query, named, regex, not */
     size_t condition_count;
     const struct weir__networks *networks; /* NULL: any client */
     bool networks_negate;
+    uint64_t written; /* hash of what the author wrote: rules with the same one match the same requests */
 };
 
 /* ---- limit ---- */
@@ -52,6 +56,7 @@ struct weir__cost {
         int64_t cost;
     } * paths; /* the first that matches */
     size_t path_count;
+    uint64_t written; /* hash of what the author wrote; 0: nothing */
 };
 
 /* ---- policy ---- */
@@ -78,6 +83,14 @@ struct weir__list {
     const weir_text *keys; /* sorted by length, then bytes */
     size_t key_count;
 };
+
+/* The order of keys in a list, and of tiers: by length, then bytes. */
+static inline int weir__text_order(weir_text a, weir_text b)
+{
+    if (a.len != b.len)
+        return a.len < b.len ? -1 : 1;
+    return a.len ? memcmp(a.data, b.data, a.len) : 0;
+}
 
 bool weir__list_has_key(const struct weir__list *list, weir_text key);
 
@@ -116,7 +129,10 @@ struct weir__rule {
     size_t replaces_count;
 };
 
-/* The id of a rule's counters. */
+/*
+ * The id of a rule's counters: the 64-bit XXH3 of the name's bytes with the seed 0, or 1 for a shadow rule. Counters in
+ * segments on disk and on other hosts are found by it, so this never changes.
+ */
 uint64_t weir__rule_id(weir_text name, bool shadow);
 
 #endif

@@ -5,6 +5,22 @@
 #include "rules/field.h"
 #include "rules/rule.h"
 
+#define WEIR__RULES_MAX     65536
+#define WEIR__SET_BYTES_MAX ((size_t)512 << 20)
+#define WEIR__REGEXES_MAX   16384 /* compiled ones are not the arena's, so they have a bound of their own */
+
+/* The first attributes of every set: what each request is asked for has a fixed index. */
+enum { WEIR__AT_PATH, WEIR__AT_HOST, WEIR__AT_METHOD };
+
+/*
+ * What most candidates are decided by, a few bytes a rule side by side: looking at the rules themselves would cost a
+ * miss or two for each that does not match.
+ */
+struct weir__gate {
+    uint16_t methods; /* as in weir__match */
+    bool more;        /* has conditions or networks besides */
+};
+
 struct weir__domain;
 
 struct weir_rules {
@@ -13,9 +29,11 @@ struct weir_rules {
     struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
     size_t count;
     const struct weir__paths *paths;  /* own dialect */
+    const struct weir__gate *gates;   /* by rule */
     struct weir__list allow, block;   /* for the whole set */
     struct weir__domain *domains;     /* descriptor dialect */
     bool has_regex;                   /* a request may need a weir__regex_room */
+    bool by_host, by_path;            /* some rule names hosts, paths: the index needs them */
     size_t own_count;                 /* rules of the own dialect */
     const char *const *source_names;  /* by weir__place.source */
     struct weir__regex_list *regexes; /* to be given back */
@@ -31,6 +49,8 @@ struct weir__builder {
     int (*open_zone)(const char *name, weir_zone **zone);
     struct weir__name_index *names;                              /* rule names, to find doubles */
     struct weir__place identity_place, allow_place, block_place; /* where they were given; line 0: not yet */
+    size_t regex_count;
+    bool full; /* there were more than WEIR__RULES_MAX rules, and it was said */
 };
 
 /* Adds a rule. Sets index and id, reports a double name with both places. False: not added. */
@@ -41,7 +61,9 @@ const struct weir__regex *weir__builder_regex(struct weir__builder *builder, str
 /* A time zone that lives as long as the set; NULL after an error, which was reported. */
 const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
 
-/* Reads one document of the own dialect into the set. */
+/* Reads `identity` of one document of the own dialect: of all documents before the rest of any. */
+void weir__own_identity(struct weir__builder *builder, const struct weir__node *root);
+/* Reads one document of the own dialect into the set, all but its `identity`. */
 void weir__own_read(struct weir__builder *builder, const struct weir__node *root);
 
 /* What the reading of files needs from the engine, which alone may open things. */

@@ -1,0 +1,54 @@
+/* The readers of weir's own dialect, each of one part of docs/rules.md. They report what they do not like. */
+#ifndef WEIR_RULES_OWN_H
+#define WEIR_RULES_OWN_H
+
+#include "rules/set.h"
+
+#define WEIR__COUNT(array) (sizeof(array) / sizeof *(array))
+
+/*
+ * The members of a map by field: nodes[i] is the one called names[i], or NULL. False if it is no map, or if it has
+ * members of other names, which are reported; nodes[] is set either way.
+ */
+bool weir__own_pick(struct weir__report *report, const struct weir__node *map, const char *what,
+                    const char *const *names, size_t count, const struct weir__node **nodes);
+/* A hash of what was written: the same for the same fields in another order. 0 for NULL, never for anything else. */
+uint64_t weir__own_written(const struct weir__node *node);
+
+/* One CIDR or a list of them. False after an error. */
+bool weir__own_networks(struct weir__builder *builder, const struct weir__node *node, const char *what,
+                        const struct weir__networks **networks);
+/* { networks, keys } of allow or block. False after an error. */
+bool weir__own_list(struct weir__builder *builder, const struct weir__node *node, const char *what,
+                    struct weir__list *list);
+
+/* A rule and all that its `limits` make of it, added to the set. */
+void weir__own_rule(struct weir__builder *builder, const struct weir__node *node);
+/* `match`, or what matches everything if node is NULL. NULL after an error. */
+const struct weir__match *weir__own_match(struct weir__builder *builder, const struct weir__node *node);
+/* One pattern of a path, as in match. False after an error. */
+bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__place place,
+                    struct weir__pattern *pattern);
+/* `cost`. */
+void weir__own_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost);
+/* `response`; *response has the defaults. */
+void weir__own_response(struct weir__builder *builder, const struct weir__node *node, struct weir__response *response);
+
+/* ---- Warnings where something is read ---- */
+
+void weir__lint_path(struct weir__report *report, struct weir__place place, weir_text path);
+void weir__lint_host(struct weir__report *report, struct weir__place place, weir_text host);
+/* Attributes in a key that anybody can forge, or that nobody has named. */
+void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key);
+/* A tier that the client chooses. */
+void weir__lint_tier(struct weir__builder *builder, struct weir__place place, int attribute);
+/* The numbers of one limit. */
+void weir__lint_limit(struct weir__report *report, struct weir__place place, const weir_limit *limit);
+/* A cost that no limit of the rule can ever take. */
+void weir__lint_cost(struct weir__report *report, struct weir__place place, const struct weir__rule *rule,
+                     bool max_given);
+
+/* True if the attribute is one that the rules know: built in, of `identity`, or one of the usual names. */
+bool weir__own_known(const struct weir__attributes *all, weir_text name);
+
+#endif

@@ -1,0 +1,376 @@
+/* A rule set from its sources: the builder that both dialects add to, the compiling, the giving back. */
+#include "rules/descriptors.h"
+#include "algo/algo.h"
+#include "rules/hash.h"
+
+#include <stdlib.h>
+
+#define NAMES_FIRST 64 /* slots of a new name index; a power of two */
+
+struct weir__regex_list {
+    const struct weir__regex *regex;
+    struct weir__regex_list *next;
+};
+
+struct weir__zone_list {
+    weir_text name;
+    weir_zone *zone;
+    struct weir__zone_list *next;
+};
+
+/* Rules by id: open addressing, at most half full. */
+struct weir__name_index {
+    uint32_t *slots; /* index of a rule + 1; 0: free */
+    size_t size;
+};
+
+uint64_t weir__rule_id(weir_text name, bool shadow)
+{
+    return weir__hash(name, shadow ? 1 : 0);
+}
+
+/* ---- The builder ---- */
+
+/* Puts rule number `rule` into its slot, or returns the one that has the same name. */
+static const struct weir__rule *name_put(struct weir__builder *builder, const struct weir__rule *rule, uint32_t index)
+{
+    const struct weir__name_index *names = builder->names;
+    for (size_t at = rule->id & (names->size - 1);; at = (at + 1) & (names->size - 1)) {
+        if (!names->slots[at]) {
+            names->slots[at] = index + 1;
+            return NULL;
+        }
+        const struct weir__rule *other = builder->set->rules[names->slots[at] - 1];
+        if (other->id == rule->id && other->shadow == rule->shadow && weir__text_equal(other->name, rule->name))
+            return other;
+    }
+}
+
+/* Room for one more name. False: no memory. */
+static bool names_grow(struct weir__builder *builder)
+{
+    struct weir__arena *arena = &builder->set->arena;
+    struct weir__name_index *names = builder->names;
+    if (!names && !(names = builder->names = weir__arena_take(arena, sizeof *names)))
+        return false;
+    if ((builder->set->count + 1) * 2 <= names->size)
+        return true;
+    size_t size = names->size ? names->size * 2 : NAMES_FIRST;
+    uint32_t *slots = weir__arena_array(arena, size, sizeof *slots);
+    if (!slots)
+        return false;
+    *names = (struct weir__name_index){slots, size};
+    for (size_t i = 0; i < builder->set->count; i++)
+        name_put(builder, builder->set->rules[i], (uint32_t)i);
+    return true;
+}
+
+/* Room for one more rule. False: no memory. */
+static bool rules_grow(struct weir__builder *builder)
+{
+    weir_rules *set = builder->set;
+    if (set->count < builder->rule_room)
+        return true;
+    size_t room = builder->rule_room ? builder->rule_room * 2 : NAMES_FIRST;
+    struct weir__rule **rules = weir__arena_array(&set->arena, room, sizeof(struct weir__rule *));
+    if (!rules)
+        return false;
+    if (set->count)
+        memcpy(rules, set->rules, set->count * sizeof(struct weir__rule *));
+    set->rules = rules;
+    builder->rule_room = room;
+    return true;
+}
+
+bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *rule)
+{
+    weir_rules *set = builder->set;
+    if (set->count == WEIR__RULES_MAX) {
+        if (!builder->full)
+            weir__report_error(builder->report, rule->place, "more than %d rules in one set", WEIR__RULES_MAX);
+        builder->full = true;
+        return false;
+    }
+    struct weir__rule *copy = weir__arena_take(&set->arena, sizeof *copy);
+    if (!copy || !rules_grow(builder) || !names_grow(builder))
+        return false;
+    *copy = *rule;
+    copy->index = (uint32_t)set->count;
+    copy->id = weir__rule_id(rule->name, rule->shadow);
+
+    const struct weir__rule *other = name_put(builder, copy, copy->index);
+    if (other) {
+        char where[256];
+        weir__report_error(builder->report, rule->place, "the name \"%.*s\" is taken by the %srule at %s",
+                           (int)rule->name.len, rule->name.data, rule->shadow ? "shadow " : "",
+                           weir__place_text(builder->report, other->place, where, sizeof where));
+        return false;
+    }
+    set->rules[set->count++] = copy;
+    set->own_count += copy->match != NULL;
+    return true;
+}
+
+const struct weir__regex *weir__builder_regex(struct weir__builder *builder, struct weir__place place, weir_text text,
+                                              bool nocase)
+{
+    weir_rules *set = builder->set;
+    if (builder->regex_count == WEIR__REGEXES_MAX) {
+        weir__report_error(builder->report, place, "more than %d regular expressions in one set", WEIR__REGEXES_MAX);
+        return NULL;
+    }
+    struct weir__regex_list *link = weir__arena_take(&set->arena, sizeof *link);
+    if (!link)
+        return NULL;
+    link->regex = weir__regex_compile(text, nocase, &set->arena, builder->report, place);
+    if (!link->regex)
+        return NULL;
+    link->next = set->regexes;
+    set->regexes = link;
+    set->has_regex = true;
+    builder->regex_count++;
+    return link->regex;
+}
+
+const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name)
+{
+    weir_rules *set = builder->set;
+    for (const struct weir__zone_list *known = set->zones; known; known = known->next)
+        if (weir__text_equal(known->name, name))
+            return known->zone;
+
+    struct weir__zone_list *link = weir__arena_take(&set->arena, sizeof *link);
+    weir_text copy = weir__arena_copy(&set->arena, name);
+    if (!link || !copy.data)
+        return NULL;
+    /* A zero byte inside would cut the name short. */
+    int error =
+        memchr(copy.data, 0, copy.len) || !builder->open_zone ? WEIR_EZONE : builder->open_zone(copy.data, &link->zone);
+    if (error) {
+        weir__report_error(builder->report, place, "there is no time zone \"%.*s\" in this system's database%s",
+                           (int)name.len, name.data, error == WEIR_ENOMEM ? ", or no memory for it" : "");
+        return NULL;
+    }
+    link->name = copy;
+    link->next = set->zones;
+    set->zones = link;
+    return link->zone;
+}
+
+/* ---- Compiling ---- */
+
+static bool has_domain(const struct weir__node *root)
+{
+    return weir__node_get(root, "domain") || weir__node_get(root, "descriptors");
+}
+
+/* Reports a root that is no map (then false), words that are of neither dialect, and a mixture of the two. */
+static bool check_root(struct weir__report *report, const struct weir__node *root)
+{
+    static const char *const names[] = {"rules", "identity", "allow", "block", "domain", "descriptors"};
+    enum { OWN = 4, ALL = 6 };
+    if (root->kind != WEIR__MAP) {
+        weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
+                           weir__node_is(root));
+        return false;
+    }
+    if (!has_domain(root)) {
+        weir__field_names(report, root, "a rule file", names, ALL);
+        return true;
+    }
+    for (size_t i = 0; i < OWN; i++) {
+        const struct weir__node *own = weir__node_get(root, names[i]);
+        if (own)
+            weir__report_error(report, own->name->place,
+                               "%s is of weir's own dialect, but this file has a domain: use two files", names[i]);
+    }
+    return true;
+}
+
+/* Reads every source. Identities come first: rules of any file may refer to them. */
+static void read_all(struct weir__builder *builder)
+{
+    struct weir__report *report = builder->report;
+    const struct weir__node **roots =
+        weir__arena_array(&builder->set->arena, report->source_count, sizeof(struct weir__node *));
+    if (!roots)
+        return;
+    for (uint32_t i = 0; i < report->source_count; i++) {
+        const struct weir__node *root = weir__yaml_read(i, &builder->set->arena, report);
+        if (!root || !check_root(report, root))
+            continue;
+        roots[i] = root;
+        weir__own_identity(builder, root);
+    }
+    for (uint32_t i = 0; i < report->source_count; i++) {
+        if (!roots[i])
+            continue;
+        if (has_domain(roots[i]))
+            weir__descriptors_read(builder, roots[i]);
+        else
+            weir__own_read(builder, roots[i]);
+    }
+}
+
+static bool make_gates(weir_rules *set)
+{
+    struct weir__gate *gates = weir__arena_array(&set->arena, set->count + 1, sizeof *gates);
+    if (!gates)
+        return false;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct weir__match *match = set->rules[i]->match;
+        if (match)
+            gates[i] = (struct weir__gate){(uint16_t)match->methods, match->condition_count || match->networks};
+    }
+    set->gates = gates;
+    return true;
+}
+
+/* The index from host and path to the rules of the own dialect. False: no memory. */
+static bool index_paths(weir_rules *set)
+{
+    size_t count = 0, at = 0;
+    for (size_t i = 0; i < set->count; i++)
+        count += set->rules[i]->match ? set->rules[i]->match->entry_count : 0;
+    struct weir__path_entry *entries = calloc(count + 1, sizeof *entries);
+    if (!entries)
+        return false;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct weir__match *match = set->rules[i]->match;
+        for (size_t k = 0; match && k < match->entry_count; k++) {
+            entries[at] = match->entries[k];
+            entries[at].rule = (uint32_t)i;
+            set->by_host |= entries[at].host != NULL;
+            set->by_path |= entries[at].path != NULL;
+            at++;
+        }
+    }
+    set->paths = weir__paths_make(&set->arena, entries, count);
+    free(entries);
+    return set->paths != NULL;
+}
+
+static bool set_begin(weir_rules *set, const struct weir__report *report)
+{
+    struct weir__attributes *all = &set->attributes;
+    set->arena.bytes_max = WEIR__SET_BYTES_MAX;
+    all->identity.ipv4_prefix = 32;
+    all->identity.ipv6_prefix = 64;
+
+    weir_text none = {"", 0};
+    if (weir__attribute_add(all, &set->arena, WEIR__ATTR_PATH, none, 0) != WEIR__AT_PATH ||
+        weir__attribute_add(all, &set->arena, WEIR__ATTR_HOST, none, 0) != WEIR__AT_HOST ||
+        weir__attribute_add(all, &set->arena, WEIR__ATTR_METHOD, none, 0) != WEIR__AT_METHOD)
+        return false;
+    const char **names = weir__arena_array(&set->arena, report->source_count + 1, sizeof *names);
+    if (!names)
+        return false;
+    for (size_t i = 0; i < report->source_count; i++) {
+        const char *name = report->sources[i].name ? report->sources[i].name : "";
+        names[i] = weir__arena_copy(&set->arena, (weir_text){name, strlen(name)}).data;
+    }
+    set->source_names = names;
+    return !set->arena.failed;
+}
+
+int weir__rules_compile(struct weir__report *report, const struct weir__surroundings *around, weir_rules **set)
+{
+    struct weir__place nowhere = {0, 0, 0};
+    weir_rules *made = calloc(1, sizeof *made);
+    if (!made || !set_begin(made, report)) {
+        weir__report_error(report, nowhere, "out of memory");
+        weir_rules_free(made);
+        return WEIR_ENOMEM;
+    }
+    struct weir__builder builder = {.set = made, .report = report, .open_zone = around ? around->open_zone : NULL};
+    made->close_zone = around ? around->close_zone : NULL;
+
+    read_all(&builder);
+    if (!report->errors && !made->arena.failed && !made->count && !made->domains && !builder.allow_place.line &&
+        !builder.block_place.line)
+        weir__report_error(report, nowhere, "there are no rules");
+    bool fits = !made->arena.failed && (report->errors || (index_paths(made) && make_gates(made)));
+    if (!fits)
+        weir__report_error(report, nowhere, "out of memory, or the rules need more than %d MiB",
+                           (int)(WEIR__SET_BYTES_MAX >> 20));
+    if (report->errors) {
+        weir_rules_free(made);
+        return fits ? WEIR_ERULES : WEIR_ENOMEM;
+    }
+    weir__rules_lint(made, report);
+    *set = made;
+    return 0;
+}
+
+void weir_rules_free(weir_rules *set)
+{
+    if (!set)
+        return;
+    for (const struct weir__regex_list *r = set->regexes; r; r = r->next)
+        weir__regex_free(r->regex);
+    for (const struct weir__zone_list *z = set->zones; z; z = z->next)
+        if (set->close_zone)
+            set->close_zone(z->zone);
+    weir__arena_free(&set->arena);
+    free(set);
+}
+
+/* ---- What a set says about itself ---- */
+
+size_t weir_rules_count(const weir_rules *rules)
+{
+    return rules->count;
+}
+
+/* Bytes of a record in the slab: whole grains of 32 with 4 more for the lease, 1 to 8 of them, then 4 sizes a doubling.
+ */
+static int64_t record_bytes(int64_t bytes)
+{
+    int64_t grains = (bytes + 31) / 32, step = 1;
+    while (grains > 8 * step)
+        step *= 2;
+    return (grains + step - 1) / step * step * 36;
+}
+
+/*
+ * What a key that has used its whole limit takes in a segment that is 90 % full, see docs/table.md: a slot of 16 bytes,
+ * or two for a two-bucket counter whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a
+ * bucket or 4 a logged unit.
+ */
+static int64_t bytes_per_key(const struct weir__quota *quota)
+{
+    const weir_limit *limit = &quota->limit;
+    const int64_t slot = 18;
+    if (quota->kind != WEIR__LIMITED)
+        return 0;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        return slot + record_bytes(16 + 4 * limit->cap) * 10 / 9;
+    if (limit->algorithm != WEIR_SLIDING_WINDOW_COUNTER)
+        return slot;
+    if (limit->buckets > 2)
+        return slot + record_bytes(16 + 8 * limit->buckets) * 10 / 9;
+    return weir__is_packed(limit) ? slot : 2 * slot;
+}
+
+void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info)
+{
+    const struct weir__rule *rule = rules->rules[index];
+    const struct weir__quota *quota = &rule->quotas[0];
+    bool calendar = quota->kind == WEIR__LIMITED && quota->limit.align == WEIR_ALIGN_CALENDAR;
+
+    *info = (weir_rule_info){
+        .name = rule->name.data,
+        .domain = rule->domain.len ? rule->domain.data : NULL,
+        .key = rule->key.source.len ? rule->key.source.data : "",
+        .file = rules->source_names[rule->place.source],
+        .line = (int)rule->place.line,
+        .algorithm = (enum weir_algorithm)quota->limit.algorithm,
+        .limit = quota->kind == WEIR__LIMITED  ? quota->units
+                 : quota->kind == WEIR__BANNED ? 0
+                                               : -1,
+        .window_ns = calendar ? 0 : quota->window_ns,
+        .by_tier = rule->quota_count > 1 || !rule->has_default,
+        .shadow = rule->shadow,
+        .bytes_per_key = bytes_per_key(quota),
+    };
+}
