@@ -1,0 +1,183 @@
+/* From a request to its rules, and from a rule to its quota and cost. Runs for every request: nothing here allocates.
+ */
+#include "rules/set.h"
+
+const char *const weir__methods[] = {"GET",    "HEAD",    "POST",  "PUT",     "PATCH",
+                                     "DELETE", "OPTIONS", "TRACE", "CONNECT", NULL};
+
+/* ---- Which rules ---- */
+
+static unsigned method_bit(struct weir__values *values)
+{
+    weir_text method;
+    if (!weir__value(values, WEIR__AT_METHOD, &method))
+        return WEIR__METHOD_NONE;
+    for (unsigned i = 0; weir__methods[i]; i++) {
+        weir_text usual = {weir__methods[i], strlen(weir__methods[i])};
+        if (weir__lower(method.data[0]) == weir__lower(usual.data[0]) && weir__text_equal_nocase(method, usual))
+            return (unsigned)WEIR__METHOD_USUAL << i;
+    }
+    return WEIR__METHOD_OTHER;
+}
+
+static bool holds(const struct weir__condition *condition, struct weir__values *values, struct weir__matching *matching)
+{
+    weir_text text;
+    bool present = weir__value(values, condition->attribute, &text);
+    if (condition->absent)
+        return !present;
+    uint64_t limited = matching->limited;
+    bool any = false;
+    for (size_t i = 0; present && !any && i < condition->pattern_count; i++)
+        any = weir__pattern_match(&condition->patterns[i], text, matching);
+    /* An expression that reached its bound says "matches" without knowing: nobody escapes a `not` that way either. */
+    return any != condition->negate || matching->limited != limited;
+}
+
+/* What the index does not decide. */
+static bool verify(const weir_rules *set, size_t rule, unsigned method, struct weir__values *values,
+                   struct weir__matching *matching)
+{
+    const struct weir__gate *gate = &set->gates[rule];
+    if (!(gate->methods & method))
+        return false;
+    if (!gate->more)
+        return true;
+    const struct weir__match *match = set->rules[rule]->match;
+    for (size_t i = 0; i < match->condition_count; i++)
+        if (!holds(&match->conditions[i], values, matching))
+            return false;
+    if (!match->networks)
+        return true;
+    const struct weir__address *client = weir__value_client(values);
+    return (client && weir__networks_contain(match->networks, client)) != match->networks_negate;
+}
+
+static bool entry_matches(const struct weir__path_entry *entry, weir_text host, weir_text path,
+                          struct weir__matching *matching)
+{
+    return (!entry->host || (host.len && weir__pattern_match(entry->host, host, matching))) &&
+           (!entry->path || (path.len && weir__pattern_match(entry->path, path, matching)));
+}
+
+/* Without the index, when more rules may match by host and path than there is room for: most of them will not. */
+static void match_each(const weir_rules *set, weir_text host, weir_text path, unsigned method,
+                       struct weir__values *values, struct weir__matching *matching, struct weir__found *found)
+{
+    found->count = 0;
+    found->overflow = false;
+    for (size_t i = 0; i < set->count && !found->overflow; i++) {
+        const struct weir__match *match = set->rules[i]->match;
+        bool entered = false;
+        for (size_t k = 0; match && !entered && k < match->entry_count; k++)
+            entered = entry_matches(&match->entries[k], host, path, matching);
+        if (!entered || !verify(set, i, method, values, matching))
+            continue;
+        if (found->count == found->max)
+            found->overflow = true;
+        else
+            found->rules[found->count++] = (uint32_t)i;
+    }
+}
+
+void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
+                       struct weir__found *found)
+{
+    weir_text host = {"", 0}, path = {"", 0};
+    found->count = 0;
+    found->overflow = false;
+    if (!set->own_count)
+        return;
+    if (set->by_host && !weir__value(values, WEIR__AT_HOST, &host))
+        host.len = 0;
+    if (set->by_path && !weir__value(values, WEIR__AT_PATH, &path))
+        path.len = 0;
+    weir__paths_find(set->paths, host, path, found);
+    if (!found->count)
+        return;
+
+    unsigned method = method_bit(values);
+    if (found->overflow) {
+        match_each(set, host, path, method, values, matching, found);
+        return;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < found->count; i++)
+        if (verify(set, found->rules[i], method, values, matching))
+            found->rules[kept++] = found->rules[i];
+    found->count = kept;
+}
+
+/* ---- Under a rule ---- */
+
+const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values)
+{
+    const struct weir__quota *usual = rule->has_default ? &rule->quotas[0] : NULL;
+    weir_text tier;
+    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier))
+        return usual;
+    /* The default, whose name is empty, is first. */
+    size_t low = rule->has_default ? 1 : 0, high = rule->quota_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = weir__text_order(rule->quotas[middle].tier, tier);
+        if (order == 0)
+            return &rule->quotas[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return usual;
+}
+
+/* What an attribute says a request costs: at least 1, at most `max`. False: it says nothing that makes sense. */
+static bool cost_from(weir_text text, int64_t max, int64_t *cost)
+{
+    if (!weir__parse_int(text, cost)) {
+        /* So many digits that they are no number any more are still a lot. */
+        for (size_t i = 0; i < text.len; i++)
+            if (text.data[i] < '0' || text.data[i] > '9')
+                return false;
+        *cost = max;
+        return text.len > 0;
+    }
+    if (*cost < 0)
+        return false;
+    *cost = *cost < 1 ? 1 : *cost > max ? max : *cost;
+    return true;
+}
+
+int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching)
+{
+    const struct weir__cost *cost = &rule->cost;
+    weir_text text;
+    int64_t said;
+    if (cost->attribute >= 0 && weir__value(values, cost->attribute, &text) && cost_from(text, cost->max, &said))
+        return said;
+    if (!cost->path_count || !weir__value(values, WEIR__AT_PATH, &text))
+        return cost->usual;
+    for (size_t i = 0; i < cost->path_count; i++)
+        if (weir__pattern_match(&cost->paths[i].path, text, matching))
+            return cost->paths[i].cost;
+    return cost->usual;
+}
+
+bool weir__list_has_key(const struct weir__list *list, weir_text key)
+{
+    size_t low = 0, high = list->key_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = weir__text_order(list->keys[middle], key);
+        if (order == 0)
+            return true;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t i = 0; i < list->glob_count; i++)
+        if (weir__glob_match(list->globs[i].text, key, false, false))
+            return true;
+    return false;
+}
