@@ -1,0 +1,372 @@
+/* Warnings: rules that can be loaded but are hardly meant, each at its place; and none where nothing is wrong. */
+#include "../../../src/rules/lint.c" // NOLINT(bugprone-suspicious-include)
+
+#include "compiled.h"
+
+/* A rule to which one line is added: the fifth. */
+#define RULE                                                                                                           \
+    "rules:\n"                                                                                                         \
+    "  - name: a\n"                                                                                                    \
+    "    limit: 1\n"                                                                                                   \
+    "    window: 1s\n"
+
+static const struct {
+    const char *yaml, *told;
+} doubtful[] = {
+    {RULE "    match: { path: api, host: 'a.example:80' }\n",
+     "5:31: host a.example:80 never matches: hosts are compared without scheme,\n"
+     "5:20: path api: it never matches, since paths begin with /"},
+    {RULE "    match: { path: '*.php' }\n", "5:20: path *.php: it never matches, since paths begin with / and * stops"},
+    {RULE "    match: { path: ['/a?b=1', '/c#d'] }\n",
+     "5:21: path /a?b=1: paths are matched without query and fragment; match.query\n"
+     "5:31: path /c#d: paths are matched without query and fragment; match.query"},
+    {RULE "    match: { path: [/a//b, /a/../b, /a/., '/x/./y'] }\n",
+     "5:21: path /a//b: it never matches, since // and dots are resolved in the\n"
+     "5:28: path /a/../b: it never matches, since // and dots are resolved in the\n"
+     "5:37: path /a/.: it never matches, since // and dots are resolved in the\n"
+     "5:43: path /x/./y: it never matches, since // and dots are resolved in the"},
+    {RULE "    match: { path: '/a%20b' }\n",
+     "5:20: path /a%20b: it never matches, since the request's path is decoded:"},
+    {RULE "    match: { host: [https://a.example, 'a.example/x', '[::1]'] }\n",
+     "5:21: host https://a.example never matches: hosts are compared without\n"
+     "5:40: host a.example/x never matches: hosts are compared without scheme, port"},
+    {RULE "    match: { method: { not: '*' } }\n",
+     "5:29: method: none of all, so that only requests without one match"},
+    {RULE "    key: ${header:X-Forwarded-For}\n",
+     "5:10: any client can forge the header x-forwarded-for and with it this key;"},
+    {RULE "    key: ip:${header:x-real-ip}:${path}\n",
+     "5:10: any client can forge the header x-real-ip and with it this key; use"},
+    {"identity: { ip_of: header:Forwarded }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n"
+     "    key: ${ip_of}\n",
+     "6:10: any client can forge the header forwarded and with it this key; use"},
+    {RULE "    key: ${account}\n", "5:10: identity does not name account: only an application that gives it is"},
+    {"identity: { account: header:X-Account }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n"
+     "    key: ${account}\n",
+     ""},
+    {RULE "    key: ${header:X-API-Key}:${user_id}\n", ""},
+    {"identity: { tier: query:plan }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:19: the client chooses its tier itself, by a query argument"},
+    {"identity: { tier: cookie:plan, user_id: header:X }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:19: the client chooses its tier itself, by a cookie"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { a: 1, default: 2 }\n"
+     "    window: 1s\n"
+     "    tier: cookie:plan\n",
+     "5:11: the client chooses its tier itself, by a cookie"},
+    {"identity: { client_ip: { trusted_proxies: [10.1.2.3/8] } }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:44: 10.1.2.3/8 has bits after its prefix; it is taken as 10.0.0.0/8"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 10\n"
+     "    window: 1m\n"
+     "    cost: 11\n",
+     "5:11: a cost of 11 never fits: \"a\" holds 10 at most, so such requests are"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 10\n"
+     "    window: 1m\n"
+     "    burst: 20\n"
+     "    cost: 11\n",
+     ""},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 10\n"
+     "    window: 1m\n"
+     "    cost: { /a: 30, default: 1 }\n",
+     "5:11: a cost of 30 never fits: \"a\" holds 10 at most, so such requests are"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 10\n"
+     "    window: 1m\n"
+     "    cost: { from: header:X, max: 100 }\n",
+     "5:11: a cost of 100 never fits: \"a\" holds 10 at most, so such requests are"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 10\n"
+     "    window: 1m\n"
+     "    cost: header:X\n",
+     ""},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { a: unlimited, default: 10 }\n"
+     "    window: 1m\n"
+     "    cost: 11\n",
+     ""},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1m\n"
+     "    burst: 2000\n",
+     "2:5: a burst of 2000 takes more than 1000 windows to refill: once used up,"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 5ms\n",
+     "2:5: a window under 10 ms: clocks and schedulers make such a limit a matter"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 20000\n"
+     "    window: 1h\n"
+     "    algorithm: sliding_window_log\n",
+     "2:5: the log keeps a time for each request, up to 78 KiB a key;"},
+    {RULE "    on_limit: queue\n", "5:15: on_limit: queue acts as reject until there is deferred processing"},
+    {RULE "    consistency: eventual\n", "5:18: consistency: eventual acts as local until there is a store"},
+    {RULE "    shadow: true\n"
+          "    response: { status: 503 }\n",
+     "6:5: a shadow rule never answers: its response has no effect"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: unlimited\n",
+     "3:12: unlimited: the rule limits nothing"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { a: unlimited, default: unlimited }\n"
+     "    window: 1s\n",
+     "3:5: every tier is unlimited: the rule limits nothing"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { a: 1 }\n"
+     "    window: 1s\n",
+     "3:5: no default: requests of other tiers, or of none, are not limited by"},
+    {"rules:\n"
+     "  - { name: a, limit: 5, window: 1s, key: 'x${path}' }\n"
+     "  - { name: b, limit: 5, window: 1s, key: 'x${path}' }\n",
+     "3:5: \"b\" says the same as \"a\" (f0:2)"},
+    {"rules:\n"
+     "  - { name: a, match: { path: /a, method: GET }, limit: 5, window: 1s }\n"
+     "  - { name: b, match: { method: GET, path: /a }, limit: 5, window: 1s }\n",
+     "3:5: \"b\" says the same as \"a\" (f0:2)"},
+    {"rules:\n"
+     "  - { name: a, match: { path: /a }, limit: 5, window: 1s }\n"
+     "  - { name: b, match: { path: /b }, limit: 5, window: 1s }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 5, window: 1s, cost: 2 }\n"
+     "  - { name: b, limit: 5, window: 1s }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 5, window: 1s }\n"
+     "  - { name: b, limit: 5, window: 1s, shadow: true }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 5, window: 1s, allow: { keys: [x] } }\n"
+     "  - { name: b, limit: 5, window: 1s }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 100, window: 1m }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 10, window: 1m }\n"
+     "  - { name: b, limit: 100, window: 1m }\n",
+     "3:5: \"b\" never bites: \"a\" (f0:2) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 1000, window: 1h }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 500, window: 1h }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 600, window: 1h, algorithm: fixed_window }\n"
+     "  - { name: b, limit: 10, window: 1m, algorithm: fixed_window }\n",
+     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 599, window: 1h, algorithm: fixed_window }\n"
+     "  - { name: b, limit: 10, window: 1m, algorithm: fixed_window }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 600, window: 1h, algorithm: sliding_window_log }\n"
+     "  - { name: b, limit: 10, window: 1m, algorithm: sliding_window_log }\n",
+     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 599, window: 1h, algorithm: sliding_window_log }\n"
+     "  - { name: b, limit: 10, window: 1m, algorithm: sliding_window_log }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 100, window: 1m, burst: 5 }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 100, window: 1m, algorithm: sliding_window_counter }\n"
+     "  - { name: b, limit: 60, window: 1m, algorithm: sliding_window_counter }\n",
+     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 1000000, window: 1mo, algorithm: fixed_window }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     "2:5: \"a\" never bites: \"b\" (f0:3) is stricter for the same key"},
+    {"rules:\n"
+     "  - { name: a, limit: 100000, window: 1mo, algorithm: fixed_window }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     ""},
+    {"rules:\n"
+     "  - { name: a, limit: 100, window: 1m, algorithm: sliding_window_log, count_rejected: true }\n"
+     "  - { name: b, limit: 10, window: 1m }\n",
+     ""},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits:\n"
+     "      - { limit: 10, window: 1m }\n"
+     "      - { limit: 1000, window: 1h }\n",
+     "5:9: \"a/1h\" never bites: \"a/1m\" (f0:4) is stricter for the same key"},
+};
+
+TEST(doubtful_rules_are_told)
+{
+    static struct told told;
+    for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
+        weir_rules *set = compile(&told, doubtful[i].yaml);
+        bool good = told_all(&told, WEIR_IS_WARNING, doubtful[i].told);
+        if (!good || !set)
+            printf("  in:\n%s", doubtful[i].yaml);
+        CHECK(good);
+        CHECK(set != NULL);
+        weir_rules_free(set);
+    }
+}
+
+/* The example of the documentation is beyond doubt. */
+TEST(good_rules_are_left_alone)
+{
+    static struct told told;
+    weir_rules *set = compile(&told, "identity:\n"
+                                     "  user_id:   header:X-User-Id\n"
+                                     "  tier:      header:X-Plan\n"
+                                     "  client_ip: { trusted_proxies: [10.0.0.0/8], ipv6_prefix: 64 }\n"
+                                     "allow: { networks: [192.0.2.0/24] }\n"
+                                     "rules:\n"
+                                     "  - name: login\n"
+                                     "    match: { path: /auth/login, method: POST }\n"
+                                     "    key: ip:${client_ip}\n"
+                                     "    limit: 5\n"
+                                     "    window: 1m\n"
+                                     "    algorithm: sliding_window_log\n"
+                                     "  - name: user-api\n"
+                                     "    match: { path: /api/* }\n"
+                                     "    key: user:${user_id}\n"
+                                     "    limit: { free: 100, basic: 1000, pro: 10000, default: 100 }\n"
+                                     "    window: 1h\n"
+                                     "    burst: 50\n"
+                                     "    soft: 10%\n"
+                                     "    cost: { \"/api/export\": 20, default: 1 }\n");
+    CHECK(set != NULL);
+    CHECK(told_all(&told, WEIR_IS_WARNING, ""));
+    weir_rules_free(set);
+}
+
+/* Ten thousand rules that say the same are compared in no time, and what is told is bounded. */
+TEST(many_of_the_same)
+{
+    static struct told told;
+    enum { RULES = 10000 };
+    size_t size = (size_t)64 * RULES, len = 0;
+    char *text = malloc(size);
+    CHECK(text != NULL);
+    if (!text)
+        return;
+    len += (size_t)snprintf(text, size, "rules:\n");
+    for (int i = 0; i < RULES; i++)
+        len += (size_t)snprintf(text + len, size - len, "- {name: r%d, limit: 5, window: 1s}\n", i);
+    weir_rules *set = compile(&told, text);
+    CHECK(set != NULL);
+    CHECK_EQ(told.count, WEIR__ERRORS_MAX + 1);
+    weir_rules_free(set);
+    free(text);
+}
+
+/* ---- "never bites" against the algorithms themselves ---- */
+
+static uint64_t seed;
+
+static int64_t upto(int64_t n)
+{
+    return (int64_t)(test_random(&seed) % (uint64_t)n);
+}
+
+/* A limit whose state is one word, so that it can be played here. */
+static weir_limit random_limit(void)
+{
+    static const int64_t windows_s[] = {1, 2, 3, 7, 10, 60};
+    static const enum weir_algorithm algorithms[] = {WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET, WEIR_FIXED_WINDOW,
+                                                     WEIR_SLIDING_WINDOW_COUNTER};
+    weir_params p = {.algorithm = algorithms[upto(4)], .limit = 1 + upto(upto(2) ? 10 : 200)};
+    weir_limit limit;
+    p.window_ns = windows_s[upto(6)] * WEIR_SECOND;
+    if (p.algorithm <= WEIR_LEAKY_BUCKET && upto(2))
+        p.burst = 1 + upto(100);
+    if (p.algorithm == WEIR_TOKEN_BUCKET && upto(4) == 0)
+        p.refill = WEIR_REFILL_INTERVAL;
+    if (p.algorithm == WEIR_FIXED_WINDOW && upto(3) == 0)
+        p.align = WEIR_ALIGN_FIRST_REQUEST;
+    if (upto(4) == 0)
+        p.soft_percent = (int)upto(100);
+    CHECK_EQ(weir_limit_init(&limit, &p), 0);
+    return limit;
+}
+
+/* All or nothing over both, greedily; true if the wide one ever denied what the narrow one allowed, or used its soft.
+ */
+static bool bites(const weir_limit *wide, const weir_limit *narrow)
+{
+    struct weir__state wide_state = {.used = 0}, narrow_state = {.used = 0};
+    int64_t now_us = INT64_C(1700000000000000) + upto(60000000);
+    for (int step = 0; step < 60; step++) {
+        now_us += upto(3) ? upto(2 * narrow->window_us) : upto(1000);
+        for (int n = 0; n < 400; n++) {
+            struct weir__state wide_next = wide_state, narrow_next = narrow_state;
+            weir_decision wide_says, narrow_says;
+            weir__state_take(narrow, &narrow_next, now_us, 1, WEIR__TAKE, &narrow_says);
+            if (!weir_passes(&narrow_says))
+                break;
+            weir__state_take(wide, &wide_next, now_us, 1, WEIR__TAKE, &wide_says);
+            if (!weir_passes(&wide_says) || (wide_says.flags & WEIR_OVER_SOFT))
+                return true;
+            wide_state = wide_next;
+            narrow_state = narrow_next;
+        }
+    }
+    return false;
+}
+
+TEST(what_never_bites_never_bites)
+{
+    int64_t rounds = test_scaled(20000, 500), said = 0, bit = 0;
+    for (int64_t round = 0; round < rounds; round++) {
+        seed = (uint64_t)round;
+        weir_limit wide = random_limit(), narrow = random_limit();
+        bool never = never_bites(&wide, &narrow);
+        if (!never && upto(20))
+            continue;
+        bool does = bites(&wide, &narrow);
+        CHECK(!never || !does);
+        said += never;
+        bit += does;
+    }
+    /* Both happen, so that the check above means something. */
+    CHECK(said > rounds / 50);
+    CHECK(bit > 0);
+}
+
+TEST_MAIN

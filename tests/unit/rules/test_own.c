@@ -1,0 +1,363 @@
+/* weir's own dialect: what a good rule becomes. */
+#include "algo/algo.h"
+
+#include "compiled.h"
+
+#define TEXT_IS(text, expected) CHECK(weir__text_is(text, expected))
+
+static struct told told;
+
+/* One rule with these lines; its set is `set`. */
+static const struct weir__rule *one(const char *lines, weir_rules **set)
+{
+    static char yaml[4096];
+    snprintf(yaml, sizeof yaml, "rules:\n  - name: a\n%s", lines);
+    *set = compile(&told, yaml);
+    CHECK(*set != NULL);
+    if (!*set) {
+        CHECK(told_all(&told, WEIR_IS_ERROR, ""));
+        return NULL;
+    }
+    return (*set)->rules[0];
+}
+
+#define LIMITED "    limit: 7\n    window: 1m\n"
+
+TEST(defaults)
+{
+    weir_rules *set;
+    const struct weir__rule *rule = one(LIMITED, &set);
+    if (!rule)
+        return;
+    TEXT_IS(rule->name, "a");
+    TEXT_IS(rule->base, "a");
+    CHECK_EQ(rule->domain.len, 0);
+    CHECK_EQ(rule->place.line, 2);
+    CHECK_EQ(rule->place.column, 5);
+    CHECK_EQ(rule->index, 0);
+    CHECK(!rule->shadow);
+    CHECK(rule->id == weir__rule_id(rule->name, false));
+    CHECK_EQ(rule->match->entry_count, 1);
+    CHECK(!rule->match->entries[0].host && !rule->match->entries[0].path);
+    CHECK_EQ(rule->match->condition_count, 0);
+    CHECK_EQ(rule->match->methods, WEIR__METHOD_ANY);
+    CHECK(!rule->match->networks);
+    CHECK_EQ(rule->key.part_count, 0);
+    CHECK_EQ(rule->tier, -1);
+    CHECK_EQ(rule->quota_count, 1);
+    CHECK(rule->has_default);
+    const struct weir__quota *quota = rule->quotas;
+    CHECK_EQ(quota->kind, WEIR__LIMITED);
+    CHECK_EQ(quota->units, 7);
+    CHECK_EQ(quota->window_ns, 60 * WEIR_SECOND);
+    CHECK_EQ(quota->limit.algorithm, WEIR_TOKEN_BUCKET);
+    CHECK_EQ(quota->limit.limit, 7);
+    CHECK_EQ(quota->limit.hard, 7);
+    CHECK_EQ(quota->limit.cap, 7);
+    CHECK_EQ(rule->cost.usual, 1);
+    CHECK_EQ(rule->cost.attribute, -1);
+    CHECK_EQ(rule->cost.path_count, 0);
+    CHECK_EQ(rule->on_missing, WEIR__MISSING_SKIP);
+    CHECK_EQ(rule->on_limit, WEIR_ON_LIMIT_REJECT);
+    CHECK_EQ(rule->consistency, WEIR__LOCAL);
+    CHECK_EQ(rule->on_failure, WEIR__FAIL_LOCAL);
+    CHECK_EQ(rule->priority, 0);
+    CHECK_EQ(rule->response.status, 429);
+    CHECK_EQ(rule->response.headers, 7);
+    CHECK_EQ(rule->response.body, WEIR_BODY_AUTO);
+    CHECK_EQ(rule->response.message.len + rule->response.body_text.len, 0);
+    CHECK_EQ(told.count, 0);
+    weir_rules_free(set);
+}
+
+/* The id is a promise to counters on disk: these numbers never change. */
+TEST(ids_are_for_ever)
+{
+    CHECK(weir__rule_id(WEIR__TEXT("login"), false) == UINT64_C(0x4633ef546e32c77c));
+    CHECK(weir__rule_id(WEIR__TEXT("login"), true) == UINT64_C(0x7d8019130ba70083));
+    CHECK(weir__rule_id((weir_text){"", 0}, false) == UINT64_C(0x2d06800538d394c2));
+}
+
+TEST(windows_and_algorithms)
+{
+    static const struct {
+        const char *lines;
+        int64_t window_ns;
+        enum weir_algorithm algorithm;
+        enum weir_align align;
+        int64_t hard, cap, units;
+    } good[] = {
+        {"    limit: 3\n    window: 90\n", 90 * WEIR_SECOND, WEIR_TOKEN_BUCKET, 0, 3, 3, 3},
+        {"    limit: 3\n    window: 500ms\n", WEIR_SECOND / 2, WEIR_TOKEN_BUCKET, 0, 3, 3, 3},
+        {"    limit: 10\n    window: 1h\n    burst: 50\n    soft: 10%\n", 3600 * WEIR_SECOND, WEIR_TOKEN_BUCKET, 0, 50,
+         55, 10},
+        {"    limit: 10\n    window: 1mo\n", 30 * WEIR_DAY, WEIR_TOKEN_BUCKET, 0, 10, 10, 10},
+        {"    limit: 10\n    window: 1y\n    algorithm: sliding_window_log\n", 365 * WEIR_DAY, WEIR_SLIDING_WINDOW_LOG,
+         0, 10, 10, 10},
+        {"    limit: 10\n    window: 1d\n    algorithm: fixed_window\n", WEIR_DAY, WEIR_FIXED_WINDOW,
+         WEIR_ALIGN_CALENDAR, 10, 10, 10},
+        {"    limit: 10\n    window: 1w\n    algorithm: fixed_window\n    align: clock\n", 7 * WEIR_DAY,
+         WEIR_FIXED_WINDOW, WEIR_ALIGN_CALENDAR, 10, 10, 10},
+        {"    limit: 10\n    window: 1mo\n    algorithm: fixed_window\n    timezone: Europe/Berlin\n", 31 * WEIR_DAY,
+         WEIR_FIXED_WINDOW, WEIR_ALIGN_CALENDAR, 10, 10, 10},
+        {"    limit: 10\n    window: 1y\n    algorithm: fixed_window\n", 366 * WEIR_DAY, WEIR_FIXED_WINDOW,
+         WEIR_ALIGN_CALENDAR, 10, 10, 10},
+        {"    limit: 10\n    window: 2d\n    algorithm: fixed_window\n", 2 * WEIR_DAY, WEIR_FIXED_WINDOW,
+         WEIR_ALIGN_CLOCK, 10, 10, 10},
+        {"    limit: 10\n    window: 1d\n    algorithm: fixed_window\n    align: first_request\n", WEIR_DAY,
+         WEIR_FIXED_WINDOW, WEIR_ALIGN_FIRST_REQUEST, 10, 10, 10},
+        {"    limit: 10\n    window: 1m\n    algorithm: sliding_window_counter\n    buckets: 6\n", 60 * WEIR_SECOND,
+         WEIR_SLIDING_WINDOW_COUNTER, 0, 10, 10, 10},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        weir_rules *set;
+        const struct weir__rule *rule = one(good[i].lines, &set);
+        if (!rule)
+            continue;
+        const struct weir__quota *quota = rule->quotas;
+        CHECK_EQ(quota->window_ns, good[i].window_ns);
+        CHECK_EQ(quota->limit.algorithm, good[i].algorithm);
+        CHECK_EQ(quota->limit.align, good[i].align);
+        CHECK_EQ(quota->limit.hard, good[i].hard);
+        CHECK_EQ(quota->limit.cap, good[i].cap);
+        CHECK_EQ(quota->units, good[i].units);
+        weir_rule_info info;
+        weir_rules_info(set, 0, &info);
+        CHECK_EQ(info.window_ns, good[i].align == WEIR_ALIGN_CALENDAR ? 0 : good[i].window_ns);
+        CHECK_EQ(info.limit, good[i].units);
+        CHECK_EQ(info.algorithm, good[i].algorithm);
+        weir_rules_free(set);
+    }
+}
+
+/* Parameters reach the limit. */
+TEST(parameters)
+{
+    weir_rules *set;
+    const struct weir__rule *rule = one(LIMITED "    refill: interval\n", &set);
+    CHECK(rule && rule->quotas->limit.refill == WEIR_REFILL_INTERVAL);
+    weir_rules_free(set);
+    rule = one(LIMITED "    algorithm: sliding_window_log\n    count_rejected: true\n", &set);
+    CHECK(rule && rule->quotas->limit.count_rejected && rule->count_rejected);
+    weir_rules_free(set);
+    rule = one(LIMITED "    algorithm: sliding_window_counter\n    round: up\n", &set);
+    CHECK(rule && rule->quotas->limit.round_up && !rule->count_rejected);
+    weir_rules_free(set);
+    rule = one(LIMITED "    algorithm: leaky_bucket\n    burst: 20\n    on_limit: delay\n    max_delay: 2s\n", &set);
+    CHECK(rule && rule->quotas->limit.delay && rule->quotas->limit.max_delay_us == 2000000 &&
+          rule->on_limit == WEIR_ON_LIMIT_DELAY && rule->quotas->limit.hard == 20);
+    weir_rules_free(set);
+}
+
+TEST(policy_and_response)
+{
+    weir_rules *set;
+    const struct weir__rule *rule = one(
+        LIMITED "    on_missing_key: share\n    on_limit: queue\n    consistency: strict\n"
+                "    on_store_failure: closed\n    priority: -5\n    key: u:${user_id}\n"
+                "    response: { status: 503, headers: [draft], reset: delta, body: { text: Sorry }, message: No }\n"
+                "    allow: { networks: 192.0.2.0/24, keys: ['u:1', 'u:7*'] }\n    block: { keys: 'u:666' }\n",
+        &set);
+    if (!rule)
+        return;
+    CHECK_EQ(rule->on_missing, WEIR__MISSING_SHARE);
+    CHECK_EQ(rule->on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK_EQ(rule->consistency, WEIR__STRICT);
+    CHECK_EQ(rule->on_failure, WEIR__FAIL_CLOSED);
+    CHECK_EQ(rule->priority, -5);
+    TEXT_IS(rule->key.source, "u:${user_id}");
+    CHECK_EQ(rule->response.status, 503);
+    CHECK_EQ(rule->response.headers, WEIR_HEADERS_DRAFT | WEIR_HEADERS_RESET_DELTA);
+    CHECK_EQ(rule->response.body, WEIR_BODY_TEXT);
+    TEXT_IS(rule->response.body_text, "Sorry");
+    TEXT_IS(rule->response.message, "No");
+    struct weir__address inside, outside;
+    CHECK(weir__address_parse(WEIR__TEXT("192.0.2.9"), &inside) && weir__address_parse(WEIR__TEXT("::1"), &outside));
+    CHECK(weir__networks_contain(rule->allow.networks, &inside));
+    CHECK(!weir__networks_contain(rule->allow.networks, &outside));
+    CHECK(!rule->block.networks);
+    CHECK(weir__list_has_key(&rule->allow, WEIR__TEXT("u:1")));
+    CHECK(weir__list_has_key(&rule->allow, WEIR__TEXT("u:70")));
+    CHECK(!weir__list_has_key(&rule->allow, WEIR__TEXT("u:10")));
+    CHECK(weir__list_has_key(&rule->block, WEIR__TEXT("u:666")));
+    CHECK(!weir__list_has_key(&rule->block, WEIR__TEXT("u:1")));
+    weir_rules_free(set);
+}
+
+TEST(response_without_headers)
+{
+    weir_rules *set;
+    const struct weir__rule *rule = one(LIMITED "    response: { headers: [], body: none }\n", &set);
+    CHECK(rule && rule->response.headers == 0 && rule->response.body == WEIR_BODY_NONE && rule->response.status == 429);
+    weir_rules_free(set);
+}
+
+TEST(bans_and_unlimited)
+{
+    weir_rules *set;
+    const struct weir__rule *rule = one("    limit: 0\n", &set);
+    CHECK(rule && rule->quotas->kind == WEIR__BANNED);
+    weir_rules_free(set);
+    rule = one("    limit: unlimited\n    window: 1h\n", &set);
+    CHECK(rule && rule->quotas->kind == WEIR__UNLIMITED);
+    weir_rule_info info;
+    weir_rules_info(set, 0, &info);
+    CHECK_EQ(info.limit, -1);
+    weir_rules_free(set);
+}
+
+TEST(tiers)
+{
+    weir_rules *set;
+    const struct weir__rule *rule =
+        one("    limit: { pro: 1000, enterprise: unlimited, free: 10, banned: 0, default: 5 }\n    window: 1h\n", &set);
+    if (!rule)
+        return;
+    CHECK_EQ(rule->quota_count, 5);
+    CHECK(rule->has_default && rule->tier >= 0);
+    CHECK_EQ(rule->quotas[0].tier.len, 0);
+    static const struct {
+        const char *tier;
+        enum weir__limit_kind kind;
+        int64_t units;
+    } expected[] = {{"pro", WEIR__LIMITED, 1000}, {"enterprise", WEIR__UNLIMITED, 0}, {"free", WEIR__LIMITED, 10},
+                    {"banned", WEIR__BANNED, 0},  {"default", WEIR__LIMITED, 5},      {"", WEIR__LIMITED, 5},
+                    {"prox", WEIR__LIMITED, 5}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        weir_attribute about = {WEIR_ATTR_NAMED, "tier", expected[i].tier};
+        weir_query query = {.attributes = &about, .attribute_count = 1};
+        static struct weir__values values;
+        weir__values_begin(&values, &set->attributes, &query);
+        const struct weir__quota *quota = weir__rule_quota(rule, &values);
+        CHECK(quota && quota->kind == expected[i].kind && quota->units == expected[i].units);
+        if (quota && quota->kind == WEIR__LIMITED)
+            CHECK_EQ(quota->limit.limit, expected[i].units);
+        /* An upgrade keeps what was consumed. */
+        CHECK(!quota || quota->kind != WEIR__LIMITED || quota->limit.spread == rule->quotas[0].limit.spread);
+    }
+    weir_rule_info info;
+    weir_rules_info(set, 0, &info);
+    CHECK(info.by_tier && info.limit == 5);
+    weir_rules_free(set);
+
+    rule = one("    limit: { pro: 1000 }\n    window: 1h\n    tier: header:X-Plan\n", &set);
+    weir_query nothing = {.attribute_count = 0};
+    static struct weir__values values;
+    weir__values_begin(&values, &set->attributes, &nothing);
+    CHECK(rule && !rule->has_default && weir__rule_quota(rule, &values) == NULL);
+    weir_rules_free(set);
+}
+
+TEST(lists_of_limits)
+{
+    weir_rules *set;
+    const struct weir__rule *rule =
+        one("    key: k\n    algorithm: fixed_window\n    limits:\n"
+            "      - { limit: 500, window: 1h }\n"
+            "      - { limit: 10, window: 60, name: minute, algorithm: token_bucket, burst: 5 }\n"
+            "      - { limit: { pro: 2000, default: 1000 }, window: 1d, soft: 5% }\n",
+            &set);
+    if (!rule)
+        return;
+    CHECK_EQ(set->count, 3);
+    CHECK_EQ(set->own_count, 3);
+    TEXT_IS(set->rules[0]->name, "a/1h");
+    TEXT_IS(set->rules[1]->name, "a/minute");
+    TEXT_IS(set->rules[2]->name, "a/1d");
+    for (size_t i = 0; i < set->count; i++) {
+        TEXT_IS(set->rules[i]->base, "a");
+        TEXT_IS(set->rules[i]->key.source, "k");
+        CHECK(set->rules[i]->match == set->rules[0]->match);
+        CHECK_EQ(set->rules[i]->index, i);
+        CHECK_EQ(set->rules[i]->place.line, 6 + i);
+    }
+    CHECK_EQ(set->rules[0]->quotas->limit.algorithm, WEIR_FIXED_WINDOW);
+    CHECK_EQ(set->rules[1]->quotas->limit.algorithm, WEIR_TOKEN_BUCKET);
+    CHECK_EQ(set->rules[1]->quotas->limit.hard, 5);
+    CHECK_EQ(set->rules[1]->tier, -1);
+    CHECK_EQ(set->rules[2]->quotas->limit.cap, 1050);
+    CHECK(set->rules[2]->tier >= 0);
+    CHECK(set->rules[0]->id != set->rules[1]->id);
+    weir_rules_free(set);
+}
+
+TEST(a_shadow_stands_beside_its_rule)
+{
+    weir_rules *set = compile(&told, "rules:\n  - { name: a, limit: 5, window: 1s }\n"
+                                     "  - { name: a, limit: 3, window: 1s, shadow: true }\n");
+    CHECK(set && set->count == 2 && set->rules[1]->shadow && set->rules[0]->id != set->rules[1]->id);
+    weir_rules_free(set);
+}
+
+/* Identity counts for the rules of all files, whatever their order. */
+TEST(identity_of_a_later_file)
+{
+    const char *texts[] = {
+        "rules:\n  - { name: a, match: { account: 'x*' }, key: '${account}', limit: 5, window: 1s }\n",
+        "identity:\n  account: cookie:acc\n  client_ip: { trusted_proxies: [10.0.0.0/8, '::1'], ipv4_prefix: 24, "
+        "ipv6_prefix: 48 }\n"};
+    weir_rules *set = compile_all(&told, texts, 2);
+    CHECK(set != NULL);
+    if (!set)
+        return;
+    CHECK_EQ(told.count, 0);
+    CHECK_EQ(set->attributes.identity.ipv4_prefix, 24);
+    CHECK_EQ(set->attributes.identity.ipv6_prefix, 48);
+    CHECK(set->attributes.identity.trusted != NULL);
+    int account = set->rules[0]->match->conditions[0].attribute;
+    TEXT_IS(set->attributes.list[account].name, "account");
+    CHECK_EQ(set->attributes.list[set->attributes.list[account].source].kind, WEIR__ATTR_COOKIE);
+    CHECK(strcmp(set->source_names[0], "f0") == 0 && strcmp(set->source_names[1], "f1") == 0);
+    weir_rules_free(set);
+}
+
+TEST(lists_alone_are_rules_enough)
+{
+    weir_rules *set = compile(&told, "block: { networks: [192.0.2.0/24] }\n");
+    CHECK(set && set->count == 0 && set->block.networks);
+    weir_rules_free(set);
+}
+
+TEST(both_dialects_in_one_set)
+{
+    const char *texts[] = {"rules:\n  - { name: a, limit: 5, window: 1s }\n",
+                           "domain: d\ndescriptors:\n  - key: k\n    rate_limit: { unit: day, requests_per_unit: 5 }\n",
+                           "rules:\n  - { name: b, limit: 5, window: 2s }\n"};
+    weir_rules *set = compile_all(&told, texts, 3);
+    CHECK(set && set->count == 3 && set->own_count == 2 && set->domains);
+    CHECK_EQ(weir_rules_count(set), 3);
+    for (size_t i = 0; set && i < set->count; i++) {
+        weir_rule_info info;
+        weir_rules_info(set, i, &info);
+        CHECK_EQ(info.domain != NULL, i == 1);
+        CHECK(info.name && info.key && info.file[0] == 'f' && info.file[1] == (char)('0' + i));
+    }
+    weir_rules_free(set);
+}
+
+TEST(bytes_a_key)
+{
+    static const struct {
+        const char *lines;
+        int64_t bytes;
+    } cases[] = {
+        {LIMITED, 18},
+        {LIMITED "    algorithm: leaky_bucket\n", 18},
+        {LIMITED "    algorithm: fixed_window\n", 18},
+        {LIMITED "    algorithm: sliding_window_counter\n", 18},
+        {"    limit: 40000\n    window: 1m\n    algorithm: sliding_window_counter\n", 36},
+        {"    limit: 4\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 36 * 10 / 9},     /* one grain */
+        {"    limit: 5\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 2 * 36 * 10 / 9}, /* two */
+        {"    limit: 0\n", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_rules *set;
+        weir_rule_info info = {.name = NULL};
+        if (one(cases[i].lines, &set))
+            weir_rules_info(set, 0, &info);
+        CHECK_EQ(info.bytes_per_key, cases[i].bytes);
+        weir_rules_free(set);
+    }
+}
+
+TEST_MAIN

@@ -1,0 +1,501 @@
+/* weir's own dialect: what is wrong is told, all of it, each at its place, with a suggestion where there is one. */
+#include "compiled.h"
+
+/* A rule to which one line is added: the fifth. */
+#define RULE                                                                                                           \
+    "rules:\n"                                                                                                         \
+    "  - name: a\n"                                                                                                    \
+    "    limit: 1\n"                                                                                                   \
+    "    window: 1s\n"
+
+static const struct {
+    const char *yaml, *told;
+} bad[] = {
+    {"[]", "1:1: a rule file is a map with rules or with a domain, not a list"},
+    {"rules", "1:1: a rule file is a map with rules or with a domain, not text"},
+    {"rules: 3\n", "1:8: rules is a list of rules, not a number"},
+    {"rules: {}\n", "1:8: rules is a list of rules, not a map"},
+    {"{}", "0:0: there are no rules"},
+    {"rules: []\n", "0:0: there are no rules"},
+    {"identity: { user_id: header:X }\n", "0:0: there are no rules"},
+    {"rule: []\n", "1:1: a rule file has no field \"rule\" -> rules"},
+    {"ruls:\n"
+     "  - name: a\n"
+     "identity: {}\n",
+     "1:1: a rule file has no field \"ruls\" -> rules"},
+    {"domain: d\n"
+     "rules: []\n"
+     "allow: {}\n",
+     "2:1: rules is of weir's own dialect, but this file has a domain: use\n"
+     "3:1: allow is of weir's own dialect, but this file has a domain: use"},
+    {"rules: [3, [a], {}]\n", "1:9: a rule must be a map, not a number\n"
+                              "1:12: a rule must be a map, not a list\n"
+                              "1:17: a rule has a name\n"
+                              "1:17: limit is missing"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limt: 1\n"
+     "    windw: 1s\n",
+     "3:5: a rule has no field \"limt\" -> limit\n"
+     "4:5: a rule has no field \"windw\" -> window"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n",
+     "2:5: window is missing: how long is the limit for?"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    window: 1s\n",
+     "2:5: limit is missing"},
+    {"rules:\n"
+     "  - limit: 1\n"
+     "    window: 1s\n",
+     "2:5: a rule has a name"},
+    {"rules:\n"
+     "  - { name: [a], limit: 1, window: 1s }\n",
+     "2:13: name must be text, not a list"},
+    {"rules:\n"
+     "  - { name: '', limit: 1, window: 1s }\n",
+     "2:13: a name has 1 to 95 bytes, not 0"},
+    {"rules:\n"
+     "  - { name: \"a\\tb\", limit: 1, window: 1s }\n",
+     "2:13: a name has no control characters, quotes or backslashes"},
+    {"rules:\n"
+     "  - { name: 'a\"b', limit: 1, window: 1s }\n",
+     "2:13: a name has no control characters, quotes or backslashes"},
+    {"rules:\n"
+     "  - { name: 'a\\b', limit: 1, window: 1s }\n",
+     "2:13: a name has no control characters, quotes or backslashes"},
+    {"rules:\n"
+     "  - { name: nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn, "
+     "limit: 1, window: 1s }\n",
+     "2:13: a name has 1 to 95 bytes, not 96"},
+    {"rules:\n"
+     "  - { name: a, limit: 1, window: 1s }\n"
+     "  - { name: a, limit: 2, window: 1s }\n",
+     "3:5: the name \"a\" is taken by the rule at f0:2"},
+    {"rules:\n"
+     "  - { name: a, limit: 1, window: 1s, shadow: true }\n"
+     "  - { name: a, limit: 2, window: 1s, shadow: true }\n",
+     "3:5: the name \"a\" is taken by the shadow rule at f0:2"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: -1\n"
+     "    window: 1s\n",
+     "3:12: limit must be a number from 0 to 4294967295, not -1"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1.5\n"
+     "    window: 1s\n",
+     "3:12: limit is a number of 0 or more, unlimited, or a map of tiers,"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: ulimited\n"
+     "    window: 1s\n",
+     "3:12: limit is a number of 0 or more, unlimited, or a map of tiers, -> unlimited"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: [1]\n"
+     "    window: 1s\n",
+     "3:12: limit must be a number from 0 to 4294967295, not a list"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: '5'\n"
+     "    window: 1s\n",
+     "3:12: limit is text because of its quotes; remove them"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 99999999999\n"
+     "    window: 1s\n",
+     "3:12: limit must be a number from 0 to 4294967295, not 99999999999"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 4294967295\n"
+     "    window: 400d\n",
+     "3:12: limit, burst, soft and window together overflow the counter or"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: {}\n"
+     "    window: 1s\n",
+     "3:12: limit is an empty map: give at least a default"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { free: x, pro: -2 }\n"
+     "    window: 1s\n",
+     "3:20: limit is a number of 0 or more, unlimited, or a map of tiers,\n"
+     "3:28: limit must be a number from 0 to 4294967295, not -2"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { free: 1 }\n",
+     "2:5: window is missing: how long is the limit for?"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 0\n",
+     "4:13: window must be longer than zero"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1 fortnight\n",
+     "4:13: window must be seconds, or a number with ms, s, m, h, d, w, mo"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 401d\n",
+     "4:13: window must be at most 400 days, not 401d"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: [1s]\n",
+     "4:13: window must be seconds, or a number with ms, s, m, h, d, w, mo"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 100ns\n",
+     "4:13: window must be seconds, or a number with ms, s, m, h, d, w, mo"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 70000\n"
+     "    window: 1h\n"
+     "    algorithm: sliding_window_log\n",
+     "3:12: limit out of range; use 1 to 4294967295 (sliding_window_log:"},
+    {RULE "    limits: [{ limit: 1, window: 1s }]\n", "3:5: limit and limits: a rule has one or the other\n"
+                                                      "4:5: window and limits: a rule has one or the other"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits: []\n",
+     "3:13: limits is a list of { limit, window }, not an empty one"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits: 5\n",
+     "3:13: limits is a list of { limit, window }, not a number"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits: [5]\n",
+     "3:14: limits must be a map, not a number"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits:\n"
+     "      - { limit: 1, window: 1s }\n"
+     "      - { limit: 2, window: 1s }\n",
+     "5:9: the name \"a/1s\" is taken by the rule at f0:4"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits:\n"
+     "      - { limit: 1, window: 1s, key: x }\n"
+     "      - { limit: 1, window: 2s, cost: 2, shadow: true }\n",
+     "4:33: key belongs to the rule, not to one of its limits\n"
+     "5:33: cost belongs to the rule, not to one of its limits\n"
+     "5:42: shadow belongs to the rule, not to one of its limits"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits:\n"
+     "      - { limit: 1 }\n"
+     "      - { window: 2s }\n"
+     "      - { limit: 1, name: x }\n"
+     "      - { limit: 1, window: 1s, name: '' }\n",
+     "4:9: window is missing: how long is the limit for?\n"
+     "5:9: limit is missing\n"
+     "6:9: window is missing: how long is the limit for?\n"
+     "7:39: the name is empty"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits:\n"
+     "      - { limit: 1, window: 1s, name: 'x\"' }\n"
+     "      - { limit: 1, window: 1s, name: "
+     "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn }\n",
+     "4:39: a name has no control characters, quotes or backslashes\n"
+     "5:39: a name has 1 to 95 bytes, not 96"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    burst: 5\n"
+     "    algorithm: fixed_window\n"
+     "    limits: [{ limit: 1, window: 1m }]\n",
+     "3:5: burst is a parameter of token_bucket and leaky_bucket, but the"},
+    {RULE "    algorithm: token_buckte\n",
+     "5:16: algorithm must be token_bucket, leaky_bucket, fixed_window, -> token_bucket"},
+    {RULE "    algorithm: fixed_window\n"
+          "    burst: 3\n",
+     "6:5: burst is a parameter of token_bucket and leaky_bucket, but the"},
+    {RULE "    algorithm: leaky_bucket\n"
+          "    refill: interval\n",
+     "6:5: refill is a parameter of token_bucket, but the algorithm is"},
+    {RULE "    refill: sometimes\n", "5:13: refill must be continuous or interval, not \"sometimes\""},
+    {RULE "    buckets: 3\n", "5:5: buckets is a parameter of sliding_window_counter, but the"},
+    {RULE "    round: up\n", "5:5: round is a parameter of sliding_window_counter, but the"},
+    {RULE "    count_rejected: true\n", "5:5: count_rejected is a parameter of sliding_window_log, but the"},
+    {RULE "    align: clock\n", "5:5: align is a parameter of fixed_window, but the algorithm is"},
+    {RULE "    timezone: UTC\n", "5:5: timezone is a parameter of fixed_window, but the algorithm is"},
+    {RULE "    algorithm: sliding_window_counter\n"
+          "    buckets: 61\n",
+     "6:14: buckets must be a number from 2 to 60, not 61"},
+    {RULE "    algorithm: sliding_window_counter\n"
+          "    buckets: 4\n"
+          "    round: up\n",
+     "7:5: round is for 2 buckets; with more of them nothing is rounded"},
+    {RULE "    algorithm: fixed_window\n"
+          "    timezone: Europe/Berlin\n",
+     "6:5: timezone needs a window of exactly one day, week, month or year"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1d\n"
+     "    algorithm: fixed_window\n"
+     "    timezone: Europe/Berln\n",
+     "6:15: there is no time zone \"Europe/Berln\" in this system's database"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1d\n"
+     "    algorithm: fixed_window\n"
+     "    timezone: UTC\n"
+     "    align: first_request\n",
+     "6:5: timezone contradicts align: first_request, whose windows follow"},
+    {RULE "    burst: 0\n", "5:12: burst must be a number from 1 to 4294967295, not 0"},
+    {RULE "    burst: many\n", "5:12: burst must be a number from 1 to 4294967295, not \"many\""},
+    {RULE "    soft: 2000%\n", "5:11: soft must be a percentage from 0% to 1000%, not \"2000%\""},
+    {RULE "    soft: much\n", "5:11: soft must be a percentage from 0% to 1000%, not \"much\""},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 400d\n"
+     "    burst: 4000\n",
+     "5:12: limit, burst, soft and window together overflow the counter or"},
+    {RULE "    on_limit: delay\n", "5:15: on_limit: delay needs algorithm: leaky_bucket, which knows when"},
+    {RULE "    max_delay: 1s\n", "5:5: max_delay goes with on_limit: delay"},
+    {RULE "    algorithm: leaky_bucket\n"
+          "    on_limit: delay\n"
+          "    max_delay: soon\n",
+     "7:16: max_delay must be seconds, or a number with ms, s, m, h, d, w,"},
+    {RULE "    on_limit: rejekt\n", "5:15: on_limit must be reject, delay or queue, not \"rejekt\" -> reject"},
+    {RULE "    on_missing_key: no\n", "5:21: on_missing_key must be skip, deny or share, not \"no\""},
+    {RULE "    consistency: stict\n", "5:18: consistency must be local, eventual or strict, not \"stict\" -> strict"},
+    {RULE "    on_store_failure: opn\n", "5:23: on_store_failure must be local, open or closed, not \"opn\" -> open"},
+    {RULE "    shadow: maybe\n", "5:13: shadow must be true or false, not \"maybe\""},
+    {RULE "    shadow: 'true'\n", "5:13: shadow is text because of its quotes; remove them"},
+    {RULE "    priority: high\n", "5:15: priority must be a number from -2147483648 to 2147483647, not"},
+    {RULE "    tier: user_id\n", "5:5: tier goes with a limit that is a map of tiers"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { a: 1, default: 2 }\n"
+     "    window: 1s\n"
+     "    tier: header\n",
+     "5:11: \"header\" needs a colon and a name behind it"},
+    {RULE "    cost: -1\n", "5:11: cost must be a number from 0 to 4294967295, not -1"},
+    {RULE "    cost: [1]\n", "5:11: cost must be a number from 0 to 4294967295, not a list"},
+    {RULE "    cost: {}\n", "5:11: cost must be a number from 0 to 4294967295, not a map"},
+    {RULE "    cost: heder:X\n", "5:11: unknown attribute \"heder:X\": before a colon stands header, -> header:X"},
+    {RULE "    cost: { from: header:X, defalt: 1, max: 0 }\n",
+     "5:29: cost has no field \"defalt\" -> default\n"
+     "5:45: max must be a number from 1 to 4294967295, not 0"},
+    {RULE "    cost: { from: [x], default: x }\n", "5:19: from must be text, not a list\n"
+                                                   "5:33: default must be a number from 0 to 4294967295, not \"x\""},
+    {RULE "    cost: { /a: x, b: 1 }\n", "5:17: cost must be a number from 0 to 4294967295, not \"x\"\n"
+                                         "5:20: cost: expected paths and default, or from, default and max; not"},
+    {RULE "    cost: { /a: 1, max: 3 }\n",
+     "5:20: cost: expected paths and default, or from, default and max; not -> max"},
+    {RULE "    cost: 1.5\n", "5:11: cost must be a number from 0 to 4294967295, not 1.5; write it"},
+    {RULE "    response: 429\n", "5:15: response must be a map, not a number"},
+    {RULE "    response: { status: 200 }\n", "5:25: status must be a number from 400 to 599, not 200"},
+    {RULE "    response: { status: 600, headers: [x-ratelimt, 3], reset: dleta, body: jsn, message: [] }\n",
+     "5:25: status must be a number from 400 to 599, not 600\n"
+     "5:40: headers must be x-ratelimit, draft or retry-after, not -> x-ratelimit\n"
+     "5:52: headers must be x-ratelimit, draft or retry-after, not 3\n"
+     "5:63: reset must be epoch or delta, not \"dleta\" -> delta\n"
+     "5:76: body must be auto, json, problem or none, not \"jsn\" -> json\n"
+     "5:90: message must be text, not a list"},
+    {RULE "    response: { body: { txt: x } }\n", "5:25: body has no field \"txt\" -> text"},
+    {RULE "    response: { body: {} }\n", "5:23: body is auto, json, problem, none or { text: … }, not an empty"},
+    {RULE "    response: { stats: 1 }\n", "5:17: response has no field \"stats\" -> status"},
+    {RULE "    key: ''\n", "5:10: the key is empty; without one there is one bucket for all"},
+    {RULE "    key: [a]\n", "5:10: key must be text, not a list"},
+    {RULE "    key: ${usr_id}\n", "5:12: unknown attribute \"usr_id\" -> user_id"},
+    {RULE "    key: ${header:}\n", "5:12: \"header:\" needs a name behind the colon"},
+    {RULE "    key: ${user_id\n", "5:10: \"${\" without a \"}\" behind it"},
+    {RULE "    key: ${foo:bar}\n", "5:12: unknown attribute \"foo:bar\": before a colon stands header,"},
+    {RULE "    match: /api\n", "5:12: match is a map such as { path: /api/*, method: POST }, not text"},
+    {RULE "    match: { pth: /a, metod: GET }\n",
+     "5:14: match has no \"pth\", and identity does not name it -> path\n"
+     "5:23: match has no \"metod\", and identity does not name it -> method"},
+    {RULE "    match: { path: [] }\n", "5:20: path: the list is empty, so that no request would match"},
+    {RULE "    match: { path: '' }\n", "5:20: path: expected a pattern, not an empty text"},
+    {RULE "    match: { path: { rgex: x } }\n", "5:22: path has no field \"rgex\" -> regex"},
+    {RULE "    match: { path: {} }\n", "5:20: path: expected a pattern or { regex: … }, not an empty map"},
+    {RULE "    match: { path: { regex: '(' } }\n", "5:30: regular expression: missing closing parenthesis"},
+    {RULE "    match: { path: { not: { not: /a } } }\n", "5:29: path has no field \"not\""},
+    {RULE "    match: { path: { not: /a, regex: b } }\n",
+     "5:31: path: regex belongs inside not: { not: { regex: … } }"},
+    {RULE "    match: { path: [[/a]] }\n", "5:21: path: expected a pattern, not a list"},
+    {RULE "    match: { method: 'GET POST' }\n",
+     "5:22: \"GET POST\" is no method: expected one such as POST, a list, or"},
+    {RULE "    match: { method: 'P*' }\n", "5:22: \"P*\" is no method: expected one such as POST, a list, or \"*\""},
+    {RULE "    match: { method: { not: [] } }\n", "5:29: method: the list is empty, so that no request would match"},
+    {RULE "    match: { header: X-A }\n", "5:22: header: expected a map of names to patterns, not text"},
+    {RULE "    match: { header: {} }\n", "5:22: header: expected a map of names to patterns, not an empty one"},
+    {RULE "    match: { header: { 'X A': b } }\n", "5:24: \"header:X A\": a header's name cannot have such characters"},
+    {RULE "    match: { header: { X-A: [absent, b] } }\n",
+     "5:30: header:X-A: absent stands alone; in quotes it is a text"},
+    {RULE "    match: { query: { a: { b: c } } }\n", "5:28: query:a has no field \"b\""},
+    {RULE "    match: { network: 10.0.0.0/33 }\n", "5:23: network: expected a network such as 10.0.0.0/8 or"},
+    {RULE "    match: { network: [] }\n", "5:23: network: the list is empty, so that no request would match"},
+    {RULE "    match: { network: { not: [10.0.0.1, x] } }\n",
+     "5:41: network: expected a network such as 10.0.0.0/8 or"},
+    {RULE "    match: { network: { nt: 10.0.0.1 } }\n", "5:25: network has no field \"nt\" -> not"},
+    {RULE "    match: { client_ip: 10.0.0.1 }\n", "5:14: match has no client_ip: network matches the client's address"},
+    {RULE "    match: { usr_id: 5 }\n", "5:14: match has no \"usr_id\", and identity does not name it -> user_id"},
+    {RULE "    allow: [1]\n", "5:12: allow must be a map, not a list"},
+    {RULE "    allow: { network: [10.0.0.0/8] }\n", "5:14: allow has no field \"network\" -> networks"},
+    {RULE "    block: { networks: [10.0.0.0/8, nix], keys: [[a], ''] }\n",
+     "5:37: block.networks: expected a network such as 10.0.0.0/8 or\n"
+     "5:50: block.keys: expected a key of 1 to 256 bytes, not a list\n"
+     "5:55: block.keys: expected a key of 1 to 256 bytes, not an empty one"},
+    {"allow: { keys: 3 }\n"
+     "block: 4\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "2:8: block must be a map, not a number"},
+    {"identity: []\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:11: identity is a map of names to sources, not a list"},
+    {"identity: { path: header:X, User: header:X, a: b, c: [d], e: hedder:X }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:13: path is built in and cannot be given another source\n"
+     "1:29: \"User\" is no name for an attribute: lower-case letters, digits\n"
+     "1:48: a source is header:NAME, cookie:NAME, query:NAME, path:N, host,\n"
+     "1:54: c must be text, not a list\n"
+     "1:62: unknown attribute \"hedder:X\": before a colon stands header, -> header:X"},
+    {"identity: { client_ip: header:X-Forwarded-For }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:24: client_ip is found through the proxies you trust, since clients"},
+    {"identity: { client_ip: { trusted: [10.0.0.0/8], ipv4_prefix: 33, ipv6_prefix: 0, trusted_proxies: [a] } }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n",
+     "1:26: client_ip has no field \"trusted\"\n"
+     "1:100: trusted_proxies: expected a network such as 10.0.0.0/8 or\n"
+     "1:62: ipv4_prefix must be a number from 1 to 32, not 33\n"
+     "1:79: ipv6_prefix must be a number from 1 to 128, not 0"},
+    {"identity: { client_ip: 5 }\n"
+     "rules:\n"
+     "  - name: a\n"
+     "    limit: x\n"
+     "    window: y\n"
+     "    shadow: z\n"
+     "  - nam: b\n"
+     "  - name: c\n"
+     "    limit: 1\n"
+     "    window: 1s\n"
+     "    color: red\n",
+     "1:24: client_ip is found through the proxies you trust, since clients\n"
+     "6:13: shadow must be true or false, not \"z\"\n"
+     "5:13: window is \"y\"; write 1y -> 1y\n"
+     "4:12: limit is a number of 0 or more, unlimited, or a map of tiers,\n"
+     "7:5: a rule has no field \"nam\" -> name\n"
+     "11:5: a rule has no field \"color\""},
+};
+
+TEST(bad_rules_are_told_with_their_places)
+{
+    static struct told told;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        weir_rules *set = compile(&told, bad[i].yaml);
+        bool good = told_all(&told, WEIR_IS_ERROR, bad[i].told);
+        if (!good || set)
+            printf("  in:\n%s", bad[i].yaml);
+        CHECK(good);
+        CHECK(!set);
+        weir_rules_free(set);
+    }
+}
+
+TEST(doubles_in_other_files_show_both_places)
+{
+    static struct told told;
+    const char *texts[] = {"identity: { user_id: header:X }\nallow: { keys: [a] }\n"
+                           "rules: [{ name: a, limit: 1, window: 1s }]\n",
+                           "allow: { keys: [b] }\nidentity: {}\n"
+                           "block: {}\nrules: [{ name: a, limit: 2, window: 1s }]\n",
+                           "block: {}\nrules: [{ name: a, limit: 1, window: 1s, shadow: true }]\n"};
+    weir_rules *set = compile_all(&told, texts, 3);
+    CHECK(!set);
+    CHECK(told_all(&told, WEIR_IS_ERROR,
+                   "2:1: identity is given a second time; the first is at f0:1\n"
+                   "1:1: allow is given a second time; the first is at f0:2\n"
+                   "4:9: the name \"a\" is taken by the rule at f0:3\n"
+                   "1:1: block is given a second time; the first is at f1:3"));
+    CHECK(told.count > 0 && strcmp(told.all[0].file, "f1") == 0);
+    weir_rules_free(set);
+}
+
+TEST(errors_of_all_files_are_told)
+{
+    static struct told told;
+    const char *texts[] = {"rules: [{ name: a, limit: x, window: 1s }]\n", "\trules: []\n", "rules: 5\n"};
+    weir_rules *set = compile_all(&told, texts, 3);
+    CHECK(!set);
+    CHECK_EQ(told.report.errors, 3);
+    weir_rules_free(set);
+}
+
+/* Errors without end are bounded, and so is what is kept of them. */
+TEST(many_errors)
+{
+    static struct told told;
+    static char text[200000];
+    size_t len = (size_t)snprintf(text, sizeof text, "rules:\n");
+    for (int i = 0; i < 2000; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "  - { name: r%d, limit: x, window: y, burst: z }\n", i);
+    weir_rules *set = compile(&told, text);
+    CHECK(!set);
+    CHECK(told.report.errors > WEIR__ERRORS_MAX);
+    CHECK_EQ(told.count, WEIR__ERRORS_MAX + 1);
+    weir_rules_free(set);
+}
+
+/* A text that is too long for an answer, and one that just fits. */
+TEST(long_texts)
+{
+    static struct told told;
+    static char text[WEIR__RESPONSE_TEXT_MAX + 200];
+    for (int more = 0; more < 2; more++) {
+        int len = snprintf(text, sizeof text, RULE "    response: { message: ");
+        memset(text + len, 'm', (size_t)WEIR__RESPONSE_TEXT_MAX + (size_t)more);
+        snprintf(text + len + WEIR__RESPONSE_TEXT_MAX + more, 4, " }\n");
+        weir_rules *set = compile(&told, text);
+        CHECK_EQ(set != NULL, !more);
+        CHECK(told_all(&told, WEIR_IS_ERROR, more ? "5:26: message is longer than 8192 bytes" : ""));
+        weir_rules_free(set);
+    }
+}
+
+/* More rules than a set may have: said once. */
+TEST(too_many_rules)
+{
+    static struct told told;
+    size_t size = (size_t)48 * (WEIR__RULES_MAX + 3), len = 0;
+    char *text = malloc(size);
+    CHECK(text != NULL);
+    if (!text)
+        return;
+    len += (size_t)snprintf(text, size, "rules:\n");
+    for (int i = 0; i < WEIR__RULES_MAX + 2; i++)
+        len += (size_t)snprintf(text + len, size - len, "- {name: r%d, limit: 0}\n", i);
+    weir_rules *set = compile(&told, text);
+    CHECK(!set);
+    CHECK(told_all(&told, WEIR_IS_ERROR, "65538:3: more than 65536 rules in one set"));
+    weir_rules_free(set);
+    free(text);
+}
+
+TEST_MAIN
