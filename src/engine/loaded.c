@@ -104,7 +104,7 @@ int weir_times_read(weir *engine, weir_times *times)
     weir_times sum_of = {0};
     for (int i = 0; i < WEIR_TIMES; i++) {
         sum_of.below_ns[i] = i < WEIR_TIMES - 1 ? INT64_C(64) << i : INT64_MAX;
-        for (int stripe = 0; stripe < WEIR__STRIPES; stripe++)
+        for (int stripe = 0; stripe < WEIR__TIME_STRIPES; stripe++)
             sum_of.count[i] += weir__load64(&engine->segment->table.times[stripe].count[i]);
     }
     *times = sum_of;

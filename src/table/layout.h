@@ -4,7 +4,7 @@
  *     header    4 KiB    what never changes after it was made, checked on attach; then what does
  *     stats     8 KiB    two lines of counters a processor, modulo WEIR__STRIPES
  *     moves     8 KiB    generations of moved entries, by tag
- *     times     8 KiB    how long checks took, two lines a processor, modulo WEIR__STRIPES
+ *     times     2 KiB    how long checks took, two lines a processor, modulo WEIR__TIME_STRIPES
  *     tallies   t x 256  what happened under each rule, by the rule's id
  *     lines     n x 64   four slots of 16 bytes each
  *     leases    m x 4    one word a grain of slab
@@ -35,6 +35,7 @@ struct weir__stripe {
 } __attribute__((aligned(128)));
 
 #define WEIR__TIMES         16 /* buckets: a check that took less than 64 ns << bucket, and the last for the rest */
+#define WEIR__TIME_STRIPES  16 /* few: only some checks are timed */
 #define WEIR__TALLY_STRIPES 4
 #define WEIR__TALLIES_MIN   16
 #define WEIR__TALLIES_MAX   16384
@@ -80,7 +81,7 @@ struct weir__header {
 #define WEIR__HEADER_BYTES 4096
 #define WEIR__STATS_BYTES  (WEIR__STRIPES * sizeof(struct weir__stripe))
 #define WEIR__MOVES_BYTES  (WEIR__MOVES * sizeof(uint64_t))
-#define WEIR__TIMES_BYTES  (WEIR__STRIPES * sizeof(struct weir__times))
+#define WEIR__TIMES_BYTES  (WEIR__TIME_STRIPES * sizeof(struct weir__times))
 
 _Static_assert(sizeof(struct weir__line) == 64, "a line is a line of cache");
 _Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header has outgrown its page");

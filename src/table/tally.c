@@ -38,5 +38,5 @@ void weir__times_add(const struct weir__table *table, unsigned stripe, int64_t n
     int bucket = 0;
     while (bucket < WEIR__TIMES - 1 && ns >= INT64_C(64) << bucket)
         bucket++;
-    weir__count(&table->times[stripe % WEIR__STRIPES].count[bucket], 1);
+    weir__count(&table->times[stripe % WEIR__TIME_STRIPES].count[bucket], 1);
 }
