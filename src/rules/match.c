@@ -34,55 +34,39 @@ static bool holds(const struct weir__condition *condition, struct weir__values *
     return any != condition->negate || matching->limited != limited;
 }
 
+/* What the last word on a rule needs. */
+struct verdict {
+    const weir_rules *set;
+    struct weir__values *values;
+    struct weir__matching *matching;
+    unsigned method; /* 0: not looked at yet */
+};
+
 /* What the index does not decide. */
-static bool verify(const weir_rules *set, size_t rule, unsigned method, struct weir__values *values,
-                   struct weir__matching *matching)
+static bool verify(void *context, uint32_t rule)
 {
-    const struct weir__gate *gate = &set->gates[rule];
-    if (!(gate->methods & method))
+    struct verdict *v = context;
+    const struct weir__gate *gate = &v->set->gates[rule];
+    if (!v->method)
+        v->method = method_bit(v->values);
+    if (!(gate->methods & v->method))
         return false;
     if (!gate->more)
         return true;
-    const struct weir__match *match = set->rules[rule]->match;
+    const struct weir__match *match = v->set->rules[rule]->match;
     for (size_t i = 0; i < match->condition_count; i++)
-        if (!holds(&match->conditions[i], values, matching))
+        if (!holds(&match->conditions[i], v->values, v->matching))
             return false;
     if (!match->networks)
         return true;
-    const struct weir__address *client = weir__value_client(values);
+    const struct weir__address *client = weir__value_client(v->values);
     return (client && weir__networks_contain(match->networks, client)) != match->networks_negate;
-}
-
-static bool entry_matches(const struct weir__path_entry *entry, weir_text host, weir_text path,
-                          struct weir__matching *matching)
-{
-    return (!entry->host || (host.len && weir__pattern_match(entry->host, host, matching))) &&
-           (!entry->path || (path.len && weir__pattern_match(entry->path, path, matching)));
-}
-
-/* Without the index, when more rules may match by host and path than there is room for: most of them will not. */
-static void match_each(const weir_rules *set, weir_text host, weir_text path, unsigned method,
-                       struct weir__values *values, struct weir__matching *matching, struct weir__found *found)
-{
-    found->count = 0;
-    found->overflow = false;
-    for (size_t i = 0; i < set->count && !found->overflow; i++) {
-        const struct weir__match *match = set->rules[i]->match;
-        bool entered = false;
-        for (size_t k = 0; match && !entered && k < match->entry_count; k++)
-            entered = entry_matches(&match->entries[k], host, path, matching);
-        if (!entered || !verify(set, i, method, values, matching))
-            continue;
-        if (found->count == found->max)
-            found->overflow = true;
-        else
-            found->rules[found->count++] = (uint32_t)i;
-    }
 }
 
 void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
                        struct weir__found *found)
 {
+    struct verdict verdict = {set, values, matching, 0};
     weir_text host = {"", 0}, path = {"", 0};
     found->count = 0;
     found->overflow = false;
@@ -92,20 +76,11 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
         host.len = 0;
     if (set->by_path && !weir__value(values, WEIR__AT_PATH, &path))
         path.len = 0;
+    found->accept = verify;
+    found->context = &verdict;
     weir__paths_find(set->paths, host, path, found);
-    if (!found->count)
-        return;
-
-    unsigned method = method_bit(values);
-    if (found->overflow) {
-        match_each(set, host, path, method, values, matching, found);
-        return;
-    }
-    size_t kept = 0;
-    for (size_t i = 0; i < found->count; i++)
-        if (verify(set, found->rules[i], method, values, matching))
-            found->rules[kept++] = found->rules[i];
-    found->count = kept;
+    found->accept = NULL;
+    found->context = NULL;
 }
 
 /* ---- Under a rule ---- */

@@ -50,6 +50,8 @@ static void insert(struct weir__found *found, uint32_t rule)
 
 static inline void add(struct weir__found *found, uint32_t rule)
 {
+    if (found->accept && !found->accept(found->context, rule))
+        return;
     if (found->count < found->max && (found->count == 0 || found->rules[found->count - 1] < rule))
         found->rules[found->count++] = rule;
     else

@@ -27,11 +27,14 @@ struct weir__found {
     uint32_t *rules;
     size_t count, max;
     bool overflow; /* there were more */
+    /* Has the last word on a rule whose host and path match; NULL: all are wanted. Only what it accepts counts. */
+    bool (*accept)(void *context, uint32_t rule);
+    void *context;
 };
 
 /*
  * `host` without port, any case; `path` normalised. Host and path of each rule that is found do match. The caller sets
- * found->rules and found->max.
+ * found->rules, found->max and found->accept.
  */
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
 
