@@ -17,7 +17,7 @@ static const char *time_text(int64_t wall_ns, char *buffer)
     char fraction[WEIR__DURATION_TEXT];
     gmtime_r(&seconds, &tm);
     size_t len = strftime(buffer, TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &tm);
-    weir__seconds_text(wall_ns % WEIR_SECOND, fraction); /* "0" or "0.25" */
+    weir__seconds_text(wall_ns % WEIR_SECOND / 1000000 * 1000000, fraction); /* "0" or "0.25" */
     snprintf(buffer + len, TIME_TEXT - len, "%sZ", fraction + 1);
     return buffer;
 }
@@ -28,20 +28,26 @@ static bool has_counter(const weir_outcome *outcome)
     return outcome->reason == WEIR_BY_LIMIT;
 }
 
+/* on_missing_key: skip */
+static bool is_skipped(const weir_outcome *outcome)
+{
+    return outcome->reason == WEIR_BY_MISSING_KEY && weir_passes(&outcome->decision);
+}
+
 /* "allow, 4 of 5 left, all back in 12 s" */
 static void print_decision(FILE *to, const weir_outcome *outcome, const weir_decision *d)
 {
     char text[WEIR__DURATION_TEXT];
     fputs(weir__verdict_name(d->verdict), to);
     if (d->verdict == WEIR_DELAY)
-        fprintf(to, " by %s s", weir__seconds_text(d->delay_ns, text));
+        fprintf(to, " by %s s", weir__wait_text(d->delay_ns, text));
     if (!has_counter(outcome))
         return;
     fprintf(to, ", %" PRId64 " of %" PRId64 " left", d->remaining, d->limit);
     if (!weir_passes(d) && d->retry_after_ns >= 0)
-        fprintf(to, ", retry in %s s", weir__seconds_text(d->retry_after_ns, text));
+        fprintf(to, ", retry in %s s", weir__wait_text(d->retry_after_ns, text));
     if (d->reset_after_ns > 0)
-        fprintf(to, ", all back in %s s", weir__seconds_text(d->reset_after_ns, text));
+        fprintf(to, ", all back in %s s", weir__wait_text(d->reset_after_ns, text));
 }
 
 void weir__check_line(FILE *to, int64_t number, int64_t since_ns, const struct weir__check_result *result)
@@ -73,7 +79,7 @@ static void print_outcome(FILE *to, const weir_outcome *outcome)
     if (outcome->key[0]) {
         print_label(to, "key");
         weir__print_text(to, outcome->key, SIZE_MAX, false);
-        fprintf(to, "%s\n", outcome->key_cut ? "…" : "");
+        fprintf(to, "%s\n", outcome->key_cut ? "…" : strcmp(outcome->key, "*") == 0 ? " (one counter for all)" : "");
     }
     if (outcome->quota >= 0 && outcome->window_ns > 0) {
         print_label(to, "limit");
@@ -83,14 +89,15 @@ static void print_outcome(FILE *to, const weir_outcome *outcome)
         fputc('\n', to);
     }
     print_label(to, "decision");
-    print_decision(to, outcome, &outcome->decision);
+    if (is_skipped(outcome))
+        fputs("none, the rule does not apply", to);
+    else
+        print_decision(to, outcome, &outcome->decision);
     fputc('\n', to);
     print_label(to, "why");
     fputs(weir__reason_text(outcome), to);
     if (outcome->reason == WEIR_BY_FAILURE)
         fprintf(to, " (%s)", weir_strerror(outcome->error));
-    if (outcome->reason == WEIR_BY_MISSING_KEY && weir_passes(&outcome->decision))
-        fputs("; the rule does not apply", to);
     fputc('\n', to);
 }
 
@@ -142,11 +149,19 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
         fprintf(to, "  (-H, -A and%s give what keys need)\n", check->ip ? " the URL" : " --ip");
 }
 
+/* Headers go below a line that announces them, if there are any. */
+struct headers {
+    FILE *to;
+    const char *title;
+};
+
 static void print_header(void *context, const char *name, const char *value)
 {
-    fprintf(context, "  %s: ", name);
-    weir__print_text(context, value, SIZE_MAX, false);
-    fputc('\n', context);
+    struct headers *headers = context;
+    fprintf(headers->to, "%s  %s: ", headers->title, name);
+    headers->title = "";
+    weir__print_text(headers->to, value, SIZE_MAX, false);
+    fputc('\n', headers->to);
 }
 
 static void print_body(FILE *to, const char *body)
@@ -168,15 +183,20 @@ static void print_client(FILE *to, const struct weir__check *check, const struct
     bool passes = weir_passes(&answer->decision);
     char body[WEIR__CHECK_TEXT];
     const char *type = NULL;
+    struct headers headers = {to, ""};
     if (check->domain) {
-        fprintf(to, "\nEnvoy is told %s, and may send\n", passes ? "OK" : "OVER_LIMIT");
+        fprintf(to, "\nEnvoy is told %s", passes ? "OK" : "OVER_LIMIT");
+        headers.title = ", with\n";
     } else if (passes) {
-        fputs("\nthe client sees the application's answer with\n", to);
+        fputs("\nthe client sees the application's answer", to);
+        headers.title = ", with\n";
     } else {
         const char *phrase = weir__status_phrase(answer->status);
         fprintf(to, "\nthe client sees\n  HTTP/1.1 %d%s%s\n", answer->status, *phrase ? " " : "", phrase);
     }
-    weir_answer_headers(answer, result->outcomes, print_header, to);
+    weir_answer_headers(answer, result->outcomes, print_header, &headers);
+    if (*headers.title)
+        fputc('\n', to);
     if (passes || check->domain)
         return;
     size_t len = weir_answer_body(answer, check->accepts_problem, body, sizeof body, &type);
@@ -193,8 +213,8 @@ void weir__check_print(FILE *to, const struct weir__check *check, const struct w
     print_outcomes(to, check, result);
     fputs("\ndecision: ", to);
     print_decision(to, &answer->by, &answer->decision);
-    fprintf(to, " (%s", weir__reason_text(&answer->by));
-    if (answer->by.rule[0]) {
+    fprintf(to, " (%s", is_skipped(&answer->by) ? "no rule applies" : weir__reason_text(&answer->by));
+    if (answer->by.rule[0] && !is_skipped(&answer->by)) {
         fputs(", ", to);
         weir__print_text(to, answer->by.rule, SIZE_MAX, false);
     }

@@ -61,6 +61,16 @@ static int line_of(const yaml_node_t *node)
 
 /* ---- What a step means for match and key ---- */
 
+/* False if no text can match both patterns: they begin differently. */
+static bool may_meet(const char *a, const char *b)
+{
+    while (*a && *a != '*' && *a == *b) {
+        a++;
+        b++;
+    }
+    return *a == '*' || *b == '*' || *a == *b;
+}
+
 /* The values beside a step that come before it: for a bare key all of them, for a pattern the exact and earlier ones.
  */
 static void add_rivals(struct walk *walk, const struct step *step, struct weir__condition_text *condition)
@@ -73,7 +83,7 @@ static void add_rivals(struct walk *walk, const struct step *step, struct weir__
         if (entry == step->entry)
             earlier = false;
         else if (*value && strcmp(text(walk, entry, "key"), step->key) == 0 &&
-                 (!*step->value || earlier || !strchr(value, '*')))
+                 (!*step->value || ((earlier || !strchr(value, '*')) && may_meet(value, step->value))))
             weir__condition_rival(condition, value);
     }
 }
@@ -162,9 +172,6 @@ static void add_notes(struct walk *walk, struct weir__new_rule *rule, yaml_node_
             convert, rule, line_of(entry),
             "quota_mode has no counterpart: there such limits deny only if all of them are used up, here "
             "each denies by itself");
-    if (is_true(walk, limit, "unlimited"))
-        weir__put(&rule->notes, "unlimited: the values beside it leave this one out, so nothing else needs to be "
-                                "said; the rule is there to be seen\n");
     if (get(walk, entry, "metadata") || is_true(walk, entry, "detailed_metric") ||
         is_true(walk, entry, "value_to_metric"))
         weir__put(&rule->notes, "metadata, detailed_metric and value_to_metric are left out: they decide nothing\n");
@@ -191,7 +198,9 @@ static void make_rule(struct walk *walk, yaml_node_t *entry, yaml_node_t *limit)
     for (int i = 0; i < walk->depth; i++)
         said &= add_step(walk, &rule, &walk->steps[i]);
     if (is_true(walk, limit, "unlimited")) {
-        weir__put(&rule.more, "limit: unlimited\n");
+        weir__put(&rule.notes, "%s is unlimited: no rule; those of the values beside it leave it out\n",
+                  rule.name.text);
+        said = false;
     } else {
         weir__put(&rule.more, "limit: %s\n", text(walk, limit, "requests_per_unit"));
         put_window(walk, &rule, limit);

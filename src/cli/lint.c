@@ -28,6 +28,11 @@ struct lint {
     struct weir__findings findings;
 };
 
+static const char *name_of(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "<stdin>" : path;
+}
+
 /* Loads one argument; NULL after findings. */
 static weir_rules *load(struct weir__findings *findings, const char *path)
 {
@@ -37,16 +42,14 @@ static weir_rules *load(struct weir__findings *findings, const char *path)
     if (weir__is_stream(path)) {
         size_t len;
         char *text = weir__read_all(path, WEIR__INPUT_MAX, &len);
-        error =
-            text ? weir_rules_parse(strcmp(path, "-") == 0 ? "<stdin>" : path, text, len, weir__find, findings, &rules)
-                 : WEIR_ERULESPATH;
+        error = text ? weir_rules_parse(name_of(path), text, len, weir__find, findings, &rules) : WEIR_ERULESPATH;
         free(text);
     } else {
         error = weir_rules_load(path, weir__find, findings, &rules);
     }
     if (error == 0)
         return rules;
-    weir__find_failure(findings, path, error);
+    weir__find_failure(findings, name_of(path), error);
     return NULL;
 }
 
@@ -56,6 +59,7 @@ static bool lint(struct lint *lint, const char *path)
     struct weir__findings *findings = &lint->findings;
     findings->errors = findings->warnings = 0;
     weir_rules *rules = load(findings, path);
+    path = name_of(path);
     bool good = rules && !(lint->strict && findings->warnings > 0);
     if (good) {
         weir__lint_table(stdout, path, rules, lint->most, findings->warnings);

@@ -29,7 +29,7 @@ static const char *cell(const weir_rule_info *rule, int column, char *buffer)
     case DOMAIN:
         return rule->domain ? rule->domain : "";
     case KEY:
-        return *rule->key ? rule->key : "(one for all)";
+        return *rule->key || rule->domain ? rule->key : "(one for all)"; /* a descriptor is its own key */
     case LIMIT:
         if (rule->limit == 0)
             snprintf(text, sizeof text, "banned");
@@ -37,7 +37,7 @@ static const char *cell(const weir_rule_info *rule, int column, char *buffer)
             snprintf(text, sizeof text, "unlimited");
         else
             snprintf(text, sizeof text, "%" PRId64, rule->limit);
-        snprintf(buffer, CELL_MAX, "%s%s", text, rule->by_tier ? " (tiers)" : "");
+        snprintf(buffer, CELL_MAX, "%s%s", text, rule->by_tier ? "/tier" : "");
         return buffer;
     case WINDOW:
         if (rule->limit <= 0 && !rule->by_tier)
@@ -88,18 +88,20 @@ static void measure(struct table *table, const weir_rules *rules, size_t columns
 static void print_row(FILE *to, const struct table *table, const weir_rule_info *rule)
 {
     char buffer[CELL_MAX];
+    size_t owed = 0; /* blanks that are due before the next text; none at the end of the line */
     for (int c = 0; c < COLUMNS; c++) {
         if (table->width[c] == 0)
             continue;
         const char *text = rule ? cell(rule, c, buffer) : titles[c];
-        if (c == MEMORY) {
-            for (size_t i = weir__text_width(text); i < table->width[c]; i++)
-                fputc(' ', to);
-            weir__print_text(to, text, table->width[c], false);
-        } else {
-            weir__print_text(to, text, table->width[c], true);
-            fprintf(to, "%*s", GAP, "");
-        }
+        size_t width = weir__text_width(text), room = table->width[c];
+        if (width > room)
+            width = room;
+        if (c == MEMORY)
+            owed += room - width; /* numbers end where others begin */
+        if (width > 0)
+            fprintf(to, "%*s", (int)owed, "");
+        owed = width > 0 ? room - width + GAP : owed + room + GAP;
+        weir__print_text(to, text, room, false);
     }
     fputc('\n', to);
 }
@@ -129,18 +131,18 @@ void weir__lint_table(FILE *to, const char *path, const weir_rules *rules, size_
     fprintf(to, "%s", count ? "\n" : "");
     weir__print_text(to, path, SIZE_MAX, false);
     fprintf(to, ": %zu rule%s", count, count == 1 ? "" : "s");
-    for (int i = 0, shown = 0; i < ALGORITHMS; i++)
-        if (by_algorithm[i] > 0)
-            fprintf(to, "%s%zu %s", shown++ ? ", " : ": ", by_algorithm[i],
-                    weir__algorithm_name((enum weir_algorithm)i));
     if (shadow > 0)
-        fprintf(to, "; %zu in shadow", shadow);
-    if (bytes > 0)
-        fprintf(to, "; a million keys of each need %s", weir__bytes_text(bytes * MILLION, text));
+        fprintf(to, ", %zu of them in shadow", shadow);
     if (warnings > 0)
         fprintf(to, "; %zu warning%s\n", warnings, warnings == 1 ? "" : "s");
     else
         fprintf(to, "; no warnings\n");
+    int shown = 0;
+    for (int i = 0; i < ALGORITHMS; i++)
+        if (by_algorithm[i] > 0)
+            fprintf(to, "%s%zu %s", shown++ ? ", " : "", by_algorithm[i], weir__algorithm_name((enum weir_algorithm)i));
+    if (shown)
+        fprintf(to, "\na million keys of each need %s\n", weir__bytes_text(bytes * MILLION, text));
 }
 
 void weir__lint_json(struct weir__json *json, const weir_rules *rules)

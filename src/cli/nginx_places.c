@@ -197,6 +197,15 @@ static void put_path_but(struct weir__buffer *to, const struct weir__places *pla
     free(regex.text);
 }
 
+/* True if leaving out another place leaves this one out, too. */
+static bool is_left_out(const struct weir__places *places, const struct weir__place_text *place, const char *hosts)
+{
+    for (size_t i = 0; i < places->count; i++)
+        if (is_other(&places->list[i], hosts) && is_inside(place, &places->list[i]))
+            return true;
+    return false;
+}
+
 /* Everything but the other places. */
 static void put_all_but(struct weir__convert *convert, struct weir__new_rule *rule, const struct weir__places *places,
                         const char *hosts, int line)
@@ -204,7 +213,7 @@ static void put_all_but(struct weir__convert *convert, struct weir__new_rule *ru
     struct weir__buffer others = {0};
     for (size_t i = 0; i < places->count; i++) {
         const struct weir__place_text *other = &places->list[i];
-        if (!is_other(other, hosts))
+        if (!is_other(other, hosts) || is_left_out(places, other, hosts))
             continue;
         weir__put(&others, "%s", others.len ? ", " : "");
         put_path(&others, other);

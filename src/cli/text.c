@@ -137,6 +137,13 @@ const char *weir__seconds_text(int64_t ns, char *buffer)
     return buffer;
 }
 
+const char *weir__wait_text(int64_t ns, char *buffer)
+{
+    const int64_t millisecond = 1000000;
+    int64_t rest = ns % millisecond;
+    return weir__seconds_text(rest > 0 ? ns - rest + millisecond : ns, buffer);
+}
+
 const char *weir__window_text(int64_t ns, char *buffer)
 {
     static const struct unit {

@@ -26,6 +26,8 @@ enum { WEIR__DURATION_TEXT = 40 };
 
 /* Seconds without trailing zeros: "1.25". Into a buffer of WEIR__DURATION_TEXT bytes, as are the next ones. */
 const char *weir__seconds_text(int64_t ns, char *buffer);
+/* The same for people: no finer than a millisecond, rounded up. */
+const char *weir__wait_text(int64_t ns, char *buffer);
 /* As a rule would write it: "500ms", "30s", "1h". */
 const char *weir__window_text(int64_t ns, char *buffer);
 /* "17.8 MB" */
