@@ -20,10 +20,11 @@ fails() {
 }
 # said TEXT: the last that failed said this.
 said() { grep -qF -- "$1" "$work/err" || { echo "expected: $1"; cat "$work/err"; exit 1; }; }
-# json EXPRESSION: true of the object d on standard input.
+# json EXPRESSION: true of the object d on standard input, and of `applied`, its rules whose key was there.
 json() { python3 -c "
 import json, sys
 d = json.load(sys.stdin)
+applied = [r for r in d.get('rules', []) if r.get('reason') != 'missing_key']
 assert $1, json.dumps(d, indent=1)"; }
 
 # ---- help and wrong command lines ----
@@ -273,7 +274,7 @@ converted -A kind=other -n 7 / | json 'd["denied"] == 0 and d["shadow_denied"]'
 converted --ip 192.0.2.2 -n 11 / | json 'd["denied"] == 1'
 converted --ip 192.0.2.1 -n 11 / | json 'd["denied"] == 0'
 converted -H 'X-Plan: free' / | json 'd["decision"] == "deny" and d["reason"] == "ban"'
-converted -H 'X-Plan: profi' -n 3 / | json 'd["denied"] == 1 and d["rules"][0]["window_s"] == 7200'
+converted -H 'X-Plan: profi' -n 3 / | json 'd["denied"] == 1 and applied[0]["window_s"] == 7200'
 cat >"$work/beside.yaml" <<'END'
 domain: d
 descriptors:
@@ -288,25 +289,25 @@ END
 said 'quota_mode has no counterpart'
 "$weir" lint --strict "$work/converted.yaml" >"$work/out"
 converted -n 9 /a/b/c/z | json 'd["allowed"] == 1'
-converted -n 9 -H 'User-Agent: abd' / | json 'd["allowed"] == 1 and len(d["rules"]) == 1'
-converted -n 9 -H 'User-Agent: abc' / | json 'd["allowed"] == 4 and len(d["rules"]) == 1'
-converted -n 9 -H 'User-Agent: x' / | json 'd["allowed"] == 5 and len(d["rules"]) == 1'
-converted -n 2 -A generic_key=a -A 'generic_key_2=it'"'"'s: "b"' / | json 'd["allowed"] == 1 and d["rules"][0]["window_s"] == 365 * 86400'
+converted -n 9 -H 'User-Agent: abd' / | json 'd["allowed"] == 1 and len(applied) == 1'
+converted -n 9 -H 'User-Agent: abc' / | json 'd["allowed"] == 4 and len(applied) == 1'
+converted -n 9 -H 'User-Agent: x' / | json 'd["allowed"] == 5 and len(applied) == 1'
+converted -n 2 -A generic_key=a -A 'generic_key_2=it'"'"'s: "b"' / | json 'd["allowed"] == 1 and applied[0]["window_s"] == 365 * 86400'
 converted -n 2 -A x_y=1 / | json 'd["allowed"] == 1'
 
 "$weir" convert nginx.conf >"$work/converted.yaml" 2>"$work/err"
 for text in "nginx.conf:20: warning: zone 'login' is used in several ways" 'delay=1 has no counterpart' '$who is computed' \
     "no limit_req_zone 'elsewhere'"; do said "$text"; done
 "$weir" lint "$work/converted.yaml" >"$work/out" 2>"$work/err"
-converted --ip 192.0.2.1 -n 30 https://example.com/login | json 'd["allowed"] == 21 and d["status"] == 429 and len(d["rules"]) == 1'
+converted --ip 192.0.2.1 -n 30 https://example.com/login | json 'd["allowed"] == 21 and d["status"] == 429 and len(applied) == 1'
 converted --ip 192.0.2.1 -n 30 https://example.com/ | json 'd["allowed"] == 6 and \
     [r["delay_s"] for r in d["requests"]][:6] == [0, 0.1, 0.2, 0.3, 0.4, 0.5] and d["rule"] == "login"'
-converted --ip 192.0.2.1 -n 30 https://example.org/ | json 'd["rules"] == []'
+converted --ip 192.0.2.1 -n 30 https://example.org/ | json 'applied == []'
 converted --ip 10.0.0.1 -H 'X-Forwarded-For: 192.0.2.9' https://example.com/ | json 'd["key"] == "192.0.2.9"'
 converted -H 'X-API-Key: k' -n 9 https://example.com/api/x | json 'd["allowed"] == 4 and d["rule"] == "keys"'
 converted -H 'X-API-Key: k' -n 9 https://example.com/api/free/x | json 'd["denied"] == 0 and d["shadow_denied"] and \
-    [r["rule"] for r in d["rules"]] == ["keys-2"]'
-converted --ip 192.0.2.1 https://example.com/api/x | json '[r["rule"] for r in d["rules"]] == ["keys"]'
+    [r["rule"] for r in applied] == ["keys-2"]'
+converted --ip 192.0.2.1 https://example.com/api/x | json 'applied == [] and d["rules"][0]["rule"] == "keys"'
 converted -A who=me -n 2 https://example.com/a.PNG | json 'd["allowed"] == 1 and d["rule"] == "computed"'
 printf 'limit_req_zone $uri$arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$work/snippet.conf"
 "$weir" convert "$work/snippet.conf" >"$work/converted.yaml"

@@ -168,7 +168,7 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
     const char *path = play->check->rules;
     weir_options options = {.attached = play->segment,
                             .rules_path = path,
-                            .diagnose = weir__find,
+                            .diagnose = play->check->json ? weir__find_errors : weir__find,
                             .diagnose_context = findings,
                             .flags = WEIR_NO_WATCH};
     char *text = NULL;

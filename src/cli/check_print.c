@@ -70,10 +70,16 @@ static void print_label(FILE *to, const char *label)
     fprintf(to, "    %-10s", label);
 }
 
-static void print_outcome(FILE *to, const weir_outcome *outcome)
+/* Below the descriptor that found the rule, or NULL. */
+static void print_outcome(FILE *to, const weir_outcome *outcome, const char *descriptor)
 {
     char text[WEIR__DURATION_TEXT];
     fputs("  ", to);
+    if (descriptor) {
+        weir__print_text(to, descriptor, SIZE_MAX, false);
+        fputc('\n', to);
+        print_label(to, "rule");
+    }
     weir__print_text(to, outcome->rule, SIZE_MAX, false);
     fprintf(to, "%s\n", outcome->shadow ? " (shadow: counted, not enforced)" : "");
     if (outcome->key[0]) {
@@ -136,13 +142,13 @@ static void print_outcomes(FILE *to, const struct weir__check *check, const stru
                 result->rules == 1 ? "" : "s", result->answer.matched == 1 ? "es" : "");
     for (size_t i = 0; i < result->outcome_count; i++) {
         const weir_outcome *outcome = &result->outcomes[i];
-        if (check->domain) {
+        if (outcome->reason != WEIR_BY_NOTHING) {
+            print_outcome(to, outcome, check->domain ? check->words[i] : NULL);
+        } else {
             fputs("  ", to);
             weir__print_text(to, check->words[i], SIZE_MAX, false);
-            fprintf(to, "%s\n", outcome->reason == WEIR_BY_NOTHING ? ": no rule matches" : "");
+            fputs("\n    no rule matches\n", to);
         }
-        if (outcome->reason != WEIR_BY_NOTHING)
-            print_outcome(to, outcome);
         lacks_address |= outcome->reason == WEIR_BY_MISSING_KEY;
     }
     if (lacks_address)

@@ -87,19 +87,12 @@ static void put_all(const struct weir__convert *convert, struct weir__buffer *to
     weir__put(to, "rules:%s\n%s", convert->name_count ? "" : " []", convert->rules.text ? convert->rules.text : "");
 }
 
-/* Warnings about the result are for those who lint it. */
-static void find_errors(void *context, const weir_diagnostic *diagnostic)
-{
-    if (diagnostic->severity == WEIR_IS_ERROR)
-        weir__find(context, diagnostic);
-}
-
-/* Whatever was read, what comes out must be rules: the library has the last word. */
+/* Whatever was read, what comes out must be rules: the library has the last word. Its warnings are for weir lint. */
 static bool is_good(const struct weir__buffer *result)
 {
     struct weir__findings findings = {.to = stderr};
     weir_rules *rules = NULL;
-    int error = weir_rules_parse("<converted>", result->text, result->len, find_errors, &findings, &rules);
+    int error = weir_rules_parse("<converted>", result->text, result->len, weir__find_errors, &findings, &rules);
     if (error)
         weir__find_failure(&findings, "<converted>", error);
     weir_rules_free(rules);

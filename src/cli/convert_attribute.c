@@ -162,8 +162,7 @@ void weir__put_regex(struct weir__buffer *to, const char *text, bool stars)
     }
 }
 
-/* "10.0.0.0/8" or "2001:db8::1" */
-static bool is_network(const char *text)
+bool weir__is_network(const char *text)
 {
     char address[64];
     unsigned char bytes[16];
@@ -251,9 +250,9 @@ static void put_member(struct weir__buffer *match, const char *field, const char
 
 static bool all_networks(const struct weir__condition_text *condition)
 {
-    bool good = !*condition->value || is_network(condition->value);
+    bool good = !*condition->value || weir__is_network(condition->value);
     for (size_t i = 0; i < condition->rival_count; i++)
-        good &= is_network(condition->rivals[i]);
+        good &= weir__is_network(condition->rivals[i]);
     return good;
 }
 

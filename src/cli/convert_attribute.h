@@ -42,6 +42,8 @@ void weir__condition_drop(struct weir__condition_text *condition);
 bool weir__put_condition(struct weir__buffer *match, const struct weir__attribute_name *name,
                          const struct weir__condition_text *condition);
 
+/* "10.0.0.0/8" or "2001:db8::1" */
+bool weir__is_network(const char *text);
 /* Regular expressions: the text itself, or with '*' for any run. */
 void weir__put_regex(struct weir__buffer *to, const char *text, bool stars);
 

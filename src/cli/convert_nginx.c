@@ -244,14 +244,28 @@ static void visit_place(struct nginx *nginx, size_t i)
     }
 }
 
+/* A proxy whose word about the client's address counts. */
+static void trust(struct weir__convert *convert, const struct weir__directive *directive)
+{
+    struct weir__buffer network = {0};
+    weir__put(&network, "'%s'", directive->words[1]);
+    if (!weir__is_network(directive->words[1]))
+        weir__convert_warn(convert, NULL, directive->line, "set_real_ip_from %s is left out: it is not a network",
+                           directive->words[1]);
+    else if (network.text && (!convert->trusted.text || !strstr(convert->trusted.text, network.text)))
+        weir__put(&convert->trusted, "%s%s", convert->trusted.len ? ", " : "", network.text);
+    convert->failed |= network.failed;
+    free(network.text);
+}
+
 /* What else has to do with limits. */
 static void visit_others(struct nginx *nginx)
 {
     struct weir__convert *convert = nginx->convert;
     bool included = false;
     for (const struct weir__directive *d = nginx->conf->root.first; d; d = weir__nginx_next(nginx->conf, d)) {
-        if (weir__directive_is(d, "set_real_ip_from") && d->count > 1 && strcmp(d->words[1], "unix:") != 0)
-            weir__put(&convert->trusted, "%s'%s'", convert->trusted.len ? ", " : "", d->words[1]);
+        if (weir__directive_is(d, "set_real_ip_from") && d->count > 1)
+            trust(convert, d);
         if (weir__directive_is(d, "limit_conn"))
             weir__convert_warn(convert, NULL, d->line, "limit_conn limits connections at a time; rules limit requests");
         if (weir__directive_is(d, "include") && !included && d->count > 1 && !strstr(d->words[1], "mime.types")) {

@@ -161,22 +161,26 @@ static bool is_taken(const struct weir__convert *convert, const char *name)
     return false;
 }
 
-/* A name for the rule that no other has: cut at the end of a character, and numbered if need be. */
+/* A name for the rule that no other has, of what a name may have: cut at the end of a character, numbered if need be.
+ */
 static void choose_name(struct weir__convert *convert, const char *wish, char *name)
 {
     enum { NUMBER_MAX = 12 };
     size_t cut = 0, len = strlen(wish);
-    while (cut < len) {
+    for (size_t at = 0; at < len;) {
         uint32_t point = 0;
-        size_t bytes = weir__utf8_next(wish + cut, len - cut, &point);
-        if (bytes == 0 || point < 0x20 || point == 0x7f || cut + bytes > WEIR_NAME_MAX - NUMBER_MAX)
+        size_t bytes = weir__utf8_next(wish + at, len - at, &point);
+        bool good = bytes > 0 && point >= 0x20 && point != 0x7f && point != '"' && point != '\\';
+        bytes = good ? bytes : 1;
+        if (cut + bytes > WEIR_NAME_MAX - NUMBER_MAX)
             break;
+        memcpy(name + cut, good ? wish + at : "_", bytes);
         cut += bytes;
+        at += bytes;
     }
-    snprintf(name, WEIR_NAME_MAX + 1, "%.*s", (int)cut, cut ? wish : "");
+    name[cut] = '\0';
     if (cut == 0)
-        snprintf(name, WEIR_NAME_MAX + 1, "rule");
-    cut = strlen(name);
+        cut = (size_t)snprintf(name, WEIR_NAME_MAX + 1, "rule");
     for (size_t i = 2; is_taken(convert, name) && i < convert->name_count + 3; i++)
         snprintf(name + cut, WEIR_NAME_MAX + 1 - cut, "-%zu", i);
     char **names = realloc(convert->names, (convert->name_count + 1) * sizeof *names);

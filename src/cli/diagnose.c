@@ -121,6 +121,12 @@ void weir__find(void *context, const weir_diagnostic *diagnostic)
         keep(findings, diagnostic);
 }
 
+void weir__find_errors(void *context, const weir_diagnostic *diagnostic)
+{
+    if (diagnostic->severity == WEIR_IS_ERROR)
+        weir__find(context, diagnostic);
+}
+
 void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity)
 {
     for (size_t i = 0; i < findings->count; i++) {

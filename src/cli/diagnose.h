@@ -25,6 +25,8 @@ struct weir__findings {
 
 /* A weir_diagnose; the context is a struct weir__findings. */
 void weir__find(void *context, const weir_diagnostic *diagnostic);
+/* The same for those who leave warnings to weir lint. */
+void weir__find_errors(void *context, const weir_diagnostic *diagnostic);
 /* The kept ones of one severity, as members of an open list. */
 void weir__findings_json(const struct weir__findings *findings, struct weir__json *json, enum weir_severity severity);
 void weir__findings_free(struct weir__findings *findings);
