@@ -16,8 +16,9 @@
 
 /* A use of a zone in a place, as it is after inheritance. */
 struct use {
-    const char *zone;
-    const char *burst, *delay, *status;
+    struct weir__place_text *place;
+    const struct weir__directive *limit_req;
+    const char *zone, *burst, *delay, *status;
     bool nodelay, dry;
 };
 
@@ -25,6 +26,8 @@ struct nginx {
     struct weir__convert *convert;
     const struct weir__nginx_conf *conf;
     struct weir__places places;
+    struct use *uses; /* of all places */
+    size_t use_count, use_room;
 };
 
 /* ---- Zones and uses ---- */
@@ -55,36 +58,51 @@ static const char *word_of(const struct weir__directive *directive, const char *
     return directive && directive->count > 1 ? directive->words[1] : otherwise;
 }
 
-static struct use use_of(const struct weir__directive *limit_req, const struct weir__directive *block)
+static void add_use(struct nginx *nginx, const struct use *use)
 {
-    const char *zone = weir__directive_value(limit_req, "zone");
-    const char *burst = weir__directive_value(limit_req, "burst");
-    const char *delay = weir__directive_value(limit_req, "delay");
-    return (struct use){.zone = zone ? zone : "",
-                        .burst = burst ? burst : "0",
-                        .delay = delay ? delay : "0",
-                        .status = word_of(nearest(block, "limit_req_status"), ""),
-                        .nodelay = weir__directive_has(limit_req, "nodelay"),
-                        .dry = strcmp(word_of(nearest(block, "limit_req_dry_run"), "off"), "on") == 0};
+    if (nginx->use_count == nginx->use_room) {
+        size_t room = nginx->use_room ? 2 * nginx->use_room : 64;
+        struct use *uses = realloc(nginx->uses, room * sizeof *uses);
+        if (!uses) {
+            nginx->convert->failed = true;
+            return;
+        }
+        nginx->uses = uses;
+        nginx->use_room = room;
+    }
+    nginx->uses[nginx->use_count++] = *use;
 }
 
-static bool same_use(const struct use *a, const struct use *b)
+/* Own limit_req lines of a place replace those around it, all of them; status and dry run are inherited by themselves.
+ */
+static void find_uses(struct nginx *nginx, struct weir__place_text *place)
 {
-    return strcmp(a->zone, b->zone) == 0 && strcmp(a->burst, b->burst) == 0 && strcmp(a->delay, b->delay) == 0 &&
-           strcmp(a->status, b->status) == 0 && a->nodelay == b->nodelay && a->dry == b->dry;
-}
-
-/* True if the place has such a use. */
-static bool has_use(const struct weir__place_text *place, const struct use *use)
-{
+    const char *status = word_of(nearest(place->block, "limit_req_status"), "");
+    bool dry = strcmp(word_of(nearest(place->block, "limit_req_dry_run"), "off"), "on") == 0;
     for (const struct weir__directive *d = nearest(place->block, "limit_req"); d; d = d->next) {
         if (!weir__directive_is(d, "limit_req"))
             continue;
-        struct use other = use_of(d, place->block);
-        if (same_use(&other, use))
-            return true;
+        const char *zone = weir__directive_value(d, "zone");
+        const char *burst = weir__directive_value(d, "burst");
+        const char *delay = weir__directive_value(d, "delay");
+        struct use use = {.place = place,
+                          .limit_req = d,
+                          .zone = zone ? zone : "",
+                          .burst = burst ? burst : "0",
+                          .delay = delay ? delay : "0",
+                          .status = status,
+                          .nodelay = weir__directive_has(d, "nodelay"),
+                          .dry = dry};
+        add_use(nginx, &use);
     }
-    return false;
+}
+
+/* True if the two belong into one rule. */
+static bool same_use(const struct use *a, const struct use *b)
+{
+    return strcmp(a->zone, b->zone) == 0 && strcmp(a->burst, b->burst) == 0 && strcmp(a->delay, b->delay) == 0 &&
+           strcmp(a->status, b->status) == 0 && a->nodelay == b->nodelay && a->dry == b->dry &&
+           strcmp(a->place->hosts, b->place->hosts) == 0;
 }
 
 /* ---- The parts of a rule ---- */
@@ -163,33 +181,30 @@ static bool put_burst(struct nginx *nginx, struct weir__new_rule *rule, const st
 }
 
 /* Uses of one zone in rules of their own count apart here. */
-static void warn_shared(struct nginx *nginx, struct weir__new_rule *rule, const struct use *use, int line)
+static void warn_shared(struct nginx *nginx, struct weir__new_rule *rule, const struct use *use)
 {
-    for (size_t i = 0; i < nginx->places.count; i++) {
-        const struct weir__place_text *place = &nginx->places.list[i];
-        for (const struct weir__directive *d = nearest(place->block, "limit_req"); d; d = d->next) {
-            const char *zone = weir__directive_is(d, "limit_req") ? weir__directive_value(d, "zone") : NULL;
-            if (!zone || d->line >= line || strcmp(zone, use->zone) != 0)
-                continue;
-            weir__convert_warn(nginx->convert, rule, line,
+    for (const struct use *before = nginx->uses; before < use; before++)
+        if (strcmp(before->zone, use->zone) == 0) {
+            weir__convert_warn(nginx->convert, rule, use->limit_req->line,
                                "zone '%s' is used in several ways: in nginx they share one counter, here each rule has "
                                "its own",
                                use->zone);
             return;
         }
-    }
 }
 
-/* All places with this use, among those with the hosts of the first. */
-static void make_rule(struct nginx *nginx, size_t first, const struct weir__directive *limit_req, const struct use *use)
+/* For all places that use the zone like this, among those with the same hosts. */
+static void make_rule(struct nginx *nginx, const struct use *use)
 {
     struct weir__places *places = &nginx->places;
     struct weir__new_rule rule = {0};
-    const struct weir__place_text *place = &places->list[first];
-    for (size_t i = 0; i < places->count; i++) {
-        struct weir__place_text *other = &places->list[i];
-        other->chosen = strcmp(other->hosts, place->hosts) == 0 && has_use(other, use);
-    }
+    const struct weir__place_text *place = use->place;
+    const struct weir__directive *limit_req = use->limit_req;
+    for (size_t i = 0; i < places->count; i++)
+        places->list[i].chosen = false;
+    for (size_t i = 0; i < nginx->use_count; i++)
+        if (same_use(&nginx->uses[i], use))
+            nginx->uses[i].place->chosen = true;
     weir__put(&rule.name, "%s", use->zone);
     weir__put(&rule.notes, "%s:%d:", nginx->convert->file, limit_req->line);
     for (int i = 0; i < limit_req->count; i++)
@@ -203,7 +218,7 @@ static void make_rule(struct nginx *nginx, size_t first, const struct weir__dire
         weir__convert_rule(nginx->convert, &rule, false);
         return;
     }
-    warn_shared(nginx, &rule, use, limit_req->line);
+    warn_shared(nginx, &rule, use);
     if (*place->hosts)
         weir__put(&rule.match, "host: %s\n", place->hosts);
     bool good = weir__put_places(nginx->convert, &rule, places, place->hosts, limit_req->line);
@@ -221,27 +236,13 @@ static void make_rule(struct nginx *nginx, size_t first, const struct weir__dire
 
 /* ---- The whole ---- */
 
-/* True if an earlier place has made the rule already. */
-static bool is_made(const struct nginx *nginx, size_t before, const struct use *use)
+/* True if an earlier use has made the rule already. */
+static bool is_made(const struct nginx *nginx, const struct use *use)
 {
-    const char *hosts = nginx->places.list[before].hosts;
-    for (size_t i = 0; i < before; i++)
-        if (strcmp(nginx->places.list[i].hosts, hosts) == 0 && has_use(&nginx->places.list[i], use))
+    for (const struct use *before = nginx->uses; before < use; before++)
+        if (same_use(before, use))
             return true;
     return false;
-}
-
-static void visit_place(struct nginx *nginx, size_t i)
-{
-    const struct weir__place_text *place = &nginx->places.list[i];
-    for (const struct weir__directive *d = nearest(place->block, "limit_req"); d; d = d->next) {
-        if (!weir__directive_is(d, "limit_req"))
-            continue;
-        struct use use = use_of(d, place->block);
-        if (is_made(nginx, i, &use))
-            continue;
-        make_rule(nginx, i, d, &use);
-    }
 }
 
 /* A proxy whose word about the client's address counts. */
@@ -288,8 +289,12 @@ void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t
         weir__convert_head(convert, "From nginx's limit_req, by weir convert.\n");
         visit_others(&nginx);
         for (size_t i = 0; i < nginx.places.count; i++)
-            visit_place(&nginx, i);
+            find_uses(&nginx, &nginx.places.list[i]);
+        for (size_t i = 0; i < nginx.use_count; i++)
+            if (!is_made(&nginx, &nginx.uses[i]))
+                make_rule(&nginx, &nginx.uses[i]);
     }
+    free(nginx.uses);
     weir__places_drop(&nginx.places);
     weir__nginx_drop(&conf);
 }
