@@ -14,7 +14,7 @@ struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, c
 struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
 {
     struct weir__loaded *loaded = calloc(1, sizeof *loaded);
-    struct weir__tally **tally = calloc(rules->count + 1, sizeof *tally);
+    struct weir__tally **tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
     if (!loaded || !tally) {
         free(loaded);
         free(tally);
