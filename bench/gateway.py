@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""./dev bench gateway: weir inside nginx beside bare nginx, nginx's limit_req and HAProxy.
+
+Every contestant has its own server with one worker on the first processor, in front of the same API server (nginx,
+`return 200`, on the same processor); wrk has the second processor. All run all the time, and take turns: a round
+measures each once. A figure is the median of the rounds, a bar the median of the rounds' ratios or differences.
+
+What a delayed request costs is the private memory of a worker that holds many of them, beside nginx's own limit_req
+that holds as many.
+"""
+import argparse
+import contextlib
+import json
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SERVER_CPU, CLIENT_CPU = "0", "1"
+CONNECTIONS = 32
+DELAYED = 400  # requests that wait at once, for the memory they cost
+COLUMNS = "{:<44} {:>11} {:<12} {:>9} {:>9} {:>9}  {}"
+
+WRK_REPORT = """
+done = function(summary, latency, requests)
+  local errors = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout
+  io.write(string.format("RESULT %d %d %d %d %d %d %d\\n", summary.requests, summary.duration,
+    latency:percentile(50), latency:percentile(99), latency:percentile(99.9), summary.errors.status, errors))
+end
+"""
+
+RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: 'ip:${{client_ip}}', limit: {limit}, window: {window} }}\n"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def rules(*entries):
+    return "rules:\n" + "".join(
+        RULE.format(name=f"r{i}", path=path, limit=limit, window=window)
+        for i, (path, limit, window) in enumerate(entries))
+
+
+WIDE = (1_000_000_000, "1s")  # never reached
+HUNDRED = [(f"/svc{i}/*", *WIDE) for i in range(99)] + [("/api/*", *WIDE)]
+
+
+class Servers:
+    """Everything that listens; stopped when the block ends."""
+
+    def __init__(self, weir, folder):
+        self.folder = pathlib.Path(folder)
+        self.module = (pathlib.Path(weir).parent / "nginx" / "ngx_http_weir_module.so").resolve()
+        self.processes = {}
+        self.upstream = free_port()
+
+    def start(self, name, command, port):
+        log = open(self.folder / f"{name}.log", "w")
+        process = subprocess.Popen(["taskset", "-c", SERVER_CPU, *command], stdout=log, stderr=log)
+        self.processes[name] = process
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            if process.poll() is not None:
+                break
+            time.sleep(0.05)
+        sys.exit(f"bench gateway: {name} does not start:\n" + (self.folder / f"{name}.log").read_text()[-2000:])
+
+    def nginx(self, name, server, http="", main=""):
+        port, home = free_port(), self.folder / name
+        home.mkdir()
+        temp = "".join(f"{kind}_temp_path {home}/{kind};" for kind in
+                       ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (home / "nginx.conf").write_text(f"""
+            {main}
+            daemon off; worker_processes 1; pid {home}/pid; error_log {home}/error.log error;
+            events {{ worker_connections 4096; }}
+            http {{
+                access_log off; {temp} keepalive_requests 1000000000; {http}
+                upstream api {{ server 127.0.0.1:{self.upstream}; keepalive 64; keepalive_requests 1000000000; }}
+                server {{ listen 127.0.0.1:{port}; {server} }}
+            }}""")
+        self.start(name, ["nginx", "-p", str(home), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")], port)
+        return port
+
+    PROXY = 'location / { %s proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection ""; }'
+
+    def weir(self, name, rule_text, server=None):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(rule_text)
+        return self.nginx(name, server or self.PROXY % "weir on;",
+                          f"weir_segment {self.folder}/{name}.segment 16m; weir_rules {path};",
+                          f"load_module {self.module};")
+
+    def haproxy(self, name):
+        port, config = free_port(), self.folder / f"{name}.cfg"
+        config.write_text(f"""
+            global
+                nbthread 1
+                maxconn 4096
+            defaults
+                mode http
+                timeout connect 5s
+                timeout client 30s
+                timeout server 30s
+                option http-keep-alive
+            frontend f
+                bind 127.0.0.1:{port}
+                stick-table type ip size 100k expire 30s store http_req_rate(10s)
+                http-request track-sc0 src
+                http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 1000000000 }}
+                default_backend b
+            backend b
+                http-reuse always
+                server s 127.0.0.1:{self.upstream}
+            \n""")
+        self.start(name, ["haproxy", "-f", str(config), "-db"], port)
+        return port
+
+    def worker(self, name):
+        """The process id of an nginx's only worker."""
+        master = int((self.folder / name / "pid").read_text())
+        return int(pathlib.Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
+
+    def stop(self):
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+            if process.poll() is None:
+                process.kill()
+
+
+def wrk(script, port, seconds, connections=CONNECTIONS):
+    """Requests a second and latencies in microseconds."""
+    run = subprocess.run(["taskset", "-c", CLIENT_CPU, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script,
+                          f"http://127.0.0.1:{port}/api/items"], stdout=subprocess.PIPE, text=True, check=True)
+    total, duration, p50, p99, p999, refused, errors = map(
+        int, re.search(r"RESULT (.*)", run.stdout).group(1).split())
+    if errors:
+        sys.exit(f"bench gateway: {errors} connections failed")
+    return {"rate": total / duration * 1e6, "p50": p50, "p99": p99, "p99.9": p999, "refused": refused / max(total, 1)}
+
+
+def private_kib(pid):
+    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(size) for size in re.findall(r"Private_(?:Clean|Dirty):\s+(\d+) kB", text))
+
+
+def bytes_a_delayed(servers, name, port):
+    """Private bytes of the worker a request that waits; the first batch is to make it take its memory."""
+    pid, sizes = servers.worker(name), []
+    for _ in range(2):
+        before, waiting = private_kib(pid), []
+        for _ in range(DELAYED):
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.sendall(b"GET /api/items HTTP/1.1\r\nHost: bench\r\n\r\n")
+            waiting.append(connection)
+        time.sleep(1)
+        sizes.append((private_kib(pid) - before) * 1024 / DELAYED)
+        for connection in waiting:
+            connection.close()
+        time.sleep(0.5)
+    return sizes[0]
+
+
+class Printer:
+    def __init__(self, as_json):
+        self.as_json, self.bars = as_json, []
+        if not as_json:
+            print(COLUMNS.format("case", "value", "unit", "p50 us", "p99 us", "p99.9 us", "bar"))
+
+    def show(self, case, value, unit, bar=None, at_least=True, **more):
+        line = {"bench": "gateway", "case": case, **more, "value": value, "unit": unit}
+        told = ""
+        if bar is not None:
+            line.update(bar=bar, holds=value >= bar if at_least else value <= bar)
+            told = f"{'at least' if at_least else 'at most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
+            self.bars.append(line["holds"])
+        if self.as_json:
+            print(json.dumps(line), flush=True)
+        else:
+            number = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+            cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50_us", "p99_us", "p999_us")]
+            print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
+
+
+def contest(servers, script, rounds, seconds, printer):
+    ports = {
+        "bare nginx": servers.nginx("bare", Servers.PROXY % ""),
+        "nginx, limit_req": servers.nginx(
+            "limit_req", Servers.PROXY % "limit_req zone=z burst=1000000 nodelay;",
+            "limit_req_zone $binary_remote_addr zone=z:10m rate=1000000r/s;"),
+        "nginx, weir, 1 rule": servers.weir("weir1", rules(("/api/*", *WIDE))),
+        "nginx, weir, 100 rules": servers.weir("weir100", rules(*HUNDRED)),
+        "nginx, weir, 3 rules match": servers.weir("weir3", rules(("/api/*", *WIDE), ("/*", *WIDE), ("/api/items", *WIDE))),
+        "nginx, return 429": servers.nginx("refuse", "location / { return 429; }"),
+        "nginx, weir, all denied": servers.weir("denied", rules(("/api/*", 1, "1d"))),
+    }
+    if shutil.which("haproxy"):
+        ports["HAProxy, stick table"] = servers.haproxy("haproxy")
+    else:
+        print("bench gateway: haproxy is not installed; left out", file=sys.stderr)
+    results = {name: [] for name in ports}
+    for round_number in range(-1, rounds):  # the first is to warm up
+        for name, port in ports.items():
+            figures = wrk(script, port, seconds if round_number >= 0 else 1)
+            wanted = 1 if name in ("nginx, return 429", "nginx, weir, all denied") else 0
+            if abs(figures["refused"] - wanted) > 0.001:
+                sys.exit(f"bench gateway: {name}: {figures['refused']:.1%} were refused")
+            if round_number >= 0:
+                results[name].append(figures)
+
+    for name, figures in results.items():
+        middle = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
+        printer.show(name, middle["rate"], "requests/s", p50_us=middle["p50"], p99_us=middle["p99"],
+                     p999_us=middle["p99.9"])
+
+    def ratio(name, other):
+        return statistics.median(a["rate"] / b["rate"] for a, b in zip(results[name], results[other]))
+
+    weir = "nginx, weir, 1 rule"
+    printer.show("weir / bare nginx", ratio(weir, "bare nginx"), "ratio", 0.97)
+    printer.show("weir / limit_req", ratio(weir, "nginx, limit_req"), "ratio", 1.0)
+    printer.show("weir, 100 rules / bare nginx", ratio("nginx, weir, 100 rules", "bare nginx"), "ratio")
+    printer.show("weir, 3 rules match / bare nginx", ratio("nginx, weir, 3 rules match", "bare nginx"), "ratio")
+    added = statistics.median(a["p99"] - b["p99"] for a, b in zip(results[weir], results["bare nginx"]))
+    printer.show("p99 that weir adds", added, "us", 50, at_least=False)
+    printer.show("denied / return 429", ratio("nginx, weir, all denied", "nginx, return 429"), "ratio", 0.9)
+
+
+def memory(servers, printer):
+    slow = ("rules:\n  - { name: slow, match: { path: '/api/*' }, limit: 1, window: 100s, burst: 100000, "
+            "algorithm: leaky_bucket, on_limit: delay }\n")
+    ours = servers.weir("delay", slow)
+    theirs = servers.nginx("limit_req_delay", Servers.PROXY % "limit_req zone=z burst=100000;",
+                           "limit_req_zone $binary_remote_addr zone=z:10m rate=1r/m;")
+    weir, nginx = bytes_a_delayed(servers, "delay", ours), bytes_a_delayed(servers, "limit_req_delay", theirs)
+    printer.show("a request that limit_req delays", nginx, "bytes")
+    printer.show("a request that weir delays", weir, "bytes")
+    printer.show("what weir keeps beyond that", weir - nginx, "bytes", 256, at_least=False)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench gateway", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--quick", action="store_true", help="under a minute")
+    options = parser.parse_args()
+    subprocess.run(["make", "-s", "nginx"], check=True, stdout=sys.stderr)
+    printer = Printer(options.json)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        script = pathlib.Path(folder) / "report.lua"
+        script.write_text(WRK_REPORT)
+        servers = Servers(options.weir, folder)
+        try:
+            home = pathlib.Path(folder)
+            home.chmod(0o755)
+            (home / "api.conf").write_text(f"""
+                daemon off; worker_processes 1; pid {home}/api.pid; error_log {home}/api.error error;
+                events {{ worker_connections 4096; }}
+                http {{ access_log off; keepalive_requests 1000000000;
+                    server {{ listen 127.0.0.1:{servers.upstream}; location / {{ return 200 "hello\\n"; }} }} }}""")
+            servers.start("api", ["nginx", "-p", folder, "-c", f"{folder}/api.conf", "-e", f"{folder}/api.error"],
+                          servers.upstream)
+            contest(servers, str(script), 3 if options.quick else 9, 1 if options.quick else 4, printer)
+            memory(servers, printer)
+        finally:
+            servers.stop()
+    if not options.json:
+        print(f"\n{sum(printer.bars)} of {len(printer.bars)} bars hold")
+
+
+main()
