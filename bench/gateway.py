@@ -23,7 +23,7 @@ import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
 CONNECTIONS = 32
-DELAYED = 400  # requests that wait at once, for the memory they cost
+DELAYED = 800  # requests that wait at once, for the memory they cost
 COLUMNS = "{:<44} {:>11} {:<12} {:>9} {:>9} {:>9}  {}"
 
 WRK_REPORT = """
@@ -157,20 +157,20 @@ def private_kib(pid):
 
 
 def bytes_a_delayed(servers, name, port):
-    """Private bytes of the worker a request that waits; the first batch is to make it take its memory."""
-    pid, sizes = servers.worker(name), []
-    for _ in range(2):
-        before, waiting = private_kib(pid), []
-        for _ in range(DELAYED):
-            connection = socket.create_connection(("127.0.0.1", port))
-            connection.sendall(b"GET /api/items HTTP/1.1\r\nHost: bench\r\n\r\n")
-            waiting.append(connection)
-        time.sleep(1)
-        sizes.append((private_kib(pid) - before) * 1024 / DELAYED)
-        for connection in waiting:
-            connection.close()
-        time.sleep(0.5)
-    return sizes[0]
+    """Private bytes of the worker a request that waits, beyond what the first hundred made it touch."""
+    pid, waiting, before = servers.worker(name), [], 0
+    for number in range(100 + DELAYED):
+        if number == 100:
+            time.sleep(1)
+            before = private_kib(pid)
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.sendall(b"GET /api/items HTTP/1.1\r\nHost: bench\r\n\r\n")
+        waiting.append(connection)
+    time.sleep(1)
+    size = (private_kib(pid) - before) * 1024 / DELAYED
+    for connection in waiting:
+        connection.close()
+    return size
 
 
 class Printer:
@@ -244,7 +244,7 @@ def memory(servers, printer):
     ours = servers.weir("delay", slow)
     theirs = servers.nginx("limit_req_delay", Servers.PROXY % "limit_req zone=z burst=100000;",
                            "limit_req_zone $binary_remote_addr zone=z:10m rate=1r/m;")
-    weir, nginx = bytes_a_delayed(servers, "delay", ours), bytes_a_delayed(servers, "limit_req_delay", theirs)
+    nginx, weir = bytes_a_delayed(servers, "limit_req_delay", theirs), bytes_a_delayed(servers, "delay", ours)
     printer.show("a request that limit_req delays", nginx, "bytes")
     printer.show("a request that weir delays", weir, "bytes")
     printer.show("what weir keeps beyond that", weir - nginx, "bytes", 256, at_least=False)
