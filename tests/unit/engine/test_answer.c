@@ -109,7 +109,7 @@ TEST(bodies)
     a.body = WEIR_BODY_JSON;
     a.message = (weir_text){"say \"when\"\n", 11};
     weir_answer_body(&a, true, body, sizeof body, &type);
-    CHECK(strstr(body, "\"message\":\"say \\\"when\\\"\\u000a\""));
+    CHECK(strstr(body, "\"message\":\"say \\u0022when\\u0022\\u000a\""));
     a.body = WEIR_BODY_NONE;
     CHECK_EQ(weir_answer_body(&a, true, body, sizeof body, &type), 0);
     a.body = WEIR_BODY_TEXT;
