@@ -10,6 +10,9 @@ export PKG_CONFIG_PATH="$to/usr/lib/pkgconfig"
 # shellcheck disable=SC2046
 gcc -std=c99 -Wall -Wextra -Werror examples/quickstart.c $(pkg-config --cflags --libs weir) -o "$to/shared"
 LD_LIBRARY_PATH="$to/usr/lib" "$to/shared" | grep -q '3 of 5 passed'
+# shellcheck disable=SC2046
+gcc -std=c99 -Wall -Wextra -Werror examples/rules.c $(pkg-config --cflags --libs weir) -o "$to/rules"
+LD_LIBRARY_PATH="$to/usr/lib" "$to/rules" examples/rules.yaml | grep -q '6: denied by login for ip:203.0.113.9'
 gcc -std=c99 -Wall -Wextra -Werror -I"$to/usr/include" examples/quickstart.c "$to/usr/lib/libweir.a" -o "$to/static"
 "$to/static" | grep -q '3 of 5 passed'
 "$to/usr/bin/weir" version
