@@ -132,7 +132,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *p)
     if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
     made.usual = made.algorithm == WEIR_TOKEN_BUCKET && made.refill == WEIR_REFILL_CONTINUOUS &&
-                 made.period_units == 1 && made.period_us > 1;
+                 made.period_units == 1 && made.period_us > 4; /* table/usual.h encodes no less */
     made.inverse = made.period_us > 1 ? (uint64_t)(((weir__u128)1 << 64) / (uint64_t)made.period_us) : 0;
     made.spread = spread(&made, p->id);
     *limit = made;

@@ -18,6 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__SANITIZE_THREAD__) || defined(WEIR__TSAN)
+#define WEIR__PLAIN_ATOMICS /* ThreadSanitizer sees neither into assembly nor into vectors */
+#elif defined(__x86_64__)
+#include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 typedef struct weir__cell {
     uint64_t lo, hi;
 } __attribute__((aligned(16))) weir__cell;
@@ -53,11 +61,50 @@ static inline weir__cell weir__cell_read(const weir__cell *cell)
     return seen;
 }
 
+/*
+ * Which cells of a line have `high` in the upper half of their `lo`: 0 if none has, else for weir__line_first. A hint,
+ * taken without any order: whoever uses a cell reads it by itself. All four are compared at once, as a branch on each
+ * would be guessed wrong every other time.
+ */
+static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
+{
+#if defined(WEIR__PLAIN_ATOMICS)
+    uint64_t found = 0;
+    for (int i = 0; i < 4; i++)
+        found |= (uint64_t)(__atomic_load_n(&line[i].lo, __ATOMIC_RELAXED) >> 32 == high) << i;
+    return found;
+#elif defined(__x86_64__)
+    const float *word = (const float *)(const void *)line;
+    __m128 first = _mm_shuffle_ps(_mm_load_ps(word), _mm_load_ps(word + 4), _MM_SHUFFLE(1, 1, 1, 1));
+    __m128 last = _mm_shuffle_ps(_mm_load_ps(word + 8), _mm_load_ps(word + 12), _MM_SHUFFLE(1, 1, 1, 1));
+    __m128i all = _mm_castps_si128(_mm_shuffle_ps(first, last, _MM_SHUFFLE(2, 0, 2, 0)));
+    return (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi32(all, _mm_set1_epi32((int)high)));
+#elif defined(__aarch64__)
+    uint32x4_t all = vld4q_u32((const uint32_t *)(const void *)line).val[1];
+    return vget_lane_u64(vreinterpret_u64_u16(vmovn_u32(vceqq_u32(all, vdupq_n_u32(high)))), 0);
+#endif
+}
+
+/* The first cell of those that weir__line_match found; the last one if it found none. */
+static inline weir__cell *weir__line_first(weir__cell *line, uint64_t found)
+{
+#if defined(WEIR__PLAIN_ATOMICS)
+    enum { BITS = 1 }; /* a cell */
+#elif defined(__x86_64__)
+    enum { BITS = 4 };
+#else
+    enum { BITS = 16 };
+#endif
+    unsigned bit =
+        (unsigned)__builtin_ctzll(found | UINT64_C(1) << 3 * BITS); /* of the first one, a multiple of BITS */
+    return (weir__cell *)(void *)((char *)line + bit * (sizeof *line / BITS));
+}
+
 /* Replaces *cell by `desired` if it equals *expected; if not, tells in *expected what it found. */
 static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
-#if defined(__SANITIZE_THREAD__) || (defined(__has_feature) && defined(WEIR__TSAN))
-    /* ThreadSanitizer cannot see into assembly; its own 16-byte operation stands in for it. */
+#if defined(WEIR__PLAIN_ATOMICS)
+    /* The sanitizer's own 16-byte operation stands in for ours. */
     __extension__ typedef __int128 i128;
     union {
         weir__cell cell;

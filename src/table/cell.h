@@ -153,14 +153,21 @@ static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
     return now_us + (int64_t)(WEIR__TIME_MASK + 1 - age);
 }
 
-/* A duration as 8 bits: 4, 5, 6 or 7 times a power of two, rounded up; 0 is no time at all. */
+/*
+ * A duration as 8 bits: 4, 5, 6 or 7 times a power of two, rounded up; 0 is no time at all. This one is for more than
+ * 4 us. One less is rounded down, and one added to that: so the mantissa may become 8, which is 4 at the next power,
+ * and that is what the sum makes of it.
+ */
+static inline unsigned weir__whole_encode_long(int64_t us)
+{
+    uint64_t less = (uint64_t)us - 1;
+    unsigned power = ((unsigned)__builtin_clzll(less) ^ 63) - 2; /* leaves 3 bits: 4 to 7 */
+    return power * 4 + (unsigned)(less >> power) + 1;
+}
+
 static inline unsigned weir__whole_encode(int64_t us)
 {
-    if (us <= 4)
-        return us < 0 ? 0 : (unsigned)us;
-    unsigned power = 61U - (unsigned)__builtin_clzll((uint64_t)us); /* leaves 3 bits: 4 to 7 */
-    /* Rounded up the mantissa may become 8, which is 4 at the next power, and that is what the sum makes of it. */
-    return power * 4 + (unsigned)(((uint64_t)us + (UINT64_C(1) << power) - 1) >> power);
+    return us > 4 ? weir__whole_encode_long(us) : us < 0 ? 0 : (unsigned)us;
 }
 
 static inline int64_t weir__whole_decode(uint64_t code)

@@ -46,12 +46,16 @@ static inline uint64_t weir__other_line(uint64_t tag, uint64_t line, uint64_t li
     return sum >= line ? sum - line : sum + lines - line;
 }
 
+/* The tag is what a hash has in its lower bits; this one has the same upper bits, and a tag that may be used. */
+static inline uint64_t weir__with_tag(uint64_t hash)
+{
+    return hash & (WEIR__TAG_MASK - 1) ? hash : hash | 2; /* 0 is empty, and so its sibling 1 is not used either */
+}
+
 /* For a hash of the key: its upper bits choose the home line, its lower ones are the tag. */
 static inline void weir__locate_home(const struct weir__table *table, uint64_t hash, struct weir__where *w)
 {
-    w->tag = hash & WEIR__TAG_MASK;
-    if (w->tag < 2)
-        w->tag |= 2; /* 0 is empty, and so its sibling 1 is not used either */
+    w->tag = weir__with_tag(hash) & WEIR__TAG_MASK;
     w->home = weir__scale(hash, table->lines);
 }
 
@@ -60,6 +64,18 @@ static inline void weir__locate_other(const struct weir__table *table, struct we
 {
     w->other = weir__other_line(w->tag, w->home, table->lines);
     w->salt = 0;
+}
+
+/* For weir__line_match: what is compared of a tag, or of a hash. The rest is seen when the slot is read. */
+static inline uint32_t weir__tag_high(uint64_t tag)
+{
+    return (uint32_t)(tag >> (WEIR__TAG_BITS - 32));
+}
+
+/* The only slot of `line` in which `tag` can be found by a glance; whether it is there, its content tells. */
+static inline weir__cell *weir__slot_at(struct weir__line *line, uint64_t tag)
+{
+    return weir__line_first(line->slot, weir__line_match(line->slot, weir__tag_high(tag)));
 }
 
 /* The slot of `line` in which `tag` counts, or NULL. All four are compared before the one branch. */

@@ -9,35 +9,62 @@
 #include "algo/usual.h"
 #include "table/table.h"
 
-/* Decides and takes; false if this is not the usual case, or the entry was changed meanwhile: then nothing was done. */
-static inline bool weir__usual_take(const struct weir__op *op, const weir_limit *limit, weir__cell *slot, uint64_t tag,
-                                    int64_t cost, weir_decision *decision)
+/* weir__whole_decode of every code: one load for a dozen instructions, and few of its lines are ever touched. */
+#define WEIR__WHOLE_POWER(code) ((code) < 8 ? 0 : (code) / 4 - 1 > 50 ? 50 : (code) / 4 - 1)
+#define WEIR__WHOLE_1(code)                                                                                            \
+    ((code) <= 4           ? INT64_C(1) * (code)                                                                       \
+     : (code) / 4 - 1 > 50 ? INT64_C(7) << 50                                                                          \
+                           : (INT64_C(4) + (code) % 4) << WEIR__WHOLE_POWER(code))
+#define WEIR__WHOLE_4(code)                                                                                            \
+    WEIR__WHOLE_1(code), WEIR__WHOLE_1((code) + 1), WEIR__WHOLE_1((code) + 2), WEIR__WHOLE_1((code) + 3)
+#define WEIR__WHOLE_16(code)                                                                                           \
+    WEIR__WHOLE_4(code), WEIR__WHOLE_4((code) + 4), WEIR__WHOLE_4((code) + 8), WEIR__WHOLE_4((code) + 12)
+#define WEIR__WHOLE_64(code)                                                                                           \
+    WEIR__WHOLE_16(code), WEIR__WHOLE_16((code) + 16), WEIR__WHOLE_16((code) + 32), WEIR__WHOLE_16((code) + 48)
+
+static const int64_t weir__wholes[256] = {WEIR__WHOLE_64(0), WEIR__WHOLE_64(64), WEIR__WHOLE_64(128),
+                                          WEIR__WHOLE_64(192)};
+
+/* True if a request of this limit and cost may have the usual case at all. */
+static inline bool weir__may_be_usual(const weir_limit *limit, int64_t cost)
+{
+    return limit->usual && cost > 0;
+}
+
+/*
+ * Decides and takes, given that it may be usual; false if it is not, or the entry was changed meanwhile: then nothing
+ * was done. `slot` may be any; of `tag` the upper bits do not matter, so a whole hash will do.
+ */
+__attribute__((always_inline)) static inline bool weir__usual_take(int64_t mono_us, const weir_limit *limit,
+                                                                   weir__cell *slot, uint64_t tag, int64_t cost,
+                                                                   weir_decision *decision)
 {
     weir__cell seen = weir__cell_peek(slot);
-    struct weir__usual_state state = {.elapsed_us = ((uint64_t)op->mono_us - (seen.hi >> 17)) & WEIR__TIME_MASK,
-                                      .used = (int64_t)((seen.lo & 0x7fff) << 17 | (seen.hi & 0x1ffff))};
+    /* The count below the anchor is no more than what is added here below the time: no borrow. */
+    int64_t since = (int64_t)(((uint64_t)mono_us << 17 | 0x1ffff) - seen.hi);
 
-    /* The tag in the normal state of any version, on the monotonic clock and not from the future. */
-    uint64_t elapsed_us = state.elapsed_us;
-    if ((seen.lo >> 23 & ~UINT64_C(14)) != tag << 7 || elapsed_us >= UINT64_C(7) << (WEIR__TIME_BITS - 3) ||
-        !limit->usual || cost <= 0)
+    /* The tag in the normal state of any version, on the monotonic clock; neither of the future nor two years old. */
+    if (since < 0 || (seen.lo ^ tag << 30) & ~UINT64_C(0x077fffff))
         return false;
-    weir__usual_drip(limit, &state);
-    /* What had recovered under the limit it was written by is no entry, also for another limit. */
-    if (state.used > 0 && (int64_t)elapsed_us >= weir__whole_decode(seen.lo >> 15 & 0xff))
-        state.used = 0;
+    struct weir__usual_state state = {.elapsed_us = (int64_t)((uint64_t)since >> 17),
+                                      .used = (int64_t)((seen.lo & 0x7fff) << 17 | (seen.hi & 0x1ffff)),
+                                      .whole_us = weir__wholes[seen.lo >> 15 & 0xff]};
     if (!weir__usual_add(limit, &state, cost))
         return false;
 
-    weir__cell next = {(seen.lo & ~UINT64_C(0x7fffff)) | (uint64_t)weir__whole_encode(state.whole_us) << 15 |
-                           (uint64_t)state.used >> 17,
-                       ((uint64_t)op->mono_us - state.elapsed_us) << 17 | (state.used & 0x1ffff)};
+    uint64_t used = (uint64_t)state.used;
+    weir__cell next = {(seen.lo & ~UINT64_C(0x7fffff)) |
+                           ((uint64_t)weir__whole_encode_long(state.whole_us) << 32 | used) >> 17,
+                       (uint64_t)(mono_us - state.elapsed_us) << 17 | (used & 0x1ffff)};
     if (!weir__cell_cas(slot, &seen, next))
         return false;
-    *decision = (weir_decision){.verdict = WEIR_ALLOW,
-                                .limit = limit->hard,
-                                .remaining = limit->hard - state.used,
-                                .reset_after_ns = (state.whole_us - (int64_t)state.elapsed_us) * 1000};
+    decision->verdict = WEIR_ALLOW;
+    decision->flags = 0;
+    decision->limit = limit->hard;
+    decision->remaining = limit->hard - state.used;
+    decision->delay_ns = 0;
+    decision->retry_after_ns = 0;
+    decision->reset_after_ns = (state.whole_us - state.elapsed_us) * 1000;
     return true;
 }
 

@@ -265,6 +265,21 @@ static inline weir__cell weir__cell_read(const weir__cell *cell)
     return seen;
 }
 
+static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
+{
+    uint64_t found = 0;
+    for (int i = 0; i < 4; i++) {
+        explore_point();
+        found |= (uint64_t)(line[i].lo >> 32 == high) << i;
+    }
+    return found;
+}
+
+static inline weir__cell *weir__line_first(weir__cell *line, uint64_t found)
+{
+    return &line[__builtin_ctzll(found | 8)];
+}
+
 static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
     explore_point();

@@ -94,10 +94,14 @@ static int64_t most_given(const struct key *key)
 /* Decides as the engine does: by the short way, if a token bucket's entry is in place, or the long one. */
 static int decide(const struct weir__op *op, const struct weir__where *where, int64_t cost, weir_decision *decision)
 {
-    weir__cell *slot = explore_random(2) ? weir__slot_of(op->table, where->home, where->tag) : NULL;
-    bool usual = slot && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
-    if (usual && weir__usual_take(op, &limit, slot, where->tag, cost, decision))
-        return 0;
+    bool home = explore_random(2), other = explore_random(2);
+    bool usual = (home || other) && weir__may_be_usual(&limit, cost) &&
+                 op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
+    if (usual) {
+        weir__cell *slot = weir__slot_at(&op->table->line[home ? where->home : where->other], where->tag);
+        if (weir__usual_take(op->mono_us, &limit, slot, where->tag, cost, decision))
+            return 0;
+    }
     return weir__table_take(op, &limit, where, cost, WEIR__TAKE, decision);
 }
 

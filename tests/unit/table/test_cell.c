@@ -1,6 +1,7 @@
 /* The bits of a slot: packing, short durations, anchors that wrap, the two lines of a key. */
 #include "table/cell.h"
 #include "table/lines.h"
+#include "table/usual.h"
 
 #include "../../test.h"
 
@@ -230,6 +231,14 @@ TEST(locate_stays_inside)
     }
     /* One line instead of two now and then is bearable, often is not. */
     CHECK(same < rounds / 50);
+}
+
+TEST(the_table_of_durations_is_the_decoder)
+{
+    for (uint64_t code = 0; code < 256; code++)
+        CHECK_EQ(weir__wholes[code], weir__whole_decode(code));
+    for (int64_t us = 5; us < 100000; us++)
+        CHECK_EQ(weir__whole_encode_long(us), weir__whole_encode(us));
 }
 
 TEST_MAIN

@@ -1,0 +1,213 @@
+/*
+ * Batches. What a decision waits for is memory, and a wrong guess of the processor. So requests go in groups, and a
+ * group in steps, each a short loop over all of it without a branch that depends on a key:
+ *
+ *     set_out      hashes, and asks for the home lines
+ *     look_home    looks there, and asks for the other lines of those that are not at home
+ *     look_other   looks there
+ *     decide       reads, decides and swaps, one request after the other: requests of one key stay in their order
+ *
+ * set_out of the next group comes before look_other of the present one: whatever was asked for has had the time of two
+ * steps to come. Where a key was seen is only a hint; deciding reads the slot by itself, and all that is not the usual
+ * case (table/usual.h) goes the long way, which looks by itself, too.
+ */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/request.h"
+#include "table/hash.h"
+#include "table/usual.h"
+
+enum { GROUP = 32 }; /* requests in flight at once; more only push each other out of the cache */
+
+struct flight {
+    uint64_t hash; /* its lower bits are the tag */
+    struct weir__line *home;
+    weir__cell *slot; /* in which it was seen, or a place like any other */
+};
+
+struct away {
+    struct flight *flight;
+    struct weir__line *line;
+};
+
+struct group {
+    weir_request *request;
+    size_t count;
+    bool usual; /* no request of it is faulty, and each may have the usual case */
+    struct flight flight[GROUP];
+};
+
+struct batch {
+    struct weir__op op;
+    bool usual; /* no key is blocked */
+    int failed;
+    struct weir__stripe sum;
+};
+
+/* One function a step, as written: merged into one, they run out of registers. */
+#define STEP static __attribute__((noinline))
+
+STEP void set_out(const struct batch *b, struct group *g, weir_request *request, size_t count, weir_time now)
+{
+    const struct weir__table *table = b->op.table;
+    const uint8_t *secret = table->header->secret;
+    struct weir__line *line = table->line;
+    const uint64_t lines = table->lines;
+    /* The limit of the request before, which need not be looked at again. Not NULL at first: that may be theirs. */
+    static const weir_limit nobodys;
+    const weir_limit *known = &nobodys;
+    struct flight *f = g->flight;
+    bool usual = b->usual;
+
+    g->request = request;
+    g->count = count;
+    for (weir_request *r = request, *end = r + count; r < end; r++, f++) {
+        const weir_limit *limit = r->limit;
+        r->error = 0;
+        if (limit != known || (uint64_t)r->cost - 1 >= WEIR__USED_MAX || !r->key || r->key_len - 1 >= WEIR__KEY_MAX) {
+            r->error = weir__request_check(limit, r->key, r->key_len, r->cost, now);
+            usual &= !r->error && weir__may_be_usual(limit, r->cost);
+            if (r->error) {
+                *f = (struct flight){0, line, line->slot}; /* a place like any other: the next steps need not ask */
+                continue;
+            }
+            known = limit;
+        }
+        uint64_t hash = weir__hash(r->key, r->key_len, secret) ^ limit->spread;
+        f->hash = hash;
+        if (__builtin_expect(weir__with_tag(hash) != hash, 0))
+            f->hash = weir__with_tag(hash);
+        f->home = &line[weir__scale(hash, lines)];
+        weir__prefetch(f->home);
+    }
+    g->usual = usual;
+}
+
+/* True if it was in vain. */
+static inline bool look(struct flight *f, struct weir__line *line)
+{
+    uint64_t found = weir__line_match(line->slot, weir__tag_high(f->hash));
+    f->slot = weir__line_first(line->slot, found);
+    return !found;
+}
+
+/* Returns how many are not at home; they are put into `away`, with their other line. */
+STEP size_t look_home(const struct batch *b, struct group *g, struct away *away)
+{
+    const struct weir__table *table = b->op.table;
+    size_t count = 0;
+    for (struct flight *f = g->flight, *end = f + g->count; f < end; f++) {
+        away[count].flight = f;
+        count += look(f, f->home); /* NOLINT(clang-analyzer-core.CallAndMessage): set_out has filled as many */
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct flight *f = away[i].flight;
+        uint64_t home = (uint64_t)(f->home - table->line);
+        away[i].line = &table->line[weir__other_line(f->hash & WEIR__TAG_MASK, home, table->lines)];
+        weir__prefetch(away[i].line);
+    }
+    return count;
+}
+
+STEP void look_other(const struct away *away, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        (void)look(away[i].flight, away[i].line);
+}
+
+/* One request the long way, unless it was refused already. */
+STEP void decide_long(struct batch *b, weir_request *r, const struct flight *f)
+{
+    struct weir__where where = {.tag = f->hash & WEIR__TAG_MASK, .home = (uint64_t)(f->home - b->op.table->line)};
+    weir_decision made;
+    if (!r->error)
+        r->error = weir__long_way(&b->op, r->limit, &where, r->cost, &made);
+    if (r->error) {
+        b->sum.errors++;
+        b->failed++;
+        return;
+    }
+    r->decision = made;
+    b->sum.verdict[made.verdict]++;
+    b->sum.soft += made.flags & WEIR_OVER_SOFT;
+}
+
+STEP void decide_usual(struct batch *b, const struct group *g)
+{
+    const int64_t mono_us = b->op.mono_us;
+    const struct flight *f = g->flight;
+    uint64_t allowed = 0;
+    for (weir_request *r = g->request, *end = r + g->count; r < end; r++, f++) {
+        if (weir__usual_take(mono_us, r->limit, f->slot, f->hash, r->cost, &r->decision))
+            allowed++;
+        else
+            decide_long(b, r, f);
+    }
+    b->sum.verdict[WEIR_ALLOW] += allowed;
+}
+
+STEP void decide_mixed(struct batch *b, const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        weir_request *r = &g->request[i];
+        const struct flight *f = &g->flight[i];
+        if (b->usual && !r->error && weir__may_be_usual(r->limit, r->cost) &&
+            weir__usual_take(b->op.mono_us, r->limit, f->slot, f->hash, r->cost, &r->decision))
+            b->sum.verdict[WEIR_ALLOW]++;
+        else
+            decide_long(b, r, f);
+    }
+}
+
+/* Adds to the shared counters what the batch came to. */
+static void add_counts(const struct batch *b)
+{
+    struct weir__stripe *to = b->op.stats;
+    for (int i = 0; i < 5; i++)
+        if (b->sum.verdict[i])
+            weir__count(&to->verdict[i], b->sum.verdict[i]);
+    if (b->sum.soft)
+        weir__count(&to->soft, b->sum.soft);
+    if (b->sum.errors)
+        weir__count(&to->errors, b->sum.errors);
+}
+
+static int refuse_all(struct batch *b, weir_request *requests, size_t count, weir_time now)
+{
+    for (size_t i = 0; i < count; i++)
+        requests[i].error =
+            weir__request_fault(requests[i].limit, requests[i].key, requests[i].key_len, requests[i].cost, now);
+    b->sum.errors = count;
+    add_counts(b);
+    return (int)count;
+}
+
+int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now)
+{
+    if (!segment || (!requests && count) || count > INT32_MAX)
+        return WEIR_EINVAL;
+    if (segment->read_only)
+        return WEIR_EREADONLY;
+    struct batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now)};
+    struct group group[2], *present = &group[0], *next = &group[1];
+    struct away away[GROUP];
+
+    if (now.mono_ns < 0 || now.wall_ns < 0)
+        return refuse_all(&b, requests, count, now);
+    b.usual = !weir__any_blocked(&b.op);
+    set_out(&b, present, requests, count < GROUP ? count : GROUP, now);
+    while (present->count) {
+        count -= present->count;
+        size_t are_away = look_home(&b, present, away);
+        set_out(&b, next, present->request + present->count, count < GROUP ? count : GROUP, now);
+        look_other(away, are_away);
+        if (present->usual)
+            decide_usual(&b, present);
+        else
+            decide_mixed(&b, present);
+        struct group *done = present;
+        present = next;
+        next = done;
+    }
+    add_counts(&b);
+    return b.failed;
+}
