@@ -260,7 +260,11 @@ WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *request
 /* What weir_take with this cost would say now; writes nothing, so it works on a read-only mapping. */
 WEIR_MUST_CHECK int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                               int64_t cost, weir_time now, weir_decision *decision);
-/* Gives `amount` units back. */
+/*
+ * Gives back `amount` units that were taken at `now`: the take's own, however long ago. It may give back less when they
+ * have come back by themselves meanwhile, never so much that more passes than if they had not been taken
+ * (docs/algorithms.md).
+ */
 WEIR_MUST_CHECK int weir_refund(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                 int64_t amount, weir_time now, weir_decision *decision);
 /* Takes `amount` units whether they fit or not (they were consumed elsewhere); may leave the key in debt. */

@@ -111,14 +111,23 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
  */
 struct weir__log {
     int64_t live;
-    int64_t newest_us;
+    int64_t least_us; /* nothing is logged before this */
     int64_t (*time_of)(const void *context, int64_t unit);
     const void *context;
 };
 
-/* Returns how many units to log now (negative: how many of the newest to drop); 0 leaves the log as it is. */
-int64_t weir__log_take(const weir_limit *limit, const struct weir__log *log, int64_t now_us, int64_t cost,
-                       enum weir__mode mode, weir_decision *decision);
+/*
+ * What becomes of a log: so many are logged now, or so many of the newest and of the oldest are given back. The newest
+ * as far as they were logged at exactly the refund's `now`; when somebody has logged since, the oldest instead, which
+ * leave before those that were meant.
+ */
+struct weir__log_change {
+    int64_t logged;
+    int64_t newest, oldest;
+};
+
+struct weir__log_change weir__log_take(const weir_limit *limit, const struct weir__log *log, int64_t now_us,
+                                       int64_t cost, enum weir__mode mode, weir_decision *decision);
 
 /* A logged time, rounded up to the log's resolution: a unit may leave late, never early. */
 static inline int64_t weir__log_round(const weir_limit *limit, int64_t us)

@@ -42,10 +42,29 @@ static inline int64_t dripped_at(const weir_limit *limit, const struct weir__sta
     return state->anchor_us + (wait > WEIR__DEBT_MAX ? WEIR__DEBT_MAX : wait); /* as refill_time */
 }
 
+/*
+ * What is left to give back of a refund (a negative cost) of units taken at now_us, when `returned` units have come
+ * back since: those may have been the very same, and the bucket may have been full in between. Giving them back again
+ * would let pass what never fitted.
+ */
+static inline int64_t still_owed(int64_t cost, int64_t returned)
+{
+    return cost + returned < 0 ? cost + returned : 0;
+}
+
 bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                       enum weir__mode mode, weir_decision *decision)
 {
     struct weir__state next = *state;
+    if (cost < 0) {
+        mode = WEIR__CHARGE; /* also when nothing is left of it: a refund is never denied */
+        /*
+         * Rounded down: if the take found the bucket full, they came back one by one from then on; if not, the first
+         * to come back was another's.
+         */
+        if (next.used && now_us < next.anchor_us)
+            cost = still_owed(cost, weir__mul_div(next.anchor_us - now_us, limit->period_units, limit->period_us));
+    }
     int64_t dripped = settle(limit, &next, now_us);
     int64_t held = next.used - dripped;
     bool taken = weir__decide(limit, held, cost, mode, decision);
@@ -114,6 +133,13 @@ bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int
 {
     struct weir__state next = *state;
     int64_t windows = weir__elapsed(now_us, next.anchor_us) / limit->window_us;
+    if (cost < 0) {
+        mode = WEIR__CHARGE; /* as above, but rounded up: the first refill may have brought back all */
+        if (next.used && now_us < next.anchor_us) {
+            int64_t refills = (next.anchor_us - now_us - 1) / limit->window_us + 1;
+            cost = still_owed(cost, refills > WEIR__USED_MAX / limit->limit ? WEIR__USED_MAX : refills * limit->limit);
+        }
+    }
 
     if (windows >= (next.used + limit->limit - 1) / limit->limit) {
         next.used = 0;

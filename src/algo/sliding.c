@@ -30,6 +30,15 @@ static void apply(const weir_limit *limit, struct weir__sliding *state, int64_t 
     state->current = state->current < 0 ? 0 : state->current > most ? most : state->current;
 }
 
+/*
+ * A refund gives back to the part it was taken from, and only while that is the present one: what it took of an
+ * earlier one stays taken, and of a later one it took nothing.
+ */
+static int64_t of_this_part(const weir_limit *limit, const struct weir__sliding *state, int64_t now_us, int64_t cost)
+{
+    return cost < 0 && weir__part_start(limit, now_us) != state->start_us ? 0 : cost;
+}
+
 /* Enters the part of now, or stays in a later one that somebody has reached already. Returns the time within it. */
 static int64_t enter(const weir_limit *limit, const struct weir__sliding *state, int64_t now_us)
 {
@@ -42,6 +51,9 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
 {
     int64_t w = limit->part_us, x = enter(limit, state, now_us);
     int64_t held = state->current + weigh(limit, state->before, x);
+    if (cost < 0)
+        mode = WEIR__CHARGE; /* a refund is never denied */
+    cost = of_this_part(limit, state, now_us, cost);
     bool taken = weir__decide(limit, held, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
@@ -86,6 +98,9 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
                          int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     int64_t w = limit->part_us, n = limit->buckets, held = state->current + state->before;
+    if (cost < 0)
+        mode = WEIR__CHARGE; /* a refund is never denied */
+    cost = of_this_part(limit, state, now_us, cost);
     bool taken = weir__decide(limit, held, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
@@ -111,20 +126,42 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
     return taken && cost;
 }
 
-int64_t weir__log_take(const weir_limit *limit, const struct weir__log *log, int64_t now_us, int64_t cost,
-                       enum weir__mode mode, weir_decision *decision)
+/*
+ * What a refund of `most` units taken at `at_us` gives back. They were logged then or, by a clock that was behind,
+ * later: so none that was logged later may be given back in their place, as it would be forgotten too early.
+ */
+static struct weir__log_change give_back(const struct weir__log *log, int64_t at_us, int64_t most)
+{
+    struct weir__log_change change = {0};
+    while (change.newest < most && change.newest < log->live &&
+           log->time_of(log->context, log->live - 1 - change.newest) == at_us)
+        change.newest++;
+    most -= change.newest;
+    while (change.oldest < most && change.newest + change.oldest < log->live &&
+           log->time_of(log->context, change.oldest) <= at_us)
+        change.oldest++;
+    return change;
+}
+
+struct weir__log_change weir__log_take(const weir_limit *limit, const struct weir__log *log, int64_t now_us,
+                                       int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     bool taken = weir__decide(limit, log->live, cost, mode, decision);
     int64_t units = taken ? cost : 0;
+    struct weir__log_change change = {0};
 
     if (!taken && limit->count_rejected && cost > 0) {
         /* Beyond `cap` units nothing changes: the newest `cap` alone decide. */
         units = cost < limit->cap ? cost : limit->cap;
     }
-    if (units < -log->live)
-        units = -log->live;
-    /* What is logged now has this time: never before the newest there is. */
-    int64_t stamp = weir__log_round(limit, log->live && log->newest_us > now_us ? log->newest_us : now_us);
+    /* What is logged now has this time. */
+    int64_t stamp = weir__log_round(limit, log->least_us > now_us ? log->least_us : now_us);
+    if (units < 0) {
+        change = give_back(log, weir__log_round(limit, now_us), -units);
+        units = -change.newest - change.oldest;
+    } else {
+        change.logged = units;
+    }
     if (decision->verdict == WEIR_DENY) {
         /* This many of the oldest must leave first; a denied request that was logged stands in its own way. */
         int64_t missing = log->live + units + cost - limit->cap;
@@ -135,11 +172,11 @@ int64_t weir__log_take(const weir_limit *limit, const struct weir__log *log, int
     int64_t left = log->live + units;
     if (units > 0 && left > limit->cap)
         left = limit->cap; /* the newest `cap` alone decide, so no more are kept */
-    if (units)
+    if (units || cost < 0)
         decision->remaining = limit->hard - left;
     if (left > 0) {
-        int64_t newest = units > 0 ? stamp : log->time_of(log->context, left - 1);
+        int64_t newest = units > 0 ? stamp : log->time_of(log->context, log->live - 1 - change.newest);
         decision->reset_after_ns = weir__us_to_ns(newest + limit->window_us - now_us);
     }
-    return units;
+    return change;
 }

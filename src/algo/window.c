@@ -48,6 +48,12 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
 {
     struct weir__state next = *state;
     int64_t end = enter(limit, &next, now_us);
+    if (cost < 0) {
+        mode = WEIR__CHARGE; /* a refund is never denied */
+        /* Not taken in the window that counts: nothing to give back, and an older one is not to be forgotten for it. */
+        if (!next.used || now_us < next.anchor_us)
+            cost = 0;
+    }
     bool taken = weir__decide(limit, next.used, cost, mode, decision);
 
     if (taken) {

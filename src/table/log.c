@@ -1,7 +1,7 @@
 /*
  * The sliding window log: a record with one 32-bit time a unit, in a ring.
  *
- *     head  mark 28 | frozen 1 | spare 1 | tail 17 | pending 17    newest 47 | span 17
+ *     head  mark 28 | frozen 1 | aged 1 | tail 17 | pending 17    newest 47 | span 17
  *     body  times, in quanta of the limit, modulo 2^32
  *
  * The ring holds `span` units that end before position `tail`. The newest `pending` of them are in the head only
@@ -12,15 +12,20 @@
  * A log that outgrows its record is FROZEN, copied into a larger one and linked anew; whoever finds it frozen does
  * the same. It is never thawed: a copy of it may be on its way. Units leave when they are older than the window; the
  * times of those in `span` are never older than two windows when they are read, so 32 bits suffice.
+ *
+ * Units that have left are dropped by somebody's clock. For one whose clock is behind they would still be there: so
+ * from then on (AGED) nothing is logged before that moment, which `newest` is moved to, and it never goes back, not
+ * even when the newest unit is given back. A log from which none was dropped forgets what is given back entirely.
  */
 #include "algo/arith.h"
 #include "table/slab.h"
 
 #define FROZEN     (UINT64_C(1) << 35)
+#define AGED       (UINT64_C(1) << 34)
 #define FIELD_MASK ((UINT64_C(1) << 17) - 1)
 
 struct log_head {
-    bool frozen;
+    bool frozen, aged;
     int64_t tail, pending, span;
     int64_t newest_us;
 };
@@ -37,6 +42,7 @@ struct view {
 static struct log_head unpack(weir__cell cell, int64_t now_us)
 {
     return (struct log_head){.frozen = cell.lo & FROZEN,
+                             .aged = cell.lo & AGED,
                              .tail = (int64_t)(cell.lo >> 17 & FIELD_MASK),
                              .pending = (int64_t)(cell.lo & FIELD_MASK),
                              .span = (int64_t)(cell.hi & FIELD_MASK),
@@ -46,7 +52,8 @@ static struct log_head unpack(weir__cell cell, int64_t now_us)
 /* With `mark`, what the slab keeps on top of a head. */
 static weir__cell pack(uint64_t mark, struct log_head h)
 {
-    return (weir__cell){mark | (h.frozen ? FROZEN : 0) | (uint64_t)h.tail << 17 | (uint64_t)h.pending,
+    return (weir__cell){mark | (h.frozen ? FROZEN : 0) | (h.aged ? AGED : 0) | (uint64_t)h.tail << 17 |
+                            (uint64_t)h.pending,
                         ((uint64_t)h.newest_us & WEIR__TIME_MASK) << 17 | (uint64_t)h.span};
 }
 
@@ -101,9 +108,29 @@ static struct view look(const struct weir__op *op, const weir_limit *limit, cons
     /* Damage, not ours: such a log counts as empty. */
     if (view.head.span > view.capacity || view.head.pending > view.head.span || view.head.span > WEIR__LOG_MAX ||
         view.head.tail >= view.capacity)
-        view.head = (struct log_head){.newest_us = view.head.newest_us, .frozen = view.head.frozen};
+        view.head = (struct log_head){.newest_us = view.head.newest_us, .frozen = view.head.frozen, .aged = true};
     view.live = count_live(&view, op->mono_us);
     return view;
+}
+
+/* Before this nothing may be logged. */
+static int64_t least_time(const struct view *view)
+{
+    return view->head.span || view->head.aged ? view->head.newest_us : 0;
+}
+
+/* The head when all but the live units are dropped by the clock `now_us`; what is pending must be in the ring. */
+static struct log_head drop_left(const struct view *view, int64_t now_us)
+{
+    struct log_head next = view->head;
+    int64_t now = weir__log_round(view->limit, now_us);
+    if (next.span > view->live) {
+        next.aged = true;
+        next.newest_us = now > next.newest_us ? now : next.newest_us;
+    }
+    next.span = view->live;
+    next.pending = 0;
+    return next;
 }
 
 /* Writes the pending times into the ring. False: the head has moved on meanwhile, look again. */
@@ -158,9 +185,10 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     uint32_t *time = weir__record_body(op, record);
     int64_t capacity = (int64_t)(weir__record_body_bytes(record) / sizeof(uint32_t));
     int64_t keep = view->live < capacity ? view->live : capacity;
-    struct log_head head = {.tail = keep == capacity ? 0 : keep,
-                            .span = keep,
-                            .newest_us = view->live ? view->head.newest_us : op->mono_us};
+    struct log_head head = drop_left(view, op->mono_us);
+    head.frozen = false;
+    head.tail = keep == capacity ? 0 : keep;
+    head.span = keep;
     if (!weir__record_own(op, where, &record, pack(0, head)))
         return 0; /* took so long over it that it was taken away: look again */
     for (int64_t i = 0; i < keep; i++)
@@ -178,30 +206,25 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     return error;
 }
 
-/* The head after `units` more were logged at `now_us`, or after so many of the newest were dropped. */
-static struct log_head advance(const struct view *view, int64_t now_us, int64_t units)
+/* The head after the change. */
+static struct log_head advance(const struct view *view, int64_t now_us, struct weir__log_change change)
 {
     const weir_limit *limit = view->limit;
-    struct log_head next = view->head;
-    int64_t least = view->live + units;
+    int64_t least = least_time(view), units = change.logged;
+    struct log_head next = drop_left(view, now_us);
 
-    if (units > 0) {
+    if (units) {
         next.pending = units < limit->cap ? units : limit->cap;
-        next.span = least < limit->cap ? least : limit->cap; /* the newest `cap` alone decide */
+        next.span = view->live + units < limit->cap ? view->live + units : limit->cap; /* the newest alone decide */
         next.tail = (next.tail + next.pending) % view->capacity;
-        if (view->live == 0 || now_us > next.newest_us)
-            next.newest_us = weir__log_round(limit, now_us);
+        next.newest_us = weir__log_round(limit, now_us > least ? now_us : least);
+        next.aged &= view->live > 0; /* when all have left it is a new log, as if its record had been given back */
         return next;
     }
-    next.span = least;
-    next.tail = (next.tail + units % view->capacity + view->capacity) % view->capacity;
-    if (-units < next.pending) {
-        next.pending += units;
-    } else {
-        next.pending = 0;
-        if (least > 0)
-            next.newest_us = live_time(view, least - 1);
-    }
+    next.span -= change.newest + change.oldest;
+    next.tail = (next.tail - change.newest % view->capacity + view->capacity) % view->capacity;
+    if (!next.aged && next.span)
+        next.newest_us = live_time(view, view->live - 1 - change.newest);
     return next;
 }
 
@@ -215,27 +238,28 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return error;
 
     struct view view = look(op, limit, &key);
-    struct weir__log log = {view.live, view.head.newest_us, live_time, &view};
-    int64_t units = weir__log_take(limit, &log, op->mono_us, cost, mode, decision);
+    struct weir__log log = {view.live, least_time(&view), live_time, &view};
+    struct weir__log_change change = weir__log_take(limit, &log, op->mono_us, cost, mode, decision);
+    bool back = change.newest || change.oldest;
 
-    if (!units || !op->stats) {
+    if (!(change.logged || back) || !op->stats) {
         if (key.found && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
             return 0;
         return 1;
     }
     if (!key.found)
-        return units > 0 ? make(op, where, &key, &view, units) : 1;
+        return back ? 1 : make(op, where, &key, &view, change.logged);
 
     /* What there must be room for: what is live now, and what comes on top. */
-    int64_t most = units > 0 ? view.live + units : view.live;
+    int64_t most = view.live + change.logged;
     int64_t after = most < limit->cap ? most : limit->cap;
     if (after > view.capacity || view.head.frozen)
         return make(op, where, &key, &view, after + after / 2);
     if (!weir__key_record_renew(op, &key, lease_for(op, &view)))
         return 0;
-    if (units > 0 && !flush(op, &key, &view))
+    if (!flush(op, &key, &view))
         return 0;
-    weir__cell next = pack(weir__head_mark(key.head), advance(&view, op->mono_us, units));
+    weir__cell next = pack(weir__head_mark(key.head), advance(&view, op->mono_us, change));
     if (weir__cell_cas(weir__record_head(op, key.record), &key.head, next))
         return 1;
     weir__count(&op->stats->retries, 1);

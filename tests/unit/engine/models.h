@@ -11,7 +11,11 @@
  *   written is remembered, so a look at a later moment that took nothing has not happened.
  * - Buckets: back to the last whole period (of window : limit in lowest terms) before the last write.
  * - Counters stay in the latest part that something was counted in.
- * - A log never logs a time before the newest it holds.
+ * - A log never logs a time before the newest it holds; once it has forgotten units that had left, while others had
+ *   not, not before the latest time that it has forgotten or logged anything at.
+ *
+ * Refunds. What is given back must have been taken at that moment, and must not have come back already: see
+ * model_add_bucket, model_add_fixed, model_add_counter and model_add_log.
  * - Fixed windows on the wall clock: see model_held_fixed.
  */
 #ifndef WEIR_TEST_MODELS_H
@@ -60,6 +64,7 @@ struct model {
     /* Sliding window log, oldest first. */
     struct logged *log;
     int log_count, log_room;
+    int64_t log_least_us; /* nothing is logged before; -1: units have not left it yet */
 };
 
 static inline int64_t model_ceil_div(wide a, wide b)
@@ -80,6 +85,7 @@ static void model_init(struct model *m, const weir_params *p, const weir_limit *
     m->part_us = m->buckets == 2 ? m->window_us : model_ceil_div(m->window_us, m->buckets);
     m->quantum_us = limit->quantum_us;
     m->reached = -1;
+    m->log_least_us = -1;
     for (a = m->window_us, b = p->limit; b;) {
         int64_t rest = a % b;
         a = b;
@@ -96,6 +102,7 @@ static void model_clear(struct model *m)
     m->part_count = 0;
     m->reached = -1;
     m->log_count = 0;
+    m->log_least_us = -1;
 }
 
 static void model_free(struct model *m)
@@ -159,6 +166,15 @@ static void model_add_bucket(struct model *m, int64_t now, int64_t units)
     int64_t held = model_held_bucket(m, now);
     int64_t step = m->p.refill == WEIR_REFILL_INTERVAL ? m->window_us : m->period_us;
 
+    if (units < 0 && held && now < m->least_us) {
+        /* Taken before the bucket was last written: what has come back since need not be given back. */
+        wide since = m->least_us - now;
+        wide returned = m->p.refill == WEIR_REFILL_INTERVAL ? (wide)model_ceil_div(since, m->window_us) * m->p.limit
+                                                            : since * m->p.limit / m->window_us;
+        if (returned >= -units)
+            return;
+        units += (int64_t)returned;
+    }
     if (held + units <= 0) {
         m->used = 0; /* full again: the busy period ends */
         return;
@@ -244,6 +260,8 @@ static void model_add_fixed(struct model *m, int64_t now, int64_t units)
 {
     int64_t held = model_held_fixed(m, now);
 
+    if (units < 0 && (!held || now < m->start_us))
+        return; /* not taken in this window: it has nothing to give back */
     if (!held)
         model_window(m, now, &m->start_us, &m->end_us);
     m->counted = held + units > 0 ? held + units : 0;
@@ -281,13 +299,13 @@ static int64_t model_held_counter(const struct model *m, int64_t now)
     return model_part_units(m, number) + held;
 }
 
-/* Only the current part gives back: what earlier ones took stays taken. */
+/* Only the current part gives back, and only what was taken in it: what earlier ones took stays taken. */
 static void model_add_counter(struct model *m, int64_t now, int64_t units)
 {
     int64_t number = model_part(m, now);
     int kept = 0, i;
 
-    if (units < 0 && !model_part_units(m, number))
+    if (units < 0 && (!model_part_units(m, number) || now / m->part_us != number))
         return; /* changes nothing */
     for (i = 0; i < m->part_count; i++)
         if (m->parts[i].number > number - m->buckets)
@@ -321,34 +339,63 @@ static int64_t model_held_log(const struct model *m, int64_t now)
     return held;
 }
 
+/* Forgets so many units: the newest as far as they are of exactly that time, or the oldest as far as of no later one.
+ */
+static int64_t model_log_forget(struct model *m, int64_t units, int64_t at_us, bool newest)
+{
+    while (units && m->log_count) {
+        struct logged *one = &m->log[newest ? m->log_count - 1 : 0];
+        if (newest ? one->at_us != at_us : one->at_us > at_us)
+            break;
+        int64_t back = units < one->units ? units : one->units;
+        units -= back;
+        one->units -= back;
+        if (one->units)
+            break;
+        if (newest)
+            m->log_count--;
+        else
+            model_log_drop(m, 1);
+    }
+    return units;
+}
+
 /*
  * Logged times are rounded up to the limit's resolution: units may leave late, never early. More units than `cap`
  * are never kept: the newest `cap` alone decide what fits.
+ *
+ * A refund forgets units of its own time while they are the newest; else the oldest, if they are of no later time: no
+ * moment will see fewer units than if the right ones had been forgotten.
  */
 static void model_add_log(struct model *m, int64_t now, int64_t units)
 {
     int first = 0;
-    int64_t held = 0;
+    int64_t held = 0, at = (now + m->quantum_us - 1) / m->quantum_us * m->quantum_us;
 
-    if (units < 0 && !model_held_log(m, now))
-        return; /* changes nothing */
     while (first < m->log_count && m->log[first].at_us <= now - m->window_us)
         first++;
+    if (units < 0 && (first == m->log_count || m->log[first].at_us > at))
+        return; /* changes nothing */
+    int64_t newest = m->log_count ? m->log[m->log_count - 1].at_us : 0;
     model_log_drop(m, first);
+    if (first && !m->log_count) {
+        m->log_least_us = -1; /* all have left: it is a new log */
+    } else if (first || m->log_least_us >= 0) {
+        if (newest > m->log_least_us)
+            m->log_least_us = newest;
+        if (first && at > m->log_least_us)
+            m->log_least_us = at;
+    }
 
     if (units > 0) {
-        int64_t at = (now + m->quantum_us - 1) / m->quantum_us * m->quantum_us;
-        if (m->log_count && m->log[m->log_count - 1].at_us > at)
-            at = m->log[m->log_count - 1].at_us;
-        model_log_push(m, at, units);
+        bool empty = !m->log_count;
+        int64_t stamp = at > newest ? at : newest;
+        model_log_push(m, stamp > m->log_least_us ? stamp : m->log_least_us, units);
+        if (empty)
+            m->log_least_us = -1;
     }
-    while (units < 0 && m->log_count) {
-        struct logged *newest = &m->log[m->log_count - 1];
-        int64_t back = -units < newest->units ? -units : newest->units;
-        units += back;
-        newest->units -= back;
-        m->log_count -= !newest->units;
-    }
+    if (units < 0)
+        model_log_forget(m, model_log_forget(m, -units, at, true), at, false);
     for (first = m->log_count; first > 0 && held < m->cap; first--) {
         struct logged *one = &m->log[first - 1];
         if (one->units > m->cap - held)

@@ -1,0 +1,172 @@
+/*
+ * Refunds that come late. One has taken at a moment, others have taken since, and then the first gives back, with the
+ * `now` of its take, as a request that several limits decide does when a later one denies it. Nothing may pass
+ * thereafter that would not have passed if the first had never asked.
+ */
+#include <weir/weir.h>
+
+#include "../../test.h"
+
+#define NOW          ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define WINDOW       (100 * WEIR_SECOND)
+
+static weir_segment *make(void)
+{
+    weir_segment *segment = NULL;
+    weir_segment_options options = {.size = 1 << 20};
+    CHECK_EQ(weir_segment_open(&options, &segment), 0);
+    return segment;
+}
+
+static weir_limit limit_of(weir_params params)
+{
+    weir_limit limit = {0};
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    return limit;
+}
+
+static weir_time at(int64_t seconds)
+{
+    return (weir_time){NOW.mono_ns + seconds * WEIR_SECOND, NOW.wall_ns + seconds * WEIR_SECOND};
+}
+
+static weir_decision take(weir_segment *segment, const weir_limit *limit, int64_t cost, int64_t seconds)
+{
+    weir_decision d = {.verdict = WEIR_NEVER_FITS, .remaining = INT64_MIN};
+    CHECK_EQ(weir_take(segment, limit, "k", 1, cost, at(seconds), &d), 0);
+    return d;
+}
+
+static weir_decision refund(weir_segment *segment, const weir_limit *limit, int64_t amount, int64_t seconds)
+{
+    weir_decision d = {.remaining = INT64_MIN};
+    CHECK_EQ(weir_refund(segment, limit, "k", 1, amount, at(seconds), &d), 0);
+    CHECK_EQ(d.verdict, WEIR_ALLOW);
+    return d;
+}
+
+static int64_t remaining(weir_segment *segment, const weir_limit *limit, int64_t seconds)
+{
+    weir_decision d = {.remaining = INT64_MIN};
+    CHECK_EQ(weir_peek(segment, limit, "k", 1, 0, at(seconds), &d), 0);
+    return d.remaining;
+}
+
+/* One of each way to count: ten units a hundred seconds, and a thousand times as many where one slot cannot hold it. */
+static const weir_params kinds[] = {
+    {.limit = 10, .window_ns = WINDOW},
+    {.limit = 3, .window_ns = WINDOW, .burst = 10},
+    {.limit = 10, .window_ns = WINDOW, .refill = WEIR_REFILL_INTERVAL},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = WINDOW},
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WINDOW},
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WINDOW, .align = WEIR_ALIGN_FIRST_REQUEST},
+    {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = WINDOW},
+    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WINDOW},
+    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100000, .window_ns = WINDOW},
+    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WINDOW, .buckets = 10},
+};
+
+/* At once, with nobody in between, a refund undoes the take. */
+TEST(at_once_it_is_as_if_never_taken)
+{
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        weir_segment *s = make();
+        weir_limit limit = limit_of(kinds[i]);
+        take(s, &limit, 2, 10);
+        weir_decision before = take(s, &limit, 0, 13);
+        take(s, &limit, 3, 13);
+        weir_decision after = refund(s, &limit, 3, 13);
+        CHECK_EQ(after.remaining, before.remaining);
+        CHECK_EQ(after.reset_after_ns, before.reset_after_ns);
+        weir_segment_close(s);
+    }
+}
+
+/*
+ * Three units at the end of a window are forgotten or have come back when, much later, another takes all there is:
+ * giving those three back must not make room.
+ */
+TEST(what_has_come_back_is_not_given_back_again)
+{
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        weir_segment *s = make();
+        weir_limit limit = limit_of(kinds[i]);
+        int failures = test_failures;
+        take(s, &limit, limit.hard / 3, 99);
+        CHECK_EQ(take(s, &limit, limit.hard, 500).verdict, WEIR_ALLOW);
+        refund(s, &limit, limit.hard / 3, 99);
+        CHECK_EQ(remaining(s, &limit, 500), 0);
+        CHECK_EQ(take(s, &limit, 1, 500).verdict, WEIR_DENY);
+        if (test_failures != failures)
+            printf("  with algorithm %d, %d buckets\n", (int)kinds[i].algorithm, kinds[i].buckets);
+        weir_segment_close(s);
+    }
+}
+
+/* The window has moved on by one only, and is full of what others took. */
+TEST(a_window_gives_back_only_what_was_taken_in_it)
+{
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        weir_limit limit = limit_of(kinds[i]);
+        if (limit.algorithm < WEIR_FIXED_WINDOW || limit.algorithm == WEIR_SLIDING_WINDOW_LOG ||
+            limit.align == WEIR_ALIGN_FIRST_REQUEST)
+            continue;
+        weir_segment *s = make();
+        int failures = test_failures;
+        take(s, &limit, 3, 99);
+        take(s, &limit, limit.hard - 3, 101);
+        int64_t left = remaining(s, &limit, 101);
+        CHECK_EQ(refund(s, &limit, 3, 99).verdict, WEIR_ALLOW);
+        CHECK_EQ(remaining(s, &limit, 101), left);
+        if (test_failures != failures)
+            printf("  with algorithm %d, %d buckets\n", (int)kinds[i].algorithm, kinds[i].buckets);
+        weir_segment_close(s);
+    }
+}
+
+/* What a refund cannot give back must not be lost for one whose clock is behind, either. */
+TEST(a_refund_in_vain_forgets_no_window)
+{
+    weir_segment *s = make();
+    weir_limit limit = limit_of((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WINDOW});
+    take(s, &limit, 10, 99);
+    refund(s, &limit, 3, 101);
+    CHECK_EQ(take(s, &limit, 1, 99).verdict, WEIR_DENY);
+    weir_segment_close(s);
+}
+
+/* Partly come back, continuously: only the rest is given back. */
+TEST(a_bucket_gives_back_what_has_not_dripped_in)
+{
+    weir_segment *s = make();
+    weir_limit limit = limit_of((weir_params){.limit = 10, .window_ns = WINDOW}); /* one in ten seconds */
+    take(s, &limit, 5, 0);
+    take(s, &limit, 1, 20);                         /* 4 held now */
+    CHECK_EQ(refund(s, &limit, 5, 0).remaining, 9); /* 2 of the 5 had dripped in: were they never taken, 1 were held */
+    weir_segment_close(s);
+}
+
+/* A rolling window never sees fewer units than were taken in it and not given back. */
+TEST(a_log_forgets_no_later_unit)
+{
+    weir_segment *s = make();
+    weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 4, .window_ns = WINDOW});
+    take(s, &limit, 2, 0);
+    take(s, &limit, 2, 50);
+    CHECK_EQ(refund(s, &limit, 2, 0).remaining, 2);
+    CHECK_EQ(remaining(s, &limit, 99), 2);
+    CHECK_EQ(remaining(s, &limit, 101), 2); /* the two of 50 are still in the window */
+    CHECK_EQ(take(s, &limit, 3, 149).verdict, WEIR_DENY);
+    CHECK_EQ(remaining(s, &limit, 150), 4);
+
+    /* Nobody in between: exactly those, and what was there before stays. */
+    take(s, &limit, 1, 200);
+    take(s, &limit, 3, 250);
+    CHECK_EQ(refund(s, &limit, 3, 250).reset_after_ns, 50 * WEIR_SECOND);
+    CHECK_EQ(remaining(s, &limit, 299), 3);
+    CHECK_EQ(remaining(s, &limit, 300), 4);
+    weir_segment_close(s);
+}
+
+TEST_MAIN

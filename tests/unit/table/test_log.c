@@ -1,0 +1,93 @@
+/* The log between two steps of a request: another one, whose clock is behind, finds it as it was left. */
+#include "table/hash.h"
+#include "table/log.c"
+
+#include "../../test.h"
+
+#define SECOND_US INT64_C(1000000)
+#define START_US  (INT64_C(20000) * 86400 * SECOND_US)
+
+struct fixture {
+    void *memory;
+    struct weir__table table;
+    weir_limit limit;
+    struct weir__where where;
+};
+
+/* A log of a hundred units a minute. */
+static void fixture_make(struct fixture *f)
+{
+    struct weir__plan plan = {.bytes = 1 << 20, .slab_bytes = 1 << 18, .wall_ns = START_US * 1000};
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 100, .window_ns = 60 * WEIR_SECOND};
+    f->memory = aligned_alloc(4096, plan.bytes);
+    memset(f->memory, 0, plan.bytes);
+    CHECK_EQ(weir__segment_format(f->memory, &plan), 0);
+    CHECK_EQ(weir__segment_attach(f->memory, plan.bytes, &f->table), 0);
+    CHECK_EQ(weir_limit_init(&f->limit, &params), 0);
+    weir__key_locate(&f->table, &f->limit, "k", 1, &f->where);
+}
+
+static struct weir__op at(const struct fixture *f, int64_t seconds)
+{
+    int64_t now_us = START_US + seconds * SECOND_US;
+    return (struct weir__op){&f->table, &f->table.stats[0], now_us, now_us};
+}
+
+static weir_decision take(const struct fixture *f, int64_t cost, int64_t seconds)
+{
+    struct weir__op op = at(f, seconds);
+    weir_decision d = {0};
+    CHECK_EQ(weir__log_store_take(&op, &f->limit, &f->where, cost, WEIR__TAKE, &d), 0);
+    return d;
+}
+
+/* One attempt of a request that outgrows the record: it moves the log, and has logged nothing yet. */
+static void move(const struct fixture *f, int64_t cost, int64_t seconds)
+{
+    struct weir__op op = at(f, seconds);
+    struct weir__where where = salted(&f->limit, &f->where);
+    weir_decision d;
+    CHECK_EQ(attempt(&op, &f->limit, &where, cost, WEIR__TAKE, &d), 0);
+}
+
+TEST(a_log_that_was_moved_empty_does_not_go_back_in_time)
+{
+    struct fixture f;
+    fixture_make(&f);
+    take(&f, 4, 30);
+    move(&f, 50, 100);
+    /* By this clock the four of 30 have not left; they are gone, so this must count as if it were 100. */
+    CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
+    CHECK_EQ(take(&f, 100, 155).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 100, 160).verdict, WEIR_ALLOW);
+    free(f.memory);
+}
+
+TEST(nor_does_one_that_was_moved_with_some_left)
+{
+    struct fixture f;
+    fixture_make(&f);
+    take(&f, 3, 30);
+    take(&f, 1, 80);
+    move(&f, 50, 100);
+    CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
+    /* Not by giving back either: the log has aged. */
+    take(&f, -10, 100);
+    CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
+    free(f.memory);
+}
+
+TEST(one_that_lost_nothing_forgets_what_is_given_back)
+{
+    struct fixture f;
+    fixture_make(&f);
+    take(&f, 4, 100);
+    take(&f, -4, 100);
+    CHECK_EQ(take(&f, 4, 50).reset_after_ns, 60 * WEIR_SECOND);
+    move(&f, 50, 50);
+    CHECK_EQ(take(&f, -4, 50).reset_after_ns, 0);
+    CHECK_EQ(take(&f, 4, 40).reset_after_ns, 60 * WEIR_SECOND);
+    free(f.memory);
+}
+
+TEST_MAIN
