@@ -45,6 +45,7 @@ struct weir__bench_kind {
     uint64_t slab;    /* bytes of slab a key; 0: the segment has none */
     double bytes_bar; /* a key at 90 % full; 0: no bar */
     bool denied;      /* every request after the first is */
+    bool tight;       /* under Zipf the hottest keys are, now and then */
 };
 
 /* A segment in which every key has an entry, and bare memory of as many lines for the bound. */
@@ -72,6 +73,7 @@ void weir__bench_table_drop(struct weir__bench_table *table);
 /* Keys in the order they are asked for: drawn beforehand, so that drawing is not measured. */
 struct weir__bench_keys {
     const char *distribution;
+    bool even;    /* all keys alike */
     uint64_t *id; /* the key is these 8 bytes */
     size_t count; /* a power of two */
 };
