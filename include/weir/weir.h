@@ -314,6 +314,13 @@ typedef struct weir_entry {
 WEIR_MUST_CHECK int weir_segment_each(const weir_segment *segment, weir_time now,
                                       int (*visit)(void *context, const weir_entry *entry), void *context);
 
+/*
+ * How full the segment is, from a look at about `slots` slots spread over it: *live of the *looked have a key that has
+ * not recovered. Keys are spread by their hashes, so a few thousand tell it within a per cent or two.
+ */
+WEIR_MUST_CHECK int weir_segment_sample(const weir_segment *segment, weir_time now, uint64_t slots, uint64_t *looked,
+                                        uint64_t *live);
+
 /* What a look at every slot found. Exact on a quiet segment, a lower bar under load. */
 typedef struct weir_report {
     uint64_t live;      /* entries that have not recovered (information, not damage) */

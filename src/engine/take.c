@@ -143,6 +143,15 @@ int weir_segment_each(const weir_segment *segment, weir_time now, int (*visit)(v
     return weir__segment_each(&op, visit, context);
 }
 
+int weir_segment_sample(const weir_segment *segment, weir_time now, uint64_t slots, uint64_t *looked, uint64_t *live)
+{
+    if (!segment || !slots || !looked || !live)
+        return WEIR_EINVAL;
+    struct weir__op op = operation(segment, NULL, now);
+    *looked = weir__segment_sample(&op, (slots - 1) / WEIR__SLOTS + 1, live);
+    return 0;
+}
+
 int weir_segment_validate(const weir_segment *segment, weir_time now, weir_report *report)
 {
     if (!segment || !report)

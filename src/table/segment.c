@@ -152,6 +152,18 @@ int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, co
     return 0;
 }
 
+uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_t *live)
+{
+    uint64_t all = op->table->lines, step = lines && all > lines ? all / lines : 1, looked = 0, found = 0;
+    for (uint64_t line = 0; line < all && looked < lines; line += step, looked++)
+        for (int i = 0; i < WEIR__SLOTS; i++) {
+            weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
+            found += weir__cell_tag(seen.lo) && weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
+        }
+    *live = found;
+    return looked * WEIR__SLOTS;
+}
+
 /* Entries with this tag that count, in the two lines; more than one is one too many. */
 static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_t b)
 {

@@ -53,6 +53,8 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
 
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats);
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context);
+/* Looks at up to `lines` lines, spread evenly. Returns the slots looked at; *live of them have not recovered. */
+uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_t *live);
 int weir__segment_validate(const struct weir__op *op, weir_report *report);
 
 #endif

@@ -141,6 +141,7 @@ TEST(missing_outputs)
     weir_limit limit = limit_of(kinds[0]);
     weir_stats stats;
     weir_report report;
+    uint64_t looked, live;
     int visits = 0;
 
     CHECK_EQ(weir_take(s, &limit, "k", 1, 1, NOW, NULL), WEIR_EINVAL);
@@ -154,6 +155,10 @@ TEST(missing_outputs)
     CHECK_EQ(weir_stats_read(s, NULL), WEIR_EINVAL);
     CHECK_EQ(weir_segment_each(NULL, NOW, visit_none, &visits), WEIR_EINVAL);
     CHECK_EQ(weir_segment_each(s, NOW, NULL, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_segment_sample(NULL, NOW, 1, &looked, &live), WEIR_EINVAL);
+    CHECK_EQ(weir_segment_sample(s, NOW, 0, &looked, &live), WEIR_EINVAL);
+    CHECK_EQ(weir_segment_sample(s, NOW, 1, NULL, &live), WEIR_EINVAL);
+    CHECK_EQ(weir_segment_sample(s, NOW, 1, &looked, NULL), WEIR_EINVAL);
     CHECK_EQ(weir_segment_validate(NULL, NOW, &report), WEIR_EINVAL);
     CHECK_EQ(weir_segment_validate(s, NOW, NULL), WEIR_EINVAL);
     CHECK_EQ(weir_limit_init(NULL, &kinds[0]), WEIR_EINVAL);
@@ -164,6 +169,32 @@ TEST(missing_outputs)
     take(s, &limit, "b", 1, NOW);
     CHECK_EQ(weir_segment_each(s, NOW, visit_none, &visits), 7);
     CHECK_EQ(visits, 1); /* what the visitor returns ends it */
+    weir_segment_close(s);
+}
+
+TEST(samples_tell_the_fill)
+{
+    weir_segment *s = make();
+    weir_limit limit = limit_of(kinds[0]);
+    weir_stats stats;
+    weir_report report;
+    uint64_t looked, live;
+    char key[16];
+
+    CHECK_EQ(weir_segment_sample(s, NOW, 1000, &looked, &live), 0);
+    CHECK_EQ(looked, 1000);
+    CHECK_EQ(live, 0);
+    CHECK_EQ(weir_stats_read(s, &stats), 0);
+    for (uint64_t i = 0; i < stats.slots / 2; i++) {
+        snprintf(key, sizeof key, "%d", (int)i);
+        take(s, &limit, key, 1, NOW);
+    }
+    CHECK_EQ(weir_segment_validate(s, NOW, &report), 0);
+    CHECK_EQ(weir_segment_sample(s, NOW, stats.slots * 2, &looked, &live), 0);
+    CHECK_EQ(looked, stats.slots);
+    CHECK_EQ(live, report.live);
+    CHECK_EQ(weir_segment_sample(s, NOW, 1000, &looked, &live), 0);
+    CHECK(live > looked * 4 / 10 && live < looked * 6 / 10);
     weir_segment_close(s);
 }
 
