@@ -56,6 +56,7 @@ help:
 	@echo "make            the library (static and shared), the weir command and weir.pc, in build/"
 	@echo "make tests      the test programs"
 	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
+	@echo "make nginx      the module for nginx (needs nginx-dev)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local)"
 	@echo "make clean      removes build/"
 	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
@@ -84,6 +85,10 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 
 $B/weir: $(CLI_OBJ) $B/libweir.a
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
+
+# The gateway's module for the nginx of this machine. SANITIZER=address works here, too.
+nginx: $B/libweir.a
+	WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a
 
 PREFIX ?= /usr/local
 $B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
@@ -129,6 +134,6 @@ clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers install clean FORCE
+.PHONY: all help tests fuzzers nginx install clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)

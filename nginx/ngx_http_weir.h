@@ -1,0 +1,165 @@
+/*
+ * The gateway: weir's decisions inside nginx. Which file does what:
+ *
+ *   module      the directives' table and how configurations inherit; directives: reading them
+ *   engine      the rules and the segment: opened with the configuration, reloaded while it runs
+ *   decide      the phase handlers: one decision a client request, and what follows from it
+ *   attributes  what the rules may ask about a request
+ *   context     what is kept of a decision; found again after internal redirects
+ *   deny, grpc  the answer to a denied request
+ *   delay       requests that wait for their turn
+ *   filter      response headers
+ *   variables   $weir_...
+ *   log         one line of JSON for each denied request
+ *   status      JSON for people and probes; json: writing it
+ *
+ * docs/nginx.md describes it from outside.
+ */
+#ifndef NGX_HTTP_WEIR_H
+#define NGX_HTTP_WEIR_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+#include <weir/weir.h>
+
+/* Nothing below is for other modules. */
+#pragma GCC visibility push(hidden)
+
+/* ---- Configuration ---- */
+
+enum { NGX_HTTP_WEIR_OFF = 0, NGX_HTTP_WEIR_ON, NGX_HTTP_WEIR_DRY_RUN };
+enum { NGX_HTTP_WEIR_PREACCESS = 0, NGX_HTTP_WEIR_PRECONTENT };
+
+typedef struct {
+    ngx_str_t segment_path; /* ends with a zero byte, as all paths here */
+    off_t segment_size;
+    unsigned segment_mode; /* of a new file; 0: the library's choice */
+    ngx_flag_t rebuild;
+    ngx_str_t rules_path;
+    ngx_flag_t wanted; /* some location needs the engine */
+
+    weir *engine;        /* NULL: neither configured nor needed */
+    ngx_log_t *open_log; /* hears of the rules while the configuration is read; later ngx_cycle->log */
+} ngx_http_weir_main_conf_t;
+
+typedef struct {
+    ngx_str_t name;
+    ngx_http_complex_value_t value;
+} ngx_http_weir_attribute_t;
+
+/* A log of denied requests; `second` and what follows is each worker's own. */
+typedef struct {
+    ngx_open_file_t *file;
+    ngx_uint_t rate; /* lines a second */
+    ngx_flag_t hash;
+    ngx_str_t salt;
+    time_t second;
+    ngx_uint_t written; /* in this second */
+    ngx_uint_t skipped; /* since the last line */
+    time_t complained;
+} ngx_http_weir_log_t;
+
+typedef struct {
+    ngx_uint_t mode;
+    ngx_uint_t phase;
+    ngx_http_complex_value_t *cost;
+    ngx_array_t *attributes;  /* of ngx_http_weir_attribute_t */
+    ngx_http_weir_log_t *log; /* NULL: none */
+} ngx_http_weir_loc_conf_t;
+
+extern ngx_module_t ngx_http_weir_module;
+
+char *ngx_http_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+/* ---- The engine ---- */
+
+ngx_int_t ngx_http_weir_engine_open(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
+/* In a worker: sees to it that the rules are looked at even when no requests come. */
+ngx_int_t ngx_http_weir_engine_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
+/* Says what went wrong, at most once a minute for each error. `rule` may be "". */
+void ngx_http_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
+
+/* ---- A decision ---- */
+
+/* What is kept of a decision until the request ends. Requests that wait keep it as well: it is small. */
+typedef struct {
+    int64_t limit, remaining; /* negative: nothing limits the request */
+    int64_t retry_after_ns;
+    int64_t give_back; /* what a client that leaves its place gets back */
+    uint16_t rule_len, key_len, headers_len;
+    uint8_t verdict; /* enum weir_verdict */
+    unsigned failed : 1;
+    unsigned dry_run : 1;
+    unsigned waiting : 1;
+    u_char text[]; /* rule, key, and the headers as ngx_http_weir_pack_headers made them */
+} ngx_http_weir_ctx_t;
+
+/* The decision on the client's request that `r` belongs to, or NULL. */
+ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r);
+/* Keeps an answer. NULL: no memory. */
+ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes,
+                                        ngx_uint_t dry_run);
+/* Keeps that there is none. */
+ngx_http_weir_ctx_t *ngx_http_weir_keep_failure(ngx_http_request_t *r);
+
+ngx_int_t ngx_http_weir_preaccess(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_precontent(ngx_http_request_t *r);
+
+/* Fills in who is asked and what is known at once; the rest comes through the query's look-up. */
+void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query);
+/* The value of a request header (`name` in lower case), lines of one name joined. */
+ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
+
+/* ---- What follows ---- */
+
+/* Each returns what the phase handler has to. */
+ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer);
+ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
+
+/* The type of the answer if the request is a gRPC call, else NULL. */
+const char *ngx_http_weir_grpc_type(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answer, const char *type);
+
+/* Writes the response headers of an answer in the form the filter reads. Returns their length, at most size. */
+size_t ngx_http_weir_pack_headers(const weir_answer *answer, const weir_outcome *outcomes, u_char *to, size_t size);
+/* Pushes one response header. */
+ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value);
+
+ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf);
+void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_answer *answer, ngx_uint_t dry_run);
+
+/* Whole seconds, rounded up; 0: waiting does not help. */
+int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
+
+/* The content handler of weir_status. */
+ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);
+
+/* ---- JSON ---- */
+
+/* A text that grows. */
+typedef struct {
+    ngx_pool_t *pool;
+    ngx_chain_t *first, *last;
+    off_t length;
+    ngx_uint_t failed; /* no memory */
+} ngx_http_weir_text_t;
+
+/* Adds as ngx_sprintf does; at most 1024 bytes at once. */
+void ngx_http_weir_text_add(ngx_http_weir_text_t *text, const char *format, ...);
+/* Adds a string of JSON; at most 2048 bytes of it. */
+void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *string, size_t len);
+
+/* Writes a string of JSON, quotes and all, into [to, last). What is not UTF-8 becomes U+FFFD; what does not fit is cut.
+ */
+u_char *ngx_http_weir_json_string(u_char *to, u_char *last, const u_char *text, size_t len);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,127 @@
+/* What the rules may ask about a request. Nothing is copied unless a header has several lines. */
+#include "ngx_http_weir.h"
+
+/* ---- Headers ---- */
+
+static ngx_uint_t ngx_http_weir_is_header(const ngx_table_elt_t *header, const char *name, size_t len)
+{
+    return header->hash != 0 && header->key.len == len && header->lowcase_key != NULL &&
+           ngx_memcmp(header->lowcase_key, name, len) == 0;
+}
+
+/* Walks the request's headers of one name: counts them, sums their lengths and, if there is room, writes them. */
+static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, size_t len, u_char *to, ngx_str_t *found)
+{
+    const char *between = len == 6 && ngx_memcmp(name, "cookie", 6) == 0 ? "; " : ", ";
+    ngx_list_part_t *part = &r->headers_in.headers.part;
+    ngx_uint_t count = 0;
+    size_t total = 0;
+    for (; part; part = part->next) {
+        ngx_table_elt_t *header = part->elts;
+        for (ngx_uint_t i = 0; i < part->nelts; i++) {
+            if (!ngx_http_weir_is_header(&header[i], name, len))
+                continue;
+            if (to) {
+                to = count ? ngx_cpymem(to, between, 2) : to;
+                to = ngx_cpymem(to, header[i].value.data, header[i].value.len);
+            }
+            total += header[i].value.len + (count ? 2 : 0);
+            if (count++ == 0)
+                *found = header[i].value;
+        }
+    }
+    found->len = count ? total : 0;
+    return count;
+}
+
+ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
+{
+    ngx_str_t found = ngx_null_string;
+    ngx_uint_t count = ngx_http_weir_join(r, name, len, NULL, &found);
+    if (count == 0)
+        return NGX_DECLINED;
+    if (count > 1) {
+        /* Bounded by what nginx accepts as headers of one request. */
+        u_char *joined = ngx_pnalloc(r->pool, found.len);
+        if (joined == NULL)
+            return NGX_ERROR;
+        ngx_http_weir_join(r, name, len, joined, &found);
+        found.data = joined;
+    }
+    *value = found;
+    return NGX_OK;
+}
+
+/* ---- Named attributes ---- */
+
+static ngx_int_t ngx_http_weir_named(ngx_http_request_t *r, weir_text name, ngx_str_t *value)
+{
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    if (conf->attributes == NULL)
+        return NGX_DECLINED;
+    ngx_http_weir_attribute_t *each = conf->attributes->elts;
+    for (ngx_uint_t i = 0; i < conf->attributes->nelts; i++)
+        if (each[i].name.len == name.len && ngx_memcmp(each[i].name.data, name.data, name.len) == 0)
+            return ngx_http_complex_value(r, &each[i].value, value);
+    return NGX_DECLINED;
+}
+
+/* ---- The look-up ---- */
+
+static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+{
+    ngx_http_request_t *r = context;
+    ngx_str_t found = ngx_null_string;
+    switch (kind) {
+    case WEIR_ATTR_PATH:
+        found = r->uri;
+        break;
+    case WEIR_ATTR_TARGET:
+        found = r->unparsed_uri;
+        break;
+    case WEIR_ATTR_QUERY:
+        found = r->args;
+        break;
+    case WEIR_ATTR_METHOD:
+        found = r->method_name;
+        break;
+    case WEIR_ATTR_HOST:
+        found = r->headers_in.server;
+        break;
+    case WEIR_ATTR_HEADER:
+        if (ngx_http_weir_header(r, name.data, name.len, &found) != NGX_OK)
+            return false;
+        break;
+    case WEIR_ATTR_NAMED:
+        if (ngx_http_weir_named(r, name, &found) != NGX_OK)
+            return false;
+        break;
+    case WEIR_ATTR_PEER: /* given as bytes, or there is none */
+        return false;
+    }
+    *value = (weir_text){(const char *)found.data, found.len};
+    return found.len > 0;
+}
+
+/* The other end of the connection; what realip found out has taken its place by now. Unix sockets have none. */
+static void ngx_http_weir_peer(ngx_http_request_t *r, weir_query *query)
+{
+    const struct sockaddr *address = r->connection->sockaddr;
+    if (address->sa_family == AF_INET) {
+        query->peer = (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr;
+        query->peer_len = 4;
+    }
+#if (NGX_HAVE_INET6)
+    if (address->sa_family == AF_INET6) {
+        query->peer = (const uint8_t *)&((const struct sockaddr_in6 *)address)->sin6_addr;
+        query->peer_len = 16;
+    }
+#endif
+}
+
+void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query)
+{
+    query->lookup = ngx_http_weir_lookup;
+    query->lookup_context = r;
+    ngx_http_weir_peer(r, query);
+}

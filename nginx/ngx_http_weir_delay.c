@@ -1,0 +1,69 @@
+/*
+ * Requests that wait for their turn. The timer is the one of the connection's write event, which nothing else uses
+ * before there is an answer, as limit_req does: a waiting request needs no memory for it, and nginx removes it with the
+ * request. The order is the order of the departure times that the segment handed out, across all workers.
+ */
+#include "ngx_http_weir.h"
+
+static void ngx_http_weir_go_on(ngx_http_request_t *r)
+{
+    ngx_event_t *write = r->connection->write;
+    if (write->delayed) {
+        if (ngx_handle_write_event(write, 0) != NGX_OK)
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    if (ctx)
+        ctx->waiting = 0;
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+}
+
+/* The request ends. If it is still waiting, others may have its place. */
+static void ngx_http_weir_leave(void *data)
+{
+    ngx_http_request_t *r = data;
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    if (ctx == NULL || !ctx->waiting || ctx->give_back <= 0)
+        return;
+    ctx->waiting = 0;
+    weir_query query = {.has_cost = true, .cost = -ctx->give_back};
+    weir_answer answer;
+    ngx_http_weir_describe(r, &query);
+    int error = weir_check(mcf->engine, &query, &answer);
+    if (error)
+        ngx_http_weir_complain(r->connection->log, error, "a place could not be given back", "");
+}
+
+ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns)
+{
+    ngx_connection_t *c = r->connection;
+    ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
+    if (cleanup == NULL)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    cleanup->handler = ngx_http_weir_leave;
+    cleanup->data = r;
+
+    /* A client that goes away is noticed. */
+    if (c->read->ready) {
+        ngx_post_event(c->read, &ngx_posted_events);
+    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    ctx->waiting = 1;
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_http_weir_go_on;
+
+    /* The timer counts from nginx's idea of now, which is as old as this turn of its loop. */
+    ngx_time_update();
+    c->write->delayed = 1;
+    ngx_add_timer(c->write, (ngx_msec_t)(delay_ns / 1000000 + (delay_ns % 1000000 > 0)));
+    return NGX_AGAIN;
+}

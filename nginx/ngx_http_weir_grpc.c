@@ -1,0 +1,95 @@
+/*
+ * A gRPC call that is denied: HTTP says 200, and headers without anything after them ("trailers only") say
+ * RESOURCE_EXHAUSTED and when to try again.
+ */
+#include "ngx_http_weir.h"
+
+#define RESOURCE_EXHAUSTED "8"
+
+const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
+{
+    static const char *const types[] = {"application/grpc-web-text", "application/grpc-web", "application/grpc"};
+    ngx_str_t type;
+    if (r->headers_in.content_type == NULL)
+        return NULL;
+    type = r->headers_in.content_type->value;
+    for (ngx_uint_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        size_t len = ngx_strlen(types[i]);
+        if (type.len < len || ngx_strncasecmp(type.data, (u_char *)types[i], len) != 0)
+            continue;
+        if (type.len == len || type.data[len] == '+' || type.data[len] == ';' || type.data[len] == ' ')
+            return types[i];
+    }
+    return NULL;
+}
+
+/* As the protocol writes messages: what is not printable ASCII, and the per cent sign, as %XX. */
+static ngx_int_t ngx_http_weir_grpc_message(ngx_http_request_t *r, const weir_answer *answer, ngx_str_t *message)
+{
+    static const u_char digits[] = "0123456789ABCDEF";
+    u_char usual[96], *at;
+    const u_char *text = (const u_char *)answer->message.data;
+    size_t len = answer->message.len;
+    if (len == 0) {
+        int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
+        at = seconds ? ngx_snprintf(usual, sizeof(usual), "Too many requests. Please retry after %L second%s.", seconds,
+                                    seconds == 1 ? "" : "s")
+                     : ngx_snprintf(usual, sizeof(usual), "Requests of this kind are not allowed.");
+        text = usual;
+        len = (size_t)(at - usual);
+    }
+    message->data = at = ngx_pnalloc(r->pool, 3 * len);
+    if (at == NULL)
+        return NGX_ERROR;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] >= 0x20 && text[i] < 0x7f && text[i] != '%') {
+            *at++ = text[i];
+            continue;
+        }
+        *at++ = '%';
+        *at++ = digits[text[i] >> 4];
+        *at++ = digits[text[i] & 15];
+    }
+    message->len = (size_t)(at - message->data);
+    return NGX_OK;
+}
+
+/* Milliseconds, rounded up; -1 tells the client not to try again. */
+static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_answer *answer, ngx_str_t *pushback)
+{
+    int64_t wait = answer->decision.retry_after_ns, ms = wait < 0 ? -1 : wait / 1000000 + (wait % 1000000 > 0);
+    pushback->data = ngx_pnalloc(r->pool, NGX_INT64_LEN + 1);
+    if (pushback->data == NULL)
+        return NGX_ERROR;
+    pushback->len = (size_t)(ngx_sprintf(pushback->data, "%L", ms) - pushback->data);
+    return NGX_OK;
+}
+
+ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answer, const char *type)
+{
+    ngx_str_t message, pushback;
+    if (ngx_http_weir_grpc_message(r, answer, &message) != NGX_OK ||
+        ngx_http_weir_grpc_pushback(r, answer, &pushback) != NGX_OK ||
+        ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-status"), (u_char *)"grpc-status",
+                                  (ngx_str_t)ngx_string(RESOURCE_EXHAUSTED)) != NGX_OK ||
+        ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-message"), (u_char *)"grpc-message", message) !=
+            NGX_OK ||
+        ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-retry-pushback-ms"),
+                                  (u_char *)"grpc-retry-pushback-ms", pushback) != NGX_OK)
+        return NGX_ERROR;
+
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_type.data = (u_char *)type;
+    r->headers_out.content_type.len = ngx_strlen(type);
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    if (r->http_version >= NGX_HTTP_VERSION_20) {
+        r->header_only = 1; /* the headers end the stream */
+        r->headers_out.content_length_n = -1;
+        return ngx_http_send_header(r);
+    }
+    r->headers_out.content_length_n = 0;
+    ngx_int_t rc = ngx_http_send_header(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
+        return rc;
+    return ngx_http_send_special(r, NGX_HTTP_LAST);
+}

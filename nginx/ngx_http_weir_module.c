@@ -1,0 +1,131 @@
+/* The table of the directives, and how configurations come about and inherit. */
+#include "ngx_http_weir.h"
+
+static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_HTTP_WEIR_PREACCESS},
+                                                 {ngx_string("precontent"), NGX_HTTP_WEIR_PRECONTENT},
+                                                 {ngx_null_string, 0}};
+
+#define ANYWHERE (NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF)
+
+static ngx_command_t ngx_http_weir_commands[] = {
+    {ngx_string("weir_segment"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
+     ngx_http_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0,
+     NULL},
+    {ngx_string("weir"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
+    {ngx_string("weir_phase"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, phase), ngx_http_weir_phases},
+    {ngx_string("weir_cost"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_cost,
+     NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_attribute"), ANYWHERE | NGX_CONF_TAKE2, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
+    {ngx_string("weir_key"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_log_denied"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
+    {ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
+    ngx_null_command};
+
+static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
+{
+    return ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_main_conf_t));
+}
+
+static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_weir_loc_conf_t *conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_loc_conf_t));
+    if (conf == NULL)
+        return NULL;
+    conf->mode = NGX_CONF_UNSET_UINT;
+    conf->phase = NGX_CONF_UNSET_UINT;
+    conf->cost = NGX_CONF_UNSET_PTR;
+    conf->log = NGX_CONF_UNSET_PTR;
+    return conf;
+}
+
+static ngx_uint_t ngx_http_weir_has(ngx_array_t *attributes, ngx_str_t *name)
+{
+    ngx_http_weir_attribute_t *each = attributes->elts;
+    for (ngx_uint_t i = 0; i < attributes->nelts; i++)
+        if (each[i].name.len == name->len && ngx_strncmp(each[i].name.data, name->data, name->len) == 0)
+            return 1;
+    return 0;
+}
+
+/* An attribute is inherited unless the inner level has one of that name. */
+static char *ngx_http_weir_merge_attributes(ngx_array_t *outer, ngx_array_t **inner)
+{
+    if (outer == NULL)
+        return NGX_CONF_OK;
+    if (*inner == NULL) {
+        *inner = outer;
+        return NGX_CONF_OK;
+    }
+    ngx_http_weir_attribute_t *each = outer->elts;
+    for (ngx_uint_t i = 0; i < outer->nelts; i++) {
+        if (ngx_http_weir_has(*inner, &each[i].name))
+            continue;
+        ngx_http_weir_attribute_t *copy = ngx_array_push(*inner);
+        if (copy == NULL)
+            return NGX_CONF_ERROR;
+        *copy = each[i];
+    }
+    return NGX_CONF_OK;
+}
+
+static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_weir_loc_conf_t *prev = parent, *conf = child;
+    (void)cf;
+    ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_WEIR_OFF);
+    ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_HTTP_WEIR_PREACCESS);
+    ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
+    ngx_conf_merge_ptr_value(conf->log, prev->log, NULL);
+    return ngx_http_weir_merge_attributes(prev->attributes, &conf->attributes);
+}
+
+static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    if (ngx_http_weir_engine_open(cf, mcf) != NGX_OK)
+        return NGX_ERROR;
+    if (mcf->engine == NULL)
+        return NGX_OK;
+    ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
+    if (handler == NULL)
+        return NGX_ERROR;
+    *handler = ngx_http_weir_preaccess;
+    return NGX_OK;
+}
+
+static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
+    if (mcf == NULL || mcf->engine == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
+        return NGX_OK;
+    return ngx_http_weir_engine_start(cycle, mcf);
+}
+
+static ngx_http_module_t ngx_http_weir_module_ctx = {ngx_http_weir_add_variables, /* before the configuration is read */
+                                                     ngx_http_weir_init,          /* after it */
+                                                     ngx_http_weir_create_main_conf, /* http */
+                                                     NULL,
+                                                     NULL, /* server */
+                                                     NULL,
+                                                     ngx_http_weir_create_loc_conf, /* location */
+                                                     ngx_http_weir_merge_loc_conf};
+
+ngx_module_t ngx_http_weir_module = {NGX_MODULE_V1,
+                                     &ngx_http_weir_module_ctx,
+                                     ngx_http_weir_commands,
+                                     NGX_HTTP_MODULE,
+                                     NULL, /* init master */
+                                     NULL, /* init module */
+                                     ngx_http_weir_init_process,
+                                     NULL, /* init thread */
+                                     NULL, /* exit thread */
+                                     NULL, /* exit process */
+                                     NULL, /* exit master */
+                                     NGX_MODULE_V1_PADDING};

@@ -1,0 +1,100 @@
+/* JSON for people and probes: what is in force, how full it is and what it has decided. */
+#include "ngx_http_weir.h"
+
+#define SAMPLED_SLOTS 16384
+
+/* ---- What is written ---- */
+
+static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+{
+    const weir_segment *segment = weir_engine_segment(mcf->engine);
+    uint64_t looked = 0, live = 0;
+    weir_stats stats;
+    ngx_http_weir_text_add(text, "\"segment\":{\"path\":");
+    ngx_http_weir_text_add_string(text, mcf->segment_path.data, mcf->segment_path.len);
+    if (weir_stats_read(segment, &stats) == 0) {
+        ngx_http_weir_text_add(text, ",\"bytes\":%uL,\"slots\":%uL", stats.bytes, stats.slots);
+        if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &looked, &live) == 0 && looked)
+            ngx_http_weir_text_add(text, ",\"fill\":%.6f", (double)live / (double)looked);
+        ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"moved\":%uL,\"retries\":%uL",
+                               stats.created, stats.evicted_live, stats.moved, stats.retries);
+        ngx_http_weir_text_add(text,
+                               "},\"decisions\":{\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"never_fits\":%uL",
+                               stats.allowed, stats.delayed, stats.denied, stats.never_fits);
+        ngx_http_weir_text_add(text, ",\"blocked\":%uL,\"soft\":%uL,\"errors\":%uL", stats.blocked, stats.soft,
+                               stats.errors);
+    }
+    ngx_http_weir_text_add(text, "}");
+}
+
+static void ngx_http_weir_status_rules(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+{
+    weir_engine_stats stats;
+    ngx_http_weir_text_add(text, "\"rules\":{\"path\":");
+    ngx_http_weir_text_add_string(text, mcf->rules_path.data, mcf->rules_path.len);
+    if (weir_engine_stats_read(mcf->engine, &stats) == 0)
+        ngx_http_weir_text_add(text,
+                               ",\"count\":%uz,\"bytes\":%uz,\"reloads\":%uL,\"reload_failures\":%uL,\"looks\":%uL,"
+                               "\"regex_limited\":%uL",
+                               stats.rules, stats.rule_bytes, stats.reloads, stats.reload_failures, stats.looks,
+                               stats.regex_limited);
+    ngx_http_weir_text_add(text, "}");
+}
+
+static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, const weir_rule_stats *stats)
+{
+    ngx_http_weir_text_t *text = context;
+    if (text->failed)
+        return 1;
+    ngx_http_weir_text_add(text, "%s{\"name\":", text->last->buf->last[-1] == '[' ? "" : ",\n");
+    ngx_http_weir_text_add_string(text, info->name, ngx_strlen(info->name));
+    if (info->domain) {
+        ngx_http_weir_text_add(text, ",\"domain\":");
+        ngx_http_weir_text_add_string(text, info->domain, ngx_strlen(info->domain));
+    }
+    if (info->shadow)
+        ngx_http_weir_text_add(text, ",\"shadow\":true");
+    ngx_http_weir_text_add(text, ",\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"listed\":%uL", stats->allowed,
+                           stats->delayed, stats->denied, stats->listed);
+    ngx_http_weir_text_add(text, ",\"missing_key\":%uL,\"failures\":%uL,\"gave_back\":%uL}", stats->missing_key,
+                           stats->failures, stats->gave_back);
+    return 0;
+}
+
+static void ngx_http_weir_status_write(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+{
+    ngx_http_weir_text_add(text, "{\"version\":\"%s\",\"worker\":%P,\n", weir_version(), ngx_pid);
+    ngx_http_weir_status_segment(text, mcf);
+    ngx_http_weir_text_add(text, ",\n");
+    ngx_http_weir_status_rules(text, mcf);
+    ngx_http_weir_text_add(text, ",\n\"by_rule\":[");
+    (void)weir_rules_each(mcf->engine, ngx_http_weir_status_rule, text);
+    ngx_http_weir_text_add(text, "]}\n");
+}
+
+/* ---- Sending it ---- */
+
+ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_http_weir_text_t text = {.pool = r->pool};
+    if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)))
+        return NGX_HTTP_NOT_ALLOWED;
+    ngx_int_t rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK)
+        return rc;
+    ngx_http_weir_status_write(&text, mcf);
+    if (text.failed || ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("Cache-Control"), (u_char *)"cache-control",
+                                                 (ngx_str_t)ngx_string("no-store")) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = text.length;
+    ngx_str_set(&r->headers_out.content_type, "application/json");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    rc = ngx_http_send_header(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
+        return rc;
+    text.last->buf->last_buf = r == r->main;
+    text.last->buf->last_in_chain = 1;
+    return ngx_http_output_filter(r, text.first);
+}

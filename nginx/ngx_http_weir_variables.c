@@ -1,0 +1,83 @@
+/* $weir_decision and the others, for logs. Not found as long as the request has not been decided. */
+#include "ngx_http_weir.h"
+
+enum { DECISION = 0, RULE, KEY, LIMIT, REMAINING, RETRY_AFTER };
+
+static ngx_int_t ngx_http_weir_text_value(ngx_http_variable_value_t *v, const void *text, size_t len)
+{
+    v->data = (u_char *)text;
+    v->len = (unsigned)len & 0x0fffffff;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = len == 0;
+    return NGX_OK;
+}
+
+static ngx_int_t ngx_http_weir_number_value(ngx_http_request_t *r, ngx_http_variable_value_t *v, int64_t number)
+{
+    u_char *text = ngx_pnalloc(r->pool, NGX_INT64_LEN + 1);
+    if (text == NULL)
+        return NGX_ERROR;
+    return ngx_http_weir_text_value(v, text, (size_t)(ngx_sprintf(text, "%L", number) - text));
+}
+
+static const char *ngx_http_weir_decision_name(const ngx_http_weir_ctx_t *ctx)
+{
+    if (ctx->failed)
+        return "error";
+    switch (ctx->verdict) {
+    case WEIR_ALLOW:
+        return "allow";
+    case WEIR_DELAY:
+        return ctx->dry_run ? "delay_dry_run" : "delay";
+    default:
+        return ctx->dry_run ? "deny_dry_run" : "deny";
+    }
+}
+
+static ngx_int_t ngx_http_weir_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    const ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    const char *name;
+    v->not_found = 1;
+    if (ctx == NULL)
+        return NGX_OK;
+    switch (data) {
+    case DECISION:
+        name = ngx_http_weir_decision_name(ctx);
+        return ngx_http_weir_text_value(v, name, ngx_strlen(name));
+    case RULE:
+        return ngx_http_weir_text_value(v, ctx->text, ctx->rule_len);
+    case KEY:
+        return ngx_http_weir_text_value(v, ctx->text + ctx->rule_len, ctx->key_len);
+    case LIMIT:
+        return ctx->limit < 0 ? NGX_OK : ngx_http_weir_number_value(r, v, ctx->limit);
+    case REMAINING: /* with soft limits there may be less than nothing; as in the header, that is nothing */
+        return ctx->limit < 0 ? NGX_OK : ngx_http_weir_number_value(r, v, ngx_max(ctx->remaining, 0));
+    case RETRY_AFTER:
+        if (ctx->failed || ctx->verdict == WEIR_ALLOW || ctx->verdict == WEIR_DELAY || ctx->retry_after_ns < 0)
+            return NGX_OK;
+        return ngx_http_weir_number_value(r, v, ngx_http_weir_seconds(ctx->retry_after_ns));
+    default:
+        return NGX_OK;
+    }
+}
+
+ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
+{
+    static ngx_http_variable_t all[] = {
+        {ngx_string("weir_decision"), NULL, ngx_http_weir_variable, DECISION, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_rule"), NULL, ngx_http_weir_variable, RULE, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_key"), NULL, ngx_http_weir_variable, KEY, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_limit"), NULL, ngx_http_weir_variable, LIMIT, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_remaining"), NULL, ngx_http_weir_variable, REMAINING, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_retry_after"), NULL, ngx_http_weir_variable, RETRY_AFTER, NGX_HTTP_VAR_NOCACHEABLE, 0}};
+    for (ngx_uint_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        ngx_http_variable_t *variable = ngx_http_add_variable(cf, &all[i].name, all[i].flags);
+        if (variable == NULL)
+            return NGX_ERROR;
+        variable->get_handler = all[i].get_handler;
+        variable->data = all[i].data;
+    }
+    return NGX_OK;
+}
