@@ -1,0 +1,45 @@
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from gateway import Gateway  # noqa: E402
+
+
+def pytest_terminal_summary(terminalreporter):
+    """A line for each test, as the other test programs of this project print them."""
+    for word, outcomes in (("PASS", ("passed",)), ("FAIL", ("failed", "error"))):
+        for outcome in outcomes:
+            for report in terminalreporter.stats.get(outcome, ()):
+                terminalreporter.write_line(f"{word} {report.nodeid}")
+
+
+def complaints(gateway):
+    """What no test may leave in the error log: crashes, sanitizer reports, broken promises of nginx's own."""
+    bad = ("exited on signal", "[alert]", "[emerg]", "AddressSanitizer", "runtime error")
+    return [line for line in gateway.errors().splitlines() if any(word in line for word in bad)]
+
+
+@pytest.fixture
+def gateway():
+    """Makes gateways; each is started, and removed at the end. expected: words of alerts that the test provokes."""
+    made = []
+
+    def make(rules, start=True, expected=(), **more):
+        one = Gateway(rules, **more)
+        one.expected = expected
+        made.append(one)
+        return one.start() if start else one
+
+    yield make
+    try:
+        for one in made:
+            left = [line for line in complaints(one) if not any(word in line for word in one.expected)]
+            one.stop()
+            left = left or [line for line in complaints(one) if not any(word in line for word in one.expected)]
+            assert not left, left
+    finally:
+        for one in made:
+            one.remove()

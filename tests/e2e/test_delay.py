@@ -1,0 +1,169 @@
+"""on_limit: delay. Requests wait for their turn, and give their place back when the client leaves."""
+import json
+import socket
+import time
+
+import h2.config
+import h2.connection
+import pytest
+
+from clients import get, statuses, together
+from gateway import wait_until
+
+
+def leaky(limit, burst, window="1s", **more):
+    return json.dumps({"rules": [{"name": "r", "limit": limit, "window": window, "burst": burst, "on_limit": "delay",
+                                  "algorithm": "leaky_bucket", **more}]})
+
+
+def timed(port, path="/x"):
+    began = time.monotonic()
+    answer = get(port, path)
+    return answer.status, time.monotonic() - began, time.monotonic()
+
+
+@pytest.mark.parametrize("phase", ["preaccess", "precontent"])
+def test_they_leave_one_by_one(gateway, phase):
+    g = gateway(leaky(10, 6), workers=2, listen="reuseport", http=f"weir_phase {phase};")
+    results = together([lambda: timed(g.port)] * 9)
+    passed = sorted(ended for status, _, ended in results if status == 200)
+    assert len(passed) == 6 and sorted(status for status, _, _ in results) == [200] * 6 + [429] * 3
+    gaps = [b - a for a, b in zip(passed, passed[1:])]
+    assert all(0.06 < gap < 0.2 for gap in gaps), gaps  # across both workers
+    assert all(took < 0.05 for status, took, _ in results if status == 429), results
+    decisions = sorted(line["decision"] for line in g.log(9))
+    assert decisions == ["allow"] + ["delay"] * 5 + ["deny"] * 3 or decisions == ["delay"] * 6 + ["deny"] * 3
+
+
+def test_no_longer_than_max_delay(gateway):
+    g = gateway(leaky(10, 10, max_delay="250ms"))
+    results = together([lambda: timed(g.port)] * 8)
+    waits = [took for status, took, _ in results if status == 200]
+    assert 3 <= len(waits) <= 4 and max(waits) < 0.4, results
+
+
+def asked(port, path="/x"):
+    s = socket.create_connection(("127.0.0.1", port))
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return s
+
+
+def test_who_leaves_gives_the_place_back(gateway):
+    g = gateway(leaky(1, 4, window="10s"))  # one every ten seconds
+    assert get(g.port, "/x").status == 200
+    waiting = [asked(g.port) for _ in range(3)]
+    wait_until(lambda: g.rule("r")["delayed"] == 3, "three that wait")
+    assert get(g.port, "/x").status == 429  # full
+    waiting.pop().close()
+    wait_until(lambda: "client prematurely closed" in g.errors(), "the end of one")
+    waiting.append(asked(g.port))
+    wait_until(lambda: g.rule("r")["delayed"] == 4, "another in its place")
+    assert get(g.port, "/x").status == 429
+    for s in waiting:
+        s.close()
+    g.log(7)
+    waiting = [asked(g.port) for _ in range(3)]  # the whole queue is free again
+    wait_until(lambda: g.rule("r")["delayed"] == 7, "three more")
+    for s in waiting:
+        s.close()
+
+
+def test_a_reload_lets_the_waiting_go_their_way(gateway):
+    g = gateway(leaky(2, 4))
+    get(g.port, "/x")
+    results = together([lambda: timed(g.port)] * 2 + [lambda: (time.sleep(0.1), g.reload())])
+    assert [status for status, _, _ in results[:2]] == [200, 200]
+    assert 0.8 < max(took for _, took, _ in results[:2]) < 1.6
+
+
+class Http2:
+    """One HTTP/2 connection, by hand."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.h2.initiate_connection()
+        self.flush()
+
+    def flush(self):
+        self.socket.sendall(self.h2.data_to_send())
+
+    def ask(self, path):
+        stream = self.h2.get_next_available_stream_id()
+        self.h2.send_headers(stream, [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x")],
+                             end_stream=True)
+        self.flush()
+        return stream
+
+    def wait_for_pong(self):
+        """All that was sent so far has been looked at then."""
+        self.h2.ping(b"12345678")
+        self.flush()
+        while not any(type(event).__name__ == "PingAckReceived"
+                      for event in self.h2.receive_data(self.socket.recv(65536))):
+            pass
+
+    def answers(self, streams):
+        """Stream, headers and time of each answer's end."""
+        headers, ended = {}, {}
+        while len(ended) < len(streams):
+            for event in self.h2.receive_data(self.socket.recv(65536)):
+                name = type(event).__name__
+                if name == "ResponseReceived":
+                    headers[event.stream_id] = dict(event.headers)
+                elif name == "StreamEnded":
+                    ended[event.stream_id] = time.monotonic()
+            self.flush()
+        return [(headers[stream], ended[stream]) for stream in streams]
+
+
+def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
+    g = gateway(leaky(5, 4), listen="http2", server="location /s { weir off; weir_status; }")
+    c = Http2(g.port)
+
+    def status():
+        # Beside the one that is under test; plaintext HTTP/2 listeners speak nothing else.
+        import httpx
+        with httpx.Client(http1=False, http2=True) as client:
+            return client.get(f"http://127.0.0.1:{g.port}/s").json()["by_rule"][0]
+
+    streams = [c.ask("/x") for _ in range(4)]
+    c.h2.reset_stream(streams[3], error_code=8)
+    c.flush()
+    wait_until(lambda: "client canceled stream" in g.errors(), "the end of one")
+    last = c.ask("/x")
+    answers = c.answers(streams[:3] + [last])
+    assert [headers[":status"] for headers, _ in answers] == ["200"] * 4
+    assert answers[0][0]["x-ratelimit-limit"] == "4"
+    assert 0.1 < answers[2][1] - answers[1][1] < 0.35
+    assert status()["denied"] == 0
+    c.socket.close()
+
+
+def test_a_connection_that_ends_with_waiting_streams(gateway):
+    g = gateway(leaky(1, 50, window="10s"), listen="http2", server="location /s { weir off; weir_status; }")
+    for turn in range(3):
+        c = Http2(g.port)
+        for _ in range(40):
+            c.ask("/x")
+        c.wait_for_pong()
+        c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        c.socket.close()
+        log = g.log(40 * turn + 40)
+    assert all(line["decision"] in ("allow", "delay") for line in log)  # the queue of 50 was never full
+    assert len(g.workers()) == 1
+
+
+def test_a_client_that_never_reads(gateway):
+    g = gateway(leaky(20, 100), http="send_timeout 1s; keepalive_timeout 1s;")
+    silent = []
+    for _ in range(20):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        s.connect(("127.0.0.1", g.port))
+        s.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        silent.append(s)
+    time.sleep(1.2)
+    assert statuses(g.port, "/weir/status", 3) == [200] * 3
+    for s in silent:
+        s.close()

@@ -1,0 +1,124 @@
+"""What nobody should send. Nothing of it may crash or hang a worker, or get somebody past a limit."""
+import json
+import socket
+
+import pytest
+
+from clients import get, raw, statuses
+
+HEADERS = "large_client_header_buffers 8 128k; client_max_body_size 10m;"
+
+
+def by_header(limit=2):
+    return json.dumps({"rules": [{"name": "r", "key": "k:${header:X-Key}", "limit": limit, "window": "1d"}]})
+
+
+def request(*lines, method=b"GET", path=b"/x"):
+    return b"\r\n".join([method + b" " + path + b" HTTP/1.1", b"Host: x", b"Connection: close", *lines, b"", b""])
+
+
+def status_of(answer):
+    return int(answer.split(b" ", 2)[1]) if answer else None
+
+
+def test_long_keys(gateway):
+    g = gateway(by_header(), http=HEADERS + "weir_log_denied @F@/denied;", start=False)
+    g.config.write_text(g.config.read_text().replace("@F@", str(g.folder)))
+    g.start()
+    for key in (b"a" * 300, b"b" * 65536, b"c" * 120_000, b"%" * 4000):
+        other = key[:-1] + b"z"  # a key that differs only at its end is another
+        assert [status_of(raw(g.port, request(b"X-Key: " + key))) for _ in range(3)] == [200, 200, 429]
+        assert status_of(raw(g.port, request(b"X-Key: " + other))) == 200
+    for line in (g.folder / "denied").read_text().splitlines():
+        assert len(line) < 4096 and json.loads(line)["rule"] == "r"
+    g.log(16)
+
+
+def test_bytes_that_are_no_text(gateway):
+    g = gateway(by_header(1), http="ignore_invalid_headers off; weir_log_denied @F@/denied;", start=False)
+    g.config.write_text(g.config.read_text().replace("@F@", str(g.folder)))
+    g.start()
+    for key in (b"\xff\xfe\x80", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x98\x95", b'"\\', b"\x01\x1b[2J",
+                b"\x7f", b"\t"):
+        sent = request(b"X-Key: x" + key + b"y")
+        answers = [raw(g.port, sent, until_closed=True) for _ in range(2)]
+        assert [status_of(answer) for answer in answers] == [200, 429], key
+        json.loads(answers[1].partition(b"\r\n\r\n")[2])
+    for line in (g.folder / "denied").read_bytes().splitlines():
+        json.loads(line.decode("utf-8"))  # readable, whatever it was
+    assert status_of(raw(g.port, request(b"X-Key: a\0b"))) == 400
+    assert get(g.port, "/x").status == 200
+    assert status_of(raw(g.port, request(path=b"/%00%ff%zz"))) == 400
+    assert status_of(raw(g.port, request(path=b"/%ff%fe/\xff"))) == 200
+    assert statuses(g.port, "/x", 2) == [200, 200]  # without the header the rule does not apply
+
+
+def test_floods_of_headers(gateway):
+    g = gateway(by_header(5), http=HEADERS)
+    many = [b"X-Key: part%d" % i for i in range(900)]
+    answers = [raw(g.port, request(*many)) for _ in range(6)]  # one key, of all the lines
+    assert [status_of(answer) for answer in answers] == [200] * 5 + [429]
+    assert status_of(raw(g.port, request(*many[:-1]))) == 200
+    noise = [b"N%d: v" % i for i in range(900)]
+    assert status_of(raw(g.port, request(*noise, b"X-Key: n"))) == 200
+    assert status_of(raw(g.port, request(*[b"A: " + b"a" * 100_000] * 20))) == 400  # nginx's own bound
+    assert get(g.port, "/x").status == 200
+
+
+def test_cookies_of_several_lines(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "key": "${cookie:sid}", "limit": 1, "window": "1d"}]}))
+    lines = (b"Cookie: a=1; b=2", b"Cookie: sid=42; c=3", b"Cookie: d=4")
+    assert [status_of(raw(g.port, request(*lines))) for _ in range(2)] == [200, 429]
+    assert status_of(raw(g.port, request(b"Cookie: sid=42"))) == 429
+
+
+def test_absurd_chains_of_forwarders(gateway):
+    g = gateway(json.dumps({
+        "identity": {"client_ip": {"trusted_proxies": ["127.0.0.0/8", "10.0.0.0/8"]}},
+        "rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]}), http=HEADERS)
+    hops = b", ".join(b"10.0.%d.%d" % (i // 250, i % 250) for i in range(5000))
+    assert status_of(raw(g.port, request(b"X-Forwarded-For: 192.0.2.1, " + hops))) == 200
+    for line in (b"X-Forwarded-For: " + b"," * 60_000, b"X-Forwarded-For: not an address", b"X-Forwarded-For: 999.1.1.1",
+                 b"X-Forwarded-For: 1.2.3.4:99999999999", b"X-Forwarded-For: [::::]", b"X-Forwarded-For: \xff\xff",
+                 b"Forwarded: for=\"[2001:db8::1\";;;;by=,,,", b"Forwarded: " + b"for=" * 10_000):
+        assert status_of(raw(g.port, request(line))) in (200, 429)
+    assert get(g.port, "/x", headers={"X-Forwarded-For": "198.51.100.1"}).status == 200
+
+
+def test_broken_requests(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "limit": 3, "window": "1d"}]}),
+                server="error_page 400 494 /page.txt; location = /page.txt { root @FOLDER@/html; }")
+    for data in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
+                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"G" * 100_000, b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+                 b"GET http://h/x HTTP/1.1\r\nHost: \xff\r\n\r\n", b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"):
+        raw(g.port, data, timeout=0.5)
+    assert len(g.workers()) == 1
+    assert set(statuses(g.port, "/x", 4)) <= {200, 429}
+
+
+def test_denied_uploads(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "limit": 0, "window": "1d"}]}), http="lingering_timeout 1s;")
+    expect = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n"
+    assert raw(g.port, expect).startswith((b"HTTP/1.1 429", b"HTTP/1.1 100"))
+    for data in (b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+                 b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf"):
+        assert raw(g.port, data, timeout=1).startswith(b"HTTP/1.1 429")
+    pipelined = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET /y HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", g.port), timeout=2) as s:
+        s.sendall(pipelined * 10)
+        seen = b""
+        while seen.count(b"HTTP/1.1 429") < 20:
+            got = s.recv(65536)
+            assert got, seen  # it must not end
+            seen += got
+
+
+def test_a_unix_socket_has_no_address(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]}), start=False)
+    g.config.write_text(g.config.read_text().replace(f"listen 127.0.0.1:{g.port} ;", f"listen unix:{g.folder}/socket;"))
+    g.start()
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(str(g.folder / "socket"))
+            s.sendall(request())
+            assert status_of(s.recv(65536)) == 200  # no key: the rule does not apply

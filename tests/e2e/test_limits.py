@@ -1,0 +1,138 @@
+"""Each algorithm through the gateway, and what clients are told."""
+import http.client
+import json
+import time
+
+import pytest
+import urllib3
+
+from clients import get, statuses
+
+TWO_A_SECOND = """
+rules:
+  - name: two
+    key: ip:${client_ip}
+    limit: 2
+    window: 1s
+    algorithm: fixed_window
+    align: first_request
+"""
+
+
+def one_rule(**fields):
+    rule = {"name": "r", "key": "ip:${client_ip}", "limit": 5, "window": "1d", **fields}
+    return json.dumps({"rules": [rule]})  # JSON is YAML
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log",
+                                       "sliding_window_counter"])
+def test_every_algorithm_admits_its_limit(gateway, algorithm):
+    more = {"align": "first_request"} if algorithm == "fixed_window" else {}
+    g = gateway(one_rule(algorithm=algorithm, **more))
+    assert statuses(g.port, "/x", 8) == [200] * 5 + [429] * 3
+    rule = g.rule("r")
+    assert (rule["allowed"], rule["denied"]) == (5, 3)
+
+
+def test_a_bucket_refills(gateway):
+    g = gateway(one_rule(limit=10, window="1s", burst=1))
+    assert statuses(g.port, "/x", 2) == [200, 429]
+    time.sleep(0.12)
+    assert get(g.port, "/x").status == 200
+
+
+def test_the_third_in_a_second_is_told_everything(gateway):
+    g = gateway(TWO_A_SECOND)
+    c = http.client.HTTPConnection("127.0.0.1", g.port)
+    first, second, third = (get(g.port, "/x", connection=c) for _ in range(3))
+    assert (first.status, second.status, third.status) == (200, 200, 429)
+    assert first.headers["X-RateLimit-Limit"] == "2"
+    assert (first.headers["X-RateLimit-Remaining"], second.headers["X-RateLimit-Remaining"]) == ("1", "0")
+    assert abs(int(first.headers["X-RateLimit-Reset"]) - time.time()) <= 2
+    assert first.headers["RateLimit-Policy"] == '"two";q=2;w=1'
+    assert first.headers["RateLimit"] == '"two";r=1;t=1'
+    for absent in ("Retry-After", "X-RateLimit-Retry-After", "Cache-Control"):
+        assert absent not in first.headers
+    assert third.headers["Retry-After"] == "1" and third.headers["X-RateLimit-Retry-After"] == "1"
+    assert third.headers["X-RateLimit-Remaining"] == "0"
+    assert third.headers["RateLimit"] == '"two";r=0;t=1'
+    assert third.headers["Cache-Control"] == "no-store"
+    assert third.headers["Content-Type"] == "application/json"
+    body = json.loads(third.body)
+    assert body["error"] == "rate_limit_exceeded" and body["rule"] == "two" and body["retry_after"] == 1
+    assert body["message"] == "Too many requests. Please retry after 1 second."
+    time.sleep(1.05)
+    assert get(g.port, "/x", connection=c).status == 200  # also: the connection is still good
+
+
+@pytest.mark.parametrize("accept, wanted", [
+    ("application/problem+json", True), ("text/html, Application/Problem+JSON;q=0.5", True),
+    ("application/problem+json;q=0", False), ("application/problem+json; q=0.000, */*", False),
+    ("application/problem+jsonx", False), ("application/json", False), ("*/*", False), ("", False)])
+def test_problem_json_for_those_who_accept_it(gateway, accept, wanted):
+    g = gateway(one_rule(limit=1))
+    get(g.port, "/x")
+    answer = get(g.port, "/x", headers={"Accept": accept})
+    assert answer.status == 429
+    body = json.loads(answer.body)
+    if wanted:
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert body["type"] == "https://iana.org/assignments/http-problem-types#quota-exceeded"
+        assert body["status"] == 429 and body["violated-policies"] == ["r"]
+    else:
+        assert answer.headers["Content-Type"] == "application/json" and body["error"] == "rate_limit_exceeded"
+
+
+def test_head_has_no_body_and_bodies_do_not_break_the_connection(gateway):
+    g = gateway(one_rule(limit=1))
+    c = http.client.HTTPConnection("127.0.0.1", g.port, timeout=10)
+    assert get(g.port, "/x", connection=c).status == 200
+    head = get(g.port, "/x", method="HEAD", connection=c)
+    assert head.status == 429 and head.body == b"" and head.headers["Retry-After"]
+    for size in (10, 100_000, 900_000):
+        assert get(g.port, "/x", method="POST", body=b"b" * size, connection=c).status == 429
+    chunks = (b"c" * 5000 for _ in range(20))
+    assert get(g.port, "/x", method="POST", body=chunks, connection=c).status == 429
+    assert get(g.port, "/x", connection=c).status == 429
+
+
+def test_the_response_is_the_rules(gateway):
+    g = gateway(json.dumps({"rules": [
+        {"name": "a", "match": {"path": "/a"}, "limit": 1, "window": "1d",
+         "response": {"status": 503, "headers": ["retry-after"], "body": {"text": "go away\n"}}},
+        {"name": "b", "match": {"path": "/b"}, "limit": 1, "window": "1d",
+         "response": {"headers": ["x-ratelimit"], "reset": "delta", "message": "Tea \u2615 first", "body": "problem"}},
+        {"name": "c", "match": {"path": "/c"}, "limit": 1, "window": "1d", "response": {"headers": [], "body": "none"}},
+        {"name": "d", "match": {"path": "/d"}, "limit": 0, "window": "1d"}]}))
+    a, a2 = get(g.port, "/a"), get(g.port, "/a")
+    assert "X-RateLimit-Limit" not in a.headers and a2.status == 503 and a2.body == b"go away\n"
+    assert a2.headers["Content-Type"].startswith("text/plain") and a2.headers["Retry-After"]
+    b, b2 = get(g.port, "/b"), get(g.port, "/b")
+    assert int(b.headers["X-RateLimit-Reset"]) <= 86400 and "RateLimit" not in b.headers
+    assert "Retry-After" not in b2.headers and json.loads(b2.body)["detail"] == "Tea \u2615 first"
+    c2 = (get(g.port, "/c"), get(g.port, "/c"))[1]
+    assert c2.status == 429 and c2.body == b"" and "X-RateLimit-Limit" not in c2.headers
+    d = get(g.port, "/d")
+    assert d.status == 429 and "Retry-After" not in d.headers  # waiting never helps
+
+
+def test_every_matching_rule_is_in_the_policy(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "minute", "limit": 10, "window": "1m"},
+                                      {"name": "day", "limit": 3, "window": "1d"},
+                                      {"name": "shadow", "limit": 1, "window": "1d", "shadow": True}]}))
+    answer = get(g.port, "/x")
+    assert answer.headers["RateLimit-Policy"] == '"minute";q=10;w=60,"day";q=3;w=86400'
+    assert answer.headers["X-RateLimit-Limit"] == "3"  # the tightest speaks
+    assert statuses(g.port, "/x", 3) == [200, 200, 429]
+    assert (g.rule("minute")["allowed"], g.rule("shadow")["denied"]) == (3, 3)
+
+
+def test_urllib3_waits_as_told(gateway):
+    g = gateway(TWO_A_SECOND)
+    retry = urllib3.Retry(total=3, status_forcelist=[429], respect_retry_after_header=True, backoff_factor=0)
+    pool = urllib3.PoolManager(retries=retry)
+    began = time.monotonic()
+    answers = [pool.request("GET", f"http://127.0.0.1:{g.port}/x") for _ in range(3)]
+    assert [a.status for a in answers] == [200] * 3
+    assert [len(a.retries.history) for a in answers] == [0, 0, 1]  # one 429, waited for, and in
+    assert 0.9 < time.monotonic() - began < 2.5
