@@ -147,7 +147,7 @@ int weir_segment_sample(const weir_segment *segment, weir_time now, uint64_t slo
 {
     if (!segment || !slots || !looked || !live)
         return WEIR_EINVAL;
-    struct weir__op op = operation(segment, NULL, now);
+    struct weir__op op = weir__operation(segment, NULL, now);
     *looked = weir__segment_sample(&op, (slots - 1) / WEIR__SLOTS + 1, live);
     return 0;
 }
