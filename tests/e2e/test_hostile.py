@@ -1,4 +1,5 @@
 """What nobody should send. Nothing of it may crash or hang a worker, or get somebody past a limit."""
+import http.client
 import json
 import socket
 
@@ -122,3 +123,28 @@ def test_a_unix_socket_has_no_address(gateway):
             s.connect(str(g.folder / "socket"))
             s.sendall(request())
             assert status_of(s.recv(65536)) == 200  # no key: the rule does not apply
+
+
+@pytest.mark.parametrize("policy, wanted", [("open", 200), ("closed", 429)])
+def test_a_segment_without_room(gateway, policy, wanted):
+    g = gateway(json.dumps({"rules": [{"name": "r", "key": "${query:u}", "limit": 60000, "window": "1d",
+                                       "algorithm": "sliding_window_log", "on_store_failure": policy}]}), size="64k")
+    c = http.client.HTTPConnection("127.0.0.1", g.port)
+    seen = [get(g.port, "/x?u=1", connection=c).status for _ in range(1500)]  # a log that outgrows the slab
+    failures = g.rule("r")["failures"]
+    assert seen[0] == 200 and seen[-1] == wanted and 0 < failures < 1500
+    assert seen.count(429) == (failures if policy == "closed" else 0)
+    complaints = [line for line in g.errors().splitlines() if "WEIR_EFULL" in line]
+    assert len(complaints) == 1 and "rule r" in complaints[0], complaints  # not one a request
+
+
+def test_clients_of_ipv6(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]}), start=False)
+    g.config.write_text(g.config.read_text().replace(f"listen 127.0.0.1:{g.port} ;", f"listen [::]:{g.port} ipv6only=off;"))
+    g.start()
+    for address in ("::1", "127.0.0.1"):
+        for wanted in (200, 429):
+            with socket.create_connection((address, g.port)) as s:
+                s.sendall(request())
+                assert status_of(s.recv(65536)) == wanted
+    assert [line["key"] for line in g.log(4)] == ["ip:::/64"] * 2 + ["ip:127.0.0.1"] * 2
