@@ -58,8 +58,8 @@ bool weir__networks_contain(const struct weir__networks *networks, const struct 
  * The client's address if `peer` is a trusted proxy (if it is not, it is the client, and its headers do not count): the
  * first hop from the right of X-Forwarded-For or Forwarded that is not trusted; at what does not parse it stops at the
  * last hop that did, and after WEIR__HOPS_MAX hops where it is. Either header may be empty; if both are there,
- * Forwarded (the standard) speaks. Headers are read from the right, so that what a client wrote before the proxies'
- * hops cannot change how those are understood.
+ * X-Forwarded-For speaks: nearly all proxies write that one and hand on a Forwarded of the client's as it is. Headers
+ * are read from the right, so that what a client wrote before the proxies' hops cannot change how those are understood.
  */
 #define WEIR__HOPS_MAX 64
 void weir__client_behind(const struct weir__address *peer, const struct weir__networks *trusted,

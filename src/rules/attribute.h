@@ -31,9 +31,17 @@ struct weir__attribute {
 };
 
 /* How the client's address is found. */
+/* In which header proxies tell the client's address. Both are forgeable where no proxy of one's own writes them. */
+enum weir__told_in {
+    WEIR__TOLD_EITHER, /* X-Forwarded-For, or Forwarded if that is not there */
+    WEIR__TOLD_X_FORWARDED_FOR,
+    WEIR__TOLD_FORWARDED
+};
+
 struct weir__identity {
     const struct weir__networks *trusted; /* NULL: nobody */
     int ipv4_prefix, ipv6_prefix;         /* 32 and 64 unless set */
+    enum weir__told_in told_in;
 };
 
 /* All attributes of a set; an index into it is how rules refer to one. */

@@ -174,10 +174,12 @@ static bool is_first(struct weir__report *report, const struct weir__node *node,
 
 static void read_client(struct weir__builder *builder, const struct weir__node *node)
 {
-    static const char *const names[] = {"trusted_proxies", "ipv4_prefix", "ipv6_prefix"};
+    static const char *const names[] = {"trusted_proxies", "ipv4_prefix", "ipv6_prefix", "header"};
+    static const char *const headers[] = {"x-forwarded-for", "forwarded"};
     struct weir__identity *identity = &builder->set->attributes.identity;
-    const struct weir__node *at[3];
+    const struct weir__node *at[4];
     int64_t prefix;
+    int header;
 
     if (node->kind != WEIR__MAP) {
         weir__report_error(builder->report, node->place,
@@ -193,6 +195,8 @@ static void read_client(struct weir__builder *builder, const struct weir__node *
         identity->ipv4_prefix = (int)prefix;
     if (at[2] && weir__field_int(builder->report, at[2], names[2], 1, 128, &prefix))
         identity->ipv6_prefix = (int)prefix;
+    if (at[3] && weir__field_word(builder->report, at[3], names[3], headers, WEIR__COUNT(headers), &header))
+        identity->told_in = header ? WEIR__TOLD_FORWARDED : WEIR__TOLD_X_FORWARDED_FOR;
 }
 
 static bool is_name(weir_text text)

@@ -189,9 +189,12 @@ static bool find_client(struct weir__values *values)
         return false;
     if (trusted && weir__networks_contain(trusted, &values->client)) {
         struct weir__address peer = values->client;
-        weir_text usual = MISSING, standard = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
-        if (standard.len == 0)
+        enum weir__told_in told_in = values->all->identity.told_in;
+        weir_text usual = MISSING, standard = MISSING;
+        if (told_in != WEIR__TOLD_FORWARDED)
             usual = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"));
+        if (told_in != WEIR__TOLD_X_FORWARDED_FOR && usual.len == 0)
+            standard = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
         weir__client_behind(&peer, trusted, usual, standard, &values->client);
     }
     return true;

@@ -295,7 +295,7 @@ TEST(identity_of_a_later_file)
     const char *texts[] = {
         "rules:\n  - { name: a, match: { account: 'x*' }, key: '${account}', limit: 5, window: 1s }\n",
         "identity:\n  account: cookie:acc\n  client_ip: { trusted_proxies: [10.0.0.0/8, '::1'], ipv4_prefix: 24, "
-        "ipv6_prefix: 48 }\n"};
+        "ipv6_prefix: 48, header: forwarded }\n"};
     weir_rules *set = compile_all(&told, texts, 2);
     CHECK(set != NULL);
     if (!set)
@@ -303,6 +303,7 @@ TEST(identity_of_a_later_file)
     CHECK_EQ(told.count, 0);
     CHECK_EQ(set->attributes.identity.ipv4_prefix, 24);
     CHECK_EQ(set->attributes.identity.ipv6_prefix, 48);
+    CHECK_EQ(set->attributes.identity.told_in, WEIR__TOLD_FORWARDED);
     CHECK(set->attributes.identity.trusted != NULL);
     int account = set->rules[0]->match->conditions[0].attribute;
     TEXT_IS(set->attributes.list[account].name, "account");

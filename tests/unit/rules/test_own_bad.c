@@ -386,6 +386,8 @@ static const struct {
      "1:100: trusted_proxies: expected a network such as 10.0.0.0/8 or\n"
      "1:62: ipv4_prefix must be a number from 1 to 32, not 33\n"
      "1:79: ipv6_prefix must be a number from 1 to 128, not 0"},
+    {"identity: { client_ip: { header: x-forwarded } }\n" RULE,
+     "1:34: header must be x-forwarded-for or forwarded, not \"x-forwarded\""},
     {"identity: { client_ip: 5 }\n"
      "rules:\n"
      "  - name: a\n"
