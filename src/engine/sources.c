@@ -168,7 +168,7 @@ static int read_open(int file, const char *name, weir_diagnose *diagnose, void *
     if (fstat(file, &before) != 0)
         return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
     if (!S_ISREG(before.st_mode))
-        return tell(diagnose, context, name, "cannot be read: %s", "it is neither a file nor a directory");
+        return tell(diagnose, context, name, "cannot be read: %s", "it is not a file");
     if (before.st_size > WEIR__SOURCE_BYTES_MAX)
         return tell(diagnose, context, name, "cannot be read: %s", "it is longer than 16 MiB");
     size_t size = (size_t)before.st_size;
@@ -199,12 +199,29 @@ static int read_file(const char *name, weir_diagnose *diagnose, void *context, s
     return error;
 }
 
+/* Names that are there and lead nowhere, or where we may not look, are told. A name that is gone again is not. */
+static int tell_unreachable(const struct names *names, weir_diagnose *diagnose, void *context)
+{
+    int error = WEIR_ERULESBUSY;
+    for (size_t i = 0; i < names->count; i++) {
+        struct stat at;
+        if (stat(names->list[i], &at) == 0)
+            continue;
+        int number = errno;
+        if (number != ENOENT)
+            error = tell(diagnose, context, names->list[i], "cannot be read: %s", strerror(number));
+        else if (lstat(names->list[i], &at) == 0)
+            error = tell(diagnose, context, names->list[i], "cannot be read: %s", "the link leads nowhere");
+    }
+    return error;
+}
+
 static int read_names(const char *path, const struct names *names, weir_diagnose *diagnose, void *context,
                       struct weir__sources *sources)
 {
     sources->fingerprint = fingerprint(names);
     if (sources->fingerprint.error)
-        return WEIR_ERULESBUSY;
+        return tell_unreachable(names, diagnose, context);
     if (!names->count)
         return tell(diagnose, context, path, "%s", "the directory has no *.yaml or *.yml file");
     sources->list = calloc(names->count, sizeof *sources->list);

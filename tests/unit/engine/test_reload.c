@@ -173,10 +173,23 @@ TEST(files_that_cannot_be_rules)
     weir_rules *rules;
     CHECK_EQ(weir_rules_load("/nonexistent/x", listen, &told, &rules), WEIR_ERULESPATH);
     CHECK_EQ(weir_rules_load("/dev/null", listen, &told, &rules), WEIR_ERULESPATH);
-    CHECK(strstr(told.last, "neither a file nor a directory"));
+    CHECK(strstr(told.last, "it is not a file"));
     start();
     mkfifo(path_of("a.yaml"), 0600); /* must not block */
     CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULESPATH);
+    finish();
+    start();
+    put("a.yaml", RULE(1));
+    weir *watching = open_folder(&told, WEIR_NO_WATCH);
+    CHECK_EQ(symlink("nowhere", path_of("b.yaml")), 0);
+    CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULESPATH);
+    CHECK(strstr(told.last, "the link leads nowhere"));
+    CHECK_EQ(weir_reload(watching), WEIR_ERULESPATH); /* not for ever "being written" */
+    CHECK_EQ(test_ask(watching, "GET /", 0).decision.limit, 1);
+    CHECK_EQ(unlink(path_of("b.yaml")), 0);
+    put("a.yaml", RULE(2));
+    CHECK_EQ(weir_reload(watching), 1);
+    weir_close(watching);
     finish();
     if (geteuid() != 0) {
         start();
