@@ -109,6 +109,10 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
 /* What an attribute says a request costs: at least 1, at most `max`. False: it says nothing that makes sense. */
 static bool cost_from(weir_text text, int64_t max, int64_t *cost)
 {
+    while (text.len > 1 && text.data[0] == '0') {
+        text.data++;
+        text.len--;
+    }
     if (!weir__parse_int(text, cost)) {
         /* So many digits that they are no number any more are still a lot. */
         for (size_t i = 0; i < text.len; i++)
