@@ -284,6 +284,7 @@ descriptors:
   - { key: user-agent, rate_limit: { unit: minute, requests_per_unit: 5 } }
   - { key: generic_key, value: a, descriptors: [{ key: generic_key, value: 'it''s: "b"', rate_limit: { unit: year, requests_per_unit: 1 } }] }
   - { key: X Y, quota_mode: true, rate_limit: { unit: week, requests_per_unit: 1 } }
+  - { key: bill, rate_limit: { unit: month, requests_per_unit: 1, timezone: Europe/Berlin } }
 END
 "$weir" convert "$work/beside.yaml" >"$work/converted.yaml" 2>"$work/err"
 said 'quota_mode has no counterpart'
@@ -294,6 +295,7 @@ converted -n 9 -H 'User-Agent: abc' / | json 'd["allowed"] == 4 and len(applied)
 converted -n 9 -H 'User-Agent: x' / | json 'd["allowed"] == 5 and len(applied) == 1'
 converted -n 2 -A generic_key=a -A 'generic_key_2=it'"'"'s: "b"' / | json 'd["allowed"] == 1 and applied[0]["window_s"] == 365 * 86400'
 converted -n 2 -A x_y=1 / | json 'd["allowed"] == 1'
+converted -n 2 -A bill=1 / | json 'd["allowed"] == 1 and d["headers"]["X-RateLimit-Reset"] == "1769900400"'
 
 "$weir" convert nginx.conf >"$work/converted.yaml" 2>"$work/err"
 for text in "nginx.conf:20: warning: zone 'login' is used in several ways" 'delay=1 has no counterpart' '$who is computed' \
@@ -312,6 +314,12 @@ converted -A who=me -n 2 https://example.com/a.PNG | json 'd["allowed"] == 1 and
 printf 'limit_req_zone $uri$arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$work/snippet.conf"
 "$weir" convert "$work/snippet.conf" >"$work/converted.yaml"
 converted -n 2 '/x?a=1' | json 'd["allowed"] == 1 and d["key"] == "/x:1"'
+# As in nginx, leaving out a part of the key is no way around it, nor does a dry run answer.
+converted -n 2 /x | json 'd["allowed"] == 1'
+printf 'limit_req_zone $arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\nlimit_req_status 503;\nlimit_req_dry_run on;\n' >"$work/snippet.conf"
+"$weir" convert "$work/snippet.conf" >"$work/converted.yaml"
+"$weir" lint --strict "$work/converted.yaml" >"$work/out"
+converted -n 2 /x | json 'd["reason"] == "missing_key" or d["rules"][0]["reason"] == "missing_key"'
 "$weir" convert many/10-messages.yaml nginx.conf 2>"$work/err" | "$weir" lint - >"$work/out" 2>"$work/err"
 grep -q '10 rules' "$work/out"
 fails 1 "$weir" convert shop.yaml

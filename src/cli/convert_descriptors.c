@@ -116,19 +116,21 @@ static bool add_step(struct walk *walk, struct weir__new_rule *rule, const struc
 
 static void put_window(struct walk *walk, struct weir__new_rule *rule, yaml_node_t *limit)
 {
-    /* Weeks, months and years there are so many days from 1970 on, not the calendar's. */
+    /* Weeks, months and years there are so many days from 1970 on, not the calendar's; but with a timezone they are. */
     static const struct unit {
         const char *name;
         long count;
-        char letter;
-    } units[] = {{"second", 1, 's'}, {"minute", 1, 'm'}, {"hour", 1, 'h'},  {"day", 1, 'd'},
-                 {"week", 7, 'd'},   {"month", 30, 'd'}, {"year", 365, 'd'}};
+        const char *letter, *calendar;
+    } units[] = {{"second", 1, "s", "s"}, {"minute", 1, "m", "m"},  {"hour", 1, "h", "h"},  {"day", 1, "d", "d"},
+                 {"week", 7, "d", "w"},   {"month", 30, "d", "mo"}, {"year", 365, "d", "y"}};
     const char *unit = text(walk, limit, "unit");
     const char *times = text(walk, limit, "unit_multiplier");
+    bool calendar = get(walk, limit, "timezone");
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strcasecmp(unit, units[i].name) == 0)
-            weir__put(&rule->more, "window: %ld%c\n", units[i].count * (*times ? strtol(times, NULL, 10) : 1),
-                      units[i].letter);
+            weir__put(&rule->more, "window: %ld%s\n",
+                      (calendar ? 1 : units[i].count) * (*times ? strtol(times, NULL, 10) : 1),
+                      calendar ? units[i].calendar : units[i].letter);
 }
 
 /* `algorithm` and its parameters, which are weir's own words. */

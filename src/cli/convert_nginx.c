@@ -111,11 +111,13 @@ static bool same_use(const struct use *a, const struct use *b)
 static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const struct weir__directive *zone)
 {
     const char *at = zone->count > 1 ? zone->words[1] : "";
-    bool after_value = false;
+    bool after_value = false, may_miss = false;
+    int parts = 0;
     while (*at) {
         if (*at != '$') {
             weir__put(&rule->key, "%c", *at++);
             after_value = false;
+            parts++;
             continue;
         }
         struct weir__attribute_name name;
@@ -134,10 +136,16 @@ static void put_key(struct nginx *nginx, struct weir__new_rule *rule, const stru
         }
         weir__put(&rule->key, "%s", after_value ? ":" : "");
         weir__put_template(&rule->key, &name);
+        may_miss |= name.kind >= WEIR__NAME_HEADER;
         after_value = true;
+        parts++;
         at += len;
         at += braced && *at == '}';
     }
+    /* nginx leaves a request out only if all of the key is empty: to leave out a part of it must not be a way around.
+     */
+    if (may_miss && parts > 1)
+        weir__put(&rule->more, "on_missing_key: share\n");
 }
 
 /* "10r/s" */
@@ -226,9 +234,9 @@ static void make_rule(struct nginx *nginx, const struct use *use)
     good = good && put_rate(nginx, &rule, zone) && put_burst(nginx, &rule, use, limit_req->line);
     if (use->dry)
         weir__put(&rule.more, "shadow: true\n");
-    if (*use->status)
+    if (*use->status && !use->dry)
         weir__put(&rule.more, "response: { status: %s }\n", use->status);
-    else
+    else if (!*use->status)
         weir__convert_head(nginx->convert, "nginx denies with 503 unless limit_req_status says otherwise; these rules "
                                            "deny with 429.\n");
     weir__convert_rule(nginx->convert, &rule, good);
