@@ -127,6 +127,20 @@ static bool has_tab_indent(struct weir__report *report, struct weir__place *plac
     return true;
 }
 
+/* A bracket in the middle of a text, as in { key: ${client_ip} }: YAML takes it for a map of its own. */
+static bool opens_in_text(struct weir__report *report, struct weir__place place)
+{
+    weir_text line;
+    uint32_t column = 1;
+    size_t i = 0;
+    if (!weir__place_find(report, place, &line))
+        return false;
+    for (; i < line.len && line.data[i] != '\n' && column < place.column; i++)
+        column += i + 1 < line.len && ((unsigned char)line.data[i + 1] & 0xc0) != 0x80;
+    return i > 0 && i < line.len && column == place.column && (line.data[i] == '{' || line.data[i] == '[') &&
+           !strchr(" \t,[]{}\"'", line.data[i - 1]);
+}
+
 void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t skipped, struct weir__report *report)
 {
     if (parser->error == YAML_READER_ERROR) {
@@ -151,6 +165,9 @@ void weir__yaml_problem(const yaml_parser_t *parser, uint32_t source, size_t ski
         weir__report_error(report, place, TABS);
     else if (t->where == IN_BRACKETS && is_at_end(parser))
         weir__report_error(report, begin, "this is never closed");
+    else if (t->where == IN_BRACKETS && opens_in_text(report, place))
+        weir__report_error(report, place,
+                           "inside of { } and [ ], text that contains '{' or '[' must be in quotes: '${name}'");
     else
         weir__report_error(report, place, t->message, begin.line);
 }
