@@ -125,11 +125,8 @@ bool weir__field_bool(struct weir__report *report, const struct weir__node *node
     }
     if (is_true || is_false)
         weir__report_error(report, node->place, "%s is text because of its quotes; remove them", what);
-    else if (meant)
-        weir__report_suggest(report, node->place, meant, "%s must be true or false, not %s; write %s", what,
-                             found(node, shown), meant);
     else
-        weir__report_error(report, node->place, "%s must be true or false, not %s", what, found(node, shown));
+        weir__report_suggest(report, node->place, meant, "%s must be true or false, not %s", what, found(node, shown));
     return false;
 }
 

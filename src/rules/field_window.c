@@ -205,7 +205,7 @@ static void report_unreadable(struct weir__report *report, const struct weir__no
         weir__report_error(report, node->place, "%s is \"%s\"; write %.*smo for months or %s for minutes", what, shown,
                            (int)count_len, meant, meant);
     } else if (window_meant(text, meant, sizeof meant))
-        weir__report_suggest(report, node->place, meant, "%s is \"%s\"; write %s", what, shown, meant);
+        weir__report_suggest(report, node->place, meant, "%s must be " ALLOWED ", not \"%s\"", what, shown);
     else
         weir__report_error(report, node->place, "%s must be " ALLOWED ", not \"%s\"", what, shown);
 }

@@ -387,7 +387,7 @@ static const struct {
      "1:62: ipv4_prefix must be a number from 1 to 32, not 33\n"
      "1:79: ipv6_prefix must be a number from 1 to 128, not 0"},
     {"identity: { client_ip: { header: x-forwarded } }\n" RULE,
-     "1:34: header must be x-forwarded-for or forwarded, not \"x-forwarded\""},
+     "1:34: header must be x-forwarded-for or forwarded, not \"x-forwarded\" -> forwarded"},
     {"identity: { client_ip: 5 }\n"
      "rules:\n"
      "  - name: a\n"
@@ -401,7 +401,7 @@ static const struct {
      "    color: red\n",
      "1:24: client_ip is found through the proxies you trust, since clients\n"
      "6:13: shadow must be true or false, not \"z\"\n"
-     "5:13: window is \"y\"; write 1y -> 1y\n"
+     "5:13: such as 30s or 1h, not \"y\" -> 1y\n"
      "4:12: limit is a number of 0 or more, unlimited, or a map of tiers,\n"
      "7:5: a rule has no field \"nam\" -> name\n"
      "11:5: a rule has no field \"color\""},
