@@ -8,22 +8,51 @@
 
 /* ---- Fields ---- */
 
+/* The field of a rule in which this one belongs, or NULL. */
+static const char *belongs_in(weir_text name)
+{
+    static const char *const fields[][2] = {{"path", "match"},      {"method", "match"},     {"host", "match"},
+                                            {"header", "match"},    {"query", "match"},      {"network", "match"},
+                                            {"status", "response"}, {"headers", "response"}, {"reset", "response"},
+                                            {"body", "response"},   {"message", "response"}};
+    for (size_t i = 0; i < WEIR__COUNT(fields); i++)
+        if (weir__text_is(name, fields[i][0]))
+            return fields[i][1];
+    return NULL;
+}
+
+static void report_unknown(struct weir__report *report, const struct weir__node *member, const char *what,
+                           const char *const *names, size_t count)
+{
+    char shown[WEIR__SHOWN];
+    weir_text name = member->name->text;
+    const char *inside = strcmp(what, "a rule") == 0 ? belongs_in(name) : NULL;
+    weir__printable(name, shown, sizeof shown);
+    if (inside)
+        weir__report_error(report, member->name->place, "a rule has no field \"%s\"; it belongs in %s: { %s: … }",
+                           shown, inside, shown);
+    else
+        weir__report_word(report, member->name->place, name, names, count, "%s has no field \"%s\"", what, shown);
+}
+
 bool weir__own_pick(struct weir__report *report, const struct weir__node *map, const char *what,
                     const char *const *names, size_t count, const struct weir__node **nodes)
 {
     memset(nodes, 0, count * sizeof(struct weir__node *));
-    bool known = map->kind == WEIR__MAP;
-    for (const struct weir__node *member = known ? map->first : NULL; member; member = member->next) {
+    if (map->kind != WEIR__MAP)
+        return weir__field_names(report, map, what, names, count);
+    bool known = true;
+    for (const struct weir__node *member = map->first; member; member = member->next) {
         size_t i = 0;
         while (i < count && !weir__text_is(member->name->text, names[i]))
             i++;
-        if (i < count)
+        if (i < count) {
             nodes[i] = member;
-        else
+        } else {
+            report_unknown(report, member, what, names, count);
             known = false;
+        }
     }
-    if (!known)
-        weir__field_names(report, map, what, names, count);
     return known;
 }
 
@@ -104,8 +133,12 @@ static int compare_keys(const void *a, const void *b)
 
 static bool read_key(struct weir__report *report, const struct weir__node *node, const char *what)
 {
-    if (node->kind == WEIR__SCALAR && node->text.len > 0 && node->text.len <= WEIR__KEY_MAX)
+    if (node->kind == WEIR__SCALAR && node->text.len > 0 && node->text.len <= WEIR__KEY_MAX) {
+        if (strstr(node->text.data, "${"))
+            weir__report_warning(report, node->place,
+                                 "%s has keys that are filled in, such as user:42; \"${\" stands in none", what);
         return true;
+    }
     weir__report_error(report, node->place, "%s: expected a key of 1 to %d bytes, not %s", what, WEIR__KEY_MAX,
                        node->kind != WEIR__SCALAR ? weir__node_is(node)
                        : node->text.len           ? "a longer one"
@@ -172,6 +205,20 @@ static bool is_first(struct weir__report *report, const struct weir__node *node,
     return false;
 }
 
+/* Whoever trusts everybody takes the first address of the list, which the client wrote. */
+static void warn_of_trust(struct weir__report *report, const struct weir__node *node)
+{
+    bool is_list = node->kind == WEIR__LIST, unused;
+    for (const struct weir__node *one = is_list ? node->first : node; one; one = is_list ? one->next : NULL) {
+        struct weir__network network;
+        if (one->kind == WEIR__SCALAR && weir__network_parse(one->text, &network, &unused) &&
+            (network.length == 0 || (network.length == 96 && weir__address_is4(&network.address))))
+            weir__report_warning(report, one->place,
+                                 "everybody is a trusted proxy, so that any client can choose its address; name the "
+                                 "networks of your own");
+    }
+}
+
 static void read_client(struct weir__builder *builder, const struct weir__node *node)
 {
     static const char *const names[] = {"trusted_proxies", "ipv4_prefix", "ipv6_prefix", "header"};
@@ -191,6 +238,8 @@ static void read_client(struct weir__builder *builder, const struct weir__node *
     weir__own_pick(builder->report, node, "client_ip", names, WEIR__COUNT(names), at);
     if (at[0])
         weir__own_networks(builder, at[0], names[0], &identity->trusted);
+    if (at[0])
+        warn_of_trust(builder->report, at[0]);
     if (at[1] && weir__field_int(builder->report, at[1], names[1], 1, 32, &prefix))
         identity->ipv4_prefix = (int)prefix;
     if (at[2] && weir__field_int(builder->report, at[2], names[2], 1, 128, &prefix))
@@ -227,6 +276,12 @@ static void read_source(struct weir__builder *builder, const struct weir__node *
     }
     if (!weir__field_text(builder->report, node, name.data, &source))
         return;
+    if (memchr(source.data, '-', source.len) && !memchr(source.data, ':', source.len)) {
+        char meant[WEIR__SHOWN + 8], shown[WEIR__SHOWN];
+        snprintf(meant, sizeof meant, "header:%s", weir__printable(source, shown, sizeof shown));
+        weir__report_suggest(builder->report, node->place, meant, "\"%s\" is no source", shown);
+        return;
+    }
     int from = weir__attribute_parse(all, &builder->set->arena, builder->report, node->place, source);
     if (from < 0)
         return;

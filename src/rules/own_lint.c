@@ -44,7 +44,9 @@ void weir__lint_path(struct weir__report *report, struct weir__place place, weir
     bool begins = path.data[0] == '/' || (path.len > 1 && path.data[0] == '*' && path.data[1] == '*');
     if (!begins)
         why = path.data[0] == '*' ? "it never matches, since paths begin with / and * stops there; ** does not"
-                                  : "it never matches, since paths begin with /";
+              : path.data[0] == '^' || path.data[0] == '~'
+                  ? "it never matches, since paths begin with /; a regular expression is { regex: '^/…' }"
+                  : "it never matches, since paths begin with /";
     else if (memchr(path.data, '?', path.len) || memchr(path.data, '#', path.len))
         why = "paths are matched without query and fragment; match.query has the arguments";
     else if (has(path, "//") || has(path, "/./") || has(path, "/../") || ends(path, "/.") || ends(path, "/.."))
@@ -60,9 +62,17 @@ void weir__lint_path(struct weir__report *report, struct weir__place place, weir
 void weir__lint_host(struct weir__report *report, struct weir__place place, weir_text host)
 {
     bool bracketed = host.len > 1 && host.data[0] == '[' && host.data[host.len - 1] == ']';
+    const char *why = NULL;
     if (memchr(host.data, '/', host.len) || (memchr(host.data, ':', host.len) && !bracketed))
-        weir__report_warning(report, place, "host %.*s never matches: hosts are compared without scheme, port and path",
-                             (int)(host.len < 100 ? host.len : 100), host.data);
+        why = "hosts are compared without scheme, port and path";
+    else if (ends(host, "."))
+        why = "hosts are compared without a dot at the end";
+    for (size_t i = 0; !why && i < host.len; i++)
+        if ((unsigned char)host.data[i] >= 0x80)
+            why = "requests have such names in their ASCII form, xn--…";
+    if (why)
+        weir__report_warning(report, place, "host %.*s never matches: %s", (int)(host.len < 100 ? host.len : 100),
+                             host.data, why);
 }
 
 /* ---- Attributes that are not what they seem ---- */
@@ -86,9 +96,30 @@ static bool is_forgeable(const struct weir__attribute *attribute)
     return false;
 }
 
+/* An attribute's name where ${name} was meant: "user_id", "header:X-Plan", "{{user_id}}". */
+static bool is_bare_name(const struct weir__attributes *all, weir_text text)
+{
+    static const char *const built_in[] = {"client_ip", "path", "method", "host"};
+    static const char *const kinds[] = {"header:", "cookie:", "query:", "path:"};
+    while (text.len && strchr("{ ", text.data[0])) {
+        text.data++;
+        text.len--;
+    }
+    while (text.len && strchr("} ", text.data[text.len - 1]))
+        text.len--;
+    for (size_t i = 0; i < WEIR__COUNT(built_in); i++)
+        if (weir__text_is(text, built_in[i]) ||
+            (text.len > strlen(kinds[i]) && memcmp(text.data, kinds[i], strlen(kinds[i])) == 0))
+            return true;
+    return weir__own_known(all, text);
+}
+
 void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key)
 {
     const struct weir__attributes *all = &builder->set->attributes;
+    if (key->part_count == 1 && key->parts[0].attribute < 0 && is_bare_name(all, key->source))
+        weir__report_warning(builder->report, place,
+                             "the key is this very text for every request; an attribute is written ${name}");
     for (int i = 0; i < key->part_count; i++) {
         int attribute = key->parts[i].attribute;
         if (attribute < 0)
@@ -141,6 +172,8 @@ void weir__lint_cost(struct weir__report *report, struct weir__place place, cons
 {
     const struct weir__cost *cost = &rule->cost;
     int64_t room = 0, most = cost->usual;
+    if (cost->usual == 0 && cost->attribute < 0 && !cost->path_count)
+        weir__report_warning(report, place, "a cost of 0 takes nothing: the rule limits nothing");
     for (size_t i = 0; i < rule->quota_count; i++) {
         if (rule->quotas[i].kind == WEIR__UNLIMITED)
             return;

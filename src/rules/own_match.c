@@ -45,7 +45,7 @@ static bool check_method(struct weir__report *report, const struct weir__node *n
 {
     for (size_t i = 0; i < node->text.len; i++) {
         unsigned char c = weir__lower(node->text.data[i]);
-        if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}*", c)) {
+        if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}*|", c)) {
             weir__report_error(report, node->place, "\"%s\" is no method: expected one such as POST, a list, or \"*\"",
                                node->text.data);
             return false;
@@ -92,6 +92,9 @@ static bool make_pattern(struct weir__builder *builder, const struct weir__node 
         return false;
     if (style == HOST && pattern->kind != WEIR__PATTERN_ANY)
         weir__lint_host(builder->report, node->place, node->text);
+    if (style == VALUE && !node->quoted && weir__text_is(node->text, "present"))
+        weir__report_warning(builder->report, node->place,
+                             "%s: present is a text like any other; \"*\" says that it is there", what);
     return style != METHOD || pattern->kind == WEIR__PATTERN_ANY || check_method(builder->report, node);
 }
 
@@ -173,6 +176,14 @@ static void add_condition(struct reader *reader, int attribute, const struct pat
         condition->absent = true;
 }
 
+static bool has_condition(const struct reader *reader, int attribute)
+{
+    for (size_t i = 0; i < reader->match->condition_count; i++)
+        if (reader->conditions[i].attribute == attribute)
+            return true;
+    return false;
+}
+
 /* ---- The fields ---- */
 
 /* header and query: a map of names to patterns. */
@@ -199,10 +210,15 @@ static bool read_map(struct reader *reader, const struct weir__node *node, const
         text[before + name.len] = 0;
         int attribute = weir__attribute_parse(&builder->set->attributes, &builder->set->arena, builder->report,
                                               member->name->place, (weir_text){text, before + name.len});
-        if (!read_patterns(builder, member, VALUE, text, &patterns) || attribute < 0)
+        if (attribute >= 0 && has_condition(reader, attribute)) {
+            weir__report_error(builder->report, member->name->place,
+                               "%s is here a second time: names of headers differ in more than their case", text);
             good = false;
-        else
+        } else if (!read_patterns(builder, member, VALUE, text, &patterns) || attribute < 0) {
+            good = false;
+        } else {
             add_condition(reader, attribute, &patterns);
+        }
     }
     return good;
 }
@@ -218,9 +234,9 @@ static bool read_named(struct reader *reader, const struct weir__node *node)
     weir_text name = node->name->text;
     struct patterns patterns;
 
-    if (weir__text_is(name, "client_ip")) {
-        weir__report_error(builder->report, node->name->place,
-                           "match has no client_ip: network matches the client's address");
+    if (weir__text_is(name, "client_ip") || weir__text_is(name, "ip") || weir__text_is(name, "cidr")) {
+        weir__report_error(builder->report, node->name->place, "match has no %s: network matches the client's address",
+                           name.data);
         return false;
     }
     if (!weir__own_known(all, name)) {

@@ -118,7 +118,8 @@ static bool read_units(struct weir__report *report, const struct weir__node *nod
     }
     if (node->kind == WEIR__SCALAR && !node->quoted && !weir__parse_int(node->text, &units)) {
         weir__report_word(report, node->place, node->text, words, 1,
-                          "limit is a number of 0 or more, unlimited, or a map of tiers, not \"%s\"", node->text.data);
+                          "limit is a number of 0 or more, unlimited, or a map of tiers, not \"%s\"%s", node->text.data,
+                          memchr(node->text.data, '/', node->text.len) ? ": the time goes in window" : "");
         return false;
     }
     if (!weir__field_int(report, node, "limit", 0, INT64_C(0xffffffff), &units))

@@ -16,6 +16,22 @@ static const struct {
     {RULE "    match: { path: api, host: 'a.example:80' }\n",
      "5:31: host a.example:80 never matches: hosts are compared without scheme,\n"
      "5:20: path api: it never matches, since paths begin with /"},
+    {RULE "    match: { path: ['^/api', '~ /api'] }\n",
+     "5:21: path ^/api: it never matches, since paths begin with /; a regular\n"
+     "5:30: path ~ /api: it never matches, since paths begin with /; a regular"},
+    {RULE "    match: { host: [b\xc3\xbc.example, a.example., xn--b-eha.example] }\n",
+     "5:21: never matches: requests have such names in their ASCII form\n"
+     "5:33: host a.example. never matches: hosts are compared without a dot"},
+    {RULE "    match: { header: { a: present, b: 'present' } }\n", "5:27: header:a: present is a text like any other;"},
+    {RULE "    key: user_id\n", "5:10: the key is this very text for every request; an attribute"},
+    {RULE "    key: '{{ client_ip }}'\n", "5:10: the key is this very text for every request;"},
+    {RULE "    key: header:X-Plan\n", "5:10: the key is this very text for every request;"},
+    {RULE "    key: everybody\n", ""},
+    {RULE "    cost: 0\n", "5:11: a cost of 0 takes nothing: the rule limits nothing"},
+    {RULE "    block: { keys: ['${user_id}', 'u:1'] }\n", "5:21: block.keys has keys that are filled in, such as"},
+    {"identity: { client_ip: { trusted_proxies: [10.0.0.0/8, 0.0.0.0/0, '::/0'] } }\n" RULE,
+     "1:56: everybody is a trusted proxy, so that any client can choose its\n"
+     "1:67: everybody is a trusted proxy, so that any client can choose its"},
     {RULE "    match: { path: '*.php' }\n", "5:20: path *.php: it never matches, since paths begin with / and * stops"},
     {RULE "    match: { path: ['/a?b=1', '/c#d'] }\n",
      "5:21: path /a?b=1: paths are matched without query and fragment; match.query\n"

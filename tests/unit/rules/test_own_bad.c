@@ -386,6 +386,19 @@ static const struct {
      "1:100: trusted_proxies: expected a network such as 10.0.0.0/8 or\n"
      "1:62: ipv4_prefix must be a number from 1 to 32, not 33\n"
      "1:79: ipv6_prefix must be a number from 1 to 128, not 0"},
+    {RULE "    path: /a\n"
+          "    host: b\n"
+          "    message: c\n"
+          "    kee: d\n",
+     "5:5: a rule has no field \"path\"; it belongs in match: { path: … }\n"
+     "6:5: a rule has no field \"host\"; it belongs in match: { host: … }\n"
+     "7:5: a rule has no field \"message\"; it belongs in response: { message: … }\n"
+     "8:5: a rule has no field \"kee\" -> key"},
+    {RULE "    match: { ip: 192.0.2.1 }\n", "5:14: match has no ip: network matches the client's address"},
+    {RULE "    match: { header: { X-A: 1, x-b: 2, x-a: 3 } }\n", "5:40: header:x-a is here a second time"},
+    {RULE "    match: { method: GET|POST }\n", "5:22: \"GET|POST\" is no method: expected one such as POST, a list"},
+    {"rules: [ { name: a, limit: 5/m, window: 1m } ]\n", "1:28: not \"5/m\": the time goes in window"},
+    {"identity: { user_id: X-User-Id }\n" RULE, "1:22: \"X-User-Id\" is no source -> header:X-User-Id"},
     {"identity: { client_ip: { header: x-forwarded } }\n" RULE,
      "1:34: header must be x-forwarded-for or forwarded, not \"x-forwarded\" -> forwarded"},
     {"identity: { client_ip: 5 }\n"
