@@ -129,6 +129,9 @@ if command -v script >/dev/null; then # colour on a terminal, and the table cut 
     ! grep -q "$(printf '\033')" "$work/out"
 fi
 
+printf 'rules:\n  - { name: a, limit: { x: 0, default: unlimited } }\n' | "$weir" lint - >"$work/out"
+grep -qE '^a +\(one for all\) +unlimited/tier *$' "$work/out"
+
 # ---- check: wrong command lines ----
 check() { "$weir" check --rules shop.yaml --at 2026-01-02T03:04:05Z "$@"; }
 wrong() { # wrong TEXT ARGUMENTS...

@@ -69,7 +69,8 @@ typedef struct weir_rule_info {
     int64_t window_ns;     /* 0 for calendar windows */
     bool by_tier;          /* there are others */
     bool shadow;           /* evaluated and counted, never enforced */
-    int64_t bytes_per_key; /* of a segment at 90 % full, for keys that use their whole limit */
+    int64_t bytes_per_key; /* of a segment at 90 % full, for keys that use their whole limit, in the tier that needs
+                              most; 0: nothing is counted, and algorithm and window mean nothing */
 } weir_rule_info;
 
 size_t weir_rules_count(const weir_rules *rules);

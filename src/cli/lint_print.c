@@ -40,11 +40,11 @@ static const char *cell(const weir_rule_info *rule, int column, char *buffer)
         snprintf(buffer, CELL_MAX, "%s%s", text, rule->by_tier ? "/tier" : "");
         return buffer;
     case WINDOW:
-        if (rule->limit <= 0 && !rule->by_tier)
+        if (!rule->bytes_per_key)
             return "";
         return rule->window_ns ? weir__window_text(rule->window_ns, buffer) : "calendar";
     case ALGORITHM:
-        return rule->limit <= 0 && !rule->by_tier ? "" : weir__algorithm_name(rule->algorithm);
+        return !rule->bytes_per_key ? "" : weir__algorithm_name(rule->algorithm);
     default:
         return rule->bytes_per_key > 0 ? weir__bytes_text((double)rule->bytes_per_key * MILLION, buffer) : "";
     }
@@ -123,7 +123,7 @@ void weir__lint_table(FILE *to, const char *path, const weir_rules *rules, size_
             print_row(to, &table, &rule);
         bytes += (double)rule.bytes_per_key;
         shadow += rule.shadow;
-        if ((rule.limit > 0 || rule.by_tier) && (unsigned)rule.algorithm < ALGORITHMS)
+        if (rule.bytes_per_key > 0 && (unsigned)rule.algorithm < ALGORITHMS)
             by_algorithm[rule.algorithm]++;
     }
     if (count > table.rows)

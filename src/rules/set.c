@@ -352,11 +352,21 @@ static int64_t bytes_per_key(const struct weir__quota *quota)
     return weir__is_packed(limit) ? slot : 2 * slot;
 }
 
+/* Of its tiers the one whose keys need most; they differ in their units only. */
+static const struct weir__quota *largest_quota(const struct weir__rule *rule)
+{
+    const struct weir__quota *largest = &rule->quotas[0];
+    for (size_t i = 1; i < rule->quota_count; i++)
+        if (bytes_per_key(&rule->quotas[i]) > bytes_per_key(largest))
+            largest = &rule->quotas[i];
+    return largest;
+}
+
 void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info)
 {
     const struct weir__rule *rule = rules->rules[index];
-    const struct weir__quota *quota = &rule->quotas[0];
-    bool calendar = quota->kind == WEIR__LIMITED && quota->limit.align == WEIR_ALIGN_CALENDAR;
+    const struct weir__quota *quota = &rule->quotas[0], *largest = largest_quota(rule);
+    bool calendar = largest->kind == WEIR__LIMITED && largest->limit.align == WEIR_ALIGN_CALENDAR;
 
     *info = (weir_rule_info){
         .name = rule->name.data,
@@ -364,13 +374,13 @@ void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info
         .key = rule->key.source.len ? rule->key.source.data : "",
         .file = rules->source_names[rule->place.source],
         .line = (int)rule->place.line,
-        .algorithm = (enum weir_algorithm)quota->limit.algorithm,
+        .algorithm = (enum weir_algorithm)largest->limit.algorithm,
         .limit = quota->kind == WEIR__LIMITED  ? quota->units
                  : quota->kind == WEIR__BANNED ? 0
                                                : -1,
         .window_ns = calendar ? 0 : quota->window_ns,
         .by_tier = rule->quota_count > 1 || !rule->has_default,
         .shadow = rule->shadow,
-        .bytes_per_key = bytes_per_key(quota),
+        .bytes_per_key = bytes_per_key(largest),
     };
 }

@@ -349,6 +349,11 @@ TEST(bytes_a_key)
         {"    limit: 40000\n    window: 1m\n    algorithm: sliding_window_counter\n", 36},
         {"    limit: 4\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 36 * 10 / 9},     /* one grain */
         {"    limit: 5\n    window: 1m\n    algorithm: sliding_window_log\n", 18 + 2 * 36 * 10 / 9}, /* two */
+        {"    limit: { pro: 5, default: 1 }\n    window: 1m\n    algorithm: sliding_window_log\n",
+         18 + 2 * 36 * 10 / 9},
+        {"    limit: { pro: 5, default: 0 }\n    window: 1m\n    algorithm: sliding_window_log\n",
+         18 + 2 * 36 * 10 / 9},
+        {"    limit: { pro: 0, default: unlimited }\n", 0},
         {"    limit: 0\n", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -357,6 +362,8 @@ TEST(bytes_a_key)
         if (one(cases[i].lines, &set))
             weir_rules_info(set, 0, &info);
         CHECK_EQ(info.bytes_per_key, cases[i].bytes);
+        if (strstr(cases[i].lines, "_log"))
+            CHECK_EQ(info.algorithm, WEIR_SLIDING_WINDOW_LOG);
         weir_rules_free(set);
     }
 }
