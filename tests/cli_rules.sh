@@ -235,6 +235,11 @@ descriptors --json x-plan=free remote_address=192.0.2.2 nobody=knows | json 'd["
 descriptors --json 'kind=a\,b,to=x' | json 'd["rules"][0]["reason"] == "no_rule"'
 descriptors x-plan=free | grep -q '^Envoy is told OVER_LIMIT'
 
+"$weir" check --rules many --domain mesages --json kind=other 2>"$work/err" | json 'd["reason"] == "no_rule"'
+said "no limits of the domain 'mesages'"
+"$weir" check --rules many/10-messages.yaml --json /x 2>"$work/err" | json 'd["reason"] == "no_rule"'
+said 'all rules are descriptors'
+
 # ---- check: a real segment ----
 cat >"$work/make.c" <<'EOC'
 #include <weir/weir.h>

@@ -121,6 +121,26 @@ static void tell(struct play *play)
     putchar('\n');
 }
 
+/* True (which ends the visit) for a rule that such a question is about at all. */
+static int is_asked(void *context, const weir_rule_info *rule, const weir_rule_stats *stats)
+{
+    const struct weir__check *check = context;
+    (void)stats;
+    return check->domain ? rule->domain && strcmp(rule->domain, check->domain) == 0 : !rule->domain;
+}
+
+/* A misspelt domain, or the wrong form of question, looks like a request that may pass. */
+static void warn_if_pointless(const struct play *play)
+{
+    const struct weir__check *check = play->check;
+    if (weir_rules_each(play->engine, is_asked, (void *)(uintptr_t)check) != 0)
+        return;
+    if (check->domain)
+        fprintf(stderr, "weir check: warning: the rules have no limits of the domain '%s'\n", check->domain);
+    else if (play->result.rules > 0)
+        fputs("weir check: warning: all rules are descriptors; --domain D KEY=VALUE plays them\n", stderr);
+}
+
 static int play_and_tell(struct play *play)
 {
     weir_engine_stats stats;
@@ -129,6 +149,7 @@ static int play_and_tell(struct play *play)
     if (!buffer || weir_engine_stats_read(play->engine, &stats) != 0)
         return WEIR_ENOMEM;
     play->result.rules = stats.rules;
+    warn_if_pointless(play);
     weir__json_open(&lines, NULL, '[');
     int error = play_all(play, &lines);
     weir__json_close(&lines, ']');
