@@ -322,6 +322,12 @@ converted -A who=me -n 2 https://example.com/a.PNG | json 'd["allowed"] == 1 and
 printf 'limit_req_zone $uri$arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$work/snippet.conf"
 "$weir" convert "$work/snippet.conf" >"$work/converted.yaml"
 converted -n 2 '/x?a=1' | json 'd["allowed"] == 1 and d["key"] == "/x:1"'
+printf 'set_real_ip_from 10.0.0.0/8;\nlimit_req_zone $uri zone=z:1m rate=1r/s;\nlimit_req zone=z;\n' >"$work/real.conf"
+"$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
+said "real.conf:1: warning: the proxies tell the client's address in X-Real-IP"
+printf 'real_ip_header x-forwarded-for;\n' >>"$work/real.conf"
+"$weir" convert "$work/real.conf" >"$work/out" 2>"$work/err"
+if grep -q X-Real-IP "$work/err"; then cat "$work/err"; exit 1; fi
 # As in nginx, leaving out a part of the key is no way around it, nor does a dry run answer.
 converted -n 2 /x | json 'd["allowed"] == 1'
 printf 'limit_req_zone $arg_a zone=z:1m rate=1r/s;\nlimit_req zone=z;\nlimit_req_status 503;\nlimit_req_dry_run on;\n' >"$work/snippet.conf"

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* A use of a zone in a place, as it is after inheritance. */
 struct use {
@@ -267,14 +268,30 @@ static void trust(struct weir__convert *convert, const struct weir__directive *d
     free(network.text);
 }
 
+/* nginx takes the client's address from X-Real-IP unless it is told otherwise; weir from X-Forwarded-For. */
+static void warn_of_header(struct nginx *nginx, const struct weir__directive *set_real_ip_from)
+{
+    const char *header = "X-Real-IP";
+    for (const struct weir__directive *d = nginx->conf->root.first; d; d = weir__nginx_next(nginx->conf, d))
+        if (weir__directive_is(d, "real_ip_header"))
+            header = word_of(d, header);
+    if (strcasecmp(header, "X-Forwarded-For") != 0)
+        weir__convert_warn(
+            nginx->convert, NULL, set_real_ip_from->line,
+            "the proxies tell the client's address in %s; weir reads X-Forwarded-For: let them send that", header);
+}
+
 /* What else has to do with limits. */
 static void visit_others(struct nginx *nginx)
 {
     struct weir__convert *convert = nginx->convert;
+    const struct weir__directive *trusting = NULL;
     bool included = false;
     for (const struct weir__directive *d = nginx->conf->root.first; d; d = weir__nginx_next(nginx->conf, d)) {
-        if (weir__directive_is(d, "set_real_ip_from") && d->count > 1)
+        if (weir__directive_is(d, "set_real_ip_from") && d->count > 1) {
             trust(convert, d);
+            trusting = trusting ? trusting : d;
+        }
         if (weir__directive_is(d, "limit_conn"))
             weir__convert_warn(convert, NULL, d->line, "limit_conn limits connections at a time; rules limit requests");
         if (weir__directive_is(d, "include") && !included && d->count > 1 && !strstr(d->words[1], "mime.types")) {
@@ -282,6 +299,8 @@ static void visit_others(struct nginx *nginx)
             weir__convert_warn(convert, NULL, d->line, "include is not followed; nginx -T prints all files as one");
         }
     }
+    if (trusting)
+        warn_of_header(nginx, trusting);
 }
 
 void weir__convert_nginx(struct weir__convert *convert, const char *text, size_t len)
