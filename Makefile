@@ -104,6 +104,10 @@ $B/tests/vectors.h: tests/worked_examples.json tools/vectors.py
 WRAPPED := malloc calloc open mmap posix_fallocate linkat rename getrandom fstat
 $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 
+# What comes between the look and the take of a decision.
+DECIDING := weir_peek weir_take weir_refund
+$B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
+
 # libyaml's own calls fail, too, if it is linked in.
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)

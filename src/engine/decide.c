@@ -28,6 +28,8 @@ static void fail(struct weir__hit *hit, int error)
     hit->error = error;
 }
 
+#define BACK_TRIES 8
+
 enum asking { PEEK, TAKE, GIVE_BACK };
 
 static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
@@ -35,7 +37,10 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
     const weir_limit *limit = &hit->quota->limit;
     weir_segment *segment = trial->engine->segment;
     weir_decision made;
-    int error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
+    int error = WEIR_EBUSY;
+    /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
+    for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
+        error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                 : how == TAKE ? weir_take(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
     hit->asked = true;
@@ -89,6 +94,17 @@ static bool has_counter(const struct weir__hit *hit)
     return hit->quota && !hit->replaced;
 }
 
+/* The request is to take from this counter, and it could be reached so far. */
+static bool takes(const struct weir__hit *hit)
+{
+    return enforced(hit) && has_counter(hit) && hit->cost > 0 && !hit->error;
+}
+
+static bool counts_rejected(const struct weir__hit *hit)
+{
+    return hit->rule && hit->rule->count_rejected;
+}
+
 /*
  * A hit that denies although the request passes (quota mode) took nothing. The same for one that passed: it took.
  * Gives back what hits [0, end) took, because the request is denied after all.
@@ -97,16 +113,17 @@ static void give_back(const struct weir__trial *trial, size_t end)
 {
     for (size_t i = 0; i < end; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || !has_counter(hit) || hit->error || weir__hit_denies(hit) ||
-            (hit->rule && hit->rule->count_rejected))
+        if (!takes(hit) || weir__hit_denies(hit) || counts_rejected(hit))
             continue;
         ask(trial, hit, GIVE_BACK);
-        if (hit->rule)
+        if (hit->rule && !hit->error)
             weir__count(&weir__rule_tally(trial->loaded, hit->rule)->gave_back, 1);
     }
 }
 
-/* Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
+/*
+ * Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
+ * What denied stays a denial, even if others made room meanwhile: the rest of the counters have not been taken from.
  */
 static void take_rejected(const struct weir__trial *trial, size_t from)
 {
@@ -114,18 +131,22 @@ static void take_rejected(const struct weir__trial *trial, size_t from)
         struct weir__hit *hit = &trial->hits[i];
         if (!enforced(hit) || !has_counter(hit) || hit->error)
             continue;
-        if (hit->rule && hit->rule->count_rejected)
+        weir_decision looked = hit->decision;
+        if (takes(hit) && counts_rejected(hit) && !trial->dry_run)
             ask(trial, hit, TAKE);
         else if (!weir__hit_denies(hit))
             hit->decision.remaining += hit->cost;
+        if (!weir_passes(&looked) && !weir__hit_denies(hit))
+            hit->decision = looked;
     }
 }
 
-static void take_all(const struct weir__trial *trial)
+/* Takes what is to be taken, all or nothing. False: the request is denied after all. */
+static bool take_all(const struct weir__trial *trial)
 {
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || !has_counter(hit) || hit->error)
+        if (!takes(hit))
             continue;
         bool passed = !weir__hit_denies(hit);
         ask(trial, hit, TAKE);
@@ -133,38 +154,48 @@ static void take_all(const struct weir__trial *trial)
             continue;
         give_back(trial, i);
         take_rejected(trial, i + 1);
-        return;
+        return false;
+    }
+    return true;
+}
+
+/* Negative costs. They come last, as nobody could take them back. */
+static void refund_all(const struct weir__trial *trial)
+{
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (enforced(hit) && has_counter(hit) && hit->cost < 0 && !hit->error)
+            ask(trial, hit, TAKE);
     }
 }
 
 static void decide_enforced(const struct weir__trial *trial, size_t counters)
 {
-    bool looking = trial->dry_run;
+    bool taking = false;
     struct weir__hit *only = NULL;
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         if (!enforced(hit) || !has_counter(hit))
             continue;
-        looking |= hit->cost <= 0;
+        taking |= hit->cost > 0;
         only = hit;
     }
     if (!only)
         return;
-    if (counters == 1 && !looking && !denied(trial)) {
+    if (counters == 1 && taking && !trial->dry_run && !denied(trial)) {
         ask(trial, only, TAKE);
         return;
     }
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         if (enforced(hit) && has_counter(hit))
-            ask(trial, hit, hit->cost < 0 && !trial->dry_run ? TAKE : PEEK);
+            ask(trial, hit, PEEK);
     }
-    if (looking)
-        return;
-    if (denied(trial))
+    /* Who only gives back is not asking for anything, so nothing is denied. */
+    if (taking && denied(trial))
         take_rejected(trial, 0);
-    else
-        take_all(trial);
+    else if (!trial->dry_run && take_all(trial))
+        refund_all(trial);
 }
 
 /* The one rule that denies, if all other enforced ones pass; *several if there are more. */
@@ -212,12 +243,16 @@ static bool speaks_before(const struct weir__hit *a, const struct weir__hit *b)
     return a_wait > b_wait; /* -1, for ever, is the longest */
 }
 
-/* Of two that pass, the tighter one: a counter before none, then what has least left. */
+static int weight(const struct weir__hit *hit)
+{
+    return hit->reason == WEIR_BY_LIMIT ? 2 : hit->reason != WEIR_BY_NOTHING;
+}
+
+/* Of two that pass, the tighter one: a counter before none, any rule before no rule, then what has least left. */
 static bool is_tighter(const struct weir__hit *a, const struct weir__hit *b)
 {
-    bool a_counts = a->reason == WEIR_BY_LIMIT, b_counts = b->reason == WEIR_BY_LIMIT;
-    if (a_counts != b_counts)
-        return a_counts;
+    if (weight(a) != weight(b))
+        return weight(a) > weight(b);
     if (a->decision.remaining != b->decision.remaining)
         return a->decision.remaining < b->decision.remaining;
     return a->decision.reset_after_ns > b->decision.reset_after_ns;
