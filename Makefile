@@ -104,6 +104,9 @@ $B/tests/vectors.h: tests/worked_examples.json tools/vectors.py
 WRAPPED := malloc calloc open mmap posix_fallocate linkat rename getrandom fstat
 $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 
+# A file system with coarse times.
+$B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap=fstat
+
 # What comes between the look and the take of a decision.
 DECIDING := weir_peek weir_take weir_refund
 $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)

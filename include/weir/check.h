@@ -100,7 +100,8 @@ WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
 void weir_close(weir *engine);
 /*
  * Looks at the disk now. 1: a new set is in place; 0: nothing has changed; or a negative error, and the rules are
- * the ones before. weir_check does the same by itself, at most once a second.
+ * the ones before (WEIR_ERULESBUSY: try again; somebody else is at it, the files are being written, or too many old
+ * sets are still in use). weir_check does the same by itself, at most once a second.
  */
 int weir_reload(weir *engine);
 /* The engine's segment, e.g. for weir_clock. */

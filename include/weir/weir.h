@@ -80,7 +80,7 @@ extern "C" {
     X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")                      \
     X(ERULES, 28, "the rules have errors; each was told with its place, and weir lint shows them")                     \
     X(ERULESPATH, 29, "the rules cannot be read; check the path and its permissions")                                  \
-    X(ERULESBUSY, 30, "the rules were being written while they were read; they are read again later")                  \
+    X(ERULESBUSY, 30, "the rules are being written or loaded right now; they are read again later")                    \
     X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
     X(ENORULE, 32, "no rule of this name")                                                                             \
     X(ENOTALLY, 33, "the segment has no room for this rule's figures; make the segment larger")

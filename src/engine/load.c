@@ -32,8 +32,12 @@ int weir__load_path(const char *path, weir_diagnose *diagnose, void *context, st
     enum { TRIES = 50 };
     for (int try = 1;; try++) {
         int error = load_once(path, diagnose, context, print, rules);
-        if (error != WEIR_ERULESBUSY || try == TRIES)
+        if (error != WEIR_ERULESBUSY)
             return error;
+        if (try == TRIES) {
+            weir__sources_tell_busy(path, diagnose, context);
+            return error;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
 }

@@ -1,6 +1,7 @@
 /* Reading rule files. A file that is replaced or written while it is read is noticed by its state before and after. */
 #define _GNU_SOURCE /* O_CLOEXEC, struct stat's nanoseconds */
 #include "engine/sources.h"
+#include "rules/hash.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define TICK_MAX_NS (20 * 1000 * WEIR_MICROSECOND) /* 10 ms is the longest there is */
 
 /* The names to read, in order: the path itself, or what a directory holds. */
 struct names {
@@ -63,8 +67,13 @@ static int names_of_directory(const char *path, struct names *names)
     if (!dir)
         return errno;
     int error = 0;
-    errno = 0;
-    for (const struct dirent *entry; !error && (entry = readdir(dir));) {
+    while (!error) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry) {
+            error = errno; /* half a directory is not to be taken for the whole */
+            break;
+        }
         if (entry->d_name[0] == '.' || !(ends_in(entry->d_name, ".yaml") || ends_in(entry->d_name, ".yml")))
             continue;
         error = names->count < WEIR__SOURCES_MAX ? names_add(names, path, entry->d_name) : E2BIG;
@@ -103,19 +112,33 @@ static void add_state(struct weir__fingerprint *print, const char *name, const s
         print->sum = mix(print->sum, (unsigned char)*c);
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         print->sum = mix(print->sum, facts[i]);
-    if (nanoseconds(at->st_ctim) > print->changed_ns)
-        print->changed_ns = nanoseconds(at->st_ctim);
+}
+
+/*
+ * Times on disk come in steps: of the kernel's tick, or of a whole second on simpler or distant file systems. What was
+ * changed within the present step may be changed again and look the same.
+ */
+static void add_age(struct weir__fingerprint *print, const struct stat *at, int64_t now_ns)
+{
+    int64_t changed = nanoseconds(at->st_ctim), age = now_ns - changed;
+    if (age < print->age_ns)
+        print->age_ns = age;
+    print->young |= age >= 0 && age < (changed % WEIR_SECOND ? TICK_MAX_NS : WEIR_SECOND);
 }
 
 static struct weir__fingerprint fingerprint(const struct names *names)
 {
-    struct weir__fingerprint print = {.sum = names->count + 1};
+    struct weir__fingerprint print = {.sum = names->count + 1, .age_ns = INT64_MAX};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < names->count && !print.error; i++) {
         struct stat at;
-        if (stat(names->list[i], &at) != 0)
+        if (stat(names->list[i], &at) != 0) {
             print.error = errno;
-        else
-            add_state(&print, names->list[i], &at);
+            break;
+        }
+        add_state(&print, names->list[i], &at);
+        add_age(&print, &at, nanoseconds(now));
     }
     return print;
 }
@@ -129,13 +152,32 @@ struct weir__fingerprint weir__sources_look(const char *path)
     return print;
 }
 
-static int tell(weir_diagnose *diagnose, void *context, const char *path, const char *format, const char *detail)
+/* Who reads, and who hears what is wrong. */
+struct reading {
+    weir_diagnose *diagnose;
+    void *context;
+    bool passing; /* of weir__sources */
+};
+
+static int tell(const struct reading *r, const char *path, const char *format, const char *detail)
 {
     char message[256];
     snprintf(message, sizeof message, format, detail);
-    if (diagnose)
-        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
+    if (r->diagnose)
+        r->diagnose(r->context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
     return WEIR_ERULESPATH;
+}
+
+static int tell_unreadable(struct reading *r, const char *path, int number)
+{
+    /* These stay until somebody changes something, which shows in the fingerprint. */
+    static const int lasting[] = {ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ENAMETOOLONG, ENXIO, E2BIG};
+    bool lasts = false;
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
+        lasts |= number == lasting[i];
+    r->passing |= !lasts;
+    return tell(r, path, "cannot be read: %s",
+                number == E2BIG ? "the directory has more than 4096 files" : strerror(number));
 }
 
 /* Reads up to `size` bytes; fewer, or an error in errno, if the file ends before. */
@@ -162,15 +204,16 @@ static bool same_state(const struct stat *a, const struct stat *b)
 }
 
 /* The open file's content into *source, which then owns both texts. */
-static int read_open(int file, const char *name, weir_diagnose *diagnose, void *context, struct weir__source *source)
+static int read_open(int file, const char *name, struct reading *r, struct weir__source *source)
 {
     struct stat before, after;
     if (fstat(file, &before) != 0)
-        return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
+        return tell_unreadable(r, name, errno);
     if (!S_ISREG(before.st_mode))
-        return tell(diagnose, context, name, "cannot be read: %s", "it is not a file");
+        return tell(r, name, "cannot be read: %s",
+                    S_ISDIR(before.st_mode) ? "it is a directory" : "it is neither a file nor a directory");
     if (before.st_size > WEIR__SOURCE_BYTES_MAX)
-        return tell(diagnose, context, name, "cannot be read: %s", "it is longer than 16 MiB");
+        return tell(r, name, "cannot be read: %s", "it is longer than 16 MiB");
     size_t size = (size_t)before.st_size;
     char *text = malloc(size + 1), *copy = strdup(name);
     source->name = copy;
@@ -179,28 +222,28 @@ static int read_open(int file, const char *name, weir_diagnose *diagnose, void *
         return WEIR_ENOMEM;
     ssize_t got = read_all(file, text, size);
     if (got < 0)
-        return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
+        return tell_unreadable(r, name, errno);
     if ((size_t)got != size || fstat(file, &after) != 0 || !same_state(&before, &after))
         return WEIR_ERULESBUSY;
     text[size] = 0;
     return 0;
 }
 
-static int read_file(const char *name, weir_diagnose *diagnose, void *context, struct weir__source *source)
+static int read_file(const char *name, struct reading *r, struct weir__source *source)
 {
     /* Not blocking: a FIFO in the directory must not hold up the process. */
     int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0 && errno == ENOENT)
         return WEIR_ERULESBUSY; /* it was there a moment ago */
     if (file < 0)
-        return tell(diagnose, context, name, "cannot be read: %s", strerror(errno));
-    int error = read_open(file, name, diagnose, context, source);
+        return tell_unreadable(r, name, errno);
+    int error = read_open(file, name, r, source);
     close(file);
     return error;
 }
 
 /* Names that are there and lead nowhere, or where we may not look, are told. A name that is gone again is not. */
-static int tell_unreachable(const struct names *names, weir_diagnose *diagnose, void *context)
+static int tell_unreachable(const struct names *names, struct reading *r)
 {
     int error = WEIR_ERULESBUSY;
     for (size_t i = 0; i < names->count; i++) {
@@ -209,32 +252,33 @@ static int tell_unreachable(const struct names *names, weir_diagnose *diagnose, 
             continue;
         int number = errno;
         if (number != ENOENT)
-            error = tell(diagnose, context, names->list[i], "cannot be read: %s", strerror(number));
+            error = tell_unreadable(r, names->list[i], number);
         else if (lstat(names->list[i], &at) == 0)
-            error = tell(diagnose, context, names->list[i], "cannot be read: %s", "the link leads nowhere");
+            error = tell(r, names->list[i], "cannot be read: %s", "the link leads nowhere");
     }
     return error;
 }
 
-static int read_names(const char *path, const struct names *names, weir_diagnose *diagnose, void *context,
-                      struct weir__sources *sources)
+static int read_names(const char *path, const struct names *names, struct reading *r, struct weir__sources *sources)
 {
     sources->fingerprint = fingerprint(names);
     if (sources->fingerprint.error)
-        return tell_unreachable(names, diagnose, context);
+        return tell_unreachable(names, r);
     if (!names->count)
-        return tell(diagnose, context, path, "%s", "the directory has no *.yaml or *.yml file");
+        return tell(r, path, "%s", "the directory has no *.yaml or *.yml file");
     sources->list = calloc(names->count, sizeof *sources->list);
     if (!sources->list)
         return WEIR_ENOMEM;
     int first = 0;
     for (size_t i = 0; i < names->count; i++) {
         /* All of them, so that every unreadable file is told. */
-        int error = read_file(names->list[i], diagnose, context, &sources->list[sources->count++]);
+        int error = read_file(names->list[i], r, &sources->list[sources->count++]);
         first = first ? first : error;
     }
     if (first)
         return first;
+    for (size_t i = 0; i < sources->count; i++)
+        sources->fingerprint.content = weir__hash(sources->list[i].text, sources->fingerprint.content + 1);
     struct weir__fingerprint after = weir__sources_look(path);
     return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;
 }
@@ -242,19 +286,37 @@ static int read_names(const char *path, const struct names *names, weir_diagnose
 int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources)
 {
     struct names names = {0};
+    struct reading r = {diagnose, context, false};
     *sources = (struct weir__sources){0};
-    int error = names_find(path, &names);
-    if (error) {
-        names_free(&names);
-        return error == ENOMEM ? WEIR_ENOMEM
-                               : tell(diagnose, context, path, "cannot be read: %s",
-                                      error == E2BIG ? "the directory has more than 4096 files" : strerror(error));
-    }
-    error = read_names(path, &names, diagnose, context, sources);
+    int number = names_find(path, &names), error;
+    if (number)
+        error = number == ENOMEM ? WEIR_ENOMEM : tell_unreadable(&r, path, number);
+    else
+        error = read_names(path, &names, &r, sources);
     names_free(&names);
     if (error)
         weir__sources_free(sources);
+    sources->passing = r.passing;
     return error;
+}
+
+void weir__sources_tell_busy(const char *path, weir_diagnose *diagnose, void *context)
+{
+    struct names names = {0};
+    struct reading r = {diagnose, context, false};
+    bool told = false;
+    if (names_find(path, &names) == 0) {
+        for (size_t i = 0; i < names.count; i++) {
+            struct stat at;
+            if (stat(names.list[i], &at) == 0)
+                continue;
+            tell_unreadable(&r, names.list[i], errno);
+            told = true;
+        }
+    }
+    if (!told)
+        tell(&r, path, "%s", "cannot be read: it changes whenever it is read");
+    names_free(&names);
 }
 
 void weir__sources_free(struct weir__sources *sources)

@@ -10,14 +10,17 @@
 /* What the disk looked like: equal for equal files. */
 struct weir__fingerprint {
     uint64_t sum;
-    int error;          /* 0, or the errno that kept us from looking */
-    int64_t changed_ns; /* when a file or its name last changed, on the wall clock */
+    uint64_t content; /* a hash of what was read; 0: only looked at */
+    int error;        /* 0, or the errno that kept us from looking */
+    int64_t age_ns;   /* since a file or its name last changed; negative if the clock was set back since */
+    bool young;       /* changed so lately that another change may bear the same time */
 };
 
 struct weir__sources {
     struct weir__source *list;
     size_t count;
     struct weir__fingerprint fingerprint;
+    bool passing; /* after WEIR_ERULESPATH: it may be over without a change on disk, e.g. no file descriptor was left */
 };
 
 struct weir__fingerprint weir__sources_look(const char *path);
@@ -26,6 +29,8 @@ struct weir__fingerprint weir__sources_look(const char *path);
  * to `diagnose`; WEIR_ERULESBUSY if something was written meanwhile; WEIR_ENOMEM.
  */
 int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources);
+/* For who has had WEIR_ERULESBUSY too often: tells why, e.g. that a link leads nowhere. */
+void weir__sources_tell_busy(const char *path, weir_diagnose *diagnose, void *context);
 void weir__sources_free(struct weir__sources *sources);
 
 #endif

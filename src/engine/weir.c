@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A file that was changed less than this ago may still be being written. */
 #define SETTLED_NS (100 * 1000 * WEIR_MICROSECOND)
 /* Sets that were replaced and are still in use: with more than these a reload waits for the next look. */
 #define REPLACED_MAX 8
+/* Looks in a row that find files being written: as many are no coincidence, and are told. */
+#define BUSY_MAX 3
 
 static uint64_t coarse_ns(void)
 {
@@ -77,67 +80,102 @@ static bool same_print(const struct weir__fingerprint *a, const struct weir__fin
     return a->sum == b->sum && a->error == b->error;
 }
 
+/* The same files at the same times, and the same in them: a time alone does not tell two changes in one step apart. */
+static bool same_content(const struct weir__fingerprint *a, const struct weir__fingerprint *b)
+{
+    return same_print(a, b) && a->content == b->content;
+}
+
+/* What the disk has, in memory. 0, or an error, which is told and counted once while it lasts. */
+static int read_sources(weir *engine, struct weir__sources *sources)
+{
+    weir_diagnose *diagnose = engine->unreadable ? NULL : engine->diagnose;
+    int error = weir__sources_read(engine->path, diagnose, engine->diagnose_context, sources);
+    if (error == WEIR_ERULESBUSY && ++engine->busy == BUSY_MAX) {
+        weir__sources_tell_busy(engine->path, engine->diagnose, engine->diagnose_context);
+        weir__count(&engine->reload_failures, 1);
+    }
+    if (error != WEIR_ERULESBUSY)
+        engine->busy = 0;
+    bool again = error == WEIR_ERULESPATH && sources->passing;
+    if (error == WEIR_ERULESPATH && !engine->unreadable)
+        weir__count(&engine->reload_failures, 1);
+    engine->unreadable = again;
+    return error;
+}
+
+/* Compiles what was read and puts it in force. */
+static int load(weir *engine, const struct weir__sources *sources)
+{
+    weir_rules *rules;
+    int error = weir__load_sources(sources->list, sources->count, engine->diagnose, engine->diagnose_context, &rules);
+    if (error)
+        return error;
+    error = install(engine, rules);
+    if (error)
+        weir_rules_free(rules);
+    return error;
+}
+
 /* The reloader's work. 1: swapped, 0: nothing to do (yet), or an error that was told once. */
 static int reload(weir *engine, bool wait_until_settled)
 {
     free_unused(engine);
     weir__count(&engine->looks, 1);
     struct weir__fingerprint print = weir__sources_look(engine->path);
-    if (same_print(&print, &engine->seen) || replaced_count(engine) >= REPLACED_MAX)
+    if (same_print(&print, &engine->seen) && !engine->seen.young)
         return 0;
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    int64_t age = (int64_t)wall.tv_sec * WEIR_SECOND + wall.tv_nsec - print.changed_ns;
-    if (wait_until_settled && !print.error && age >= 0 && age < SETTLED_NS)
+    if (replaced_count(engine) >= REPLACED_MAX)
+        return WEIR_ERULESBUSY;
+    if (wait_until_settled && !print.error && print.age_ns >= 0 && print.age_ns < SETTLED_NS)
         return 0;
 
     struct weir__sources sources;
-    weir_rules *rules;
-    int error = weir__sources_read(engine->path, engine->diagnose, engine->diagnose_context, &sources);
-    if (error == WEIR_ERULESBUSY)
-        return error; /* not seen yet, so the next look tries again */
-    if (!error) {
-        print = sources.fingerprint;
-        error = weir__load_sources(sources.list, sources.count, engine->diagnose, engine->diagnose_context, &rules);
-        weir__sources_free(&sources);
+    int error = read_sources(engine, &sources);
+    if (error == WEIR_ERULESPATH && !sources.passing) {
+        engine->seen = print;
+        engine->seen.young = false; /* what cannot be read is not compared */
     }
-    if (!error) {
-        error = install(engine, rules);
-        if (error)
-            weir_rules_free(rules);
-    }
-    if (error == WEIR_ENOMEM)
-        return error; /* perhaps there is more of it next time */
-    engine->seen = print;
+    if (error)
+        return error; /* not seen, but for the above, so the next look tries again */
+    bool same = same_content(&sources.fingerprint, &engine->seen);
+    error = same ? 0 : load(engine, &sources);
+    if (error != WEIR_ENOMEM) /* perhaps there is more of it next time */
+        engine->seen = sources.fingerprint;
+    weir__sources_free(&sources);
+    if (same || error == WEIR_ENOMEM)
+        return error;
     weir__count(error ? &engine->reload_failures : &engine->reloads, 1);
     return error ? error : 1;
 }
 
-int weir_reload(weir *engine)
+/* One at a time; nobody waits. */
+static int reload_alone(weir *engine, bool wait_until_settled)
 {
-    uint64_t nobody = 0;
-    if (!engine)
-        return WEIR_EINVAL;
-    if (!engine->path)
-        return 0;
-    if (!weir__cas64(&engine->reloading, &nobody, 1))
-        return 0; /* somebody is at it */
-    int result = reload(engine, false);
+    uint64_t me = (uint64_t)getpid(), holder = 0;
+    /* A holder of another process is none here: it was a thread at the fork, and threads do not come along. */
+    if (!weir__cas64(&engine->reloading, &holder, me) &&
+        (holder == me || !weir__cas64(&engine->reloading, &holder, me)))
+        return WEIR_ERULESBUSY;
+    int result = reload(engine, wait_until_settled);
     weir__store64(&engine->reloading, 0);
     return result;
+}
+
+int weir_reload(weir *engine)
+{
+    if (!engine)
+        return WEIR_EINVAL;
+    return engine->path ? reload_alone(engine, false) : 0;
 }
 
 void weir__watch(weir *engine)
 {
     if (!engine->watch)
         return;
-    uint64_t now = coarse_ns(), due = weir__load64(&engine->next_look_ns), nobody = 0;
-    if (now < due || !weir__cas64(&engine->next_look_ns, &due, now + (uint64_t)WEIR_SECOND))
-        return;
-    if (!weir__cas64(&engine->reloading, &nobody, 1))
-        return;
-    (void)reload(engine, true);
-    weir__store64(&engine->reloading, 0);
+    uint64_t now = coarse_ns(), due = weir__load64(&engine->next_look_ns);
+    if (now >= due && weir__cas64(&engine->next_look_ns, &due, now + (uint64_t)WEIR_SECOND))
+        (void)reload_alone(engine, true);
 }
 
 /* ---- Opening ---- */

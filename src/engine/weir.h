@@ -30,9 +30,12 @@ struct weir {
     _Alignas(64) uint64_t next_look_ns; /* on CLOCK_MONOTONIC_COARSE */
     uint64_t looks, reloads, reload_failures, regex_limited;
 
-    /* The reloader's alone: who has set `reloading` from 0 to 1. */
+    /* The reloader's alone: who has set `reloading` to its process id, so that a fork in mid-way leaves nobody stuck.
+     */
     uint64_t reloading;
     struct weir__fingerprint seen; /* what the current set was made of, or the last one that was no good */
+    int busy;                      /* looks in a row that found somebody writing */
+    bool unreadable;               /* the last look failed for a reason that may pass, and it was told */
     struct weir__loaded *replaced; /* not yet free */
 };
 

@@ -75,7 +75,7 @@ TEST(a_thousand_reloads_under_load)
     for (int64_t i = 1; i <= rounds; i++) {
         put(100 + i);
         for (int tries = 0, result = 0; result != 1 && tries < 1000; tries++) {
-            result = weir_reload(engine); /* 0 while too many old sets are still in use */
+            result = weir_reload(engine); /* busy while too many old sets are still in use */
             swapped += result == 1;
         }
         size_t used = mallinfo2().uordblks;

@@ -1,75 +1,7 @@
 /* Rules that change on disk: good ones take over, broken ones never do, counters stay. */
-#include "../../engine.h"
+#include "rules_folder.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static char folder[] = "/tmp/weir-reload-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-/* Replaces a file as careful programs do. */
-static void put(const char *name, const char *text)
-{
-    char fresh[128];
-    snprintf(fresh, sizeof fresh, "%s/.new", folder);
-    FILE *file = fopen(fresh, "w");
-    fputs(text, file);
-    fclose(file);
-    rename(fresh, path_of(name));
-}
-
-static void start(void)
-{
-    strcpy(folder, "/tmp/weir-reload-XXXXXX");
-    if (!mkdtemp(folder))
-        exit(2);
-}
-
-static void finish(void)
-{
-    const char *names[] = {"a.yaml", "b.yml", "x.txt"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(path_of(names[i]));
-    rmdir(folder);
-}
-
-struct told {
-    int count;
-    char last[256];
-};
-
-static void listen(void *context, const weir_diagnostic *d)
-{
-    struct told *told = context;
-    if (d->severity != WEIR_IS_ERROR)
-        return;
-    told->count++;
-    snprintf(told->last, sizeof told->last, "%s:%d: %s", d->file, d->line, d->message);
-}
-
-static weir *open_folder(struct told *told, int flags)
-{
-    weir_options how = {.segment = {.size = 4 << 20},
-                        .rules_path = folder,
-                        .diagnose = listen,
-                        .diagnose_context = told,
-                        .flags = flags};
-    weir *w = NULL;
-    int error = weir_open(&how, &w);
-    CHECK_EQ(error, 0);
-    if (error)
-        exit(1);
-    return w;
-}
-
-#define RULE(limit) "rules: [ { name: a, key: k, limit: " #limit ", window: 1h, algorithm: fixed_window } ]\n"
 
 TEST(a_changed_limit_keeps_what_was_consumed)
 {
