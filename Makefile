@@ -104,6 +104,9 @@ $B/tests/vectors.h: tests/worked_examples.json tools/vectors.py
 WRAPPED := malloc calloc open mmap posix_fallocate linkat rename getrandom fstat
 $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 
+CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read stat fstat opendir readdir nanosleep
+$B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
+
 # A file system with coarse times.
 $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap=fstat
 

@@ -1,13 +1,23 @@
 /* Loading rules: the files, the compiler of src/rules, and what it needs from the system (time zones). */
 #include "engine/load.h"
 
+#include <errno.h>
 #include <time.h>
+
+/* As weir_zone_open, but WEIR_ESYS for what has nothing to do with the zone and passes by itself. */
+static int open_zone(const char *name, weir_zone **zone)
+{
+    errno = 0;
+    int error = weir_zone_open(name, zone);
+    bool passing = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EIO;
+    return error == WEIR_EZONE && passing ? WEIR_ESYS : error;
+}
 
 int weir__load_sources(const struct weir__source *sources, size_t count, weir_diagnose *diagnose, void *context,
                        weir_rules **rules)
 {
     struct weir__report report = {.diagnose = diagnose, .context = context, .sources = sources, .source_count = count};
-    static const struct weir__surroundings around = {weir_zone_open, weir_zone_close};
+    static const struct weir__surroundings around = {open_zone, weir_zone_close};
     return weir__rules_compile(&report, &around, rules);
 }
 

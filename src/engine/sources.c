@@ -297,6 +297,7 @@ int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context,
     if (error)
         weir__sources_free(sources);
     sources->passing = r.passing;
+    sources->fingerprint.error = number;
     return error;
 }
 

@@ -19,7 +19,7 @@ struct weir__fingerprint {
 struct weir__sources {
     struct weir__source *list;
     size_t count;
-    struct weir__fingerprint fingerprint;
+    struct weir__fingerprint fingerprint; /* after an error only its `error`: of the path as a whole */
     bool passing; /* after WEIR_ERULESPATH: it may be over without a change on disk, e.g. no file descriptor was left */
 };
 

@@ -133,7 +133,7 @@ static int reload(weir *engine, bool wait_until_settled)
     struct weir__sources sources;
     int error = read_sources(engine, &sources);
     if (error == WEIR_ERULESPATH && !sources.passing) {
-        engine->seen = print;
+        engine->seen = sources.fingerprint.error ? sources.fingerprint : print;
         engine->seen.young = false; /* what cannot be read is not compared */
     }
     if (error)

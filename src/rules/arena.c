@@ -17,8 +17,11 @@ struct weir__arena_block {
 static struct weir__arena_block *block_new(struct weir__arena *arena, size_t bytes)
 {
     size_t total = bytes + sizeof(struct weir__arena_block);
-    if (arena->bytes_max && (arena->bytes > arena->bytes_max || total > arena->bytes_max - arena->bytes))
+    if (arena->bytes_max && (arena->bytes > arena->bytes_max || total > arena->bytes_max - arena->bytes)) {
+        arena->full = true;
         return NULL;
+    }
+    arena->full = false;
     struct weir__arena_block *block = malloc(total);
     if (!block)
         return NULL;

@@ -14,6 +14,7 @@ struct weir__arena {
     size_t bytes; /* taken from the system */
     size_t bytes_max;
     bool failed; /* something did not fit or malloc failed: the set must not be used */
+    bool full;   /* after `failed`: it was bytes_max, so there is no sense in trying again */
 };
 
 /* Zeroed memory, aligned for anything; NULL when there is none, and arena->failed is set. */

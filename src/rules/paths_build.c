@@ -16,6 +16,7 @@ struct builder {
     size_t host_max, suffix_max;
     size_t bytes_max; /* of any one of these */
     bool failed;
+    bool full; /* after `failed`: it was bytes_max */
 };
 
 /* The number of the new item; 0 after a failure, which ends the building soon. */
@@ -27,6 +28,7 @@ static uint32_t push(struct builder *b, struct growing *array, const void *item)
         void *items = fits ? realloc(array->items, room * array->item_bytes) : NULL;
         if (!items) {
             b->failed = true;
+            b->full = !fits;
             return 0;
         }
         array->items = items;
@@ -62,6 +64,7 @@ static bool map_grow(struct builder *b, struct weir__label_map *map)
     if (!map->slots) {
         *map = old;
         b->failed = true;
+        b->full = !fits;
         return false;
     }
     map->mask = room - 1;
@@ -326,6 +329,7 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
         paths = keep_all(arena, &b);
     if (!paths)
         arena->failed = true;
+    arena->full |= b.full;
     free(b.map.slots);
     free(b.seen.slots);
     free(b.nodes.items);

@@ -131,6 +131,10 @@ const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struc
         return NULL;
     }
     regex->code = compile(text, nocase, &error, &offset);
+    if (!regex->code && (error == PCRE2_ERROR_NOMEMORY || error == PCRE2_ERROR_HEAP_FAILED)) {
+        arena->failed = true; /* not the author's fault */
+        return NULL;
+    }
     if (!regex->code) {
         char message[256] = "";
         pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof message);

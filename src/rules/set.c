@@ -146,9 +146,14 @@ const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__
     /* A zero byte inside would cut the name short. */
     int error =
         memchr(copy.data, 0, copy.len) || !builder->open_zone ? WEIR_EZONE : builder->open_zone(copy.data, &link->zone);
+    if (error && error != WEIR_EZONE) {
+        weir__report_error(builder->report, place, "there is no memory or no file descriptor left for the time zone");
+        set->arena.failed = true; /* not the author's fault */
+        return NULL;
+    }
     if (error) {
-        weir__report_error(builder->report, place, "there is no time zone \"%.*s\" in this system's database%s",
-                           (int)name.len, name.data, error == WEIR_ENOMEM ? ", or no memory for it" : "");
+        weir__report_error(builder->report, place, "there is no time zone \"%.*s\" in this system's database",
+                           (int)name.len, name.data);
         return NULL;
     }
     link->name = copy;
@@ -290,12 +295,14 @@ int weir__rules_compile(struct weir__report *report, const struct weir__surround
         !builder.block_place.line)
         weir__report_error(report, nowhere, "there are no rules");
     bool fits = !made->arena.failed && (report->errors || (index_paths(made) && make_gates(made)));
-    if (!fits)
-        weir__report_error(report, nowhere, "out of memory, or the rules need more than %d MiB",
-                           (int)(WEIR__SET_BYTES_MAX >> 20));
+    if (!fits && made->arena.full)
+        weir__report_error(report, nowhere, "the rules need more than %d MiB", (int)(WEIR__SET_BYTES_MAX >> 20));
+    else if (!fits)
+        weir__report_error(report, nowhere, "out of memory");
     if (report->errors) {
+        int error = fits || made->arena.full ? WEIR_ERULES : WEIR_ENOMEM;
         weir_rules_free(made);
-        return fits ? WEIR_ERULES : WEIR_ENOMEM;
+        return error;
     }
     weir__rules_lint(made, report);
     *set = made;

@@ -50,10 +50,11 @@ TEST(running_out_of_memory_is_an_error)
     for (; bytes < 1 << 20 && !set; bytes += 64) {
         int error = compile_within(bytes, &told, &set);
         failed += error != 0;
-        CHECK(error == 0 || error == WEIR_ENOMEM);
+        /* A bound that is reached is the author's affair, memory that is short is not: only the latter passes. */
+        CHECK(error == 0 || error == WEIR_ERULES || (error == WEIR_ENOMEM && bytes < 4096));
         CHECK_EQ(error == 0, set != NULL);
         CHECK(error == 0 || told.count > 0);
-        CHECK(error == 0 || strstr(told.all[told.count - 1].message, "out of memory"));
+        CHECK(error == 0 || strstr(told.all[told.count - 1].message, error == WEIR_ENOMEM ? "out of memory" : "MiB"));
     }
     CHECK(set != NULL);
     CHECK(failed > 10);

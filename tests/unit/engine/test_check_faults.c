@@ -1,0 +1,330 @@
+/*
+ * weir_open, weir_reload and weir_rules_load with the Nth call of everything that can fail failing: an error, no
+ * leak, no half of anything, the rules of before in force, and the new ones in force as soon as it is over. The linker
+ * puts the functions below in front of the real ones.
+ */
+#define _GNU_SOURCE /* O_TMPFILE */
+#include "rules_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <time.h>
+
+/* ---- Calls that fail on demand ---- */
+
+enum call { MALLOC, CALLOC, REALLOC, STRDUP, ALIGNED, OPEN, READ, STAT, FSTAT, OPENDIR, READDIR, CALLS };
+static const char *const call_names[CALLS] = {"malloc", "calloc", "realloc", "strdup",  "aligned_alloc", "open",
+                                              "read",   "stat",   "fstat",   "opendir", "readdir"};
+
+static struct {
+    bool armed;
+    enum call call;
+    int nth, number; /* which call of it fails, and with which errno */
+    int calls;       /* so far */
+    bool hit;
+    bool of_zone; /* what failed was a look at the time zones */
+} fault;
+
+static bool fails(enum call call)
+{
+    if (!fault.armed || fault.call != call || ++fault.calls != fault.nth)
+        return false;
+    fault.hit = true;
+    errno = fault.number;
+    return true;
+}
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return fails(MALLOC) ? NULL : __real_malloc(size);
+}
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails(CALLOC) ? NULL : __real_calloc(count, size);
+}
+
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails(REALLOC) ? NULL : __real_realloc(old, size);
+}
+
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__wrap_strdup(const char *text)
+{
+    return fails(STRDUP) ? NULL : __real_strdup(text);
+}
+
+void *__real_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size)
+{
+    return fails(ALIGNED) ? NULL : __real_aligned_alloc(align, size);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, unsigned) : 0;
+    va_end(list);
+    if (fails(OPEN)) {
+        fault.of_zone = strstr(path, "/Own/");
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
+ssize_t __real_read(int file, void *to, size_t size);
+ssize_t __wrap_read(int file, void *to, size_t size);
+ssize_t __wrap_read(int file, void *to, size_t size)
+{
+    return fails(READ) ? -1 : __real_read(file, to, size);
+}
+
+int __real_stat(const char *path, struct stat *at);
+int __wrap_stat(const char *path, struct stat *at);
+int __wrap_stat(const char *path, struct stat *at)
+{
+    return fails(STAT) ? -1 : __real_stat(path, at);
+}
+
+int __real_fstat(int file, struct stat *at);
+int __wrap_fstat(int file, struct stat *at);
+int __wrap_fstat(int file, struct stat *at)
+{
+    return fails(FSTAT) ? -1 : __real_fstat(file, at);
+}
+
+DIR *__real_opendir(const char *path);
+DIR *__wrap_opendir(const char *path);
+DIR *__wrap_opendir(const char *path)
+{
+    return fails(OPENDIR) ? NULL : __real_opendir(path);
+}
+
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir)
+{
+    return fails(READDIR) ? NULL : __real_readdir(dir);
+}
+
+/* No need to wait for whoever is said to be writing. */
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    (void)time;
+    (void)left;
+    return 0;
+}
+
+static const struct {
+    enum call call;
+    int number;
+} faults[] = {
+    {MALLOC, ENOMEM}, {CALLOC, ENOMEM}, {REALLOC, ENOMEM}, {STRDUP, ENOMEM},  {ALIGNED, ENOMEM}, {OPEN, EMFILE},
+    {OPEN, EACCES},   {OPEN, ENOENT},   {READ, EIO},       {READ, EINTR},     {STAT, EIO},       {STAT, ENOENT},
+    {FSTAT, EIO},     {FSTAT, ENOMEM},  {OPENDIR, EMFILE}, {OPENDIR, ENOMEM}, {READDIR, EIO},
+};
+
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+static void arm(int which, int nth)
+{
+    memset(&fault, 0, sizeof fault);
+    fault.call = faults[which].call;
+    fault.number = faults[which].number;
+    fault.nth = nth;
+    fault.armed = true;
+}
+
+static void say_where(int failures, const char *what)
+{
+    if (test_failures != failures)
+        printf("  in %s, %s number %d failing with %s\n", what, call_names[fault.call], fault.nth,
+               strerror(fault.number));
+}
+
+static int open_files(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+/* ---- Rules that need everything: two files, an expression, a zone, tiers, descriptors ---- */
+
+#define OWN(limit)                                                                                                     \
+    "identity: { user_id: header:X-User-Id }\n"                                                                        \
+    "rules:\n"                                                                                                         \
+    "  - { name: a, key: 'u:${user_id}', on_missing_key: share, limit: " #limit ", window: 1h }\n"                     \
+    "  - { name: b, match: { path: { regex: '^/v[0-9]+/x*$' } }, limit: { pro: 9, default: 5 }, window: 1h }\n"        \
+    "  - { name: c, match: { path: [/x/*, /y] }, limit: 5, window: 1d, algorithm: fixed_window, timezone: Own/Zone "   \
+    "}\n"
+#define DESCRIPTORS                                                                                                    \
+    "domain: d\ndescriptors:\n  - { key: k, value: 'v*', rate_limit: { unit: day, requests_per_unit: 5 } }\n"
+
+static void write_rules(bool second)
+{
+    put("a.yaml", second ? OWN(6) : OWN(5));
+    put("b.yml", DESCRIPTORS);
+}
+
+static void begin(void)
+{
+    /* A zone of our own, an hour east, so that no database need be installed. */
+    unsigned char bytes[44 + 6 + 4] = "TZif";
+    bytes[20 + 4 * 4 + 3] = 1;
+    bytes[20 + 5 * 4 + 3] = 4;
+    bytes[44 + 2] = 3600 >> 8;
+    bytes[44 + 3] = 3600 & 255;
+    memcpy(bytes + 50, "ONE", 4);
+    start();
+    mkdir(path_of("Own"), 0700);
+    FILE *file = fopen(path_of("Own/Zone"), "w");
+    CHECK(file && fwrite(bytes, sizeof bytes, 1, file) == 1);
+    if (file)
+        fclose(file);
+    setenv("TZDIR", folder, 1);
+    write_rules(false);
+}
+
+static void end(void)
+{
+    unsetenv("TZDIR");
+    unlink(path_of("Own/Zone"));
+    rmdir(path_of("Own"));
+    finish();
+}
+
+/*
+ * What a call that fails may come to. Memory (and what zones need) is told apart: it is not the author's fault, and may
+ * come back.
+ */
+static bool is_expected(int error)
+{
+    bool memory = fault.call <= ALIGNED || fault.number == ENOMEM || fault.number == EMFILE || fault.number == EIO;
+    return error == WEIR_ENOMEM   ? memory
+           : error == WEIR_ERULES ? fault.of_zone && !memory /* there is no such zone */
+                                  : error == WEIR_ERULESPATH || error == WEIR_ERULESBUSY || error == WEIR_ESYS;
+}
+
+TEST(weir_rules_load_with_the_nth_call_failing)
+{
+    int hits[CALLS] = {0};
+    begin();
+    for (int i = 0; i < FAULTS; i++) {
+        for (int nth = 1; nth < 2000; nth++) {
+            int failures = test_failures, files = open_files();
+            struct told told = {0};
+            weir_rules *rules = NULL;
+            arm(i, nth);
+            int error = weir_rules_load(folder, listen, &told, &rules);
+            fault.armed = false;
+            CHECK(error == 0 || (fault.hit && is_expected(error)));
+            CHECK_EQ(error == 0, rules != NULL);
+            CHECK(error == 0 || error == WEIR_ENOMEM || told.count > 0); /* who fails says why */
+            if (!error)
+                CHECK_EQ(weir_rules_count(rules), 4); /* never a part of them */
+            weir_rules_free(rules);
+            CHECK_EQ(open_files(), files);
+            say_where(failures, "weir_rules_load");
+            if (!fault.hit)
+                break;
+            hits[faults[i].call]++;
+        }
+    }
+    for (int call = 0; call < CALLS; call++)
+        CHECK(hits[call] > 0 || call == ALIGNED);
+    end();
+}
+
+TEST(weir_open_with_the_nth_call_failing)
+{
+    begin();
+    for (int i = 0; i < FAULTS; i++) {
+        for (int nth = 1; nth < 2000; nth++) {
+            int failures = test_failures, files = open_files();
+            struct told told = {0};
+            weir *w = NULL;
+            weir_options how = {.segment = {.size = 256 << 10},
+                                .rules_path = folder,
+                                .diagnose = listen,
+                                .diagnose_context = &told,
+                                .flags = WEIR_NO_WATCH};
+            arm(i, nth);
+            int error = weir_open(&how, &w);
+            fault.armed = false;
+            CHECK(error == 0 || (fault.hit && is_expected(error)));
+            CHECK_EQ(error == 0, w != NULL);
+            if (!error)
+                CHECK_EQ(test_ask(w, "GET /v1/x", 0).matched, 2);
+            weir_close(w);
+            CHECK_EQ(open_files(), files);
+            say_where(failures, "weir_open");
+            if (!fault.hit)
+                break;
+        }
+    }
+    end();
+}
+
+static int64_t limit_of(weir *w)
+{
+    return test_ask(w, "GET /", 0).decision.limit;
+}
+
+/* One reload from the first rules to the second. True if the fault was hit. */
+static bool reload_once(int which, int nth)
+{
+    int failures = test_failures;
+    struct told told = {0};
+    write_rules(false);
+    weir *w = open_folder(&told, WEIR_NO_WATCH);
+    int files = open_files();
+    write_rules(true);
+    arm(which, nth);
+    int result = weir_reload(w);
+    fault.armed = false;
+    CHECK(result == 1 || (fault.hit && is_expected(result)));
+    CHECK_EQ(limit_of(w), result == 1 ? 6 : 5);
+    CHECK_EQ(test_ask(w, "GET /v1/x", 0).matched, 2);
+    /* It is over: what is on disk comes into force, although nobody has touched it since. */
+    bool author = result == WEIR_ERULES || (result == WEIR_ERULESPATH && fault.number == EACCES);
+    if (result != 1 && !author) {
+        CHECK_EQ(weir_reload(w), 1);
+        CHECK_EQ(limit_of(w), 6);
+    }
+    CHECK_EQ(weir_reload(w), 0);
+    CHECK_EQ(open_files(), files);
+    weir_close(w);
+    say_where(failures, "weir_reload");
+    return fault.hit;
+}
+
+TEST(weir_reload_with_the_nth_call_failing)
+{
+    begin();
+    for (int i = 0; i < FAULTS; i++)
+        for (int nth = 1; nth < 2000 && reload_once(i, nth); nth++)
+            ;
+    end();
+}
+
+TEST_MAIN
