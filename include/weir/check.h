@@ -214,6 +214,7 @@ typedef struct weir_answer {
 /*
  * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if
  * the query itself makes no sense. What goes wrong with a counter is the rule's failure policy, not an error.
+ * Everything it needs is on the stack, about 110 KiB: threads with less than 256 KiB are too small for it.
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
 

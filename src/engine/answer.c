@@ -79,7 +79,8 @@ static bool counts(const weir_outcome *outcome)
 
 static void put_policy(struct writer *to, const weir_outcome *outcome)
 {
-    if (!counts(outcome) || to->len + strlen(outcome->rule) + 64 > to->size)
+    /* In the worst case every character of the name is escaped; two numbers fit into the rest. */
+    if (!counts(outcome) || to->len + 2 * strlen(outcome->rule) + 64 > to->size)
         return;
     if (to->len)
         put_char(to, ',');

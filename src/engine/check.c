@@ -96,18 +96,20 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
 }
 
 /* The lists of the whole set, which need no rule. */
-static bool whole_list(const weir_rules *rules, struct weir__values *values, weir_answer *answer)
+static bool whole_list(const weir_rules *rules, struct weir__values *values, weir_time now, weir_answer *answer)
 {
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
         return false;
+    *answer = (weir_answer){.now = now};
     answer->by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
                                 .decision = {.verdict = block ? WEIR_BLOCKED : WEIR_ALLOW,
                                              .limit = -1,
                                              .remaining = -1,
-                                             .retry_after_ns = block ? -1 : 0}};
+                                             .retry_after_ns = block ? -1 : 0},
+                                .quota = -1};
     answer->decision = answer->by.decision;
-    answer->status = 429;
+    answer->status = block ? 429 : 0;
     answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
     return true;
 }
@@ -136,20 +138,21 @@ static void tell_texts(const struct weir__rule *rule, const weir_query *query, w
 }
 
 static int check_with(weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
-                      const weir_query *query, weir_answer *answer)
+                      const weir_query *query, weir_time now, weir_answer *answer)
 {
     struct work work;
     weir__values_begin(&work.values, &loaded->rules->attributes, query);
     work.matching = (struct weir__matching){.room = room};
     work.keys_used = 0;
     struct weir__trial trial = {
-        .engine = engine, .loaded = loaded, .now = answer->now, .dry_run = query->dry_run, .hits = work.hits};
+        .engine = engine, .loaded = loaded, .now = now, .dry_run = query->dry_run, .hits = work.hits};
 
-    if (whole_list(loaded->rules, &work.values, answer))
+    if (whole_list(loaded->rules, &work.values, now, answer))
         return 0;
     int error = find_hits(&work, loaded->rules, query, &trial);
     if (!error) {
         const struct weir__hit *by = weir__trial_decide(&trial);
+        *answer = (weir_answer){.now = now};
         weir__trial_answer(&trial, by, answer);
         tell_outcomes(&trial, query, answer);
         if (by && weir__hit_denies(by))
@@ -190,10 +193,12 @@ int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
     int at;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
     bool given = query->now.mono_ns || query->now.wall_ns;
-    *answer = (weir_answer){.now = given ? query->now : weir_clock(engine->segment)};
-    int error = check_with(engine, loaded, at < 0 ? NULL : engine->room[at], query, answer);
+    weir_time now = given ? query->now : weir_clock(engine->segment);
+    /* Only sets with expressions: the rooms were made before the first of them was put in force. */
+    bool has_room = at >= 0 && loaded->rules->has_regex;
+    int error = check_with(engine, loaded, has_room ? engine->room[at] : NULL, query, now, answer);
     weir__unpin(&engine->pins, at);
-    if (!given && is_timed(answer->now) && !query->dry_run)
-        note_time(engine, answer->now);
+    if (!given && is_timed(now) && !query->dry_run)
+        note_time(engine, now);
     return error;
 }

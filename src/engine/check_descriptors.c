@@ -47,6 +47,10 @@ static int make_hit(struct work *work, const weir_rules *rules, const weir_descr
     const weir_descriptor *descriptor = &query->descriptors[i];
     struct weir__hit *hit = &work->hits[i];
     int64_t usual = query->hits ? query->hits : 1;
+    if (descriptor->entry_count && !descriptor->entries)
+        return WEIR_EINVAL;
+    if (descriptor->own_window_ns < 0)
+        return WEIR_EWINDOW;
     *hit = (struct weir__hit){.reason = WEIR_BY_NOTHING, .cost = descriptor->has_hits ? descriptor->hits : usual};
     if (hit->cost > WEIR__USED_MAX || hit->cost < -WEIR__USED_MAX)
         return WEIR_ECOST;
@@ -101,7 +105,7 @@ static void tell(const struct weir__trial *trial, const weir_descriptor_query *q
 }
 
 static int check_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
-                      weir_answer *answer)
+                      weir_time now, weir_answer *answer)
 {
     struct work work;
     work.keys_used = work.own_count = 0;
@@ -113,11 +117,12 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, const wei
     replace(work.hits, query->descriptor_count);
     struct weir__trial trial = {.engine = engine,
                                 .loaded = loaded,
-                                .now = answer->now,
+                                .now = now,
                                 .dry_run = query->dry_run,
                                 .hits = work.hits,
                                 .count = query->descriptor_count};
     const struct weir__hit *by = weir__trial_decide(&trial);
+    *answer = (weir_answer){.now = now};
     weir__trial_answer(&trial, by, answer);
     tell(&trial, query);
     answer->outcomes = trial.count;
@@ -129,8 +134,8 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, const wei
 
 int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer)
 {
-    if (!engine || !query || !answer || !query->domain.len || !query->descriptor_count || !query->descriptors ||
-        !query->outcomes)
+    if (!engine || !query || !answer || !query->domain.len || !query->domain.data || !query->descriptor_count ||
+        !query->descriptors || !query->outcomes)
         return WEIR_EINVAL;
     if (query->descriptor_count > WEIR__HITS_MAX)
         return WEIR_ETOOMANY;
@@ -143,8 +148,7 @@ int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, wei
     int at;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
     bool given = query->now.mono_ns || query->now.wall_ns;
-    *answer = (weir_answer){.now = given ? query->now : weir_clock(engine->segment)};
-    int error = check_with(engine, loaded, query, answer);
+    int error = check_with(engine, loaded, query, given ? query->now : weir_clock(engine->segment), answer);
     weir__unpin(&engine->pins, at);
     return error;
 }

@@ -84,6 +84,33 @@ TEST(every_policy_is_listed)
             "\"burst\";r=50;t=30\n");
 }
 
+static void keep_policy(void *context, const char *name, const char *value)
+{
+    if (strcmp(name, "RateLimit-Policy") == 0)
+        snprintf(context, 4096, "%s", value);
+}
+
+/* More policies than a header line has room for: as many as fit, each whole. */
+TEST(no_policy_is_cut)
+{
+    enum { MANY = 40 };
+    weir_answer a = answer(WEIR_ALLOW);
+    weir_outcome outcomes[MANY];
+    a.outcomes = MANY;
+    a.headers = WEIR_HEADERS_DRAFT;
+    for (int i = 0; i < MANY; i++) {
+        outcomes[i] = a.by;
+        memset(outcomes[i].rule, '"', WEIR_NAME_MAX); /* each is written as two */
+        outcomes[i].rule[WEIR_NAME_MAX] = 0;
+    }
+    for (int first = WEIR_NAME_MAX; first > 0; first--) { /* so that every place is once the last */
+        char text[4096] = "";
+        outcomes[0].rule[first] = 0;
+        weir_answer_headers(&a, outcomes, keep_policy, text);
+        CHECK(strlen(text) > 1000 && strcmp(text + strlen(text) - 11, ";q=100;w=60") == 0);
+    }
+}
+
 TEST(nothing_to_tell_without_a_rule)
 {
     weir_answer a = {.by.reason = WEIR_BY_NOTHING, .headers = 7};
