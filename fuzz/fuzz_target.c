@@ -68,7 +68,7 @@ static void check_found(weir_text text)
     check_inside(value, rest);
     char *decoded = malloc(value.len + 1);
     check(decoded != NULL);
-    size_t len = weir__argument_decode(value, decoded);
+    size_t len = weir__argument_decode(value, decoded, value.len);
     check(len <= value.len);
     if (weir__argument_is_plain(value))
         check(len == value.len && (len == 0 || memcmp(decoded, value.data, len) == 0));

@@ -36,6 +36,7 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
         return -1;
     for (size_t i = 0; i < name.len; i++)
         copy[i] = kind == WEIR__ATTR_HEADER ? (char)weir__lower(name.data[i]) : name.data[i];
+    all->arguments += kind == WEIR__ATTR_QUERY;
     *added = (struct weir__attribute){.kind = kind, .segment = segment, .source = -1, .name = {copy, name.len}};
     return all->count++;
 }

@@ -48,6 +48,7 @@ struct weir__identity {
 struct weir__attributes {
     struct weir__attribute list[WEIR__ATTRIBUTES_MAX];
     int count;
+    int arguments; /* of them, those of kind WEIR__ATTR_QUERY */
     struct weir__identity identity;
 };
 
@@ -63,9 +64,10 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
 int weir__attribute_parse(struct weir__attributes *all, struct weir__arena *arena, struct weir__report *report,
                           struct weir__place place, weir_text text);
 
-#define WEIR__PATH_MAX   4096 /* bytes of a path that are looked at */
-#define WEIR__HOST_MAX   256  /* of a host that are put into lower case; no name is longer */
-#define WEIR__METHOD_MAX 32   /* of a method that are put into upper case */
+#define WEIR__PATH_MAX     4096 /* bytes of a path that are looked at */
+#define WEIR__ARGUMENT_MAX 1024 /* of an argument's value; less in a set that uses more than four of them */
+#define WEIR__HOST_MAX     256  /* of a host that are put into lower case; no name is longer */
+#define WEIR__METHOD_MAX   32   /* of a method that are put into upper case */
 
 /*
  * One request's values. Lives on the stack of weir_check; start with weir__values_begin. Not copied. Large, but only
@@ -85,8 +87,8 @@ struct weir__values {
     char client_text[WEIR__ADDRESS_TEXT];
     weir_text value[WEIR__ATTRIBUTES_MAX];
     char method[WEIR__METHOD_MAX], host[WEIR__HOST_MAX];
-    char path_room[WEIR__PATH_MAX]; /* of the target, normalised; nothing else can use it up */
-    char scratch[WEIR__PATH_MAX];   /* arguments that had to be decoded */
+    char path_room[WEIR__PATH_MAX];       /* of the target, normalised; nothing else can use it up */
+    char scratch[4 * WEIR__ARGUMENT_MAX]; /* arguments that had to be decoded: an equal part for each that is used */
 };
 
 void weir__values_begin(struct weir__values *values, const struct weir__attributes *all, const weir_query *query);

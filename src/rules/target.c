@@ -222,11 +222,11 @@ bool weir__argument_is_plain(weir_text raw)
     return true;
 }
 
-size_t weir__argument_decode(weir_text raw, char *to)
+size_t weir__argument_decode(weir_text raw, char *to, size_t size)
 {
     size_t n = 0;
 
-    for (size_t at = 0; at < raw.len;)
+    for (size_t at = 0; at < raw.len && n < size;)
         to[n++] = decoded(raw, &at);
     return n;
 }

@@ -21,7 +21,7 @@ bool weir__cookie_find(weir_text header, weir_text name, weir_text *value);
 bool weir__argument_find(weir_text query, weir_text name, weir_text *raw);
 /* True if decoding would not change it. */
 bool weir__argument_is_plain(weir_text raw);
-/* Decodes "%xx" and '+' into a buffer of raw.len bytes. Returns the length. */
-size_t weir__argument_decode(weir_text raw, char *to);
+/* Decodes "%xx" and '+' into a buffer of `size` bytes; what does not fit is left out. Returns the length. */
+size_t weir__argument_decode(weir_text raw, char *to, size_t size);
 
 #endif

@@ -101,10 +101,15 @@ static weir_text find_argument(struct weir__values *values, weir_text name)
     weir_text raw;
     if (!weir__argument_find(values->arguments, name, &raw))
         return MISSING;
-    if (weir__argument_is_plain(raw) || raw.len > sizeof values->scratch - values->scratch_used)
-        return raw;
+    /* The same part of every value, however it is spelled and whatever the others are: or the spelling would choose
+     * the bucket. */
+    size_t part = sizeof values->scratch / (size_t)(values->all->arguments ? values->all->arguments : 1);
+    size_t most = part < WEIR__ARGUMENT_MAX ? part : WEIR__ARGUMENT_MAX;
+    size_t left = sizeof values->scratch - values->scratch_used; /* never less, in a set that is complete */
+    if (weir__argument_is_plain(raw))
+        return (weir_text){raw.data, raw.len < most ? raw.len : most};
     char *room = values->scratch + values->scratch_used;
-    size_t len = weir__argument_decode(raw, room);
+    size_t len = weir__argument_decode(raw, room, most < left ? most : left);
     values->scratch_used += (uint32_t)len;
     return (weir_text){room, len};
 }

@@ -105,7 +105,7 @@ TEST(files_that_cannot_be_rules)
     weir_rules *rules;
     CHECK_EQ(weir_rules_load("/nonexistent/x", listen, &told, &rules), WEIR_ERULESPATH);
     CHECK_EQ(weir_rules_load("/dev/null", listen, &told, &rules), WEIR_ERULESPATH);
-    CHECK(strstr(told.last, "it is not a file"));
+    CHECK(strstr(told.last, "neither a file nor a directory"));
     start();
     mkfifo(path_of("a.yaml"), 0600); /* must not block */
     CHECK_EQ(weir_rules_load(folder, listen, &told, &rules), WEIR_ERULESPATH);

@@ -230,7 +230,7 @@ static bool argument(const char *query, const char *name, const char *expected)
     weir_text raw;
     if (!weir__argument_find(text_of(query), text_of(name), &raw))
         return !expected;
-    size_t len = weir__argument_decode(raw, buffer);
+    size_t len = weir__argument_decode(raw, buffer, sizeof buffer);
     CHECK(weir__argument_is_plain(raw) == (len == raw.len && memcmp(buffer, raw.data, len) == 0) ||
           memchr(raw.data, '%', raw.len));
     return expected && is((weir_text){buffer, len}, expected);
