@@ -44,8 +44,10 @@ ALL_CFLAGS += $(SAN)
 ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/engine/*.c)
+AGENT_SRC := $(wildcard src/agent/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
+AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
@@ -83,7 +85,7 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	mv $@.new $@
 	ln -sf libweir.so $B/$(SONAME)
 
-$B/weir: $(CLI_OBJ) $B/libweir.a
+$B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
 
 # The gateway's module for the nginx of this machine. SANITIZER=address works here, too.
@@ -118,6 +120,11 @@ $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
+# The agent is no part of the library: its tests are linked with its objects.
+$B/tests/unit/agent/%: tests/unit/agent/%.c $(AGENT_OBJ) $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(AGENT_OBJ) $B/libweir.a -o $@ -lm $(LDLIBS)
+
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
@@ -146,4 +153,4 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers nginx install clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)

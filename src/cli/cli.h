@@ -9,6 +9,8 @@ int weir__cmd_check(int argc, char **argv);
 int weir__cmd_convert(int argc, char **argv);
 int weir__cmd_demo(int argc, char **argv);
 int weir__cmd_dump(int argc, char **argv);
+int weir__cmd_init(int argc, char **argv);
 int weir__cmd_lint(int argc, char **argv);
+int weir__cmd_serve(int argc, char **argv);
 
 #endif

@@ -1,0 +1,32 @@
+/*
+ * The gateway in one command: weir.yaml becomes an nginx configuration, nginx runs with it, and somebody looks after
+ * it. docs/serve.md describes it from outside. In reading order:
+ *
+ *   config      weir.yaml, read and checked: text in, struct weir__config out
+ *   inspect     what weir.yaml speaks of: rules, certificates, the segment, free ports
+ *   nginx_conf  from a configuration to nginx's
+ *   nginx       finding nginx, testing a configuration, starting it
+ *   nginx_line  what nginx says, in words that fit weir.yaml
+ *   private     the folder that nginx's files are in
+ *   journal     what weir serve itself says
+ *   serve       all of it together, and the loop that watches
+ *   init        the starter weir.yaml
+ */
+#ifndef WEIR_AGENT_AGENT_H
+#define WEIR_AGENT_AGENT_H
+
+#include <weir/weir.h>
+
+enum weir__serve_mode {
+    WEIR__SERVE_RUN,
+    WEIR__SERVE_CHECK, /* says whether it would run; changes nothing */
+    WEIR__SERVE_PRINT  /* the nginx configuration on standard output */
+};
+
+/* Returns the exit code. What is wrong with the file or its rules is told to `diagnose` while nothing runs yet. */
+int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context);
+
+/* Writes the starter file. Returns the exit code. */
+int weir__init(const char *file, bool force);
+
+#endif

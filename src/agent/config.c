@@ -1,0 +1,238 @@
+/* weir.yaml, from text to a checked configuration. */
+#define _GNU_SOURCE /* realpath */
+#include "agent/config.h"
+#include "rules/field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NAMES(list) (list), sizeof(list) / sizeof *(list)
+#define MIB         (INT64_C(1) << 20)
+
+static void segment_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "size"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *member;
+    if (!weir__field_names(reader->report, node, "segment", NAMES(names)))
+        return;
+    config->segment_place = node->place;
+    if ((member = weir__node_get(node, "path"))) {
+        config->segment_path = weir__config_path(reader, member, "path");
+        config->segment_place = member->place;
+        config->segment_is_ours = false;
+    }
+    if ((member = weir__node_get(node, "size")))
+        weir__config_size(reader, member, "size", INT64_C(64) << 10, &config->segment_bytes);
+}
+
+static void workers_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    if (node->kind != WEIR__SCALAR || !weir__text_is(node->text, "auto"))
+        weir__field_int(reader->report, node, "workers", 1, 1024, &reader->config->workers);
+}
+
+static void user_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    weir_text name;
+    if (!weir__field_text(reader->report, node, "user", &name))
+        return;
+    reader->config->user = weir__config_text(reader, name);
+    reader->config->user_place = node->place;
+}
+
+/* ---- Logs ---- */
+
+/* "stderr" or a file. */
+static bool log_path(struct weir__reader *reader, const struct weir__node *node, const char **path)
+{
+    *path = NULL;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "stderr"))
+        return true;
+    *path = weir__config_path(reader, node, "a log's path");
+    return *path != NULL;
+}
+
+static const char *const formats[] = {"text", "json"};
+
+static void log_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "format"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *member;
+    int format = 0;
+    config->log_place = node->place;
+    if (!weir__field_names(reader->report, node, "log", NAMES(names)))
+        return;
+    if ((member = weir__node_get(node, "path"))) {
+        log_path(reader, member, &config->log_path);
+        config->log_place = member->place;
+    }
+    if ((member = weir__node_get(node, "format")) &&
+        weir__field_word(reader->report, member, "format", NAMES(formats), &format))
+        config->log_json = format == 1;
+}
+
+/* A path, or a map with one. */
+static void access_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "format"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *path = node, *member = NULL;
+    int format = config->log_json;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off"))
+        return;
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "access_log", NAMES(names)))
+            return;
+        path = weir__node_get(node, "path");
+        member = weir__node_get(node, "format");
+    }
+    if (member && !weir__field_word(reader->report, member, "format", NAMES(formats), &format))
+        return;
+    config->access_place = path ? path->place : node->place;
+    if (!path || log_path(reader, path, &config->access_path))
+        config->access_log = format ? WEIR__LOG_JSON : WEIR__LOG_TEXT;
+}
+
+static void denied_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "rate", "hash_keys"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *path = node, *member;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off"))
+        return;
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "denied_log", NAMES(names)))
+            return;
+        path = weir__node_get(node, "path");
+        if ((member = weir__node_get(node, "rate")))
+            weir__field_int(reader->report, member, "rate", 1, 1000000, &config->denied_rate);
+        if ((member = weir__node_get(node, "hash_keys")))
+            weir__field_bool(reader->report, member, "hash_keys", &config->denied_hash);
+    }
+    config->denied_place = path ? path->place : node->place;
+    config->denied_log = !path || log_path(reader, path, &config->denied_path);
+}
+
+/* ---- All of it ---- */
+
+static void metrics_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    struct weir__listener *listener = weir__arena_take(&reader->config->arena, sizeof *listener);
+    if (listener && weir__config_listener(reader, node, "metrics", listener))
+        reader->config->metrics = listener;
+}
+
+/* Two listeners of one port, of which one has all addresses, collide, too: nginx says so. */
+static void check_doubles(struct weir__reader *reader)
+{
+    const struct weir__config *config = reader->config;
+    char at[256];
+    for (size_t i = 0; i <= config->listener_count && !config->arena.failed; i++) {
+        const struct weir__listener *one = i < config->listener_count ? &config->listeners[i] : config->metrics;
+        for (size_t j = 0; one && j < i; j++) {
+            if (strcmp(config->listeners[j].address, one->address) == 0) {
+                weir__report_error(reader->report, one->place, "%s is listened on at %s already", one->address,
+                                   weir__place_text(reader->report, config->listeners[j].place, at, sizeof at));
+                break;
+            }
+        }
+    }
+}
+
+static void root_read(struct weir__reader *reader, const struct weir__node *root)
+{
+    static const char *const names[] = {"segment",    "workers",    "user",  "gateway",  "metrics",  "log",
+                                        "access_log", "denied_log", "rules", "identity", "allow",    "block",
+                                        "service",    "store",      "admin", "agent",    "dashboard"};
+    static const char *const later[] = {"service", "store", "admin", "agent", "dashboard"};
+    static const struct {
+        const char *name;
+        void (*read)(struct weir__reader *reader, const struct weir__node *node);
+    } members[] = {{"log", log_read},           {"segment", segment_read},         {"workers", workers_read},
+                   {"user", user_read},         {"gateway", weir__config_gateway}, {"metrics", metrics_read},
+                   {"access_log", access_read}, {"denied_log", denied_read}};
+    const struct weir__node *member;
+    if (!weir__field_names(reader->report, root, "weir.yaml", NAMES(names)))
+        return;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if ((member = weir__node_get(root, later[i])))
+            weir__report_error(reader->report, member->name->place, "%s is not available in this version", later[i]);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if ((member = weir__node_get(root, members[i].name)))
+            members[i].read(reader, member);
+    if (!weir__node_get(root, "gateway"))
+        weir__report_error(reader->report, root->place,
+                           "there is no gateway: where to listen, and where to send on to");
+    weir__config_rules(reader, root);
+    check_doubles(reader);
+}
+
+static void defaults(struct weir__config *config)
+{
+    char path[64];
+    int len = snprintf(path, sizeof path, "/dev/shm/weir-%u", (unsigned)geteuid());
+    config->segment_path = weir__arena_copy(&config->arena, (weir_text){path, (size_t)len}).data;
+    config->segment_is_ours = true;
+    config->segment_bytes = 64 * MIB;
+    config->keepalive = 64;
+    config->max_fails = 3;
+    config->fail_ms = 10000;
+    config->connect_ms = 5000;
+    config->read_ms = 60000;
+    config->send_ms = 60000;
+    config->body_bytes = 10 * MIB;
+    config->upstream_verify = true;
+    config->denied_rate = 100;
+}
+
+/* The folder that relative paths begin at. */
+static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, void *context)
+{
+    char *whole = realpath(config->file, NULL);
+    if (!whole) {
+        weir_diagnostic gone = {
+            .severity = WEIR_IS_ERROR, .file = config->file, .message = "cannot be read: no such file"};
+        if (diagnose)
+            diagnose(context, &gone);
+        return false;
+    }
+    const char *slash = strrchr(whole, '/');
+    size_t len = slash && slash > whole ? (size_t)(slash - whole) : 0;
+    config->folder = weir__arena_copy(&config->arena, (weir_text){whole, len}).data;
+    free(whole);
+    return true;
+}
+
+int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
+{
+    *config = (struct weir__config){.arena = {.bytes_max = (size_t)64 << 20}, .file = file};
+    int error = weir__sources_read(file, diagnose, context, &config->sources);
+    if (error)
+        return error;
+    if (!folder_find(config, diagnose, context))
+        return WEIR_ERULESPATH;
+    struct weir__report report = {
+        .diagnose = diagnose, .context = context, .sources = config->sources.list, .source_count = 1};
+    struct weir__reader reader = {config, &report};
+    if (config->sources.count != 1 || strcmp(config->sources.list[0].name, file) != 0) {
+        weir__report_error(&report, (struct weir__place){0}, "this is a directory; name the file in it");
+        return WEIR_ERULESPATH;
+    }
+    defaults(config);
+    const struct weir__node *root = weir__yaml_read(0, &config->arena, &report);
+    if (root)
+        root_read(&reader, root);
+    if (config->arena.failed)
+        return WEIR_ENOMEM;
+    return report.errors ? WEIR_ERULES : 0;
+}
+
+void weir__config_free(struct weir__config *config)
+{
+    weir__arena_free(&config->arena);
+    weir__sources_free(&config->sources);
+    *config = (struct weir__config){0};
+}

@@ -1,0 +1,113 @@
+/* weir.yaml: what it says, checked as far as that goes without looking at anything else. */
+#ifndef WEIR_AGENT_CONFIG_H
+#define WEIR_AGENT_CONFIG_H
+
+#include "engine/sources.h"
+#include "rules/yaml.h"
+
+/* All texts live in the configuration's arena and end with a zero byte. Paths are absolute. NULL: not given. */
+
+struct weir__tls {
+    const char *certificate, *key;
+    struct weir__place certificate_place, key_place;
+};
+
+struct weir__listener {
+    const char *address;     /* as nginx and people write it: "127.0.0.1:8080", "[::]:8080", "8080" */
+    const char *host, *port; /* host without brackets; NULL: all of IPv4 */
+    struct weir__place place;
+    struct weir__tls tls;
+    bool http2;
+};
+
+struct weir__server {
+    const char *address; /* "host:port" or "unix:/path" */
+    const char *host;    /* NULL: a socket's path */
+    bool https;
+    struct weir__place place;
+};
+
+enum weir__route_kind { WEIR__ROUTE_ALL, WEIR__ROUTE_PREFIX, WEIR__ROUTE_EXACT };
+
+/* Which servers the requests of a path go to. */
+struct weir__route {
+    enum weir__route_kind kind;
+    const char *path; /* of a prefix: ends in '/' */
+    struct weir__server *servers;
+    size_t server_count;
+    struct weir__place place;
+};
+
+enum { WEIR__LOG_OFF, WEIR__LOG_TEXT, WEIR__LOG_JSON };
+
+struct weir__config {
+    struct weir__arena arena;
+    struct weir__sources sources; /* the file's text */
+    const char *file, *folder;
+
+    const char *segment_path;
+    struct weir__place segment_place;
+    bool segment_is_ours; /* the path is the default */
+    int64_t segment_bytes;
+    int64_t workers;  /* 0: as many as processors */
+    const char *user; /* of the workers, when root starts them */
+    struct weir__place user_place;
+
+    struct weir__listener *listeners;
+    size_t listener_count;
+    struct weir__route *routes;
+    size_t route_count;
+    int64_t keepalive, max_fails, fail_ms;
+    int64_t connect_ms, read_ms, send_ms;
+    int64_t body_bytes; /* 0: any */
+    bool upstream_verify;
+    const char *upstream_ca, *upstream_name;
+    struct weir__place upstream_ca_place;
+    const struct weir__listener *metrics;
+
+    const char *log_path; /* NULL: standard error, for all three */
+    bool log_json;
+    int access_log; /* WEIR__LOG_… */
+    const char *access_path;
+    bool denied_log, denied_hash;
+    const char *denied_path;
+    int64_t denied_rate;
+    struct weir__place log_place, access_place, denied_place;
+
+    const char *rules_path; /* or NULL, and the rules are in the file: */
+    weir_text rules_text;   /* the file with everything else blanked out, so that places stay as they are */
+    struct weir__place rules_place;
+};
+
+/*
+ * Reads the file. 0; or WEIR_ERULES, WEIR_ERULESPATH after it was told to `diagnose`, or WEIR_ENOMEM. Free it with
+ * weir__config_free in any case.
+ */
+int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context);
+void weir__config_free(struct weir__config *config);
+
+/* ---- For the parts of the reader ---- */
+
+struct weir__reader {
+    struct weir__config *config;
+    struct weir__report *report;
+};
+
+const char *weir__config_text(struct weir__reader *reader, weir_text text);
+/* A path, made absolute: relative ones begin at the folder of the file. NULL after a report. */
+const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what);
+/* "64MiB", "512KiB", "1GiB", or bytes. */
+bool weir__config_size(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t min,
+                       int64_t *bytes);
+/* A time in milliseconds, at most a day. */
+bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms);
+/* Where to listen. */
+bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
+                           struct weir__listener *listener);
+/* "http://host:port", "https://…" or "unix:/path". */
+bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server);
+
+void weir__config_gateway(struct weir__reader *reader, const struct weir__node *gateway);
+void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
+
+#endif

@@ -1,0 +1,301 @@
+/* What weir.yaml speaks of, looked at before anything is started or replaced. */
+#define _GNU_SOURCE /* initgroups, struct addrinfo */
+#include "agent/inspect.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct look {
+    const struct weir__config *config;
+    struct weir__report *report;
+    struct weir__facts *facts;
+};
+
+/* ---- Files ---- */
+
+static void readable(struct look *look, struct weir__place place, const char *what, const char *path)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        weir__report_error(look->report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
+    else
+        close(file);
+}
+
+/* The folder of a file that is to be made, into `folder`. */
+static void folder_of(const char *path, char *folder, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, path);
+}
+
+static void writable(struct look *look, struct weir__place place, const char *what, const char *path)
+{
+    char folder[4096];
+    struct stat at;
+    folder_of(path, folder, sizeof folder);
+    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+        weir__report_error(look->report, place, "%s %s is a directory; name a file in it", what, path);
+    else if (access(path, F_OK) == 0 ? access(path, W_OK) != 0 : access(folder, W_OK | X_OK) != 0)
+        weir__report_error(look->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
+}
+
+static void look_at_tls(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    for (size_t i = 0; i < config->listener_count; i++) {
+        const struct weir__tls *tls = &config->listeners[i].tls;
+        bool again = i > 0 && tls->certificate == config->listeners[i - 1].tls.certificate;
+        if (!tls->certificate || again)
+            continue;
+        readable(look, tls->certificate_place, "the certificate", tls->certificate);
+        readable(look, tls->key_place, "the key", tls->key);
+    }
+}
+
+static void look_at_authorities(struct look *look)
+{
+    static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                        "/etc/ssl/cert.pem"};
+    const struct weir__config *config = look->config;
+    const struct weir__server *https = NULL;
+    for (size_t i = 0; i < config->route_count && !https; i++)
+        https = config->routes[i].servers[0].https ? &config->routes[i].servers[0] : NULL;
+    if (!https || !config->upstream_verify)
+        return;
+    look->facts->upstream_ca = config->upstream_ca;
+    if (config->upstream_ca) {
+        readable(look, config->upstream_ca_place, "the file of authorities", config->upstream_ca);
+        return;
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && !look->facts->upstream_ca; i++)
+        look->facts->upstream_ca = access(usual[i], R_OK) == 0 ? usual[i] : NULL;
+    if (!look->facts->upstream_ca)
+        weir__report_error(look->report, https->place,
+                           "this machine has no file of authorities to check this server's certificate with; install "
+                           "ca-certificates, or say in upstream_tls which ca to use, or verify: false");
+}
+
+/* ---- The segment ---- */
+
+/* What to do about it, in the words of weir.yaml rather than the library's. */
+static const char *segment_advice(int error)
+{
+    switch (error) {
+    case WEIR_EVERSION:
+        return "it was made by another version of weir; remove the file, and the counters in it are lost";
+    case WEIR_EDAMAGED:
+    case WEIR_ETRUNCATED:
+        return "it is damaged; remove the file, and the counters in it are lost";
+    case WEIR_ENOTSEG:
+        return "the file is not a weir segment; choose another path or remove the file";
+    default:
+        return weir_strerror(error);
+    }
+}
+
+static void look_at_segment(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    struct weir__place place = config->segment_place;
+    struct stat at;
+    struct statvfs system;
+    char folder[4096];
+    if (stat(config->segment_path, &at) == 0) {
+        weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY};
+        weir_segment *segment;
+        if (config->segment_is_ours && at.st_uid != geteuid()) {
+            weir__report_error(look->report, place, "the segment %s belongs to somebody else; choose another path",
+                               config->segment_path);
+            return;
+        }
+        int error = weir_segment_open(&how, &segment);
+        if (error)
+            weir__report_error(look->report, place, "the segment %s: %s", config->segment_path, segment_advice(error));
+        else
+            weir_segment_close(segment);
+        return;
+    }
+    folder_of(config->segment_path, folder, sizeof folder);
+    if (access(folder, W_OK | X_OK) != 0)
+        weir__report_error(look->report, place, "the segment cannot be made in %s: %s", folder, strerror(errno));
+    else if (statvfs(folder, &system) == 0 &&
+             (uint64_t)system.f_bavail * system.f_frsize < (uint64_t)config->segment_bytes)
+        weir__report_error(look->report, place, "the segment's size is more than %s has free (%llu MiB)", folder,
+                           (unsigned long long)system.f_bavail * system.f_frsize >> 20);
+}
+
+/* ---- Who the workers are ---- */
+
+static void look_at_user(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    if (geteuid() != 0) {
+        if (config->user)
+            weir__report_warning(look->report, config->user_place, "user counts only when root starts weir serve");
+        return;
+    }
+    const char *name = config->user ? config->user : getpwnam("www-data") ? "www-data" : "nobody";
+    const struct passwd *user = getpwnam(name);
+    const struct group *group = user ? getgrgid(user->pw_gid) : NULL;
+    if (!user || !group || strlen(user->pw_name) >= sizeof look->facts->user ||
+        strlen(group->gr_name) >= sizeof look->facts->group) {
+        weir__report_error(look->report, config->user_place, "there is no user \"%s\" with a group on this machine",
+                           name);
+        return;
+    }
+    look->facts->group_id = (unsigned)group->gr_gid;
+    snprintf(look->facts->user, sizeof look->facts->user, "%s", user->pw_name);
+    snprintf(look->facts->group, sizeof look->facts->group, "%s", group->gr_name);
+}
+
+/* True if the workers' user can read the rules: they do so by themselves when these change. */
+static bool workers_can_read(const struct weir__facts *facts, const char *path)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        const struct passwd *user = getpwnam(facts->user);
+        struct weir__sources sources;
+        if (!user || initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
+            setuid(user->pw_uid) != 0)
+            _exit(0); /* nothing is known */
+        _exit(weir__sources_read(path, NULL, NULL, &sources) == WEIR_ERULESPATH);
+    }
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) == 0;
+}
+
+/* ---- Rules ---- */
+
+static void look_at_rules(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    struct weir__report *report = look->report;
+    weir_rules *rules = NULL;
+    if (config->rules_path && access(config->rules_path, R_OK) != 0) {
+        weir__report_error(report, config->rules_place, "the rules %s cannot be read: %s", config->rules_path,
+                           strerror(errno));
+        return;
+    }
+    int error = config->rules_path ? weir_rules_load(config->rules_path, report->diagnose, report->context, &rules)
+                                   : weir_rules_parse(config->file, config->rules_text.data, config->rules_text.len,
+                                                      report->diagnose, report->context, &rules);
+    if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
+        report->errors++; /* told already */
+    else if (error)
+        weir__report_error(report, config->rules_place, "the rules: %s", weir_strerror(error));
+    if (error)
+        return;
+    look->facts->rules = weir_rules_count(rules);
+    weir_rules_free(rules);
+    if (config->rules_path && *look->facts->user && !workers_can_read(look->facts, config->rules_path))
+        weir__report_warning(report, config->rules_place,
+                             "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
+                             "them, or choose another user",
+                             look->facts->user, config->rules_path);
+}
+
+/* ---- Ports ---- */
+
+/* 0, or the errno of an attempt to listen there. */
+static int try_address(const struct addrinfo *at)
+{
+    int on = 1, error = 0;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        (at->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
+        bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0)
+        error = errno;
+    close(fd);
+    return error;
+}
+
+static void look_at_port(struct look *look, const struct weir__listener *listener)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
+    if (!listener->host)
+        hints.ai_family = AF_INET;
+    int failed = getaddrinfo(listener->host, listener->port, &hints, &found);
+    if (failed) {
+        weir__report_error(look->report, listener->place, "%s: %s", listener->address, gai_strerror(failed));
+        return;
+    }
+    int error = 0;
+    for (const struct addrinfo *at = found; at && !error; at = at->ai_next)
+        error = try_address(at);
+    freeaddrinfo(found);
+    if (error == EADDRINUSE)
+        weir__report_error(look->report, listener->place,
+                           "%s is in use already; ss -ltnp 'sport = :%s' shows by which process", listener->address,
+                           listener->port);
+    else if (error == EACCES)
+        weir__report_error(look->report, listener->place,
+                           "no permission to listen on %s; ports below 1024 are for root: choose another",
+                           listener->address);
+    else if (error == EADDRNOTAVAIL)
+        weir__report_error(look->report, listener->place, "this machine has no address %s", listener->host);
+    else if (error)
+        weir__report_error(look->report, listener->place, "cannot listen on %s: %s", listener->address,
+                           strerror(error));
+}
+
+static bool listens(const struct weir__config *config, const char *address)
+{
+    if (!config)
+        return false;
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (strcmp(config->listeners[i].address, address) == 0)
+            return true;
+    return config->metrics && strcmp(config->metrics->address, address) == 0;
+}
+
+static void look_at_ports(struct look *look, const struct weir__config *running)
+{
+    const struct weir__config *config = look->config;
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (!listens(running, config->listeners[i].address))
+            look_at_port(look, &config->listeners[i]);
+    if (config->metrics && !listens(running, config->metrics->address))
+        look_at_port(look, config->metrics);
+}
+
+/* ---- All of it ---- */
+
+bool weir__inspect(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+                   void *context, struct weir__facts *facts)
+{
+    struct weir__report report = {.diagnose = diagnose,
+                                  .context = context,
+                                  .sources = config->sources.list,
+                                  .source_count = config->sources.count};
+    struct look look = {config, &report, facts};
+    *facts = (struct weir__facts){0};
+    look_at_user(&look);
+    look_at_rules(&look);
+    look_at_tls(&look);
+    look_at_authorities(&look);
+    look_at_segment(&look);
+    if (config->log_path)
+        writable(&look, config->log_place, "the log", config->log_path);
+    if (config->access_path)
+        writable(&look, config->access_place, "the access log", config->access_path);
+    if (config->denied_path)
+        writable(&look, config->denied_place, "the log of denied requests", config->denied_path);
+    look_at_ports(&look, running);
+    return report.errors == 0;
+}

@@ -1,0 +1,21 @@
+/* What weir.yaml speaks of, looked at: rules, certificates, the segment, users, folders of logs, free ports. */
+#ifndef WEIR_AGENT_INSPECT_H
+#define WEIR_AGENT_INSPECT_H
+
+#include "agent/config.h"
+
+struct weir__facts {
+    size_t rules;
+    const char *upstream_ca;  /* where the certificates of authorities are; NULL: not needed */
+    char user[64], group[64]; /* of the workers; "": ours */
+    unsigned group_id;        /* with user */
+};
+
+/*
+ * Tells `diagnose` of everything that would keep this configuration from running, with its place. `running` is the one
+ * that runs now, whose ports are taken by ourselves, or NULL. True: nothing was found. Changes nothing on disk.
+ */
+bool weir__inspect(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+                   void *context, struct weir__facts *facts);
+
+#endif

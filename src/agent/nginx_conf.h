@@ -1,0 +1,20 @@
+/* From weir.yaml to nginx's configuration. */
+#ifndef WEIR_AGENT_NGINX_CONF_H
+#define WEIR_AGENT_NGINX_CONF_H
+
+#include "agent/inspect.h"
+
+/* What the configuration needs to know besides weir.yaml. */
+struct weir__nginx_setting {
+    const char *module;     /* the .so */
+    int version;            /* of nginx: 1022001 is 1.22.1 */
+    const char *rules_file; /* the path of the rules, or of what was cut out of weir.yaml */
+    long open_files;        /* that a worker may have */
+    bool trial;             /* only to be tested: neither the real segment nor real logs */
+};
+
+/* The whole text, to be freed; NULL: no memory. Paths in nginx's own folder are relative to its -p. */
+char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
+                       const struct weir__nginx_setting *setting);
+
+#endif

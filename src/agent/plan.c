@@ -1,0 +1,139 @@
+/* A configuration that is ready to run. */
+#include "agent/plan.h"
+#include "agent/nginx_line.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* ---- Reading ---- */
+
+static struct weir__plan *plan_read(const char *file, const struct weir__config *running, bool ports,
+                                    weir_diagnose *diagnose, void *context)
+{
+    struct weir__plan *plan = calloc(1, sizeof *plan);
+    int error = plan ? weir__config_load(&plan->config, file, diagnose, context) : WEIR_ENOMEM;
+    if (!error && weir__inspect(&plan->config, ports ? running : &plan->config, diagnose, context, &plan->facts))
+        return plan;
+    if (diagnose && (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY))
+        diagnose(context,
+                 &(weir_diagnostic){.severity = WEIR_IS_ERROR,
+                                    .file = file,
+                                    .message = error == WEIR_ENOMEM ? weir_strerror(error)
+                                                                    : "was written while it was read; try again"});
+    weir__plan_free(plan);
+    return NULL;
+}
+
+struct weir__plan *weir__plan_read(const char *file, const struct weir__config *running, weir_diagnose *diagnose,
+                                   void *context)
+{
+    return plan_read(file, running, true, diagnose, context);
+}
+
+struct weir__plan *weir__plan_read_only(const char *file, weir_diagnose *diagnose, void *context)
+{
+    return plan_read(file, NULL, false, diagnose, context);
+}
+
+void weir__plan_free(struct weir__plan *plan)
+{
+    if (!plan)
+        return;
+    weir__config_free(&plan->config);
+    free(plan->conf);
+    free(plan);
+}
+
+/* ---- Writing and trying ---- */
+
+bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
+                      unsigned number, bool trial, const struct weir__journal *journal)
+{
+    const struct weir__config *config = &plan->config;
+    struct rlimit files = {.rlim_max = 1024};
+    char rules_name[64];
+    bool good = true;
+    errno = 0;
+    plan->number = number;
+    if (!config->rules_path) {
+        snprintf(rules_name, sizeof rules_name, "rules.%u.yaml", number);
+        snprintf(plan->rules_file, sizeof plan->rules_file, "%s/%s", folder->path, rules_name);
+        good = weir__private_write(folder, rules_name, config->rules_text.data, config->rules_text.len,
+                                   plan->facts.group_id);
+    }
+    getrlimit(RLIMIT_NOFILE, &files);
+    struct weir__nginx_setting setting = {
+        .module = nginx->module,
+        .version = nginx->version,
+        .rules_file = config->rules_path ? config->rules_path : plan->rules_file,
+        .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
+        .trial = trial,
+    };
+    free(plan->conf);
+    plan->conf = good ? weir__nginx_conf(config, &plan->facts, &setting) : NULL;
+    good = plan->conf && weir__private_write(folder, WEIR__PLAN_NEXT, plan->conf, strlen(plan->conf), 0);
+    if (!good)
+        weir__say(journal, WEIR__ERROR, "%s cannot be written: %s", folder->path, strerror(errno ? errno : ENOMEM));
+    return good;
+}
+
+enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir__nginx *nginx,
+                                const struct weir__private *folder, int interrupt, const struct weir__journal *journal)
+{
+    char path[512], output[16384], told[WEIR__LINE_MAX];
+    snprintf(path, sizeof path, "%s/" WEIR__PLAN_NEXT, folder->path);
+    enum weir__trial result = weir__nginx_try(nginx, folder->path, path, interrupt, output, sizeof output);
+    for (const char *at = output; result == WEIR__TRIAL_BAD && *at;) {
+        size_t len = strcspn(at, "\n");
+        struct weir__nginx_line line = weir__nginx_line_read((weir_text){at, len});
+        if (line.level == WEIR__NGINX_ERROR || line.level == WEIR__NGINX_FATAL || line.level == WEIR__NGINX_OTHER) {
+            weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
+            weir__say(journal, WEIR__ERROR, "%s", told);
+        }
+        at += len + (at[len] == '\n');
+    }
+    return result;
+}
+
+/* ---- Telling ---- */
+
+static void tell_route(const struct weir__route *route, const struct weir__journal *journal)
+{
+    char servers[1024];
+    size_t used = 0;
+    servers[0] = 0;
+    for (size_t i = 0; i < route->server_count && used < sizeof servers; i++) {
+        const struct weir__server *server = &route->servers[i];
+        int len = snprintf(servers + used, sizeof servers - used, "%s%s%s", i ? ", " : "",
+                           !server->host   ? ""
+                           : server->https ? "https://"
+                                           : "http://",
+                           server->address);
+        used += len > 0 ? (size_t)len : 0;
+    }
+    weir__say(journal, WEIR__INFO, "%s%s goes to %s", route->path, route->kind == WEIR__ROUTE_EXACT ? "" : "*",
+              servers);
+}
+
+static void tell_listener(const struct weir__listener *listener, const char *what, const char *path,
+                          const struct weir__journal *journal)
+{
+    weir__say(journal, WEIR__INFO, "%s on http%s://%s%s%s", what, listener->tls.certificate ? "s" : "",
+              listener->host ? "" : "0.0.0.0:", listener->address, path);
+}
+
+void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *journal)
+{
+    const struct weir__config *config = &plan->config;
+    for (size_t i = 0; i < config->listener_count; i++)
+        tell_listener(&config->listeners[i], "gateway", "", journal);
+    for (size_t i = 0; i < config->route_count; i++)
+        tell_route(&config->routes[i], journal);
+    weir__say(journal, WEIR__INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,
+              plan->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
+              config->segment_path);
+    if (config->metrics)
+        tell_listener(config->metrics, "metrics", "/metrics", journal);
+}

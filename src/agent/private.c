@@ -1,0 +1,122 @@
+/* A folder for nginx's files. */
+#define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
+#include "agent/private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX "weir-serve-"
+#define LOCK   "lock"
+
+/* ---- Removing ---- */
+
+/* Follows no link, whoever made it. What is nested deeper than nginx ever does stays. */
+static void remove_tree(int parent, const char *name, int depth)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        unlinkat(parent, name, 0);
+        return;
+    }
+    for (const struct dirent *entry; depth > 0 && (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_tree(fd, entry->d_name, depth - 1);
+    closedir(dir);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+enum { DEPTH = 6 };
+
+/* Removes what a killed weir serve left: its folder is ours, and nobody holds its lock. */
+static void remove_stale(const char *base)
+{
+    DIR *dir = opendir(base);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        struct stat at;
+        char lock_name[300];
+        if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
+            fstatat(dirfd(dir), entry->d_name, &at, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(at.st_mode) ||
+            at.st_uid != geteuid())
+            continue;
+        snprintf(lock_name, sizeof lock_name, "%s/" LOCK, entry->d_name);
+        int lock = openat(dirfd(dir), lock_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
+            remove_tree(dirfd(dir), entry->d_name, DEPTH);
+        if (lock >= 0)
+            close(lock);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void weir__private_remove(struct weir__private *folder)
+{
+    if (!folder->path[0])
+        return;
+    remove_tree(AT_FDCWD, folder->path, DEPTH);
+    if (folder->lock >= 0)
+        close(folder->lock);
+    folder->path[0] = 0;
+}
+
+/* ---- Making ---- */
+
+bool weir__private_make(struct weir__private *folder, unsigned group)
+{
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    char lock_path[300];
+    /* Workers of another user must get to their files: a folder of root's own is closed to them. */
+    bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 200 && access(own, W_OK | X_OK) == 0;
+    const char *base = usable ? own : "/tmp";
+    remove_stale(base);
+    folder->lock = -1;
+    snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
+    if (!mkdtemp(folder->path)) {
+        folder->path[0] = 0;
+        return false;
+    }
+    snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
+    folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
+    if (good && group)
+        good = chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0;
+    if (!good) {
+        int error = errno;
+        weir__private_remove(folder);
+        errno = error;
+    }
+    return good;
+}
+
+bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
+                         unsigned group)
+{
+    char path[512], beside[520];
+    snprintf(path, sizeof path, "%s/%s", folder->path, name);
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0)
+        return false;
+    bool good = true;
+    for (unsigned long done = 0; good && done < len;) {
+        ssize_t wrote = write(file, text + done, len - done);
+        if (wrote > 0)
+            done += (unsigned long)wrote;
+        else
+            good = wrote < 0 && errno == EINTR;
+    }
+    if (good && group)
+        good = fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0;
+    good &= close(file) == 0;
+    return good && rename(beside, path) == 0;
+}

@@ -1,0 +1,22 @@
+/* A folder for nginx's files that nobody else can look into, and that is gone afterwards. */
+#ifndef WEIR_AGENT_PRIVATE_H
+#define WEIR_AGENT_PRIVATE_H
+
+#include <stdbool.h>
+
+struct weir__private {
+    char path[256]; /* "": none */
+    int lock;       /* held as long as the folder is in use */
+};
+
+/*
+ * Makes one, and removes those of processes that were killed. `group` (not 0) may go through it: that of the workers.
+ * False: errno says why.
+ */
+bool weir__private_make(struct weir__private *folder, unsigned group);
+/* Writes a file in it. False: errno says why. */
+bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
+                         unsigned group);
+void weir__private_remove(struct weir__private *folder);
+
+#endif
