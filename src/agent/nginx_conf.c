@@ -119,8 +119,8 @@ static void write_upstream(struct writer *w, size_t number)
     fprintf(w->to, "    upstream weir_%zu {\n        zone weir_%zu %zuk;\n", number, number,
             64 + 2 * route->server_count);
     for (size_t i = 0; i < route->server_count; i++) {
-        fprintf(w->to, "        server %s max_fails=%" PRId64 " fail_timeout=%" PRId64 "ms;", route->servers[i].address,
-                config->max_fails, config->fail_ms);
+        fprintf(w->to, "        server %s max_fails=%" PRId64 " fail_timeout=%" PRId64 "s;", route->servers[i].address,
+                config->max_fails, config->fail_ms / 1000);
         from(w, route->servers[i].place);
     }
     if (config->keepalive)
