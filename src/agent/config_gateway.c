@@ -219,8 +219,8 @@ static void amounts_read(struct weir__reader *reader, const struct weir__node *g
     if (GIVEN(map, gateway, "health") && weir__field_names(reader->report, map, "health", NAMES(healths))) {
         if (GIVEN(member, map, "max_fails"))
             weir__field_int(reader->report, member, "max_fails", 0, 1000000, &config->max_fails);
-        if (GIVEN(member, map, "fail_timeout") &&
-            weir__config_ms(reader, member, "fail_timeout", &config->fail_ms) && config->fail_ms % 1000 != 0)
+        if (GIVEN(member, map, "fail_timeout") && weir__config_ms(reader, member, "fail_timeout", &config->fail_ms) &&
+            config->fail_ms % 1000 != 0)
             weir__report_error(reader->report, member->place, "fail_timeout must be in whole seconds");
     }
     if (GIVEN(member, gateway, "keepalive"))

@@ -14,13 +14,19 @@ static weir_text file_text(const struct weir__reader *reader)
     return reader->config->sources.list[0].text;
 }
 
+static size_t mark_len(weir_text file)
+{
+    return file.len >= 3 && memcmp(file.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark is no text */
+}
+
 /* The byte at which a place's line begins; the file's length if there is none. */
 static size_t line_start(const struct weir__reader *reader, struct weir__place place)
 {
     weir_text rest;
     if (!weir__place_find(reader->report, place, &rest))
         return file_text(reader).len;
-    return (size_t)(rest.data - file_text(reader).data);
+    size_t at = (size_t)(rest.data - file_text(reader).data);
+    return at > 0 ? at : mark_len(file_text(reader));
 }
 
 static bool continues(char c)
@@ -92,7 +98,7 @@ static void cut_out(struct weir__reader *reader, const struct weir__node *root, 
     struct weir__config *config = reader->config;
     weir_text file = file_text(reader);
     char *out = weir__arena_take(&config->arena, file.len + 1);
-    size_t used = 0, done = file.len >= 3 && memcmp(file.data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    size_t used = 0, done = mark_len(file);
     if (!out)
         return;
     for (const struct weir__node *member = root->first; member; member = member->next) {
