@@ -4,7 +4,6 @@
 #include "rules/text.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- Taking a line apart ---- */
 
@@ -96,7 +95,10 @@ static long cut_place(weir_text *message)
             in = c;
     if (!in)
         return 0;
-    long number = strtol(at + sizeof mark - 1, NULL, 10);
+    long number = 0;
+    const char *end = message->data + message->len;
+    for (const char *c = at + sizeof mark - 1; c < end && *c >= '0' && *c <= '9' && number < 1000000; c++)
+        number = number * 10 + (*c - '0');
     message->len = (size_t)(in - message->data);
     return number;
 }
