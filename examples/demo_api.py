@@ -7,6 +7,7 @@ import sys
 
 class Api(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def answer(self):
         length = int(self.headers.get("Content-Length") or 0)

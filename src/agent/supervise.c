@@ -2,7 +2,7 @@
  * Looking after nginx. It runs in a process group of its own, so that a terminal's Ctrl-C reaches only us, and that
  * all of it can be ended at once; and processes that lose their parent become ours, so that none is left behind.
  */
-#define _GNU_SOURCE /* signalfd */
+#define _GNU_SOURCE /* memmem, strsignal */
 #include "agent/supervise.h"
 #include "agent/nginx_line.h"
 
@@ -205,6 +205,13 @@ static void started(struct supervisor *s)
     }
 }
 
+/* Warnings of nginx's about what large requests and responses always do. */
+static bool is_usual(weir_text message)
+{
+    static const char sign[] = "is buffered to a temporary file";
+    return memmem(message.data, message.len, sign, sizeof sign - 1) != NULL;
+}
+
 static void hear_line(struct supervisor *s, weir_text text)
 {
     struct weir__nginx_line line = weir__nginx_line_read(text);
@@ -220,6 +227,8 @@ static void hear_line(struct supervisor *s, weir_text text)
             started(s);
         return;
     }
+    if (is_usual(line.message))
+        return;
     bool changing = s->phase == STARTING || s->phase == RELOADING;
     if (changing && line.level == WEIR__NGINX_WARNING && about_rules(s, line.message))
         return;

@@ -1,0 +1,162 @@
+"""weir serve as a user runs it: a folder with a weir.yaml, the process, and servers for it to pass requests on to."""
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+
+from clients import get
+from gateway import MODULE, free_port, is_alive, wait_until
+
+WEIR = str(pathlib.Path(MODULE).parent.parent / "weir")
+ENVIRONMENT = {**os.environ, "WEIR_MODULES": str(pathlib.Path(MODULE).parent)}
+
+
+class Backend:
+    """An API that says what it was asked; /slow/N waits N seconds first."""
+
+    def __init__(self, name="a", tls=None):
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self):
+                outer.asked += 1
+                if self.path.startswith("/slow/"):
+                    time.sleep(float(self.path.split("/")[2]))
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.dumps({"name": name, "path": self.path, "headers": dict(self.headers),
+                                   "length": len(self.rfile.read(length))}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    self.wfile.write(body)
+
+            do_POST = do_GET
+
+            def log_message(self, *arguments):
+                pass
+
+        self.asked = 0
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *arguments: None
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def certificate(folder, name="server"):
+    """A self-signed certificate for localhost and 127.0.0.1: its path and its key's."""
+    paths = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                    "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
+    return paths
+
+
+class Served:
+    """A weir serve. @PORT@, @METRICS@ and @FOLDER@ in the text are this one's; `head` may have @BACKEND@, too."""
+
+    def __init__(self, yaml, backend=None):
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-serve-test-", dir=base))
+        self.folder.chmod(0o755)
+        self.port, self.metrics = free_port(), free_port()
+        self.backend = backend
+        self.file = self.folder / "weir.yaml"
+        self.write(yaml)
+        self.process = self.group = self.private = None
+
+    def write(self, yaml):
+        """As an editor should: written beside, then renamed."""
+        text = yaml.replace("@PORT@", str(self.port)).replace("@METRICS@", str(self.metrics))
+        text = text.replace("@FOLDER@", str(self.folder))
+        if self.backend:
+            text = text.replace("@BACKEND@", self.backend.url)
+        beside = self.folder / ".weir.yaml.new"
+        beside.write_text(text)
+        beside.rename(self.file)
+
+    def change(self, old, new):
+        text = self.file.read_text()
+        assert old in text
+        self.write(text.replace(old, new))
+
+    def run(self, *arguments, **more):
+        """weir serve with these arguments, to its end."""
+        return subprocess.run([WEIR, "serve", *arguments, "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
+                              capture_output=True, text=True, timeout=40, **more)
+
+    def start(self, **more):
+        self.log_file = self.folder / "said.txt"
+        with open(self.log_file, "wb") as said:
+            self.process = subprocess.Popen([WEIR, "serve", "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
+                                            stdin=subprocess.DEVNULL, stdout=said, stderr=said, **more)
+        self.says("is running")
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
+            self.group = int(children.read().split()[0])
+        command = pathlib.Path(f"/proc/{self.group}/cmdline").read_text().replace("\0", " ")
+        self.private = pathlib.Path(re.search(r"-p (\S+)", command).group(1))
+        return self
+
+    def said(self):
+        return self.log_file.read_text(errors="replace")
+
+    def says(self, what, times=1, seconds=10.0):
+        def heard():
+            assert self.process.poll() is None or what in self.said(), self.said()
+            return self.said().count(what) >= times
+        wait_until(heard, f"'{what}'", seconds)
+
+    def workers(self):
+        with open(f"/proc/{self.group}/task/{self.group}/children") as children:
+            return set(children.read().split())
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def end(self, seconds=20):
+        """Waits for the end: the exit code."""
+        return self.process.wait(seconds)
+
+    def nothing_left(self):
+        """No process of nginx's, and no folder."""
+        def gone():
+            try:
+                os.killpg(self.group, 0)
+            except ProcessLookupError:
+                return True
+            return False
+        wait_until(gone, "the end of all processes", 10)
+        return not self.private.exists()
+
+    def get(self, path="/", **more):
+        return get(self.port, path, **more)
+
+    def remove(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(20)
+        if self.group and is_alive(self.group):
+            os.killpg(self.group, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)

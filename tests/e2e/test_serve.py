@@ -1,0 +1,566 @@
+"""weir serve: starting, reloading, stopping, and what becomes of it when something dies."""
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+
+from clients import get
+from gateway import NGINX, free_port, wait_until
+from served import ENVIRONMENT, WEIR, Backend, Served, certificate
+
+HEAD = """gateway:
+  listen: 127.0.0.1:@PORT@
+  upstreams: [@BACKEND@]
+metrics: 127.0.0.1:@METRICS@
+segment: { path: "@FOLDER@/segment", size: 1MiB }
+workers: 2
+"""
+RULES = """rules:
+  - name: two
+    match: { path: /two }
+    limit: 2
+    window: 1h
+"""
+
+
+@pytest.fixture
+def backend():
+    made = Backend()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def serve(backend):
+    made = []
+
+    def make(yaml=HEAD + RULES, start=True, **more):
+        made.append(Served(yaml, backend))
+        return made[-1].start(**more) if start else made[-1]
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+# ---- Starting and stopping ----
+
+def test_it_runs_and_stops(serve):
+    one = serve()
+    said = one.said()
+    assert f"gateway on http://127.0.0.1:{one.port}" in said
+    assert f"/* goes to {one.backend.url}" in said
+    assert "1 rule from weir.yaml" in said and f"{one.folder}/segment" in said
+    assert f"metrics on http://127.0.0.1:{one.metrics}/metrics" in said
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    assert one.get("/other").status == 200
+    assert (one.private.stat().st_mode & 0o777) in (0o700, 0o710)
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    assert "stopped" in one.said() and "error" not in one.said()
+    assert one.nothing_left()
+
+
+def test_counters_outlive_it(serve):
+    one = serve()
+    assert one.get("/two").headers["X-RateLimit-Remaining"] == "1"
+    one.signal(signal.SIGINT)
+    assert one.end() == 0
+    one.start()
+    assert one.get("/two").headers["X-RateLimit-Remaining"] == "0"
+
+
+def test_requests_under_way_end(serve):
+    one = serve()
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(one.get("/slow/1").status))
+    asking.start()
+    wait_until(lambda: one.backend.asked, "the request")
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    asking.join()
+    assert answers == [200]
+    assert one.nothing_left()
+
+
+def test_a_second_signal_hurries(serve):
+    one = serve()
+    c = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)
+    c.request("GET", "/slow/9")
+    wait_until(lambda: one.backend.asked, "the request")
+    before = time.monotonic()
+    one.signal(signal.SIGTERM)
+    one.says("stopping")
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    assert time.monotonic() - before < 4
+    assert one.nothing_left()
+
+
+def test_what_upstreams_are_told(serve):
+    one = serve()
+    told = json.loads(one.get("/x%2fy?q=1", headers={"X-Forwarded-For": "192.0.2.1"}).body)
+    assert told["path"] == "/x%2fy?q=1"
+    headers = told["headers"]
+    assert headers["Host"] == f"127.0.0.1:{one.port}" == headers["X-Forwarded-Host"]
+    assert headers["X-Forwarded-For"] == "192.0.2.1, 127.0.0.1"
+    assert headers["X-Forwarded-Proto"] == "http" and headers["X-Real-IP"] == "127.0.0.1"
+    assert "Connection" not in headers and "Upgrade" not in headers
+    told = json.loads(one.get("/", headers={"Upgrade": "websocket", "Connection": "upgrade"}).body)
+    assert told["headers"]["Upgrade"] == "websocket" and told["headers"]["Connection"] == "upgrade"
+    assert json.loads(one.get("/", method="POST", body=b"x" * 2000000).body)["length"] == 2000000
+    assert one.get("/", method="POST", body=b"x", headers={"Content-Length": "99999999"}).status == 413
+
+
+# ---- Reloading ----
+
+def remaining(answer):
+    return answer.headers["X-RateLimit-Remaining"]
+
+
+def test_hangup_reloads(serve):
+    one = serve()
+    assert remaining(one.get("/two")) == "1"
+    before = one.workers()
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    wait_until(lambda: not before & one.workers(), "new workers")
+    assert remaining(one.get("/two")) == "0"
+
+
+def test_a_changed_file_reloads_and_a_broken_one_does_not(serve):
+    one = serve()
+    assert remaining(one.get("/two")) == "1"
+    one.change("limit: 2", "limit: 5")
+    one.says("reloaded")
+    wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == "5", "the new limit")
+
+    one.change("limit: 5", "limt: 7")
+    one.says("what ran before goes on")
+    assert re.search(r"error: weir\.yaml:10:5: .*\"limt\".*did you mean 'limit'", one.said()), one.said()
+    assert one.get("/two").headers["X-RateLimit-Limit"] == "5"
+
+    one.change("limt: 7", "limit: 9")
+    one.says("reloaded", 2)
+    wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == "9", "the new limit")
+    assert sorted(path.name for path in one.private.glob("rules.*")) == ["rules.1.yaml", "rules.2.yaml"]
+
+
+def test_a_file_that_is_gone(serve):
+    one = serve()
+    one.file.rename(one.folder / "away")
+    one.says("is gone")
+    assert one.get().status == 200
+    (one.folder / "away").rename(one.file)
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+
+
+def test_listeners_come_and_go(serve):
+    one = serve()
+    old, new = one.port, free_port()
+    one.change(f"127.0.0.1:{old}", f"[127.0.0.1:{old:5}, 127.0.0.1:{new}]")
+    one.says("reloaded")
+    assert get(old).status == get(new).status == 200
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        one.change(f":{new}]", f":{port}]")
+        one.says("what ran before goes on")
+        assert f"weir.yaml:2:29: 127.0.0.1:{port} is in use already" in one.said()
+        assert get(old).status == get(new).status == 200
+
+    one.change(f", 127.0.0.1:{port}]", "]")
+    one.says("reloaded", 2)
+
+    def closed():
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", new)) != 0
+    wait_until(closed, "the end of the second listener")
+    assert get(old).status == 200
+
+
+def test_rules_on_disk_are_the_workers_business(serve):
+    one = serve(HEAD + "rules: rules.d\n", start=False)
+    rules = one.folder / "rules.d"
+    rules.mkdir()
+    (rules / "a.yaml").write_text(RULES)
+    one.start()
+    assert f"1 rule from {rules}" in one.said()
+    assert one.get("/two").headers["X-RateLimit-Limit"] == "2"
+    (rules / "new").write_text(RULES.replace("limit: 2", "limit: 4"))
+    (rules / "new").rename(rules / "a.yaml")
+    wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == "4", "the new limit", 5)
+    (rules / "new").write_text(RULES.replace("limit: 4", "limt: 4"))
+    (rules / "new").rename(rules / "a.yaml")
+    time.sleep(0.1)
+    assert "reloaded" not in one.said()
+
+
+def test_no_request_fails_while_it_reloads(serve):
+    one = serve()
+    statuses, stop = set(), threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            statuses.add(one.get().status)
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    for each in asking:
+        each.start()
+    for i in range(3):
+        one.signal(signal.SIGHUP)
+        one.says("reloaded", i + 1)
+    stop.set()
+    for each in asking:
+        each.join()
+    assert statuses == {200}
+
+
+# ---- Death ----
+
+def test_the_death_of_nginx_is_noticed(serve):
+    one = serve()
+    os.kill(one.group, signal.SIGKILL)
+    assert one.end() == 1
+    assert "nginx was killed by signal 9" in one.said()
+    assert one.nothing_left()
+
+
+def test_a_killed_worker_comes_back(serve):
+    one = serve()
+    before = one.workers()
+    os.kill(int(min(before)), signal.SIGKILL)
+    wait_until(lambda: len(one.workers()) == 2 and one.workers() != before, "a new worker")
+    assert one.get().status == 200
+    assert one.process.poll() is None and "exited on signal 9" in one.said()
+
+
+def test_its_own_death_takes_nginx_along(serve):
+    one = serve()
+    one.signal(signal.SIGKILL)
+    one.end()
+    one.nothing_left()
+    assert one.private.exists()  # nobody was left to remove it
+    left = one.private
+    one.start()
+    assert not left.exists() and one.get().status == 200
+
+
+# ---- Upstreams ----
+
+def test_a_dead_upstream_is_left_out(serve, backend):
+    dead = free_port()
+    one = serve(HEAD.replace("[@BACKEND@]", f"[http://127.0.0.1:{dead}, @BACKEND@]") + RULES)
+    assert [one.get().status for _ in range(30)] == [200] * 30
+    refused = [line for line in one.said().splitlines() if "Connection refused" in line]
+    assert 1 <= len(refused) <= 6, one.said()  # three failures, then ten seconds without a try
+
+
+def test_upstreams_share_the_load(serve, backend):
+    other = Backend("b")
+    try:
+        one = serve(HEAD.replace("[@BACKEND@]", f"[{other.url}, @BACKEND@]").replace("workers: 2", "workers: 1") + RULES)
+        names = [json.loads(one.get().body)["name"] for _ in range(10)]
+        assert sorted(names) == ["a"] * 5 + ["b"] * 5
+    finally:
+        other.stop()
+
+
+def test_upstreams_by_path(serve, backend):
+    other = Backend("b")
+    try:
+        by_path = f"""
+    - {{ path: /api/*, servers: [{other.url}] }}
+    - {{ path: /one, servers: {other.url} }}
+    - {{ path: /a/*, servers: [@BACKEND@] }}"""
+        one = serve(HEAD.replace(" [@BACKEND@]", by_path) + RULES)
+
+        def name(path):
+            answer = one.get(path)
+            return json.loads(answer.body)["name"] if answer.status == 200 else answer.status
+
+        assert [name("/api/x"), name("/api/"), name("/one"), name("/a/b")] == ["b", "b", "b", "a"]
+        assert [name("/api"), name("/one/x"), name("/"), name("/apix")] == [404] * 4
+        assert [name("/two") for _ in range(3)] == [404, 404, 429]  # rules apply where nobody answers, too
+    finally:
+        other.stop()
+
+
+def test_https_upstreams(serve, tmp_path):
+    tls = certificate(tmp_path)
+    secure = Backend("secure", tls)
+    try:
+        text = HEAD.replace("[@BACKEND@]", f"[https://localhost:{secure.port}]")
+        one = serve(text.replace("gateway:\n", f"gateway:\n  upstream_tls: {{ ca: {tls[0]} }}\n") + RULES)
+        assert json.loads(one.get().body)["name"] == "secure"
+        one.change(f"ca: {tls[0]}", f"ca: {certificate(tmp_path, 'other')[0]}")
+        one.says("reloaded")
+        wait_until(lambda: one.get().status == 502, "a refusal")
+        one.change("upstream_tls: { ca:", "upstream_tls: { verify: false, ca:")
+        one.says("reloaded", 2)
+        wait_until(lambda: one.get().status == 200, "an answer")
+    finally:
+        secure.stop()
+
+
+# ---- TLS ----
+
+def secure_get(port, ca, protocols=("http/1.1",)):
+    context = ssl.create_default_context(cafile=ca)
+    context.set_alpn_protocols(list(protocols))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+        with context.wrap_socket(plain, server_hostname="localhost") as s:
+            return s.selected_alpn_protocol(), s.getpeercert()["subject"][0][0][1]
+
+
+def test_tls(serve, tmp_path):
+    tls = certificate(tmp_path)
+    text = HEAD.replace("gateway:\n", f"gateway:\n  tls: {{ certificate: {tls[0]}, key: {tls[1]} }}\n") + RULES
+    one = serve(text)
+    assert f"gateway on https://127.0.0.1:{one.port}" in one.said()
+    assert secure_get(one.port, tls[0]) == ("http/1.1", "server")
+    assert secure_get(one.port, tls[0], ("h2", "http/1.1")) == ("h2", "server")
+    c = http.client.HTTPSConnection("localhost", one.port, context=ssl.create_default_context(cafile=tls[0]))
+    assert [get(one.port, "/two", connection=c).status for _ in range(3)] == [200, 200, 429]
+    c.close()
+
+    for old, new in zip(tls, certificate(tmp_path, "renewed")):
+        os.rename(new, old)
+    one.says("reloaded")
+
+    def renewed():
+        try:
+            return secure_get(one.port, tls[0])[1] == "renewed"
+        except ssl.SSLError:  # an old worker still
+            return False
+    wait_until(renewed, "the new certificate")
+
+
+# ---- Logs ----
+
+def test_logs(serve):
+    one = serve(HEAD + RULES + """log: { format: json }
+access_log: { path: "@FOLDER@/access.log" }
+denied_log: { path: "@FOLDER@/denied.log", hash_keys: true }
+""")
+    for _ in range(3):
+        one.get("/two?x=%22")
+    lines = [json.loads(line) for line in one.said().splitlines()]
+    assert all(line["level"] == "info" and line["time"].endswith("Z") for line in lines)
+    assert any("is running" in line["message"] for line in lines)
+
+    def logged(name):
+        path = one.folder / name
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    wait_until(lambda: len(logged("access.log")) == 3, "the access log")
+    assert [line["status"] for line in logged("access.log")] == [200, 200, 429]
+    assert logged("access.log")[2]["decision"] == "deny" and logged("access.log")[2]["rule"] == "two"
+    assert [line["rule"] for line in logged("denied.log")] == ["two"]
+
+
+def test_logs_on_standard_error(serve):
+    one = serve(HEAD + RULES + "access_log: stderr\ndenied_log: stderr\nlog: { path: serve.log }\n", start=False)
+    with open(one.folder / "serve.log", "w") as said:
+        said.write("before\n")
+    one.log_file = one.folder / "serve.log"
+    process = subprocess.Popen([WEIR, "serve", "weir.yaml"], cwd=one.folder, env=ENVIRONMENT)
+    one.process = process
+    one.says("is running")
+    for _ in range(3):
+        one.get("/two")
+    one.says('"GET /two HTTP/1.1" 200', 2)
+    one.says('"GET /two HTTP/1.1" 429')
+    one.says('"rule":"two"')
+    assert one.said().startswith("before\n")
+
+
+# ---- Bad files ----
+
+BAD = [
+    (HEAD + "rules: missing.d\n", "weir.yaml:7:8: error: the rules @FOLDER@/missing.d cannot be read: No such file"),
+    (HEAD + RULES.replace("limit", "limt"), "weir.yaml:10:5: error: "),
+    (HEAD + RULES.replace("window: 1h", "window: 1 hour"), "weir.yaml:11:13: error: "),
+    (HEAD + "rules: []\nstore: redis://x\n", "weir.yaml:8:1: error: store is not available in this version"),
+    (HEAD.replace("[@BACKEND@]", "[127.0.0.1:9000]") + RULES, "weir.yaml:3:15: error: an upstream must be a URL"),
+    (HEAD.replace("listen: ", "listen: { address: 1, tls: { certificate: no.pem, key: no.key } } #") + RULES,
+     "weir.yaml:2:45: error: the certificate @FOLDER@/no.pem cannot be read: No such file"),
+    (HEAD.replace("@FOLDER@/segment", "/etc/hostname") + RULES,
+     "weir.yaml:5:18: error: the segment /etc/hostname: the file is not a weir segment"),
+    (HEAD.replace("@FOLDER@/segment", "/nonexistent/segment") + RULES,
+     "weir.yaml:5:18: error: the segment cannot be made in /nonexistent: No such file"),
+    (HEAD.replace("1MiB", "1048576GiB") + RULES, "weir.yaml:5:18: error: the segment's size is more than "),
+    (HEAD + RULES + "log: { path: /nonexistent/log }\n", "weir.yaml:12:14: error: the log /nonexistent/log cannot be"),
+    (HEAD + RULES + "denied_log: /tmp\n", "weir.yaml:12:13: error: the log of denied requests /tmp is a directory"),
+    (HEAD.replace("listen: 127.0.0.1", "listen: 192.0.2.77") + RULES, "this machine has no address 192.0.2.77"),
+    ("gateway: [\n", "weir.yaml:2:1: error: "),
+]
+
+
+@pytest.mark.parametrize("yaml, message", BAD)
+def test_bad_files(serve, yaml, message):
+    one = serve(yaml, start=False)
+    before = set(os.listdir("/tmp"))
+    done = one.run()
+    assert done.returncode == 1 and done.stdout == ""
+    assert message.replace("@FOLDER@", str(one.folder)) in done.stderr
+    assert not any(name.startswith("weir-serve-") for name in set(os.listdir("/tmp")) - before)
+    assert not (one.folder / "segment").exists()
+
+
+def test_what_only_nginx_finds(serve, tmp_path):
+    tls, other = certificate(tmp_path), certificate(tmp_path, "other")
+    one = serve(HEAD.replace("gateway:\n", f"gateway:\n  tls: {{ certificate: {tls[0]}, key: {other[1]} }}\n") + RULES,
+                start=False)
+    for arguments in ((), ("--check",)):
+        done = one.run(*arguments)
+        assert done.returncode == 1
+        assert "weir: error: " in done.stderr and "key values mismatch" in done.stderr, done.stderr
+
+
+def test_an_upstream_without_an_address(serve):
+    one = serve(HEAD.replace("[@BACKEND@]", "['http://no-such-host.invalid:1']") + RULES, start=False)
+    done = one.run("--check")
+    assert done.returncode == 1
+    assert "weir.yaml:3:15: no host is known by the name of the upstream no-such-host.invalid:1" in done.stderr
+
+
+def test_a_port_in_use(serve):
+    one = serve(start=False)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", one.port))
+        taken.listen()
+        done = one.run()
+    assert done.returncode == 1
+    assert f"weir.yaml:2:11: error: 127.0.0.1:{one.port} is in use already" in done.stderr
+    assert f"sport = :{one.port}" in done.stderr
+
+
+def test_no_nginx_and_no_module(serve):
+    one = serve(start=False)
+    for name, message in (("WEIR_NGINX", "nginx was not found at /nonexistent"),
+                          ("WEIR_MODULES", "ngx_http_weir_module.so was not found")):
+        done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder, env={**ENVIRONMENT, name: "/nonexistent"},
+                              capture_output=True, text=True, timeout=20)
+        assert done.returncode == 1 and message in done.stderr
+
+
+def test_a_module_of_another_nginx(serve, tmp_path):
+    one = serve(start=False)
+    (tmp_path / "ngx_http_weir_module.so").write_bytes(b"\x7fELF nonsense")
+    done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder,
+                          env={**ENVIRONMENT, "WEIR_MODULES": str(tmp_path)}, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "ngx_http_weir_module.so cannot be loaded" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_privileges(serve):
+    one = serve(start=False)
+    one.folder.chmod(0o777)
+    one.start(user="nobody", group="nogroup", extra_groups=[])
+    assert one.private.stat().st_mode & 0o777 == 0o700
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    assert one.get("/", method="POST", body=b"x" * 2000000).status == 200
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    assert "error" not in one.said() and "warning" not in one.said()
+    assert one.nothing_left()
+    one.write(one.file.read_text().replace(f"127.0.0.1:{one.port}", "127.0.0.1:80"))
+    done = one.run(user="nobody", group="nogroup", extra_groups=[])
+    assert done.returncode == 1 and ("no permission to listen" in done.stderr or "in use" in done.stderr)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's workers are somebody else")
+def test_rules_that_the_workers_cannot_read(serve):
+    one = serve(HEAD + "rules: rules.yaml\n", start=False)
+    rules = one.folder / "rules.yaml"
+    rules.write_text(RULES)
+    rules.chmod(0o600)
+    done = one.run("--check")
+    assert done.returncode == 0
+    assert "weir.yaml:7:8: warning: the workers run as www-data, which cannot read" in done.stderr
+
+
+# ---- Looking without running ----
+
+def test_check_changes_nothing(serve):
+    one = serve(start=False)
+    done = one.run("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "weir.yaml is good: 1 rule, 1 listener, 1 route\n"
+    assert [path.name for path in one.folder.iterdir()] == ["weir.yaml"]
+    one.start()
+    assert one.run("--check").returncode == 0  # beside one that runs
+
+
+def test_the_printed_configuration(serve, tmp_path):
+    one = serve(HEAD + "rules: rules.yaml\n", start=False)
+    (one.folder / "rules.yaml").write_text(RULES)
+    done = one.run("--print-nginx")
+    assert (done.returncode, done.stderr) == (0, "")
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(done.stdout)
+    tested = subprocess.run([NGINX, "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"], capture_output=True,
+                            text=True, timeout=20)
+    assert tested.returncode == 0 and "test is successful" in tested.stderr, tested.stderr
+    for part in ("proxy_http_version 1.1;", "server_tokens off;", "access_log off;", "keepalive 64;",
+                 f"listen 127.0.0.1:{one.port}; # weir.yaml:2:11"):
+        assert part in done.stdout
+
+
+def test_init(tmp_path):
+    def weir(*arguments):
+        return subprocess.run([WEIR, *arguments], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=20)
+    assert weir("init").returncode == 0
+    checked = weir("serve", "--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    (tmp_path / "weir.yaml").write_text("mine\n")
+    refused = weir("init")
+    assert refused.returncode == 1 and "--force" in refused.stderr
+    assert (tmp_path / "weir.yaml").read_text() == "mine\n"
+    assert weir("init", "--force").returncode == 0
+    assert weir("init", "other.yaml").returncode == 0
+    assert (tmp_path / "other.yaml").read_text() == (tmp_path / "weir.yaml").read_text() != "mine\n"
+    assert weir("init", "/nonexistent/x.yaml").returncode == 1
+    assert weir("serve", "--chek").returncode == 2 and weir("serve", "a", "b").returncode == 2
+    assert weir("serve", "absent.yaml").returncode == 1
+
+
+def test_the_quick_start():
+    root = pathlib.Path(__file__).parent.parent.parent
+    port = free_port()
+    process = subprocess.Popen([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        said = ""
+        while "Ctrl-C" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        assert said.count("curl ") == 3
+        assert [get(port, f"/hello/{i}").status for i in range(3)] == [200, 200, 429]
+        assert get(port, "/api/items", headers={"X-User-Id": "ada"}).headers["X-RateLimit-Remaining"] == "4"
+        again = subprocess.run([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
+                               capture_output=True, text=True, timeout=20, check=False)
+        assert again.returncode == 1 and "in use" in again.stderr
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not pathlib.Path(f"/dev/shm/weir-quickstart-{port}").exists()
