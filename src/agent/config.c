@@ -132,7 +132,7 @@ static void check_doubles(struct weir__reader *reader)
     char at[256];
     for (size_t i = 0; i <= config->listener_count && !config->arena.failed; i++) {
         const struct weir__listener *one = i < config->listener_count ? &config->listeners[i] : config->metrics;
-        for (size_t j = 0; one && j < i; j++) {
+        for (size_t j = 0; one && config->listeners && j < i; j++) {
             if (strcmp(config->listeners[j].address, one->address) == 0) {
                 weir__report_error(reader->report, one->place, "%s is listened on at %s already", one->address,
                                    weir__place_text(reader->report, config->listeners[j].place, at, sizeof at));

@@ -82,7 +82,7 @@ static bool servers_read(struct weir__reader *reader, const struct weir__node *n
     if (!route->servers)
         return false;
     bool good = true;
-    for (size_t i = 0; i < count; i++, each = each->next) {
+    for (size_t i = 0; i < count && each; i++, each = each->next) {
         good &= weir__config_server(reader, each, &route->servers[i]);
         if (good && route->servers[i].https != route->servers[0].https) {
             weir__report_error(reader->report, each->place, "servers of one path must be all http or all https");

@@ -54,10 +54,10 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
     const struct weir__config *config = &plan->config;
     struct rlimit files = {.rlim_max = 1024};
     char rules_name[64];
-    bool good = true;
     errno = 0;
+    bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
     plan->number = number;
-    if (!config->rules_path) {
+    if (good && !config->rules_path) {
         snprintf(rules_name, sizeof rules_name, "rules.%u.yaml", number);
         snprintf(plan->rules_file, sizeof plan->rules_file, "%s/%s", folder->path, rules_name);
         good = weir__private_write(folder, rules_name, config->rules_text.data, config->rules_text.len,

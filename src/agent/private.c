@@ -88,14 +88,18 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
     snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
     folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
-    if (good && group)
-        good = chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0;
-    if (!good) {
+    if (!good || !weir__private_admit(folder, group)) {
         int error = errno;
         weir__private_remove(folder);
         errno = error;
+        return false;
     }
-    return good;
+    return true;
+}
+
+bool weir__private_admit(const struct weir__private *folder, unsigned group)
+{
+    return group == 0 || (chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0);
 }
 
 bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,

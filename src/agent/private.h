@@ -14,7 +14,9 @@ struct weir__private {
  * False: errno says why.
  */
 bool weir__private_make(struct weir__private *folder, unsigned group);
-/* Writes a file in it. False: errno says why. */
+/* Lets another group go through it. False: errno says why. */
+bool weir__private_admit(const struct weir__private *folder, unsigned group);
+/* Writes a file in it that the group (not 0) may read. False: errno says why. */
 bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
                          unsigned group);
 void weir__private_remove(struct weir__private *folder);
