@@ -12,6 +12,7 @@
  *   variables   $weir_...
  *   log         one line of JSON for each denied request
  *   status      JSON for people and probes; json: writing it
+ *   metrics     the same for Prometheus
  *
  * docs/nginx.md describes it from outside.
  */
@@ -76,6 +77,7 @@ char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* ---- The engine ---- */
@@ -138,8 +140,9 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
 
-/* The content handler of weir_status. */
+/* The content handlers of weir_status and weir_metrics. */
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r);
 
 /* ---- JSON ---- */
 
@@ -155,6 +158,10 @@ typedef struct {
 void ngx_http_weir_text_add(ngx_http_weir_text_t *text, const char *format, ...);
 /* Adds a string of JSON; at most 2048 bytes of it. */
 void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *string, size_t len);
+
+/* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */
+ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,
+                                    void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf));
 
 /* Writes a string of JSON, quotes and all, into [to, last). What is not UTF-8 becomes U+FFFD; what does not fit is cut.
  */

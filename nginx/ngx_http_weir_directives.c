@@ -192,13 +192,26 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return lcf->log->file ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
+static char *ngx_http_weir_answer_with(ngx_conf_t *cf, ngx_http_handler_pt handler)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = handler;
+    ngx_http_weir_want(cf);
+    return NGX_CONF_OK;
+}
+
 /* `weir_status` */
 char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     (void)cmd;
     (void)conf;
-    clcf->handler = ngx_http_weir_status_handler;
-    ngx_http_weir_want(cf);
-    return NGX_CONF_OK;
+    return ngx_http_weir_answer_with(cf, ngx_http_weir_status_handler);
+}
+
+/* `weir_metrics` */
+char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    (void)cmd;
+    (void)conf;
+    return ngx_http_weir_answer_with(cf, ngx_http_weir_metrics_handler);
 }

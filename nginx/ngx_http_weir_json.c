@@ -94,3 +94,28 @@ void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *strin
     ngx_http_weir_text_put(text, room,
                            (size_t)(ngx_http_weir_json_string(room, room + sizeof(room), string, len) - room));
 }
+
+ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,
+                                    void (*write)(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf))
+{
+    ngx_http_weir_text_t text = {.pool = r->pool};
+    if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)))
+        return NGX_HTTP_NOT_ALLOWED;
+    ngx_int_t rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK)
+        return rc;
+    write(&text, ngx_http_get_module_main_conf(r, ngx_http_weir_module));
+    if (text.failed || ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("Cache-Control"), (u_char *)"cache-control",
+                                                 (ngx_str_t)ngx_string("no-store")) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = text.length;
+    r->headers_out.content_type = type;
+    r->headers_out.content_type_len = type.len;
+    rc = ngx_http_send_header(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
+        return rc;
+    text.last->buf->last_buf = r == r->main;
+    text.last->buf->last_in_chain = 1;
+    return ngx_http_output_filter(r, text.first);
+}

@@ -156,32 +156,18 @@ static void ngx_http_weir_metrics_times(ngx_http_weir_text_t *text, weir *engine
     ngx_http_weir_text_add(text, "%s_sum %.9f\n%s_count %uL\n", name, sum, name, count);
 }
 
-/* The content handler of weir_metrics. */
+static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
+{
+    ngx_http_weir_family(text, "weir_info", "gauge", "Which weir this is.");
+    ngx_http_weir_text_add(text, "weir_info{version=\"%s\"} 1\n", weir_version());
+    ngx_http_weir_metrics_rules(text, mcf->engine);
+    ngx_http_weir_metrics_segment(text, mcf->engine);
+    ngx_http_weir_metrics_engine(text, mcf->engine);
+    ngx_http_weir_metrics_times(text, mcf->engine);
+}
+
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r)
 {
-    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    ngx_http_weir_text_t text = {.pool = r->pool};
-    if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)))
-        return NGX_HTTP_NOT_ALLOWED;
-    ngx_int_t rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK)
-        return rc;
-    ngx_http_weir_family(&text, "weir_info", "gauge", "Which weir this is.");
-    ngx_http_weir_text_add(&text, "weir_info{version=\"%s\"} 1\n", weir_version());
-    ngx_http_weir_metrics_rules(&text, mcf->engine);
-    ngx_http_weir_metrics_segment(&text, mcf->engine);
-    ngx_http_weir_metrics_engine(&text, mcf->engine);
-    ngx_http_weir_metrics_times(&text, mcf->engine);
-    if (text.failed)
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = text.length;
-    ngx_str_set(&r->headers_out.content_type, "text/plain; version=0.0.4; charset=utf-8");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    rc = ngx_http_send_header(r);
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
-        return rc;
-    text.last->buf->last_buf = r == r->main;
-    text.last->buf->last_in_chain = 1;
-    return ngx_http_output_filter(r, text.first);
+    return ngx_http_weir_text_answer(r, (ngx_str_t)ngx_string("text/plain; version=0.0.4; charset=utf-8"),
+                                     ngx_http_weir_metrics_write);
 }

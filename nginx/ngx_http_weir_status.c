@@ -3,8 +3,6 @@
 
 #define SAMPLED_SLOTS 16384
 
-/* ---- What is written ---- */
-
 static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_weir_main_conf_t *mcf)
 {
     const weir_segment *segment = weir_engine_segment(mcf->engine);
@@ -72,29 +70,7 @@ static void ngx_http_weir_status_write(ngx_http_weir_text_t *text, ngx_http_weir
     ngx_http_weir_text_add(text, "]}\n");
 }
 
-/* ---- Sending it ---- */
-
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r)
 {
-    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    ngx_http_weir_text_t text = {.pool = r->pool};
-    if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)))
-        return NGX_HTTP_NOT_ALLOWED;
-    ngx_int_t rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK)
-        return rc;
-    ngx_http_weir_status_write(&text, mcf);
-    if (text.failed || ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("Cache-Control"), (u_char *)"cache-control",
-                                                 (ngx_str_t)ngx_string("no-store")) != NGX_OK)
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = text.length;
-    ngx_str_set(&r->headers_out.content_type, "application/json");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    rc = ngx_http_send_header(r);
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
-        return rc;
-    text.last->buf->last_buf = r == r->main;
-    text.last->buf->last_in_chain = 1;
-    return ngx_http_output_filter(r, text.first);
+    return ngx_http_weir_text_answer(r, (ngx_str_t)ngx_string("application/json"), ngx_http_weir_status_write);
 }

@@ -17,7 +17,8 @@ from clients import get
 from gateway import MODULE, free_port, is_alive, wait_until
 
 WEIR = str(pathlib.Path(MODULE).parent.parent / "weir")
-ENVIRONMENT = {**os.environ, "WEIR_MODULES": str(pathlib.Path(MODULE).parent)}
+PRELOAD = os.environ.get("WEIR_PRELOAD", "")  # of a sanitizer
+ENVIRONMENT = {**os.environ, "WEIR_MODULES": str(pathlib.Path(MODULE).parent), "LD_PRELOAD": PRELOAD}
 
 
 class Backend:
@@ -157,6 +158,7 @@ class Served:
             self.process.send_signal(signal.SIGTERM)
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(20)
+        assert not self.group or "AddressSanitizer" not in self.said() and "runtime error" not in self.said(), self.said()
         if self.group and is_alive(self.group):
             os.killpg(self.group, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)

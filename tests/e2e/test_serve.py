@@ -15,7 +15,7 @@ import pytest
 
 from clients import get
 from gateway import NGINX, free_port, wait_until
-from served import ENVIRONMENT, WEIR, Backend, Served, certificate
+from served import ENVIRONMENT, PRELOAD, WEIR, Backend, Served, certificate
 
 HEAD = """gateway:
   listen: 127.0.0.1:@PORT@
@@ -540,6 +540,7 @@ def test_init(tmp_path):
     assert weir("serve", "absent.yaml").returncode == 1
 
 
+@pytest.mark.skipif(bool(PRELOAD), reason="starts what make builds")
 def test_the_quick_start():
     root = pathlib.Path(__file__).parent.parent.parent
     port = free_port()
