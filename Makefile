@@ -59,7 +59,7 @@ help:
 	@echo "make tests      the test programs"
 	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
 	@echo "make nginx      the module for nginx (needs nginx-dev)"
-	@echo "make install    into DESTDIR/PREFIX (default /usr/local)"
+	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with the module if it is built"
 	@echo "make clean      removes build/"
 	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
 
@@ -146,6 +146,8 @@ install: all
 	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libweir.so
 	install -m 644 $B/weir.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	if [ -f $B/nginx/ngx_http_weir_module.so ]; then \
+	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so; fi
 
 clean:
 	rm -rf build

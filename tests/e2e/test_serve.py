@@ -513,8 +513,8 @@ def test_the_printed_configuration(serve, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     conf = tmp_path / "nginx.conf"
     conf.write_text(done.stdout)
-    tested = subprocess.run([NGINX, "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"], capture_output=True,
-                            text=True, timeout=20)
+    tested = subprocess.run([NGINX, "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"], env=ENVIRONMENT,
+                            capture_output=True, text=True, timeout=20)
     assert tested.returncode == 0 and "test is successful" in tested.stderr, tested.stderr
     for part in ("proxy_http_version 1.1;", "server_tokens off;", "access_log off;", "keepalive 64;",
                  f"listen 127.0.0.1:{one.port}; # weir.yaml:2:11"):
