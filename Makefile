@@ -90,7 +90,7 @@ $B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
 
 # The gateway's module for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a
-	WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a
+	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a
 
 PREFIX ?= /usr/local
 $B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE

@@ -83,6 +83,34 @@ static weir_text place_of(const char *conf, long number)
     return found;
 }
 
+/* The text between `before` and the next `after`. */
+static bool between(weir_text text, const char *before, const char *after, weir_text *found)
+{
+    const char *from = memmem(text.data, text.len, before, strlen(before));
+    if (!from)
+        return false;
+    from += strlen(before);
+    size_t left = text.len - (size_t)(from - text.data);
+    const char *to = memmem(from, left, after, strlen(after));
+    if (!to)
+        return false;
+    *found = (weir_text){from, (size_t)(to - from)};
+    return true;
+}
+
+/* Of certificates and keys nginx tells only the path: the number of the line that names it, or 0. */
+static long line_of_file(const char *conf, weir_text message)
+{
+    weir_text path, about = message;
+    if (!(begins(&about, "cannot load ") || begins(&about, "SSL_CTX_")) || !between(message, "\"", "\"", &path))
+        return 0;
+    const char *at = memmem(conf, strlen(conf), path.data, path.len);
+    long number = at != NULL;
+    for (const char *c = conf; at && c < at; c++)
+        number += *c == '\n';
+    return number;
+}
+
 /* Cuts ` in /…/nginx.conf:33` off a message and returns the number, or 0. */
 static long cut_place(weir_text *message)
 {
@@ -101,21 +129,6 @@ static long cut_place(weir_text *message)
         number = number * 10 + (*c - '0');
     message->len = (size_t)(in - message->data);
     return number;
-}
-
-/* The text between `before` and the next `after`. */
-static bool between(weir_text text, const char *before, const char *after, weir_text *found)
-{
-    const char *from = memmem(text.data, text.len, before, strlen(before));
-    if (!from)
-        return false;
-    from += strlen(before);
-    size_t left = text.len - (size_t)(from - text.data);
-    const char *to = memmem(from, left, after, strlen(after));
-    if (!to)
-        return false;
-    *found = (weir_text){from, (size_t)(to - from)};
-    return true;
 }
 
 static bool has(weir_text text, const char *part)
@@ -159,6 +172,7 @@ void weir__nginx_line_tell(weir_text message, const char *conf, char *buffer, si
 {
     char better[WEIR__LINE_MAX];
     long number = cut_place(&message);
+    number = number ? number : line_of_file(conf, message);
     weir_text place = place_of(conf, number);
     if (!reword(message, better, sizeof better))
         snprintf(better, sizeof better, "nginx: %.*s", (int)message.len, message.data);
