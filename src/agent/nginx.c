@@ -1,5 +1,5 @@
 /* nginx as a program. */
-#define _GNU_SOURCE /* pipe2, prctl */
+#define _GNU_SOURCE /* pipe2, realpath */
 #include "agent/nginx.h"
 
 #include <errno.h>
@@ -19,11 +19,12 @@
 
 /* ---- Finding ---- */
 
-/* True if `folder`/`name` is a file that `how` allows; it is then in `path`. */
+/* True if `folder`/`name` is a file that `how` allows; it is then in `path`, whole: nginx has a folder of its own. */
 static bool is_there(const char *folder, size_t len, const char *name, int how, char path[4096])
 {
-    int used = snprintf(path, 4096, "%.*s/%s", (int)len, folder, name);
-    if (used > 0 && used < 4096 && len > 0 && access(path, how) == 0)
+    char given[4096];
+    int used = snprintf(given, sizeof given, "%.*s/%s", (int)len, folder, name);
+    if (used > 0 && used < (int)sizeof given && len > 0 && access(given, how) == 0 && realpath(given, path))
         return true;
     path[0] = 0;
     return false;

@@ -85,6 +85,7 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
     struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
     struct weir__nginx nginx;
     char missing[512];
+    signal(SIGCHLD, SIG_DFL); /* who started us may have had it ignored, and then nobody could be waited for */
     struct weir__plan *plan = mode == WEIR__SERVE_RUN ? weir__plan_read(file, NULL, diagnose, context)
                                                       : weir__plan_read_only(file, diagnose, context);
     if (!plan)

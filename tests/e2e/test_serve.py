@@ -457,6 +457,10 @@ def test_no_nginx_and_no_module(serve):
         done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder, env={**ENVIRONMENT, name: "/nonexistent"},
                               capture_output=True, text=True, timeout=20)
         assert done.returncode == 1 and message in done.stderr
+    relative = os.path.relpath(ENVIRONMENT["WEIR_MODULES"], one.folder)
+    done = subprocess.run([WEIR, "serve", "--check"], cwd=one.folder, env={**ENVIRONMENT, "WEIR_MODULES": relative},
+                          capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_module_of_another_nginx(serve, tmp_path):
