@@ -1,7 +1,9 @@
 """Starts real nginx in a folder of its own, on free ports, and stops only what it started."""
+import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -22,6 +24,16 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def free_ports_in_a_row(count):
+    """The first of them; below the ports that the system gives to clients, so that they stay free."""
+    for first in random.sample(range(15000, 30000, count), 200):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise RuntimeError("no free ports")
 
 
 def wait_until(condition, what, seconds=10.0):

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from clients import get
-from gateway import NGINX, free_port, wait_until
+from gateway import NGINX, free_port, free_ports_in_a_row, wait_until
 from served import ENVIRONMENT, PRELOAD, WEIR, Backend, Served, certificate
 
 HEAD = """gateway:
@@ -548,7 +548,7 @@ def test_init(tmp_path):
 @pytest.mark.skipif(bool(PRELOAD), reason="starts what make builds")
 def test_the_quick_start():
     root = pathlib.Path(__file__).parent.parent.parent
-    port = free_port()
+    port = free_ports_in_a_row(3)
     process = subprocess.Popen([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
