@@ -23,6 +23,7 @@ import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
 CONNECTIONS = 32
+FEW = 4  # connections when the added latency is measured: at full load the 99th percentile is the scheduler's
 DELAYED = 800  # requests that wait at once, for the memory they cost
 COLUMNS = "{:<44} {:>11} {:<12} {:>9} {:>9} {:>9}  {}"
 
@@ -211,6 +212,7 @@ def contest(servers, script, rounds, seconds, printer):
     else:
         print("bench gateway: haproxy is not installed; left out", file=sys.stderr)
     results = {name: [] for name in ports}
+    calm = {"bare nginx": [], "nginx, weir, 1 rule": []}
     for round_number in range(-1, rounds):  # the first is to warm up
         for name, port in ports.items():
             figures = wrk(script, port, seconds if round_number >= 0 else 1)
@@ -219,6 +221,8 @@ def contest(servers, script, rounds, seconds, printer):
                 sys.exit(f"bench gateway: {name}: {figures['refused']:.1%} were refused")
             if round_number >= 0:
                 results[name].append(figures)
+        for name, figures in calm.items() if round_number >= 0 else ():
+            figures.append(wrk(script, ports[name], seconds, FEW))
 
     for name, figures in results.items():
         middle = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
@@ -233,8 +237,12 @@ def contest(servers, script, rounds, seconds, printer):
     printer.show("weir / limit_req", ratio(weir, "nginx, limit_req"), "ratio", 1.0)
     printer.show("weir, 100 rules / bare nginx", ratio("nginx, weir, 100 rules", "bare nginx"), "ratio")
     printer.show("weir, 3 rules match / bare nginx", ratio("nginx, weir, 3 rules match", "bare nginx"), "ratio")
-    added = statistics.median(a["p99"] - b["p99"] for a, b in zip(results[weir], results["bare nginx"]))
-    printer.show("p99 that weir adds", added, "us", 50, at_least=False)
+    for name, figures in calm.items():
+        middle = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
+        printer.show(f"{name}, {FEW} connections", middle["rate"], "requests/s", p50_us=middle["p50"],
+                     p99_us=middle["p99"], p999_us=middle["p99.9"])
+    added = statistics.median(a["p99"] - b["p99"] for a, b in zip(calm[weir], calm["bare nginx"]))
+    printer.show(f"p99 that weir adds, {FEW} connections", added, "us", 50, at_least=False)
     printer.show("denied / return 429", ratio("nginx, weir, all denied", "nginx, return 429"), "ratio", 0.9)
 
 
