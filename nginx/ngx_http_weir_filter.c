@@ -10,7 +10,7 @@ typedef struct {
     u_char *lowcase;
 } ngx_http_weir_name_t;
 
-/* The headers that the library may emit. A packed header is its index here, the length in two bytes, and the value. */
+/* By enum weir_header. A packed header is its index here, the length in two bytes, and the value. */
 static const ngx_http_weir_name_t ngx_http_weir_names[] = {
     {ngx_string("X-RateLimit-Limit"), (u_char *)"x-ratelimit-limit"},
     {ngx_string("X-RateLimit-Remaining"), (u_char *)"x-ratelimit-remaining"},
@@ -29,21 +29,15 @@ typedef struct {
     u_char *at, *last;
 } ngx_http_weir_packer_t;
 
-static void ngx_http_weir_pack(void *context, const char *name, const char *value)
+static void ngx_http_weir_pack(void *context, enum weir_header header, const char *value, size_t len)
 {
     ngx_http_weir_packer_t *to = context;
-    size_t len = ngx_strlen(value);
-    for (size_t i = 0; i < NAMES; i++) {
-        if (ngx_strcmp(ngx_http_weir_names[i].name.data, name) != 0)
-            continue;
-        if (len > UINT16_MAX || (size_t)(to->last - to->at) < len + 3)
-            return;
-        *to->at++ = (u_char)i;
-        *to->at++ = (u_char)(len & 0xff);
-        *to->at++ = (u_char)(len >> 8);
-        to->at = ngx_cpymem(to->at, value, len);
+    if ((size_t)header >= NAMES || len > UINT16_MAX || (size_t)(to->last - to->at) < len + 3)
         return;
-    }
+    *to->at++ = (u_char)header;
+    *to->at++ = (u_char)(len & 0xff);
+    *to->at++ = (u_char)(len >> 8);
+    to->at = ngx_cpymem(to->at, value, len);
 }
 
 size_t ngx_http_weir_pack_headers(const weir_answer *answer, const weir_outcome *outcomes, u_char *to, size_t size)

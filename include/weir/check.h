@@ -252,7 +252,27 @@ WEIR_MUST_CHECK int weir_check_descriptors(weir *engine, const weir_descriptor_q
 
 /* ---- What the client is told ---- */
 
-typedef void weir_emit_header(void *context, const char *name, const char *value);
+#define WEIR_HEADERS(X)                                                                                                \
+    X(LIMIT, "X-RateLimit-Limit")                                                                                      \
+    X(REMAINING, "X-RateLimit-Remaining")                                                                              \
+    X(RESET, "X-RateLimit-Reset")                                                                                      \
+    X(X_RETRY_AFTER, "X-RateLimit-Retry-After")                                                                        \
+    X(POLICY, "RateLimit-Policy")                                                                                      \
+    X(RATELIMIT, "RateLimit")                                                                                          \
+    X(RETRY_AFTER, "Retry-After")                                                                                      \
+    X(CACHE_CONTROL, "Cache-Control")
+
+enum weir_header {
+#define WEIR_HEADER_ENUM(name, text) WEIR_HEADER_##name,
+    WEIR_HEADERS(WEIR_HEADER_ENUM)
+#undef WEIR_HEADER_ENUM
+};
+
+/* The name of a header as it is sent; NULL if there is none of this number. */
+const char *weir_header_name(enum weir_header header);
+
+/* `value` is valid during the call, and ends in a zero byte. */
+typedef void weir_emit_header(void *context, enum weir_header header, const char *value, size_t len);
 
 /* The response headers for an answer. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
 void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit,

@@ -161,10 +161,11 @@ struct headers {
     const char *title;
 };
 
-static void print_header(void *context, const char *name, const char *value)
+static void print_header(void *context, enum weir_header header, const char *value, size_t len)
 {
     struct headers *headers = context;
-    fprintf(headers->to, "%s  %s: ", headers->title, name);
+    (void)len;
+    fprintf(headers->to, "%s  %s: ", headers->title, weir_header_name(header));
     headers->title = "";
     weir__print_text(headers->to, value, SIZE_MAX, false);
     fputc('\n', headers->to);
@@ -283,9 +284,10 @@ static void json_outcome(struct weir__json *json, const struct weir__check *chec
     weir__json_close(json, '}');
 }
 
-static void json_header(void *context, const char *name, const char *value)
+static void json_header(void *context, enum weir_header header, const char *value, size_t len)
 {
-    weir__json_text(context, name, value);
+    (void)len;
+    weir__json_text(context, weir_header_name(header), value);
 }
 
 void weir__check_json(struct weir__json *json, const struct weir__check *check, const struct weir__check_result *result)

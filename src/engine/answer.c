@@ -31,14 +31,24 @@ static inline void put_char(struct writer *to, char c)
     put_bytes(to, &c, 1);
 }
 
+/* Two digits at a time: half the divisions. */
+static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243"
+                            "4445464748495051525354555657585960616263646566676869707172737475767778798081828384858687"
+                            "888990919293949596979899";
+
 static void put_number(struct writer *to, int64_t number)
 {
     char digits[20];
     size_t at = sizeof digits;
     uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    do
+    while (rest >= 100) {
+        at -= 2;
+        memcpy(digits + at, &pairs[rest % 100 * 2], 2);
+        rest /= 100;
+    }
+    if (rest >= 10)
         digits[--at] = (char)('0' + rest % 10);
-    while (rest /= 10);
+    digits[--at] = (char)('0' + (rest >= 10 ? rest / 10 : rest));
     if (number < 0)
         digits[--at] = '-';
     put_bytes(to, digits + at, sizeof digits - at);
@@ -64,10 +74,18 @@ static int64_t retry_seconds(const weir_answer *answer)
 static void put_sf_string(struct writer *to, const char *text)
 {
     put_char(to, '"');
-    for (; *text; text++) {
+    for (size_t plain = 0;; plain++) {
+        if (text[plain] >= 0x20 && text[plain] < 0x7f && text[plain] != '"' && text[plain] != '\\')
+            continue;
+        put_bytes(to, text, plain);
+        text += plain;
+        if (!*text)
+            break;
         if (*text == '"' || *text == '\\')
             put_char(to, '\\');
         put_char(to, *text >= 0x20 && *text < 0x7f ? *text : '?');
+        text++;
+        plain = (size_t)-1;
     }
     put_char(to, '"');
 }
@@ -102,7 +120,7 @@ static void emit_draft(const weir_answer *answer, const weir_outcome *outcomes, 
     else
         put_policy(&to, &answer->by);
     if (to.len)
-        emit(context, "RateLimit-Policy", text);
+        emit(context, WEIR_HEADER_POLICY, text, to.len);
     to.len = 0;
     put_sf_string(&to, answer->by.rule);
     /* t is when more is to be had: for a denial, when it would fit; else when all of it is back. */
@@ -113,26 +131,36 @@ static void emit_draft(const weir_answer *answer, const weir_outcome *outcomes, 
     put_number(&to, at_least(answer->decision.remaining, 0));
     PUT(&to, ";t=");
     put_number(&to, t);
-    emit(context, "RateLimit", text);
+    emit(context, WEIR_HEADER_RATELIMIT, text, to.len);
 }
 
-static void emit_number(weir_emit_header *emit, void *context, const char *name, int64_t number)
+static void emit_number(weir_emit_header *emit, void *context, enum weir_header header, int64_t number)
 {
     char text[24];
     struct writer to = {text, 0, sizeof text};
     put_number(&to, number);
-    emit(context, name, text);
+    emit(context, header, text, to.len);
 }
 
 static void emit_x_ratelimit(const weir_answer *answer, weir_emit_header *emit, void *context)
 {
     int64_t reset = answer->decision.reset_after_ns;
-    emit_number(emit, context, "X-RateLimit-Limit", at_least(answer->decision.limit, 0));
-    emit_number(emit, context, "X-RateLimit-Remaining", at_least(answer->decision.remaining, 0));
-    emit_number(emit, context, "X-RateLimit-Reset",
+    emit_number(emit, context, WEIR_HEADER_LIMIT, at_least(answer->decision.limit, 0));
+    emit_number(emit, context, WEIR_HEADER_REMAINING, at_least(answer->decision.remaining, 0));
+    emit_number(emit, context, WEIR_HEADER_RESET,
                 seconds_up(answer->headers & WEIR_HEADERS_RESET_DELTA ? reset : answer->now.wall_ns + reset));
     if (!weir_passes(&answer->decision) && retry_seconds(answer))
-        emit_number(emit, context, "X-RateLimit-Retry-After", retry_seconds(answer));
+        emit_number(emit, context, WEIR_HEADER_X_RETRY_AFTER, retry_seconds(answer));
+}
+
+const char *weir_header_name(enum weir_header header)
+{
+    static const char *const names[] = {
+#define NAME(name, text) text,
+        WEIR_HEADERS(NAME)
+#undef NAME
+    };
+    return (size_t)header < sizeof names / sizeof *names ? names[header] : NULL;
 }
 
 void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit, void *context)
@@ -147,8 +175,8 @@ void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes
     if (!denied)
         return;
     if (answer->headers & WEIR_HEADERS_RETRY_AFTER && retry_seconds(answer))
-        emit_number(emit, context, "Retry-After", retry_seconds(answer));
-    emit(context, "Cache-Control", "no-store");
+        emit_number(emit, context, WEIR_HEADER_RETRY_AFTER, retry_seconds(answer));
+    emit(context, WEIR_HEADER_CACHE_CONTROL, "no-store", 8);
 }
 
 /* ---- The body of a denial ---- */

@@ -47,10 +47,12 @@ static bool verify(void *context, uint32_t rule)
 {
     struct verdict *v = context;
     const struct weir__gate *gate = &v->set->gates[rule];
-    if (!v->method)
-        v->method = method_bit(v->values);
-    if (!(gate->methods & v->method))
-        return false;
+    if (gate->methods != WEIR__METHOD_ANY) {
+        if (!v->method)
+            v->method = method_bit(v->values);
+        if (!(gate->methods & v->method))
+            return false;
+    }
     if (!gate->more)
         return true;
     const struct weir__match *match = v->set->rules[rule]->match;

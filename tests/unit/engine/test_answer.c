@@ -7,11 +7,12 @@ struct seen {
     char text[2048];
 };
 
-static void see(void *context, const char *name, const char *value)
+static void see(void *context, enum weir_header header, const char *value, size_t len)
 {
+    CHECK_EQ(strlen(value), len);
     struct seen *seen = context;
     size_t used = strlen(seen->text);
-    snprintf(seen->text + used, sizeof seen->text - used, "%s: %s\n", name, value);
+    snprintf(seen->text + used, sizeof seen->text - used, "%s: %s\n", weir_header_name(header), value);
 }
 
 static weir_answer answer(enum weir_verdict verdict)
@@ -84,10 +85,10 @@ TEST(every_policy_is_listed)
             "\"burst\";r=50;t=30\n");
 }
 
-static void keep_policy(void *context, const char *name, const char *value)
+static void keep_policy(void *context, enum weir_header header, const char *value, size_t len)
 {
-    if (strcmp(name, "RateLimit-Policy") == 0)
-        snprintf(context, 4096, "%s", value);
+    if (header == WEIR_HEADER_POLICY)
+        memcpy(context, value, len + 1);
 }
 
 /* More policies than a header line has room for: as many as fit, each whole. */
@@ -115,6 +116,20 @@ TEST(nothing_to_tell_without_a_rule)
 {
     weir_answer a = {.by.reason = WEIR_BY_NOTHING, .headers = 7};
     HEADERS(a, NULL, "");
+}
+
+TEST(numbers_of_every_length)
+{
+    weir_answer a = answer(WEIR_ALLOW);
+    a.headers = WEIR_HEADERS_DRAFT;
+    for (int64_t n = 1; n > 0 && n < INT64_MAX / 11; n = n * 11 / (n % 7 ? 3 : 1)) {
+        char expected[200];
+        a.by.quota = a.decision.remaining = n;
+        snprintf(expected, sizeof expected,
+                 "RateLimit-Policy: \"burst\";q=%" PRId64 ";w=60\nRateLimit: \"burst\";r=%" PRId64 ";t=30\n", n, n);
+        HEADERS(a, NULL, expected);
+    }
+    CHECK(weir_header_name((enum weir_header)99) == NULL);
 }
 
 TEST(bodies)
