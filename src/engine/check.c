@@ -114,10 +114,16 @@ static bool whole_list(const weir_rules *rules, struct weir__values *values, wei
     return true;
 }
 
-static void tell_outcomes(const struct weir__trial *trial, const weir_query *query, weir_answer *answer)
+static void tell_outcomes(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+                          weir_answer *answer)
 {
-    for (size_t i = 0; i < trial->count && answer->outcomes < query->outcomes_max; i++)
-        weir__hit_tell(&trial->hits[i], &query->outcomes[answer->outcomes++]);
+    for (size_t i = 0; i < trial->count && answer->outcomes < query->outcomes_max; i++) {
+        weir_outcome *to = &query->outcomes[answer->outcomes++];
+        if (&trial->hits[i] == by)
+            *to = answer->by; /* told already */
+        else
+            weir__hit_tell(&trial->hits[i], to);
+    }
 }
 
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
@@ -154,7 +160,7 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, struct we
         const struct weir__hit *by = weir__trial_decide(&trial);
         *answer = (weir_answer){.now = now};
         weir__trial_answer(&trial, by, answer);
-        tell_outcomes(&trial, query, answer);
+        tell_outcomes(&trial, by, query, answer);
         if (by && weir__hit_denies(by))
             tell_texts(by->rule, query, answer);
     }
