@@ -37,7 +37,7 @@ for command in lint check convert; do
     fails 2 "$weir" $command -Z
     said "no option '-Z'"
 done
-fails 2 "$weir" lnit
+fails 2 "$weir" lintt
 said "did you mean 'lint'?"
 fails 2 "$weir" lint --json=yes shop.yaml
 said "takes no value"
