@@ -37,6 +37,7 @@ void weir__own_response(struct weir__builder *builder, const struct weir__node *
 /* ---- Warnings where something is read ---- */
 
 void weir__lint_path(struct weir__report *report, struct weir__place place, weir_text path);
+void weir__lint_method(struct weir__report *report, struct weir__place place, weir_text method);
 void weir__lint_host(struct weir__report *report, struct weir__place place, weir_text host);
 /* Attributes in a key that anybody can forge, or that nobody has named. */
 void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key);

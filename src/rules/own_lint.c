@@ -1,6 +1,7 @@
 /* Warnings at the place where something is read: it can be loaded, but is hardly what its author meant. */
 #include "algo/algo.h"
 #include "rules/own.h"
+#include "rules/words.h"
 
 #include <inttypes.h>
 
@@ -57,6 +58,21 @@ void weir__lint_path(struct weir__report *report, struct weir__place place, weir
         why = "it is longer than any path that is looked at";
     if (why)
         weir__report_warning(report, place, "path %.*s: %s", (int)(path.len < 100 ? path.len : 100), path.data, why);
+}
+
+void weir__lint_method(struct weir__report *report, struct weir__place place, weir_text method)
+{
+    size_t count = 0;
+    while (weir__methods[count]) {
+        if (weir__text_equal_nocase(method, (weir_text){weir__methods[count], strlen(weir__methods[count])}))
+            return;
+        count++;
+    }
+    const char *meant = weir__words_nearest(method, weir__methods, count);
+    char shown[WEIR__SHOWN];
+    if (meant)
+        weir__report_warning(report, place, "method %s is none of the usual ones; was %s meant?",
+                             weir__printable(method, shown, sizeof shown), meant);
 }
 
 void weir__lint_host(struct weir__report *report, struct weir__place place, weir_text host)

@@ -51,6 +51,7 @@ static bool check_method(struct weir__report *report, const struct weir__node *n
             return false;
         }
     }
+    weir__lint_method(report, node->place, node->text);
     return true;
 }
 

@@ -19,6 +19,9 @@ static const struct {
     {RULE "    match: { path: ['^/api', '~ /api'] }\n",
      "5:21: path ^/api: it never matches, since paths begin with /; a regular\n"
      "5:30: path ~ /api: it never matches, since paths begin with /; a regular"},
+    {RULE "    match: { method: [GTE, post, PURGE, PSOT] }\n",
+     "5:23: method GTE is none of the usual ones; was GET meant?\n"
+     "5:41: method PSOT is none of the usual ones; was POST meant?"},
     {RULE "    match: { host: [b\xc3\xbc.example, a.example., xn--b-eha.example] }\n",
      "5:21: never matches: requests have such names in their ASCII form\n"
      "5:33: host a.example. never matches: hosts are compared without a dot"},
