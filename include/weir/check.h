@@ -283,6 +283,30 @@ void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes
  */
 size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *buffer, size_t size, const char **type);
 
+/* ---- One key of a rule, for an operator ---- */
+
+/*
+ * `rule` is a rule's name. A rule with several limits: one of them by its whole name ("api/1m"), or all of them by the
+ * name that their author wrote. Of two rules of one name the enforced one is meant, not the shadow.
+ * `key` is a filled-in template, as weir_outcome shows it, but whole; "*" for a rule without one. WEIR_ENORULE: there
+ * is no such rule. `now` may be {0, 0}: read the clock.
+ */
+
+/*
+ * What one unit more would be told under the rule's default tier (without one, the first); takes nothing:
+ * `decision.remaining` is what is left without it. Of several limits, the tightest.
+ */
+WEIR_MUST_CHECK int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                   weir_outcome *outcome);
+/* Forgets what the key has consumed, in all tiers. A block stays. */
+WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now);
+/*
+ * Denies the key's requests under the rule until now + for_ns (at most 400 days), in all tiers that have a limit; its
+ * counter goes on as it was. 0 unblocks. WEIR_ELIMIT: the rule has no counter, as it bans or lets pass everything.
+ */
+WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
+                                   weir_time now);
+
 /* ---- Counting ---- */
 
 typedef struct weir_rule_stats {

@@ -50,8 +50,7 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
         hit->decision = made;
 }
 
-/* What can be said without a counter. */
-static void settle(struct weir__hit *hit)
+void weir__hit_settle(struct weir__hit *hit)
 {
     if (hit->reason == WEIR_BY_LIMIT && hit->quota && hit->quota->kind != WEIR__LIMITED) {
         hit->reason = hit->quota->kind == WEIR__BANNED ? WEIR_BY_BAN : WEIR_BY_UNLIMITED;
@@ -304,7 +303,7 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
     bool shadows = false;
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        settle(hit);
+        weir__hit_settle(hit);
         counters += enforced(hit) && has_counter(hit);
         shadows |= hit->shadow;
     }

@@ -39,6 +39,8 @@ struct weir__trial {
 
 /* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial);
+/* What can be said without a counter; a quota that has none is taken off the hit. */
+void weir__hit_settle(struct weir__hit *hit);
 /* True if the hit stands against the request. */
 bool weir__hit_denies(const struct weir__hit *hit);
 /* What the engine tells of a hit. */

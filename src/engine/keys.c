@@ -1,0 +1,184 @@
+/* One key under one rule, for an operator: what it has consumed, forgetting that, blocking it. */
+#include "engine/hits.h"
+#include "rules/key.h"
+
+#define CUT_HASH 33 /* '#' and 32 digits at the end of a key that was cut */
+
+/* What is to be done to a key under each rule that is meant. */
+struct errand {
+    weir *engine;
+    const weir_rules *rules;
+    weir_time now;
+    weir_text key; /* as rules count it */
+    char key_text[WEIR__KEY_MAX];
+    int64_t block_ns;
+    bool done; /* there was a counter, or something to tell */
+    weir_outcome told;
+    int (*run)(struct errand *errand, const struct weir__rule *rule);
+};
+
+/* True for a key that was cut before: it is one already, and not to be cut again. */
+static bool is_cut(weir_text key)
+{
+    if (key.len != WEIR__KEY_MAX || key.data[WEIR__KEY_MAX - CUT_HASH] != '#')
+        return false;
+    for (size_t i = WEIR__KEY_MAX - CUT_HASH + 1; i < WEIR__KEY_MAX; i++)
+        if (!(key.data[i] >= '0' && key.data[i] <= '9') && !(key.data[i] >= 'a' && key.data[i] <= 'f'))
+            return false;
+    return true;
+}
+
+/*
+ * Runs the errand for the rules that the name means: one, or all whose name begins with it because its author listed
+ * several limits. An enforced rule comes before a shadow one of the same name.
+ */
+static int for_rules_named(struct errand *errand, const char *name)
+{
+    const weir_rules *rules = errand->rules;
+    for (int pass = 0; pass < 4; pass++) {
+        bool shadow = pass >= 2, by_base = pass % 2 == 1, found = false;
+        for (size_t i = 0; i < rules->count; i++) {
+            const struct weir__rule *rule = rules->rules[i];
+            if (rule->shadow != shadow || !weir__text_is(by_base ? rule->base : rule->name, name))
+                continue;
+            found = true;
+            int error = errand->run(errand, rule);
+            if (error)
+                return error;
+        }
+        if (found)
+            return 0;
+    }
+    return WEIR_ENORULE;
+}
+
+static int run(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct errand *errand)
+{
+    if (!engine || !rule || (!key && len))
+        return WEIR_EINVAL;
+    if (!len)
+        return WEIR_EKEYEMPTY;
+    if (now.mono_ns < 0 || now.wall_ns < 0)
+        return WEIR_ETIME;
+    struct weir__key cut;
+    errand->engine = engine;
+    errand->now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment);
+    errand->key = (weir_text){key, len};
+    if (!is_cut(errand->key)) {
+        weir__key_begin(&cut, errand->key_text);
+        weir__key_add(&cut, errand->key);
+        errand->key = (weir_text){errand->key_text, (size_t)weir__key_end(&cut)};
+    }
+    weir__watch(engine);
+    int at;
+    errand->rules = ((const struct weir__loaded *)weir__pin(&engine->pins, &at))->rules;
+    int error = for_rules_named(errand, rule);
+    weir__unpin(&engine->pins, at);
+    return error;
+}
+
+/* ---- State ---- */
+
+static enum weir_reason listed(const struct errand *errand, const struct weir__rule *rule)
+{
+    if (weir__list_has_key(&rule->block, errand->key) || weir__list_has_key(&errand->rules->block, errand->key))
+        return WEIR_BY_BLOCK_LIST;
+    if (weir__list_has_key(&rule->allow, errand->key) || weir__list_has_key(&errand->rules->allow, errand->key))
+        return WEIR_BY_ALLOW_LIST;
+    return WEIR_BY_LIMIT;
+}
+
+/* What one unit would meet; what remains is told as it is without it. */
+static int look(const struct errand *errand, struct weir__hit *hit)
+{
+    const weir_segment *segment = errand->engine->segment;
+    const weir_limit *limit = &hit->quota->limit;
+    weir_decision unused;
+    int error = weir_peek(segment, limit, hit->key, hit->key_len, 1, errand->now, &hit->decision);
+    if (!error)
+        error = weir_peek(segment, limit, hit->key, hit->key_len, 0, errand->now, &unused);
+    if (!error && weir_passes(&hit->decision)) {
+        hit->decision.remaining = unused.remaining;
+        hit->decision.reset_after_ns = unused.reset_after_ns;
+    }
+    return error;
+}
+
+static bool is_tighter(const weir_decision *a, const weir_decision *b)
+{
+    if (weir_passes(a) != weir_passes(b))
+        return !weir_passes(a);
+    bool a_counts = a->limit >= 0, b_counts = b->limit >= 0;
+    return a_counts == b_counts ? a->remaining < b->remaining : a_counts;
+}
+
+static int tell_state(struct errand *errand, const struct weir__rule *rule)
+{
+    struct weir__hit hit = {.rule = rule,
+                            .quota = rule->quota_count ? rule->quotas : NULL,
+                            .key = errand->key.data,
+                            .key_len = (uint32_t)errand->key.len,
+                            .shadow = rule->shadow,
+                            .reason = listed(errand, rule)};
+    weir_outcome outcome;
+    if (hit.reason != WEIR_BY_LIMIT)
+        hit.quota = NULL;
+    weir__hit_settle(&hit);
+    int error = hit.quota ? look(errand, &hit) : 0;
+    if (error)
+        return error;
+    weir__hit_tell(&hit, &outcome);
+    if (!errand->done || is_tighter(&outcome.decision, &errand->told.decision))
+        errand->told = outcome;
+    errand->done = true;
+    return 0;
+}
+
+int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
+{
+    struct errand errand = {.run = tell_state};
+    if (!outcome)
+        return WEIR_EINVAL;
+    int error = run(engine, rule, key, len, now, &errand);
+    if (!error)
+        *outcome = errand.told;
+    return error;
+}
+
+/* ---- Changing it ---- */
+
+/* All tiers: those of a sliding counter have counters of their own where their windows differ. */
+static int reset(struct errand *errand, const struct weir__rule *rule)
+{
+    int error = 0;
+    for (size_t i = 0; i < rule->quota_count && !error; i++)
+        if (rule->quotas[i].kind == WEIR__LIMITED)
+            error = weir_reset(errand->engine->segment, &rule->quotas[i].limit, errand->key.data, errand->key.len,
+                               errand->now);
+    return error;
+}
+
+int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
+{
+    struct errand errand = {.run = reset};
+    return run(engine, rule, key, len, now, &errand);
+}
+
+static int block(struct errand *errand, const struct weir__rule *rule)
+{
+    int error = 0;
+    for (size_t i = 0; i < rule->quota_count && !error; i++)
+        if (rule->quotas[i].kind == WEIR__LIMITED) {
+            error = weir_block(errand->engine->segment, &rule->quotas[i].limit, errand->key.data, errand->key.len,
+                               errand->block_ns, errand->now);
+            errand->done = true;
+        }
+    return error;
+}
+
+int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
+{
+    struct errand errand = {.run = block, .block_ns = for_ns};
+    int error = run(engine, rule, key, len, now, &errand);
+    return error ? error : errand.done ? 0 : WEIR_ELIMIT;
+}
