@@ -49,6 +49,7 @@ CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
+RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
 TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -80,6 +81,11 @@ $B/libweir.a: $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
+# The Redis protocol, for the service alone: not a part of the library.
+$B/libweir-resp.a: $(RESP_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
 	mv $@.new $@
@@ -88,9 +94,9 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 $B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
 
-# The gateway's module for the nginx of this machine. SANITIZER=address works here, too.
-nginx: $B/libweir.a
-	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a
+# The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
+nginx: $B/libweir.a $B/libweir-resp.a
+	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a
 
 PREFIX ?= /usr/local
 $B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
@@ -125,13 +131,18 @@ $B/tests/unit/agent/%: tests/unit/agent/%.c $(AGENT_OBJ) $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(AGENT_OBJ) $B/libweir.a -o $@ -lm $(LDLIBS)
 
+# So are those of the Redis protocol.
+$B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ -lm $(LDLIBS)
+
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
 
-$B/fuzz/%: fuzz/%.c $B/libweir.a
+$B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir.a -o $@ $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ $(LDLIBS)
 
 $B/bench/%: bench/%.c $B/libweir.a
 	@mkdir -p $(@D)
@@ -155,4 +166,4 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers nginx install clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(TESTS:=.d)

@@ -1,0 +1,294 @@
+/* CL.THROTTLE against its own arithmetic in nanoseconds, with the clock in the test's hand. */
+#include "../../test.h"
+#include "resp/throttle.h"
+
+__extension__ typedef __int128 wide;
+
+#define START_NS (100 * WEIR_DAY)
+
+static struct weir__throttle_limits limits;
+
+static weir_segment *segment_of(uint64_t size)
+{
+    weir_segment_options how = {.size = size};
+    weir_segment *segment = NULL;
+    CHECK_EQ(weir_segment_open(&how, &segment), 0);
+    return segment;
+}
+
+static weir_text text(const char *from)
+{
+    return (weir_text){from, strlen(from)};
+}
+
+/* One call as the service makes it. Returns the library's error. */
+static int call_at(weir_segment *segment, const struct weir__throttle *call, int64_t ns, int64_t numbers[5])
+{
+    const weir_limit *limit = weir__throttle_known(&limits, call);
+    int error = limit ? 0 : weir__throttle_make(&limits, call, &limit);
+    weir_decision decision;
+    if (!error)
+        error = weir_take(segment, limit, call->key.data, call->key.len, weir__throttle_cost(call, limit),
+                          (weir_time){ns, ns}, &decision);
+    if (!error)
+        weir__throttle_answer(&decision, numbers);
+    return error;
+}
+
+/* ---- The model: GCRA as the wire format describes it ---- */
+
+struct model {
+    bool stored;
+    wide tat;
+};
+
+static int64_t model_seconds(wide ns)
+{
+    wide whole = ns / 1000000000, part = ns % 1000000000 / 1000000;
+    return (int64_t)whole + (part > 0);
+}
+
+static void model_call(struct model *model, const struct weir__throttle *call, wide now, int64_t numbers[5])
+{
+    wide ei = (wide)call->period_s * 1000000000 / call->count, dvt = ei * (call->max_burst + 1);
+    wide increment = ei * call->quantity;
+    wide tat = model->stored ? model->tat : now;
+    if (tat < now)
+        tat = now; /* a time that has passed expires: the key is as if it had never been */
+    wide fresh = tat + increment;
+    bool limited = now < fresh - dvt;
+    if (fresh < now)
+        fresh = now; /* giving back never reaches beyond untouched */
+    wide ttl = (limited ? tat : fresh) - now;
+    if (!limited) {
+        model->stored = true;
+        model->tat = fresh;
+    }
+    numbers[0] = limited;
+    numbers[1] = call->max_burst + 1;
+    numbers[2] = dvt - ttl > 0 ? (int64_t)((dvt - ttl) / ei) : 0;
+    numbers[3] = !limited || increment > dvt ? -1 : model_seconds(tat + increment - dvt - now);
+    numbers[4] = model_seconds(ttl);
+}
+
+static bool same(const int64_t a[5], const int64_t b[5])
+{
+    return memcmp(a, b, 5 * sizeof *a) == 0;
+}
+
+static void show(const struct weir__throttle *call, const int64_t got[5], const int64_t expected[5])
+{
+    printf("  %" PRId64 " %" PRId64 " %" PRId64 " q %" PRId64 ":", call->max_burst, call->count, call->period_s,
+           call->quantity);
+    for (int i = 0; i < 5; i++)
+        printf(" %" PRId64 "/%" PRId64, got[i], expected[i]);
+    printf("\n");
+}
+
+static bool answers(weir_segment *segment, const char *key, int64_t burst, int64_t count, int64_t period,
+                    int64_t quantity, double at_s, const int64_t expected[5])
+{
+    struct weir__throttle call = {text(key), burst, count, period, quantity};
+    int64_t got[5] = {77, 77, 77, 77, 77};
+    CHECK_EQ(call_at(segment, &call, START_NS + (int64_t)(at_s * 1e9), got), 0);
+    if (!same(got, expected))
+        show(&call, got, expected);
+    return same(got, expected);
+}
+
+#define ANSWERS(...) ((const int64_t[5]){__VA_ARGS__})
+
+TEST(examples)
+{
+    weir_segment *s = segment_of(1 << 20);
+    CHECK(answers(s, "user123", 15, 30, 60, 1, 0, ANSWERS(0, 16, 15, -1, 2)));
+    CHECK(answers(s, "user123", 15, 30, 60, 1, 0, ANSWERS(0, 16, 14, -1, 4)));
+    CHECK(answers(s, "user123", 15, 30, 60, 0, 0, ANSWERS(0, 16, 14, -1, 4)));     /* looks */
+    CHECK(answers(s, "user123", 15, 30, 60, -1, 0, ANSWERS(0, 16, 15, -1, 2)));    /* gives back */
+    CHECK(answers(s, "user123", 15, 30, 60, -100, 0, ANSWERS(0, 16, 16, -1, 0)));  /* never beyond untouched */
+    CHECK(answers(s, "user123", 15, 30, 60, 17, 0, ANSWERS(1, 16, 16, -1, 0)));    /* never fits */
+    CHECK(answers(s, "user123", 15, 30, 60, 16, 0, ANSWERS(0, 16, 0, -1, 32)));    /* all at once */
+    CHECK(answers(s, "user123", 15, 30, 60, 1, 0, ANSWERS(1, 16, 0, 2, 32)));      /* limited */
+    CHECK(answers(s, "user123", 15, 30, 60, 1, 0.0004, ANSWERS(1, 16, 0, 2, 32))); /* 1.9996 s: 1 and a part */
+    CHECK(answers(s, "user123", 15, 30, 60, 1, 1.9995, ANSWERS(1, 16, 0, 0, 30))); /* less than a millisecond */
+    CHECK(answers(s, "user123", 15, 30, 60, 2, 2, ANSWERS(1, 16, 1, 2, 30)));      /* one of two is there */
+    CHECK(answers(s, "user123", 15, 30, 60, 17, 2, ANSWERS(1, 16, 1, -1, 30)));    /* never fits, used */
+    CHECK(answers(s, "user123", 15, 30, 60, 1, 2, ANSWERS(0, 16, 0, -1, 32)));     /* nothing was taken by those */
+    CHECK(answers(s, "user123", 15, 30, 60, 0, 1000, ANSWERS(0, 16, 16, -1, 0)));  /* recovered */
+    CHECK(answers(s, "no burst", 0, 1, 10, 1, 0, ANSWERS(0, 1, 0, -1, 10)));
+    CHECK(answers(s, "no burst", 0, 1, 10, 1, 9.5, ANSWERS(1, 1, 0, 1, 1)));
+    CHECK(answers(s, "no burst", 0, 1, 10, 1, 10, ANSWERS(0, 1, 0, -1, 10)));
+    CHECK(answers(s, "huge", 15, 30, 60, INT64_MAX, 0, ANSWERS(1, 16, 16, -1, 0)));
+    CHECK(answers(s, "huge", 15, 30, 60, INT64_MIN, 0, ANSWERS(0, 16, 16, -1, 0)));
+    weir_segment_close(s);
+}
+
+/*
+ * Random keys, limits and moments. Where a unit takes a whole number of microseconds, every answer is the model's to the
+ * digit at moments of whole microseconds. The bursts and steps are such that calls are allowed and limited about
+ * evenly.
+ */
+static void compare(uint64_t seed, bool whole_units, int64_t *different, int64_t *calls)
+{
+    weir_segment *segment = segment_of(4 << 20);
+    uint64_t random = seed;
+    enum { KEYS = 64 };
+    static struct model models[KEYS];
+    struct weir__throttle call[KEYS];
+    char names[KEYS][16];
+    int64_t now = START_NS;
+    memset(models, 0, sizeof models);
+    for (int k = 0; k < KEYS; k++) {
+        snprintf(names[k], sizeof names[k], "key %d", k);
+        call[k].key = text(names[k]);
+        call[k].max_burst = (int64_t)(test_random(&random) % 40);
+        call[k].period_s = 1 + (int64_t)(test_random(&random) % 100);
+        call[k].count = 1 + (int64_t)(test_random(&random) % 1000);
+        while (whole_units && call[k].period_s * 1000000 % call[k].count != 0)
+            call[k].count = 1 + (int64_t)(test_random(&random) % 1000);
+    }
+    for (int64_t i = 0; i < test_scaled(200000, 20000); i++) {
+        size_t k = test_random(&random) % KEYS;
+        int64_t got[5], expected[5], unit_us = call[k].period_s * 1000000 / call[k].count;
+        now += (int64_t)(test_random(&random) % ((uint64_t)unit_us / 16 + 2)) * 1000;
+        call[k].quantity = (int64_t)(test_random(&random) % 12) - 2;
+        if (test_random(&random) % 50 == 0)
+            call[k].quantity *= 10;
+        CHECK_EQ(call_at(segment, &call[k], now, got), 0);
+        struct model before = models[k];
+        model_call(&models[k], &call[k], now, expected);
+        (*calls)++;
+        if (same(got, expected))
+            continue;
+        (*different)++;
+        if (whole_units)
+            show(&call[k], got, expected);
+        CHECK(!whole_units);
+        /* A unit is up to a nanosecond longer than the model's: never more is admitted, nor told to be left. */
+        CHECK(got[0] >= expected[0]);
+        CHECK(got[2] <= expected[2] || got[0] > expected[0]);
+        CHECK(got[4] >= expected[4] || got[0] > expected[0]);
+        if (got[0] != expected[0]) /* from here on the two are of one state again */
+            models[k] = before;
+    }
+    weir_segment_close(segment);
+}
+
+TEST(whole_units_to_the_digit)
+{
+    int64_t different = 0, calls = 0;
+    for (uint64_t seed = 1; seed <= 5; seed++)
+        compare(seed, true, &different, &calls);
+    CHECK_EQ(different, 0);
+}
+
+TEST(broken_units_never_admit_more)
+{
+    int64_t different = 0, calls = 0;
+    for (uint64_t seed = 11; seed <= 15; seed++)
+        compare(seed, false, &different, &calls);
+    CHECK(different * 2000 < calls); /* and are nearly always the same */
+    if (different * 2000 >= calls)
+        printf("  %" PRId64 " of %" PRId64 "\n", different, calls);
+}
+
+/* At moments between two microseconds time counts as the microsecond before. */
+TEST(nanoseconds_count_as_their_microsecond)
+{
+    weir_segment *segment = segment_of(1 << 20);
+    struct weir__throttle call = {text("key"), 0, 1000, 1, 1};
+    int64_t got[5];
+    CHECK_EQ(call_at(segment, &call, START_NS + 999, got), 0);
+    CHECK_EQ(got[0], 0);
+    CHECK_EQ(call_at(segment, &call, START_NS + 999999, got), 0);
+    CHECK_EQ(got[0], 1);
+    CHECK_EQ(call_at(segment, &call, START_NS + 1000000, got), 0);
+    CHECK_EQ(got[0], 0);
+    weir_segment_close(segment);
+}
+
+TEST(another_limit_on_the_same_key)
+{
+    weir_segment *s = segment_of(1 << 20);
+    CHECK(answers(s, "key", 9, 10, 10, 8, 0, ANSWERS(0, 10, 2, -1, 8)));
+    /* What was consumed stays consumed: 8 units, now of 2 s each. */
+    CHECK(answers(s, "key", 9, 10, 20, 0, 0, ANSWERS(0, 10, 2, -1, 16)));
+    CHECK(answers(s, "key", 4, 10, 20, 0, 0, ANSWERS(1, 5, 0, 6, 16)));
+    weir_segment_close(s);
+}
+
+/* ---- Arguments ---- */
+
+static const char *read_words(const char *const *words, size_t count, struct weir__throttle *call)
+{
+    weir_text args[8];
+    for (size_t i = 0; i < count; i++)
+        args[i] = text(words[i]);
+    return weir__throttle_read(args, count, call);
+}
+
+#define READ(call, ...)                                                                                                \
+    read_words((const char *const[]){"CL.THROTTLE", __VA_ARGS__},                                                      \
+               sizeof(const char *[]){"", __VA_ARGS__} / sizeof(char *), (call))
+
+TEST(arguments)
+{
+    static const char integer[] = "ERR value is not an integer or out of range";
+    static const char arity[] = "ERR wrong number of arguments for 'cl.throttle' command";
+    struct weir__throttle call;
+    CHECK(READ(&call, "k", "15", "30", "60") == NULL);
+    CHECK(call.max_burst == 15 && call.count == 30 && call.period_s == 60 && call.quantity == 1 && call.key.len == 1);
+    CHECK(READ(&call, "k", "15", "30", "60", "-3") == NULL);
+    CHECK_EQ(call.quantity, -3);
+    CHECK(strcmp(READ(&call, "k", "15", "30"), arity) == 0);
+    CHECK(strcmp(READ(&call, "k", "15", "30", "60", "1", "1"), arity) == 0);
+    CHECK(strcmp(READ(&call, "k", "x", "30", "60"), integer) == 0);
+    CHECK(strcmp(READ(&call, "k", "15", "3.5", "60"), integer) == 0);
+    CHECK(strcmp(READ(&call, "k", "15", "30", ""), integer) == 0);
+    CHECK(strcmp(READ(&call, "k", "15", "30", "60", "9223372036854775808"), integer) == 0);
+    CHECK(READ(&call, "k", "15", "0", "60") != NULL);
+    CHECK(READ(&call, "k", "15", "30", "0") != NULL);
+    CHECK(READ(&call, "k", "-1", "30", "60") != NULL);
+    CHECK(READ(&call, "k", "15", "-30", "60") != NULL);
+    CHECK(READ(&call, "k", "15", "30", "-60") != NULL);
+}
+
+TEST(out_of_range)
+{
+    weir_segment *segment = segment_of(1 << 20);
+    static const struct {
+        int64_t burst, count, period, quantity;
+        int error;
+    } cases[] = {{0, INT64_MAX, 1, 1, WEIR_ELIMIT},
+                 {0, INT64_C(4294967296), 1, 1, WEIR_ELIMIT},
+                 {INT64_MAX, 1, 1, 1, WEIR_EBURST},
+                 {INT64_C(4294967295), 1, 1, 1, WEIR_EBURST},
+                 {0, 1, INT64_MAX, 1, WEIR_EWINDOW},
+                 {0, 1, INT64_C(400) * 86400 + 1, 1, WEIR_EWINDOW},
+                 {1, 1, INT64_C(400) * 86400, 1, WEIR_EOVERFLOW},
+                 {0, 1, INT64_C(400) * 86400, 1, 0},
+                 {0, 1, 1, INT64_MAX, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weir__throttle call = {text("key"), cases[i].burst, cases[i].count, cases[i].period, cases[i].quantity};
+        int64_t numbers[5] = {0};
+        CHECK_EQ(call_at(segment, &call, START_NS, numbers), cases[i].error);
+        CHECK_EQ(call_at(segment, &call, START_NS, numbers), cases[i].error); /* nothing bad is remembered */
+    }
+    struct weir__throttle empty = {{"", 0}, 1, 1, 1, 1};
+    int64_t numbers[5];
+    CHECK_EQ(call_at(segment, &empty, START_NS, numbers), WEIR_EKEYEMPTY);
+    weir_segment_close(segment);
+}
+
+TEST(a_blocked_key_is_limited)
+{
+    weir_segment *segment = segment_of(1 << 20);
+    struct weir__throttle call = {text("key"), 15, 30, 60, 1};
+    const weir_limit *limit = NULL;
+    CHECK_EQ(weir__throttle_make(&limits, &call, &limit), 0);
+    CHECK_EQ(weir_block(segment, limit, "key", 3, 30 * WEIR_SECOND, (weir_time){START_NS, START_NS}), 0);
+    CHECK(answers(segment, "key", 15, 30, 60, 1, 0, ANSWERS(1, 16, 16, 30, 0)));
+    weir_segment_close(segment);
+}
+
+TEST_MAIN
