@@ -1,24 +1,28 @@
 #!/bin/bash
-# Builds ngx_http_weir_module.so for the distribution's nginx, from the sources of its nginx-dev package.
+# Builds ngx_http_weir_module.so and ngx_stream_weir_module.so for the distribution's nginx, from the sources of its
+# nginx-dev package. Two files: one that needs stream cannot be loaded where stream is not.
 #
-#   nginx/build.sh OUT LIBRARY [INCLUDE]    OUT: a folder; LIBRARY: libweir.a
-#   WEIR_CFLAGS, WEIR_LDFLAGS               more flags, e.g. for a sanitizer
+#   nginx/build.sh OUT LIBRARY RESP    OUT: a folder; LIBRARY: libweir.a; RESP: libweir-resp.a
+#   WEIR_CFLAGS, WEIR_LDFLAGS          more flags, e.g. for a sanitizer
 set -euo pipefail
-[ $# -ge 2 ] || { echo "usage: nginx/build.sh OUT LIBRARY" >&2; exit 2; }
+[ $# -eq 3 ] || { echo "usage: nginx/build.sh OUT LIBRARY RESP" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 sources=${NGINX_SOURCES:-/usr/share/nginx/src}
 [ -f "$sources/conf_flags" ] || { echo "nginx/build.sh: no nginx sources in $sources; install nginx-dev" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 WEIR_LIBRARY=$(realpath "$2")
+WEIR_RESP_LIBRARY=$(realpath "$3")
 WEIR_INCLUDE=$(realpath "$here/../include")
 WEIR_LIBS=$(pkg-config --libs yaml-0.1 libpcre2-8)
-export WEIR_LIBRARY WEIR_INCLUDE WEIR_LIBS
+WEIR_NGINX=$here
+WEIR_SHARED="$here/ngx_weir_engine.c $here/ngx_weir_directives.c"
+export WEIR_LIBRARY WEIR_RESP_LIBRARY WEIR_INCLUDE WEIR_LIBS WEIR_NGINX WEIR_SHARED
 
 tree=$out/tree
 # What configure wrote is good until the sources, the list of files or the flags change.
-stamp=$(printf '%s\n' "$sources" "$WEIR_LIBRARY" "${WEIR_CFLAGS:-}" "${WEIR_LDFLAGS:-}" "${CC:-}" &&
-    cat "$here/config" "$sources/conf_flags" && nginx -v 2>&1)
+stamp=$(printf '%s\n' "$sources" "$WEIR_LIBRARY" "$WEIR_RESP_LIBRARY" "$WEIR_SHARED" "${WEIR_CFLAGS:-}" "${WEIR_LDFLAGS:-}" "${CC:-}" &&
+    cat "$here/config" "$here/stream/config" "$sources/conf_flags" && nginx -v 2>&1)
 if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
     rm -rf "$tree"
     cp -rL "$sources" "$tree"
@@ -28,10 +32,13 @@ if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
         . ./conf_flags
         ./configure "${NGX_CONF_FLAGS[@]}" --with-stream=dynamic ${CC:+--with-cc="$CC"} \
             --with-cc-opt="-g -O2 -fPIC -fno-strict-overflow ${WEIR_CFLAGS:-}" \
-            --with-ld-opt="-Wl,-z,relro -Wl,-z,now ${WEIR_LDFLAGS:-}" --add-dynamic-module="$here"
+            --with-ld-opt="-Wl,-z,relro -Wl,-z,now ${WEIR_LDFLAGS:-}" --add-dynamic-module="$here" \
+            --add-dynamic-module="$here/stream"
     ) >"$out/configure.log" 2>&1 || { tail -n 20 "$out/configure.log" >&2; exit 1; }
     printf '%s\n' "$stamp" >"$out/stamp"
 fi
-make -s -C "$tree" -f objs/Makefile objs/ngx_http_weir_module.so
-cp "$tree/objs/ngx_http_weir_module.so" "$out/ngx_http_weir_module.so.new"
-mv "$out/ngx_http_weir_module.so.new" "$out/ngx_http_weir_module.so"
+make -s -C "$tree" -f objs/Makefile objs/ngx_http_weir_module.so objs/ngx_stream_weir_module.so
+for module in ngx_http_weir_module.so ngx_stream_weir_module.so; do
+    cp "$tree/objs/$module" "$out/$module.new"
+    mv "$out/$module.new" "$out/$module"
+done

@@ -2,7 +2,6 @@
  * The gateway: weir's decisions inside nginx. Which file does what:
  *
  *   module      the directives' table and how configurations inherit; directives: reading them
- *   engine      the rules and the segment: opened with the configuration, reloaded while it runs
  *   decide      the phase handlers: one decision a client request, and what follows from it
  *   attributes  what the rules may ask about a request
  *   context     what is kept of a decision; found again after internal redirects
@@ -14,7 +13,7 @@
  *   status      JSON for people and probes; json: writing it
  *   metrics     the same for Prometheus
  *
- * docs/nginx.md describes it from outside.
+ * The rules and the segment are in ngx_weir.h. docs/nginx.md describes it from outside.
  */
 #ifndef NGX_HTTP_WEIR_H
 #define NGX_HTTP_WEIR_H
@@ -22,7 +21,8 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_http.h>
-#include <weir/weir.h>
+
+#include "ngx_weir.h"
 
 /* Nothing below is for other modules. */
 #pragma GCC visibility push(hidden)
@@ -32,17 +32,7 @@
 enum { NGX_HTTP_WEIR_OFF = 0, NGX_HTTP_WEIR_ON, NGX_HTTP_WEIR_DRY_RUN };
 enum { NGX_HTTP_WEIR_PREACCESS = 0, NGX_HTTP_WEIR_PRECONTENT };
 
-typedef struct {
-    ngx_str_t segment_path; /* ends with a zero byte, as all paths here */
-    off_t segment_size;
-    unsigned segment_mode; /* of a new file; 0: the library's choice */
-    ngx_flag_t rebuild;
-    ngx_str_t rules_path;
-    ngx_flag_t wanted; /* some location needs the engine */
-
-    weir *engine;        /* NULL: neither configured nor needed */
-    ngx_log_t *open_log; /* hears of the rules while the configuration is read; later ngx_cycle->log */
-} ngx_http_weir_main_conf_t;
+typedef ngx_weir_engine_t ngx_http_weir_main_conf_t;
 
 typedef struct {
     ngx_str_t name;
@@ -71,22 +61,12 @@ typedef struct {
 
 extern ngx_module_t ngx_http_weir_module;
 
-char *ngx_http_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-
-/* ---- The engine ---- */
-
-ngx_int_t ngx_http_weir_engine_open(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
-/* In a worker: sees to it that the rules are looked at even when no requests come. */
-ngx_int_t ngx_http_weir_engine_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
-/* Says what went wrong, at most once a minute for each error. `rule` may be "". */
-void ngx_http_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
 
 /* ---- A decision ---- */
 

@@ -29,8 +29,8 @@ static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer
 {
     for (size_t i = 0; i < answer->outcomes; i++)
         if (outcomes[i].reason == WEIR_BY_FAILURE)
-            ngx_http_weir_complain(r->connection->log, outcomes[i].error, "on_store_failure decides for rule",
-                                   outcomes[i].rule);
+            ngx_weir_complain(r->connection->log, outcomes[i].error, "on_store_failure decides for rule",
+                              outcomes[i].rule);
 }
 
 /* Denied, or delayed: what the location says about it. */
@@ -61,7 +61,7 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
 
     int error = weir_check(mcf->engine, &query, &answer);
     if (error) {
-        ngx_http_weir_complain(r->connection->log, error, "a request passes undecided", "");
+        ngx_weir_complain(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     ngx_http_weir_tell_failures(r, &answer, outcomes);

@@ -39,7 +39,7 @@ static void ngx_http_weir_leave(void *data)
     ngx_http_weir_describe(r, &query);
     int error = weir_check(mcf->engine, &query, &answer);
     if (error)
-        ngx_http_weir_complain(r->connection->log, error, "a place could not be given back", "");
+        ngx_weir_complain(r->connection->log, error, "a place could not be given back", "");
 }
 
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns)

@@ -1,56 +1,6 @@
 /* Reading the directives. */
 #include "ngx_http_weir.h"
 
-/* `weir_segment PATH SIZE [mode=0660] [rebuild]` */
-char *ngx_http_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_weir_main_conf_t *mcf = conf;
-    ngx_str_t *value = cf->args->elts;
-    if (mcf->segment_path.data)
-        return "is duplicate";
-    mcf->segment_path = value[1];
-    if (ngx_conf_full_name(cf->cycle, &mcf->segment_path, 0) != NGX_OK)
-        return NGX_CONF_ERROR;
-    mcf->segment_size = ngx_parse_offset(&value[2]);
-    if (mcf->segment_size <= 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid size \"%V\" in \"%V\"; use a number with k, m or g",
-                           &value[2], &cmd->name);
-        return NGX_CONF_ERROR;
-    }
-    for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
-        if (ngx_strcmp(value[i].data, "rebuild") == 0) {
-            mcf->rebuild = 1;
-            continue;
-        }
-        if (ngx_strncmp(value[i].data, "mode=", 5) == 0 && value[i].len > 5 && value[i].len <= 9) {
-            unsigned mode = 0;
-            size_t at = 5;
-            for (; at < value[i].len && value[i].data[at] >= '0' && value[i].data[at] <= '7'; at++)
-                mode = mode * 8 + (unsigned)(value[i].data[at] - '0');
-            if (at == value[i].len && mode > 0 && mode <= 0777) {
-                mcf->segment_mode = mode;
-                continue;
-            }
-        }
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use mode=0660 or rebuild",
-                           &value[i], &cmd->name);
-        return NGX_CONF_ERROR;
-    }
-    return NGX_CONF_OK;
-}
-
-/* `weir_rules PATH` */
-char *ngx_http_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_weir_main_conf_t *mcf = conf;
-    ngx_str_t *value = cf->args->elts;
-    (void)cmd;
-    if (mcf->rules_path.data)
-        return "is duplicate";
-    mcf->rules_path = value[1];
-    return ngx_conf_full_name(cf->cycle, &mcf->rules_path, 1) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
 static void ngx_http_weir_want(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);

@@ -9,9 +9,8 @@ static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_H
 
 static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_segment"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
-     ngx_http_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
-    {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0,
-     NULL},
+     ngx_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_phase"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
@@ -31,7 +30,10 @@ static ngx_command_t ngx_http_weir_commands[] = {
 
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
 {
-    return ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_main_conf_t));
+    ngx_http_weir_main_conf_t *mcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_main_conf_t));
+    if (mcf)
+        mcf->block = "http";
+    return mcf;
 }
 
 static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
@@ -91,7 +93,7 @@ static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
-    if (ngx_http_weir_engine_open(cf, mcf) != NGX_OK)
+    if (ngx_weir_engine_open(cf, mcf) != NGX_OK)
         return NGX_ERROR;
     if (mcf->engine == NULL)
         return NGX_OK;
@@ -107,7 +109,7 @@ static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
     ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
     if (mcf == NULL || mcf->engine == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
         return NGX_OK;
-    return ngx_http_weir_engine_start(cycle, mcf);
+    return ngx_weir_engine_start(cycle, mcf);
 }
 
 static ngx_http_module_t ngx_http_weir_module_ctx = {ngx_http_weir_add_variables, /* before the configuration is read */

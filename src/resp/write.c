@@ -139,15 +139,16 @@ void weir__resp_five(struct weir__resp_out *out, const int64_t numbers[5])
 {
     if (!has_room(out, 6 * (size_t)NUMBER_MAX))
         return;
+    static const char head[4] = {'*', '5', '\r', '\n'}, digit[4] = {':', '0', '\r', '\n'};
     char *at = out->at;
-    memcpy(at, "*5\r\n", 4);
-    at += 4;
+    memcpy(at, head, sizeof head);
+    at += sizeof head;
     for (int i = 0; i < 5; i++) {
         uint64_t value = (uint64_t)numbers[i];
         if (value < 10) { /* most are: fixed bytes, one of them changed */
-            memcpy(at, ":0\r\n", 4);
+            memcpy(at, digit, sizeof digit);
             at[1] = (char)('0' + value);
-            at += 4;
+            at += sizeof digit;
         } else {
             at = put_number(at, ':', numbers[i]);
         }

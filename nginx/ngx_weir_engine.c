@@ -6,14 +6,14 @@
  * started again later has rules even when those on the disk are broken by then. Each reads the rules anew when they
  * change, by itself.
  */
-#include "ngx_http_weir.h"
+#include "ngx_weir.h"
 
 #define LOOK_MS          1000
 #define COMPLAIN_SECONDS 60
 
 /* ---- Telling ---- */
 
-void ngx_http_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule)
+void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule)
 {
     enum { KINDS = 64 };
     static time_t said[KINDS];
@@ -30,10 +30,10 @@ void ngx_http_weir_complain(ngx_log_t *log, int error, const char *what, const c
 }
 
 /* What is wrong with the rules, with its place. While nginx runs all workers read the same rules: one tells. */
-static void ngx_http_weir_diagnose(void *context, const weir_diagnostic *told)
+static void ngx_weir_diagnose(void *context, const weir_diagnostic *told)
 {
-    const ngx_http_weir_main_conf_t *mcf = context;
-    ngx_log_t *log = mcf->open_log;
+    const ngx_weir_engine_t *conf = context;
+    ngx_log_t *log = conf->open_log;
     ngx_uint_t level = told->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_EMERG;
     if (log == NULL) {
         if (ngx_worker != 0)
@@ -47,7 +47,7 @@ static void ngx_http_weir_diagnose(void *context, const weir_diagnostic *told)
 }
 
 /* What to do about a segment, in the words of this configuration rather than the library's. */
-static const char *ngx_http_weir_advice(int error)
+static const char *ngx_weir_advice(int error)
 {
     switch (error) {
     case WEIR_EVERSION:
@@ -69,18 +69,18 @@ static const char *ngx_http_weir_advice(int error)
 
 /* ---- Opening ---- */
 
-static void ngx_http_weir_engine_close(void *data)
+static void ngx_weir_engine_close(void *data)
 {
     weir_close(data);
 }
 
-static void ngx_http_weir_segment_close(void *data)
+static void ngx_weir_segment_close(void *data)
 {
     weir_segment_close(data);
 }
 
 /* Closed with the configuration. */
-static ngx_int_t ngx_http_weir_close_later(ngx_conf_t *cf, void (*close)(void *), void *data)
+static ngx_int_t ngx_weir_close_later(ngx_conf_t *cf, void (*close)(void *), void *data)
 {
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
     if (cleanup == NULL) {
@@ -92,82 +92,85 @@ static ngx_int_t ngx_http_weir_close_later(ngx_conf_t *cf, void (*close)(void *)
     return NGX_OK;
 }
 
-static weir_segment *ngx_http_weir_segment_open(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
+static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 {
-    weir_segment_options options = {.path = (const char *)mcf->segment_path.data,
-                                    .size = (uint64_t)mcf->segment_size,
-                                    .flags = WEIR_OPEN_CREATE | (mcf->rebuild ? WEIR_OPEN_REBUILD : 0),
-                                    .mode = mcf->segment_mode};
+    weir_segment_options options = {.path = (const char *)conf->segment_path.data,
+                                    .size = (uint64_t)conf->segment_size,
+                                    .flags = WEIR_OPEN_CREATE | (conf->rebuild ? WEIR_OPEN_REBUILD : 0),
+                                    .mode = conf->segment_mode};
     weir_segment *segment;
     weir_stats stats;
     ngx_set_errno(0);
     int error = weir_segment_open(&options, &segment);
     if (error) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, error == WEIR_ESYS ? ngx_errno : 0, "weir_segment \"%V\": %s (%s)",
-                      &mcf->segment_path, ngx_http_weir_advice(error), weir_error_name(error));
+                      &conf->segment_path, ngx_weir_advice(error), weir_error_name(error));
         return NULL;
     }
-    if (ngx_http_weir_close_later(cf, ngx_http_weir_segment_close, segment) != NGX_OK)
+    if (ngx_weir_close_later(cf, ngx_weir_segment_close, segment) != NGX_OK)
         return NULL;
-    if (weir_stats_read(segment, &stats) == 0 && stats.bytes != (uint64_t)mcf->segment_size)
+    if (weir_stats_read(segment, &stats) == 0 && stats.bytes != (uint64_t)conf->segment_size)
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "weir_segment \"%V\" exists and keeps its size of %uL bytes; remove the file for %O bytes: the "
                       "counters in it are lost then",
-                      &mcf->segment_path, stats.bytes, mcf->segment_size);
+                      &conf->segment_path, stats.bytes, conf->segment_size);
     return segment;
 }
 
-ngx_int_t ngx_http_weir_engine_open(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
+ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 {
-    if (mcf->segment_path.data == NULL || mcf->rules_path.data == NULL) {
-        if (!mcf->wanted && mcf->segment_path.data == mcf->rules_path.data)
+    if (conf->segment_path.data == NULL || (conf->rules_path.data == NULL && !conf->rules_optional)) {
+        if (!conf->wanted && conf->segment_path.data == conf->rules_path.data)
             return NGX_OK;
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"%s\" is missing in http; weir needs weir_segment and weir_rules",
-                      mcf->segment_path.data ? "weir_rules" : "weir_segment");
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "\"%s\" is missing in %s; weir needs weir_segment%s",
+                      conf->segment_path.data ? "weir_rules" : "weir_segment", conf->block,
+                      conf->rules_optional ? "" : " and weir_rules");
         return NGX_ERROR;
     }
-    weir_segment *segment = ngx_http_weir_segment_open(cf, mcf);
-    if (segment == NULL)
+    conf->segment = ngx_weir_segment_open(cf, conf);
+    if (conf->segment == NULL)
         return NGX_ERROR;
+    if (conf->rules_path.data == NULL)
+        return NGX_OK;
 
-    weir_options options = {.attached = segment,
-                            .rules_path = (const char *)mcf->rules_path.data,
-                            .diagnose = ngx_http_weir_diagnose,
-                            .diagnose_context = mcf};
-    mcf->open_log = cf->log;
-    int error = weir_open(&options, &mcf->engine);
-    mcf->open_log = NULL;
+    weir_options options = {.attached = conf->segment,
+                            .rules_path = (const char *)conf->rules_path.data,
+                            .diagnose = ngx_weir_diagnose,
+                            .diagnose_context = conf};
+    conf->open_log = cf->log;
+    int error = weir_open(&options, &conf->engine);
+    conf->open_log = NULL;
     if (error) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "weir_rules \"%V\": %s (%s)", &mcf->rules_path, weir_strerror(error),
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "weir_rules \"%V\": %s (%s)", &conf->rules_path, weir_strerror(error),
                       weir_error_name(error));
         return NGX_ERROR;
     }
-    return ngx_http_weir_close_later(cf, ngx_http_weir_engine_close, mcf->engine);
+    return ngx_weir_close_later(cf, ngx_weir_engine_close, conf->engine);
 }
 
 /* ---- While it runs ---- */
 
-static ngx_event_t ngx_http_weir_look_event;
+static ngx_event_t ngx_weir_look_event;
 
 /* A check looks at the disk if a second has passed; here one that takes nothing, for when no requests come. */
-static void ngx_http_weir_look(ngx_event_t *event)
+static void ngx_weir_look(ngx_event_t *event)
 {
-    ngx_http_weir_main_conf_t *mcf = event->data;
+    ngx_weir_engine_t *conf = event->data;
     weir_query nothing = {.dry_run = true};
     weir_answer answer;
     if (ngx_exiting)
         return;
-    int error = weir_check(mcf->engine, &nothing, &answer);
+    int error = weir_check(conf->engine, &nothing, &answer);
     if (error)
-        ngx_http_weir_complain(event->log, error, "looking at the rules", "");
+        ngx_weir_complain(event->log, error, "looking at the rules", "");
     ngx_add_timer(event, LOOK_MS);
 }
 
-ngx_int_t ngx_http_weir_engine_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf)
+ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 {
-    ngx_event_t *event = &ngx_http_weir_look_event;
-    event->handler = ngx_http_weir_look;
-    event->data = mcf;
+    ngx_event_t *event = &ngx_weir_look_event;
+    event->handler = ngx_weir_look;
+    event->data = conf;
     event->log = cycle->log;
     event->cancelable = 1; /* a worker that is to end does not wait for it */
     ngx_add_timer(event, LOOK_MS);

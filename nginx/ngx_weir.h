@@ -1,0 +1,40 @@
+/* What the modules for http and for stream share: each has a copy of its own, in its own file. */
+#ifndef NGX_WEIR_H
+#define NGX_WEIR_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <weir/weir.h>
+
+#pragma GCC visibility push(hidden)
+
+/* The rules and the segment of an http or stream block. */
+typedef struct {
+    const char *block;      /* "http" or "stream" */
+    ngx_str_t segment_path; /* ends with a zero byte, as all paths here */
+    off_t segment_size;
+    unsigned segment_mode; /* of a new file; 0: the library's choice */
+    ngx_flag_t rebuild;
+    ngx_str_t rules_path;
+    ngx_flag_t rules_optional;
+    ngx_flag_t wanted; /* something in the block needs the engine */
+
+    weir_segment *segment; /* NULL: neither configured nor needed */
+    weir *engine;          /* the same; without rules NULL, too */
+    ngx_log_t *open_log;   /* hears of the rules while the configuration is read; later ngx_cycle->log */
+} ngx_weir_engine_t;
+
+/* The directives weir_segment and weir_rules; their configuration is an ngx_weir_engine_t. */
+char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);
+/* In a worker: sees to it that the rules are looked at even when no requests come. */
+ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);
+/* Says what went wrong, at most once a minute for each error. `rule` may be "". */
+void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * The service's Redis protocol, in nginx's stream. Which file does what:
+ *
+ *   module      the directives' table, and how configurations come about
+ *   session     a connection: reading, writing, and waiting for clients that do neither
+ *   commands    the table of commands, and finding one
+ *   throttle    CL.THROTTLE, in batches
+ *   check       WEIR.CHECK, WEIR.PEEK
+ *   operator    WEIR.RESET, WEIR.BLOCK, WEIR.STATS
+ *   auth        AUTH and passwords
+ *   handshake   what clients send when they connect: HELLO, CLIENT, COMMAND, INFO …
+ *
+ * What the bytes mean is in src/resp. docs/service-resp.md describes it from outside.
+ */
+#ifndef NGX_STREAM_WEIR_H
+#define NGX_STREAM_WEIR_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_stream.h>
+
+#include "ngx_weir.h"
+#include "resp/parse.h"
+#include "resp/write.h"
+
+/* Nothing below is for other modules. */
+#pragma GCC visibility push(hidden)
+
+/* ---- Configuration ---- */
+
+typedef ngx_weir_engine_t ngx_stream_weir_main_conf_t;
+
+typedef struct {
+    ngx_str_t name;
+    ngx_str_t password;
+    ngx_uint_t is_operator;
+} ngx_stream_weir_user_t;
+
+typedef struct {
+    ngx_array_t *users; /* of ngx_stream_weir_user_t; NULL: none */
+    ngx_flag_t closed;  /* some of them are no operators: who is none of them may do nothing */
+    ngx_msec_t timeout; /* 0: idle clients may stay */
+} ngx_stream_weir_srv_conf_t;
+
+extern ngx_module_t ngx_stream_weir_module;
+
+/* weir_resp_password, weir_resp_operator_password */
+char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+/* ---- A connection ---- */
+
+#define NGX_STREAM_WEIR_NAME_MAX 64 /* bytes of the name that a client gives itself */
+
+typedef struct {
+    ngx_stream_session_t *stream;
+    ngx_stream_weir_srv_conf_t *conf;
+    weir_segment *segment;
+    weir *engine; /* NULL: there are no rules */
+
+    /* What has come and is not done: the beginning of a command, or commands whose replies found no room. */
+    char *in;
+    size_t in_size, in_len;
+    size_t in_need; /* bytes without which there is nothing to be done */
+    /* Replies that the client has not taken. While there are any, nothing is read. */
+    char *out;
+    size_t out_at, out_len;
+
+    int version; /* of the protocol */
+    unsigned welcome : 1;
+    unsigned is_operator : 1;
+    unsigned closing : 1; /* when the replies are sent */
+    size_t name_len;
+    char name[NGX_STREAM_WEIR_NAME_MAX];
+} ngx_stream_weir_session_t;
+
+/* The content handler. */
+void ngx_stream_weir_handler(ngx_stream_session_t *s);
+/* As it was when it connected. */
+void ngx_stream_weir_begin(ngx_stream_weir_session_t *session);
+
+/* ---- Commands ---- */
+
+/* The longest reply to one command, and of a full batch before it: there is always as much room. */
+#define NGX_STREAM_WEIR_REPLY_MAX (96 * 1024)
+
+typedef struct {
+    ngx_stream_weir_session_t *session;
+    const weir_text *args; /* the name first */
+    size_t count;
+    struct weir__resp_out *out;
+} ngx_stream_weir_call_t;
+
+typedef struct {
+    const char *name; /* in lower case */
+    int arity;        /* as Redis counts: with the name; negative: at least so many */
+    void (*run)(ngx_stream_weir_call_t *call);
+    ngx_uint_t for_strangers;
+    ngx_uint_t has_key; /* its first argument is one */
+} ngx_stream_weir_command_t;
+
+extern const ngx_stream_weir_command_t ngx_stream_weir_commands[]; /* ends with a name of NULL */
+
+/* Carries out one command. */
+void ngx_stream_weir_run(ngx_stream_weir_call_t *call);
+
+/* Replies with an error; at most 512 bytes of it. */
+void ngx_stream_weir_error(ngx_stream_weir_call_t *call, const char *format, ...);
+/* The same for one of the library's; what is not the client's fault is logged, too. */
+void ngx_stream_weir_failure(ngx_stream_weir_call_t *call, int error);
+/* False after an error that was replied: there are no rules. */
+ngx_uint_t ngx_stream_weir_has_rules(ngx_stream_weir_call_t *call);
+/* Replies that the number of arguments is wrong; `sub` may be NULL. */
+void ngx_stream_weir_wrong_count(ngx_stream_weir_call_t *call, const char *name, const char *sub);
+
+/* CL.THROTTLE: keeps it for the batch, which must be decided before anything else is replied. */
+void ngx_stream_weir_throttle(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_throttle_decide(ngx_stream_weir_call_t *call);
+/* A limit like those of CL.THROTTLE's counters, to find them by. */
+const weir_limit *ngx_stream_weir_throttle_any(void);
+
+void ngx_stream_weir_check(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_peek(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_stats(ngx_stream_weir_call_t *call);
+
+void ngx_stream_weir_auth(ngx_stream_weir_call_t *call);
+/* True if the password is right; replies nothing. */
+ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password);
+void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call);
+
+void ngx_stream_weir_ping(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_echo(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_hello(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_client(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_command(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_config(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_info(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_select(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_quit(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_reset(ngx_stream_weir_call_t *call);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,72 @@
+/* Who the client is. */
+#include "ngx_stream_weir.h"
+#include "resp/secret.h"
+
+/* `weir_resp_password [USER] PASSWORD`, `weir_resp_operator_password [USER] PASSWORD` */
+char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    static ngx_str_t usual_name = ngx_string("default"), operator_directive = ngx_string("weir_resp_operator_password");
+    ngx_stream_weir_srv_conf_t *scf = conf;
+    ngx_str_t *value = cf->args->elts;
+    ngx_uint_t is_operator = cmd->name.len == operator_directive.len;
+    if (value[cf->args->nelts - 1].len == 0)
+        return "has an empty password";
+    if (scf->users == NULL)
+        scf->users = ngx_array_create(cf->pool, 2, sizeof(ngx_stream_weir_user_t));
+    ngx_stream_weir_user_t *user = scf->users ? ngx_array_push(scf->users) : NULL;
+    if (user == NULL)
+        return NGX_CONF_ERROR;
+    user->name = cf->args->nelts == 3 ? value[1] : usual_name;
+    user->password = value[cf->args->nelts - 1];
+    user->is_operator = is_operator;
+    scf->closed |= !is_operator;
+    return NGX_CONF_OK;
+}
+
+static weir_text ngx_stream_weir_text(const ngx_str_t *string)
+{
+    return (weir_text){(const char *)string->data, string->len};
+}
+
+/* All are compared, so that the time tells neither who exists nor whose password was nearly right. */
+ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password)
+{
+    ngx_array_t *users = session->conf->users;
+    ngx_stream_weir_user_t *user = users ? users->elts : NULL;
+    ngx_uint_t good = 0, is_operator = 0;
+    for (ngx_uint_t i = 0; users && i < users->nelts; i++) {
+        ngx_uint_t is_name = weir__secret_is(name, ngx_stream_weir_text(&user[i].name));
+        ngx_uint_t is_password = weir__secret_is(password, ngx_stream_weir_text(&user[i].password));
+        good |= is_name & is_password;
+        is_operator |= is_name & is_password & user[i].is_operator;
+    }
+    if (good) {
+        session->welcome = 1;
+        session->is_operator = is_operator ? 1 : 0;
+    }
+    return good;
+}
+
+void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
+}
+
+/* AUTH [user] password */
+void ngx_stream_weir_auth(ngx_stream_weir_call_t *call)
+{
+    static const weir_text usual_name = {"default", 7};
+    if (call->count > 3) {
+        ngx_stream_weir_error(call, "ERR syntax error");
+        return;
+    }
+    if (call->session->conf->users == NULL) {
+        ngx_stream_weir_error(call, "ERR AUTH was called, but no password is configured");
+        return;
+    }
+    weir_text name = call->count == 3 ? call->args[1] : usual_name;
+    if (ngx_stream_weir_login(call->session, name, call->args[call->count - 1]))
+        weir__resp_simple(call->out, "OK");
+    else
+        ngx_stream_weir_wrong_password(call);
+}

@@ -1,0 +1,177 @@
+/*
+ * WEIR.CHECK [COST n] [DRY] name value [name value …]
+ * WEIR.CHECK DOMAIN domain [HITS n] [DRY] key value [key value …]
+ * WEIR.PEEK: the same, and takes nothing.
+ */
+#include "ngx_stream_weir.h"
+
+#define PAIRS_MAX 64
+
+typedef struct {
+    ngx_uint_t dry_run, has_cost;
+    int64_t cost;
+    weir_text domain;       /* data NULL: none */
+    const weir_text *pairs; /* name, value, name, value … */
+    size_t pair_count;
+} ngx_stream_weir_question_t;
+
+static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
+{
+    return a.len == b.len && ngx_memcmp(a.data, b.data, a.len) == 0;
+}
+
+/* ---- Reading the question ---- */
+
+/* One option at *at. Returns 0 if there is none, -1 after an error that was replied. */
+static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_stream_weir_question_t *question)
+{
+    weir_text word = call->args[*at];
+    if (weir__resp_is(word, "dry")) {
+        question->dry_run = 1;
+        *at += 1;
+        return 1;
+    }
+    ngx_uint_t is_cost = weir__resp_is(word, "cost") || weir__resp_is(word, "hits");
+    if ((!is_cost && !weir__resp_is(word, "domain")) || *at + 1 == call->count)
+        return 0;
+    weir_text value = call->args[*at + 1];
+    *at += 2;
+    if (!is_cost) {
+        question->domain = value;
+        return 1;
+    }
+    question->has_cost = 1;
+    if (weir__resp_integer(value, &question->cost))
+        return 1;
+    ngx_stream_weir_error(call, "ERR value is not an integer or out of range");
+    return -1;
+}
+
+static ngx_uint_t ngx_stream_weir_read(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
+{
+    size_t at = 1;
+    int result = 1;
+    while (at < call->count && result > 0)
+        result = ngx_stream_weir_option(call, &at, question);
+    if (result < 0)
+        return 0;
+    question->pairs = call->args + at;
+    question->pair_count = (call->count - at) / 2;
+    if ((call->count - at) % 2 != 0 || question->pair_count == 0) {
+        ngx_stream_weir_error(call, "ERR syntax error; names and values come in pairs, options before them");
+        return 0;
+    }
+    if (question->pair_count > PAIRS_MAX) {
+        ngx_stream_weir_error(call, "ERR more than %d pairs", PAIRS_MAX);
+        return 0;
+    }
+    return 1;
+}
+
+/* ---- Asking ---- */
+
+static ngx_uint_t ngx_stream_weir_is_header(weir_text name, weir_text header)
+{
+    static const char prefix[] = "header:";
+    size_t skip = sizeof(prefix) - 1;
+    return name.len == skip + header.len && ngx_strncasecmp((u_char *)name.data, (u_char *)prefix, skip) == 0 &&
+           ngx_strncasecmp((u_char *)name.data + skip, (u_char *)header.data, header.len) == 0;
+}
+
+/* What the rules want to know, from the pairs. */
+static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+{
+    static const weir_text words[] = {
+        [WEIR_ATTR_PATH] = {"path", 4},     [WEIR_ATTR_TARGET] = {"target", 6}, [WEIR_ATTR_QUERY] = {"query", 5},
+        [WEIR_ATTR_METHOD] = {"method", 6}, [WEIR_ATTR_HOST] = {"host", 4},     [WEIR_ATTR_PEER] = {"ip", 2},
+        [WEIR_ATTR_HEADER] = {"header", 6}, [WEIR_ATTR_NAMED] = {"", 0}};
+    const ngx_stream_weir_question_t *question = context;
+    weir_text wanted = kind == WEIR_ATTR_NAMED ? name : words[kind];
+    for (size_t i = 0; i < question->pair_count; i++) {
+        weir_text given = question->pairs[2 * i];
+        if (kind == WEIR_ATTR_HEADER ? ngx_stream_weir_is_header(given, name) : ngx_stream_weir_equal(given, wanted)) {
+            *value = question->pairs[2 * i + 1];
+            return true;
+        }
+    }
+    return false;
+}
+
+static int ngx_stream_weir_ask(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
+{
+    weir_query query = {.lookup = ngx_stream_weir_lookup,
+                        .lookup_context = question,
+                        .has_cost = question->has_cost,
+                        .cost = question->cost,
+                        .dry_run = question->dry_run};
+    return weir_check(engine, &query, answer);
+}
+
+static int ngx_stream_weir_ask_domain(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
+{
+    weir_descriptor_entry entries[PAIRS_MAX];
+    weir_outcome outcome;
+    for (size_t i = 0; i < question->pair_count; i++)
+        entries[i] = (weir_descriptor_entry){question->pairs[2 * i], question->pairs[2 * i + 1]};
+    weir_descriptor descriptor = {.entries = entries,
+                                  .entry_count = question->pair_count,
+                                  .has_hits = question->has_cost,
+                                  .hits = question->cost};
+    weir_descriptor_query query = {.domain = question->domain,
+                                   .descriptors = &descriptor,
+                                   .descriptor_count = 1,
+                                   .dry_run = question->dry_run,
+                                   .outcomes = &outcome};
+    return weir_check_descriptors(engine, &query, answer);
+}
+
+/* ---- Answering ---- */
+
+/* Rounded up; negative: never. */
+static int64_t ngx_stream_weir_ms(int64_t ns)
+{
+    return ns < 0 ? -1 : ns / 1000000 + (ns % 1000000 != 0);
+}
+
+static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *answer)
+{
+    const weir_decision *decision = &answer->decision;
+    const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
+    weir__resp_map(out, 8);
+    weir__resp_named_text(out, "decision", word);
+    weir__resp_named_text(out, "rule", answer->by.rule);
+    weir__resp_named_text(out, "key", answer->by.key);
+    weir__resp_named_number(out, "limit", decision->limit);
+    weir__resp_named_number(out, "remaining", decision->remaining);
+    weir__resp_named_number(out, "reset_ms", ngx_stream_weir_ms(decision->reset_after_ns));
+    weir__resp_named_number(out, "retry_after_ms", ngx_stream_weir_ms(decision->retry_after_ns));
+    weir__resp_named_number(out, "delay_ms", ngx_stream_weir_ms(decision->delay_ns));
+}
+
+static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
+{
+    ngx_stream_weir_question_t question = {.dry_run = dry_run};
+    weir_answer answer;
+    if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read(call, &question))
+        return;
+    int error = question.domain.data ? ngx_stream_weir_ask_domain(call->session->engine, &question, &answer)
+                                     : ngx_stream_weir_ask(call->session->engine, &question, &answer);
+    if (error) {
+        ngx_stream_weir_failure(call, error);
+        return;
+    }
+    if (answer.by.error)
+        ngx_weir_complain(call->session->stream->connection->log, answer.by.error, "on_store_failure decides for rule",
+                          answer.by.rule);
+    ngx_stream_weir_tell(call->out, &answer);
+}
+
+void ngx_stream_weir_check(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_question(call, 0);
+}
+
+void ngx_stream_weir_peek(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_question(call, 1);
+}

@@ -1,0 +1,290 @@
+/* What Redis clients send besides what they want: who they are, who we are, and whether we are there. */
+#include "ngx_stream_weir.h"
+
+/* What our protocol is like. Clients compare it to know which commands they may use. */
+#define LIKE_REDIS "7.0.0"
+
+#define ECHO_MAX      (64 * 1024)
+#define DESCRIBED_MAX 256
+
+static void ngx_stream_weir_ok(ngx_stream_weir_call_t *call)
+{
+    weir__resp_simple(call->out, "OK");
+}
+
+static void ngx_stream_weir_unknown_sub(ngx_stream_weir_call_t *call)
+{
+    ngx_str_t sub = {ngx_min(call->args[1].len, 128), (u_char *)call->args[1].data};
+    ngx_stream_weir_error(call, "ERR unknown subcommand '%V'", &sub);
+}
+
+static void ngx_stream_weir_say(ngx_stream_weir_call_t *call, weir_text text)
+{
+    if (text.len > ECHO_MAX)
+        ngx_stream_weir_error(call, "ERR the message is longer than %d bytes", ECHO_MAX);
+    else
+        weir__resp_bulk(call->out, text.data, text.len);
+}
+
+void ngx_stream_weir_ping(ngx_stream_weir_call_t *call)
+{
+    if (call->count > 2)
+        ngx_stream_weir_wrong_count(call, "ping", NULL);
+    else if (call->count == 2)
+        ngx_stream_weir_say(call, call->args[1]);
+    else
+        weir__resp_simple(call->out, "PONG");
+}
+
+void ngx_stream_weir_echo(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_say(call, call->args[1]);
+}
+
+/* There is one database, and it is no database. */
+void ngx_stream_weir_select(ngx_stream_weir_call_t *call)
+{
+    int64_t index;
+    if (!weir__resp_integer(call->args[1], &index))
+        ngx_stream_weir_error(call, "ERR value is not an integer or out of range");
+    else if (index != 0)
+        ngx_stream_weir_error(call, "ERR DB index is out of range");
+    else
+        ngx_stream_weir_ok(call);
+}
+
+void ngx_stream_weir_quit(ngx_stream_weir_call_t *call)
+{
+    call->session->closing = 1;
+    ngx_stream_weir_ok(call);
+}
+
+void ngx_stream_weir_reset(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_begin(call->session);
+    call->out->version = call->session->version;
+    weir__resp_simple(call->out, "RESET");
+}
+
+/* ---- Names ---- */
+
+/* False after an error that was replied. An empty name is none. */
+static ngx_uint_t ngx_stream_weir_set_name(ngx_stream_weir_call_t *call, weir_text name)
+{
+    for (size_t i = 0; i < name.len; i++)
+        if (name.data[i] < '!' || name.data[i] > '~' || name.len > NGX_STREAM_WEIR_NAME_MAX) {
+            ngx_stream_weir_error(call, "ERR client names have up to %d letters, digits and signs, no blanks",
+                                  NGX_STREAM_WEIR_NAME_MAX);
+            return 0;
+        }
+    ngx_memcpy(call->session->name, name.data, name.len);
+    call->session->name_len = name.len;
+    return 1;
+}
+
+static int64_t ngx_stream_weir_id(ngx_stream_weir_call_t *call)
+{
+    return (int64_t)call->session->stream->connection->number;
+}
+
+static void ngx_stream_weir_get_name(ngx_stream_weir_call_t *call)
+{
+    if (call->session->name_len)
+        weir__resp_bulk(call->out, call->session->name, call->session->name_len);
+    else
+        weir__resp_null(call->out);
+}
+
+static void ngx_stream_weir_client_info(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    ngx_str_t name = {session->name_len, (u_char *)session->name};
+    u_char text[512];
+    u_char *end = ngx_snprintf(text, sizeof(text), "id=%L addr=%V name=%V db=0 resp=%d\n", ngx_stream_weir_id(call),
+                               &session->stream->connection->addr_text, &name, session->version);
+    weir__resp_verbatim(call->out, (char *)text, (size_t)(end - text));
+}
+
+static void ngx_stream_weir_client_reply(ngx_stream_weir_call_t *call)
+{
+    if (weir__resp_is(call->args[2], "on"))
+        ngx_stream_weir_ok(call);
+    else
+        ngx_stream_weir_error(call, "ERR only CLIENT REPLY ON is supported");
+}
+
+static void ngx_stream_weir_client_name(ngx_stream_weir_call_t *call)
+{
+    if (ngx_stream_weir_set_name(call, call->args[2]))
+        ngx_stream_weir_ok(call);
+}
+
+static void ngx_stream_weir_client_id(ngx_stream_weir_call_t *call)
+{
+    weir__resp_number(call->out, ngx_stream_weir_id(call));
+}
+
+void ngx_stream_weir_client(ngx_stream_weir_call_t *call)
+{
+    static const struct {
+        const char *name;
+        size_t count; /* of arguments, all in */
+        void (*run)(ngx_stream_weir_call_t *call);
+    } subs[] = {{"id", 2, ngx_stream_weir_client_id},     {"info", 2, ngx_stream_weir_client_info},
+                {"getname", 2, ngx_stream_weir_get_name}, {"setname", 3, ngx_stream_weir_client_name},
+                {"setinfo", 4, ngx_stream_weir_ok},       {"no-evict", 3, ngx_stream_weir_ok},
+                {"no-touch", 3, ngx_stream_weir_ok},      {"reply", 3, ngx_stream_weir_client_reply}};
+    for (size_t i = 0; i < sizeof(subs) / sizeof(subs[0]); i++) {
+        if (!weir__resp_is(call->args[1], subs[i].name))
+            continue;
+        if (call->count == subs[i].count)
+            subs[i].run(call);
+        else
+            ngx_stream_weir_wrong_count(call, "client", subs[i].name);
+        return;
+    }
+    ngx_stream_weir_unknown_sub(call);
+}
+
+/* ---- HELLO [version [AUTH user password] [SETNAME name]] ---- */
+
+/* False after an error that was replied. */
+static ngx_uint_t ngx_stream_weir_hello_options(ngx_stream_weir_call_t *call)
+{
+    weir_text name = {NULL, 0}, user = {NULL, 0}, password = {NULL, 0};
+    size_t at = 2;
+    while (at < call->count) {
+        size_t left = call->count - at - 1;
+        weir_text option = call->args[at];
+        if (left >= 2 && weir__resp_is(option, "auth")) {
+            user = call->args[at + 1];
+            password = call->args[at + 2];
+            at += 3;
+        } else if (left >= 1 && weir__resp_is(option, "setname")) {
+            name = call->args[at + 1];
+            at += 2;
+        } else {
+            ngx_str_t word = {ngx_min(option.len, 128), (u_char *)option.data};
+            ngx_stream_weir_error(call, "ERR Syntax error in HELLO option '%V'", &word);
+            return 0;
+        }
+    }
+    if (user.data && !ngx_stream_weir_login(call->session, user, password)) {
+        ngx_stream_weir_wrong_password(call);
+        return 0;
+    }
+    return name.data == NULL || ngx_stream_weir_set_name(call, name);
+}
+
+void ngx_stream_weir_hello(ngx_stream_weir_call_t *call)
+{
+    int64_t version = call->session->version;
+    if (call->count > 1 && !weir__resp_integer(call->args[1], &version)) {
+        ngx_stream_weir_error(call, "ERR Protocol version is not an integer or out of range");
+        return;
+    }
+    if (version != 2 && version != 3) {
+        ngx_stream_weir_error(call, "NOPROTO unsupported protocol version");
+        return;
+    }
+    if (!ngx_stream_weir_hello_options(call))
+        return;
+    if (!call->session->welcome) {
+        ngx_stream_weir_error(call,
+                              "NOAUTH Authentication required. HELLO <version> AUTH <user> <password> does both.");
+        return;
+    }
+    call->session->version = call->out->version = (int)version;
+    weir__resp_map(call->out, 7);
+    weir__resp_named_text(call->out, "server", "weir");
+    weir__resp_named_text(call->out, "version", LIKE_REDIS);
+    weir__resp_named_number(call->out, "proto", version);
+    weir__resp_named_number(call->out, "id", ngx_stream_weir_id(call));
+    weir__resp_named_text(call->out, "mode", "standalone");
+    weir__resp_named_text(call->out, "role", "master");
+    weir__resp_bulk(call->out, "modules", 7);
+    weir__resp_array(call->out, 0);
+}
+
+/* ---- Who we are ---- */
+
+void ngx_stream_weir_info(ngx_stream_weir_call_t *call)
+{
+    u_char text[512];
+    u_char *end =
+        ngx_snprintf(text, sizeof(text),
+                     "# Server\r\nredis_version:%s\r\nredis_mode:standalone\r\nweir_version:%s\r\n"
+                     "nginx_version:%s\r\nprocess_id:%P\r\n# Persistence\r\nloading:0\r\n"
+                     "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n# Cluster\r\ncluster_enabled:0\r\n",
+                     LIKE_REDIS, weir_version(), NGINX_VERSION, ngx_pid);
+    weir__resp_verbatim(call->out, (char *)text, (size_t)(end - text));
+}
+
+/* Clients and benches ask for settings of Redis; there are none of these. */
+void ngx_stream_weir_config(ngx_stream_weir_call_t *call)
+{
+    if (!weir__resp_is(call->args[1], "get"))
+        ngx_stream_weir_unknown_sub(call);
+    else if (call->count < 3)
+        ngx_stream_weir_wrong_count(call, "config", "get");
+    else
+        weir__resp_map(call->out, 0);
+}
+
+static void ngx_stream_weir_describe(struct weir__resp_out *out, const ngx_stream_weir_command_t *command)
+{
+    weir__resp_array(out, 10);
+    weir__resp_bulk(out, command->name, ngx_strlen(command->name));
+    weir__resp_number(out, command->arity);
+    weir__resp_set(out, 1);
+    weir__resp_simple(out, "fast");
+    for (int i = 0; i < 3; i++) /* the first key, the last one, the step between them */
+        weir__resp_number(out, command->has_key ? 1 : 0);
+    weir__resp_set(out, 0); /* categories of permissions */
+    weir__resp_array(out, 0);
+    weir__resp_array(out, 0);
+    weir__resp_array(out, 0);
+}
+
+static void ngx_stream_weir_describe_named(ngx_stream_weir_call_t *call)
+{
+    if (call->count - 2 > DESCRIBED_MAX) {
+        ngx_stream_weir_error(call, "ERR more than %d commands", DESCRIBED_MAX);
+        return;
+    }
+    weir__resp_array(call->out, call->count - 2);
+    for (size_t i = 2; i < call->count; i++) {
+        const ngx_stream_weir_command_t *command = ngx_stream_weir_commands;
+        while (command->name && !weir__resp_is(call->args[i], command->name))
+            command++;
+        if (command->name)
+            ngx_stream_weir_describe(call->out, command);
+        else
+            weir__resp_null(call->out);
+    }
+}
+
+static size_t ngx_stream_weir_command_count(void)
+{
+    size_t count = 0;
+    while (ngx_stream_weir_commands[count].name)
+        count++;
+    return count;
+}
+
+void ngx_stream_weir_command(ngx_stream_weir_call_t *call)
+{
+    if (call->count == 1) {
+        weir__resp_array(call->out, ngx_stream_weir_command_count());
+        for (const ngx_stream_weir_command_t *each = ngx_stream_weir_commands; each->name; each++)
+            ngx_stream_weir_describe(call->out, each);
+    } else if (weir__resp_is(call->args[1], "count")) {
+        weir__resp_number(call->out, (int64_t)ngx_stream_weir_command_count());
+    } else if (weir__resp_is(call->args[1], "docs")) {
+        weir__resp_map(call->out, 0); /* they are in docs/service-resp.md */
+    } else if (weir__resp_is(call->args[1], "info")) {
+        ngx_stream_weir_describe_named(call);
+    } else {
+        ngx_stream_weir_unknown_sub(call);
+    }
+}

@@ -1,0 +1,299 @@
+/*
+ * A connection. Everything that has come is carried out, and its replies are sent at once. Memory is the worker's and
+ * serves one connection after the other: a connection has some of its own only while a command has come in part, or
+ * while its client does not take its replies; and no more of them are made until it has.
+ */
+#include "ngx_stream_weir.h"
+
+#define IN_ROOM    (64 * 1024)
+#define OUT_ROOM   (256 * 1024)
+#define SMALL      4096  /* a beginning of a command that is rather copied than read into a piece of its own */
+#define STALLED_MS 60000 /* for half a command, or for replies, when there is no timeout */
+#define TURNS      16    /* reads before others have their turn */
+
+static char ngx_stream_weir_in_room[IN_ROOM], ngx_stream_weir_out_room[OUT_ROOM];
+static struct weir__resp_command ngx_stream_weir_parsed;
+
+void ngx_stream_weir_begin(ngx_stream_weir_session_t *session)
+{
+    session->version = 2;
+    session->welcome = session->conf->closed ? 0 : 1;
+    session->is_operator = 0;
+    session->name_len = 0;
+}
+
+static void ngx_stream_weir_free(void *data)
+{
+    ngx_stream_weir_session_t *session = data;
+    ngx_free(session->in);
+    ngx_free(session->out);
+    session->in = session->out = NULL;
+}
+
+/* ---- What is kept ---- */
+
+/* Room for `size` bytes of input; what is there stays. */
+static ngx_int_t ngx_stream_weir_grow(ngx_stream_weir_session_t *session, size_t size)
+{
+    if (size <= session->in_size)
+        return NGX_OK;
+    char *larger = ngx_alloc(size, session->stream->connection->log);
+    if (larger == NULL)
+        return NGX_ERROR;
+    if (session->in_len)
+        ngx_memcpy(larger, session->in, session->in_len);
+    ngx_free(session->in);
+    session->in = larger;
+    session->in_size = size;
+    return NGX_OK;
+}
+
+static void ngx_stream_weir_drop_in(ngx_stream_weir_session_t *session)
+{
+    ngx_free(session->in);
+    session->in = NULL;
+    session->in_size = session->in_len = 0;
+}
+
+/* Keeps what is not done. `data` may be a part of what was kept before. */
+static ngx_int_t ngx_stream_weir_keep_in(ngx_stream_weir_session_t *session, const char *data, size_t len, size_t need)
+{
+    session->in_need = need;
+    if (len == 0) {
+        ngx_stream_weir_drop_in(session);
+        return NGX_OK;
+    }
+    if (session->in_size > IN_ROOM && len <= IN_ROOM) { /* a long command is over: its memory is given back */
+        char *smaller = ngx_alloc(len, session->stream->connection->log);
+        if (smaller == NULL)
+            return NGX_ERROR;
+        ngx_memcpy(smaller, data, len);
+        ngx_free(session->in);
+        session->in = smaller;
+        session->in_size = session->in_len = len;
+        return NGX_OK;
+    }
+    if (session->in_size < len) {
+        session->in_len = 0;
+        if (ngx_stream_weir_grow(session, ngx_max(len, 256)) != NGX_OK)
+            return NGX_ERROR;
+    }
+    if (data != session->in)
+        ngx_memmove(session->in, data, len);
+    session->in_len = len;
+    return NGX_OK;
+}
+
+/* ---- Writing ---- */
+
+/* NGX_AGAIN: the client must take some first. */
+static ngx_int_t ngx_stream_weir_send_kept(ngx_stream_weir_session_t *session)
+{
+    ngx_connection_t *c = session->stream->connection;
+    while (session->out_at < session->out_len) {
+        ssize_t sent = c->send(c, (u_char *)session->out + session->out_at, session->out_len - session->out_at);
+        if (sent == NGX_AGAIN)
+            return NGX_AGAIN;
+        if (sent <= 0)
+            return NGX_ERROR;
+        session->out_at += (size_t)sent;
+    }
+    ngx_free(session->out);
+    session->out = NULL;
+    return NGX_OK;
+}
+
+static ngx_int_t ngx_stream_weir_keep_out(ngx_stream_weir_session_t *session, const char *data, size_t len)
+{
+    session->out = ngx_alloc(len, session->stream->connection->log);
+    if (session->out == NULL)
+        return NGX_ERROR;
+    ngx_memcpy(session->out, data, len);
+    session->out_at = 0;
+    session->out_len = len;
+    return NGX_OK;
+}
+
+/* Sends what it can and keeps the rest. Nothing is kept yet. */
+static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const char *data, size_t len)
+{
+    ngx_connection_t *c = session->stream->connection;
+    /* TLS must be given the same bytes at the same place again after it could not send them. */
+    while (len && !c->ssl) {
+        ssize_t sent = c->send(c, (u_char *)data, len);
+        if (sent == NGX_AGAIN)
+            break;
+        if (sent <= 0)
+            return NGX_ERROR;
+        data += sent;
+        len -= (size_t)sent;
+    }
+    return len ? ngx_stream_weir_keep_out(session, data, len) : NGX_OK;
+}
+
+/* ---- Carrying out ---- */
+
+/* All commands that are there, as long as there is room for replies. `data` is kept or done afterwards. */
+static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, char *data, size_t len)
+{
+    struct weir__resp_command *parsed = &ngx_stream_weir_parsed;
+    struct weir__resp_out out = {
+        .at = ngx_stream_weir_out_room, .end = ngx_stream_weir_out_room + OUT_ROOM, .version = session->version};
+    ngx_stream_weir_call_t call = {.session = session, .args = parsed->args, .out = &out};
+    char *at = data, *end = data + len;
+    size_t need = 1;
+    while (!session->closing && out.end - out.at >= NGX_STREAM_WEIR_REPLY_MAX) {
+        enum weir__resp_result result = weir__resp_parse(at, (size_t)(end - at), !session->welcome, parsed);
+        if (result == WEIR__RESP_MORE) {
+            need = parsed->need;
+            break;
+        }
+        if (result == WEIR__RESP_BROKEN) {
+            ngx_stream_weir_throttle_decide(&call);
+            ngx_stream_weir_error(&call, "ERR %s", parsed->error);
+            session->closing = 1;
+            break;
+        }
+        at += parsed->length;
+        call.count = parsed->count;
+        if (call.count)
+            ngx_stream_weir_run(&call);
+    }
+    ngx_stream_weir_throttle_decide(&call);
+    if (out.overflow) {
+        ngx_log_error(NGX_LOG_ALERT, session->stream->connection->log, 0, "weir: a reply was longer than expected");
+        return NGX_ERROR;
+    }
+    if (ngx_stream_weir_keep_in(session, at, session->closing ? 0 : (size_t)(end - at), need) != NGX_OK)
+        return NGX_ERROR;
+    return ngx_stream_weir_send(session, ngx_stream_weir_out_room, (size_t)(out.at - ngx_stream_weir_out_room));
+}
+
+/* ---- Reading ---- */
+
+/* Reads once, and carries out what has come. NGX_AGAIN: there was nothing; NGX_DONE: nothing will come any more. */
+static ngx_int_t ngx_stream_weir_read(ngx_stream_weir_session_t *session)
+{
+    ngx_connection_t *c = session->stream->connection;
+    char *to = ngx_stream_weir_in_room;
+    size_t room = IN_ROOM;
+    if (session->in_len > SMALL) {
+        /* By doubling, however long the command says it is: memory is for what has come. */
+        size_t wanted = ngx_max(ngx_min(session->in_need, 2 * session->in_len), session->in_len + SMALL);
+        if (session->in_len == session->in_size && ngx_stream_weir_grow(session, wanted) != NGX_OK)
+            return NGX_ERROR;
+        to = session->in;
+        room = session->in_size;
+    } else if (session->in_len) {
+        ngx_memcpy(to, session->in, session->in_len);
+    }
+    ssize_t n = c->recv(c, (u_char *)to + session->in_len, room - session->in_len);
+    if (n == NGX_AGAIN)
+        return NGX_AGAIN;
+    if (n <= 0)
+        return n == 0 ? NGX_DONE : NGX_ERROR;
+    session->stream->received += n;
+    size_t len = session->in_len + (size_t)n;
+    if (len < session->in_need)
+        return ngx_stream_weir_keep_in(session, to, len, session->in_need);
+    return ngx_stream_weir_process(session, to, len);
+}
+
+/* ---- Waiting ---- */
+
+static void ngx_stream_weir_set_timer(ngx_event_t *event, ngx_msec_t ms)
+{
+    if (ms) {
+        ngx_add_timer(event, ms);
+    } else if (event->timer_set) {
+        ngx_del_timer(event);
+    }
+}
+
+static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
+{
+    ngx_connection_t *c = session->stream->connection;
+    ngx_msec_t timeout = session->conf->timeout, stalled = timeout ? timeout : STALLED_MS;
+    c->idle = session->out == NULL && session->in_len == 0;
+    if (c->idle && ngx_exiting)
+        return NGX_DONE;
+    ngx_stream_weir_set_timer(c->write, session->out ? stalled : 0);
+    ngx_stream_weir_set_timer(c->read, session->out ? 0 : session->in_len ? stalled : timeout);
+    if (ngx_handle_read_event(c->read, 0) != NGX_OK || ngx_handle_write_event(c->write, 0) != NGX_OK)
+        return NGX_ERROR;
+    return NGX_AGAIN;
+}
+
+/* One step. NGX_OK: there may be more to do; NGX_AGAIN: not now; NGX_DONE: the client has gone, or is to go. */
+static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
+{
+    if (session->out) {
+        ngx_int_t sent = ngx_stream_weir_send_kept(session);
+        return sent == NGX_AGAIN ? ngx_stream_weir_wait(session) : sent;
+    }
+    if (session->closing)
+        return NGX_DONE;
+    if (session->in_len && session->in_len >= session->in_need)
+        return ngx_stream_weir_process(session, session->in, session->in_len);
+    ngx_int_t result = session->stream->connection->read->ready ? ngx_stream_weir_read(session) : NGX_AGAIN;
+    return result == NGX_AGAIN ? ngx_stream_weir_wait(session) : result;
+}
+
+static void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session)
+{
+    ngx_event_t *read = session->stream->connection->read;
+    ngx_int_t result = NGX_OK;
+    for (ngx_uint_t turn = 0; turn < TURNS && result == NGX_OK; turn++)
+        result = ngx_stream_weir_step(session);
+    if (result == NGX_OK) { /* others are waiting, too */
+        ngx_post_event(read, &ngx_posted_next_events);
+    } else if (result != NGX_AGAIN) {
+        ngx_stream_finalize_session(session->stream, NGX_STREAM_OK);
+    }
+}
+
+static void ngx_stream_weir_event(ngx_event_t *event)
+{
+    ngx_connection_t *c = event->data;
+    ngx_stream_session_t *s = c->data;
+    if (event->timedout) {
+        ngx_log_error(NGX_LOG_INFO, c->log, NGX_ETIMEDOUT, "client timed out");
+        ngx_stream_finalize_session(s, NGX_STREAM_OK);
+        return;
+    }
+    if (c->close) { /* this worker is to end */
+        ngx_stream_finalize_session(s, NGX_STREAM_OK);
+        return;
+    }
+    ngx_stream_weir_go_on(ngx_stream_get_module_ctx(s, ngx_stream_weir_module));
+}
+
+void ngx_stream_weir_handler(ngx_stream_session_t *s)
+{
+    ngx_connection_t *c = s->connection;
+    ngx_stream_weir_main_conf_t *mcf = ngx_stream_get_module_main_conf(s, ngx_stream_weir_module);
+    ngx_stream_weir_session_t *session = ngx_pcalloc(c->pool, sizeof(ngx_stream_weir_session_t));
+    ngx_pool_cleanup_t *cleanup = session ? ngx_pool_cleanup_add(c->pool, 0) : NULL;
+    if (cleanup == NULL) {
+        ngx_stream_finalize_session(s, NGX_STREAM_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    cleanup->handler = ngx_stream_weir_free;
+    cleanup->data = session;
+    session->stream = s;
+    session->conf = ngx_stream_get_module_srv_conf(s, ngx_stream_weir_module);
+    session->segment = mcf->segment;
+    session->engine = mcf->engine;
+    ngx_stream_weir_begin(session);
+    ngx_stream_set_ctx(s, session, ngx_stream_weir_module);
+    c->log->action = "serving a Redis client";
+    c->read->handler = c->write->handler = ngx_stream_weir_event;
+    /* What was read while others looked who is coming. */
+    if (c->buffer && c->buffer->pos < c->buffer->last &&
+        ngx_stream_weir_keep_in(session, (char *)c->buffer->pos, (size_t)(c->buffer->last - c->buffer->pos), 1) !=
+            NGX_OK) {
+        ngx_stream_finalize_session(s, NGX_STREAM_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    ngx_stream_weir_go_on(session);
+}
