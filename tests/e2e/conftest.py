@@ -27,8 +27,8 @@ def gateway():
     """Makes gateways; each is started, and removed at the end. expected: words of alerts that the test provokes."""
     made = []
 
-    def make(rules, start=True, expected=(), **more):
-        one = Gateway(rules, **more)
+    def make(rules, start=True, expected=(), kind=Gateway, **more):
+        one = kind(rules, **more)
         one.expected = expected
         made.append(one)
         return one.start() if start else one

@@ -1,0 +1,398 @@
+"""RESP end to end: CL.THROTTLE, checks by rules, operators, and the clients that people use."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+import redis
+
+from clients import get, together
+from gateway import wait_until
+from resp import Broken, Client, RespGateway, fields
+
+RULES = """
+identity: { user_id: header:X-User, tier: header:X-Plan }
+rules:
+  - { name: api, match: { path: /api/* }, key: "user:${user_id}", limit: 5, window: 1h }
+  - { name: login, match: { path: /login, method: POST }, key: "ip:${client_ip}", limit: 2, window: 1h }
+  - { name: named, match: { path: /named }, key: "${account}", limit: 3, window: 1h, cost: { from: "header:X-Cost" } }
+  - { name: paced, match: { path: /paced }, limit: 1, window: 1s, burst: 5, algorithm: leaky_bucket, on_limit: delay }
+---
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }
+"""
+RULES, DESCRIPTORS = RULES.split("---\n")
+NODE_MODULES = pathlib.Path(__file__).resolve().parents[2] / "build" / "node" / "node_modules"
+
+
+@pytest.fixture
+def server(gateway):
+    """Makes gateways that speak RESP."""
+    def make(rules=RULES, **more):
+        one = gateway(rules, start=False, kind=RespGateway, **more)
+        (one.folder / "rules" / "shop.yaml").write_text(DESCRIPTORS)
+        return one.start()
+    return make
+
+
+def run(*command, **more):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30, check=False,
+                          **more)
+    return done.stdout + done.stderr
+
+
+# ---- CL.THROTTLE ----
+
+def test_throttle(server):
+    s = server(resp_rules=False)
+    with Client(s.resp) as c:
+        assert c.do("CL.THROTTLE", "user123", 15, 30, 60) == [0, 16, 15, -1, 2]
+        assert c.do("cl.throttle", "user123", 15, 30, 60, 0) == [0, 16, 15, -1, 2]
+        assert c.do("CL.THROTTLE", "user123", 15, 30, 60, -1) == [0, 16, 16, -1, 0]
+        assert c.do("CL.THROTTLE", "user123", 15, 30, 60, 17) == [1, 16, 16, -1, 0]
+        assert c.do("CL.THROTTLE", "user123", 15, 30, 60, 16) == [0, 16, 0, -1, 32]
+        assert c.do("CL.THROTTLE", "user123", 15, 30, 60) == [1, 16, 0, 2, 32]
+        assert str(c.do("WEIR.CHECK", "path", "/")) == "ERR no rules are configured"
+
+
+def test_throttle_errors_keep_the_connection(server):
+    s = server()
+    cases = {
+        ("k", 15, 30): "ERR wrong number of arguments for 'cl.throttle' command",
+        ("k", 15, 30, 60, 1, 1): "ERR wrong number of arguments for 'cl.throttle' command",
+        ("k", "x", 30, 60): "ERR value is not an integer or out of range",
+        ("k", 15, "1.5", 60): "ERR value is not an integer or out of range",
+        ("k", 15, 30, 60, "9223372036854775808"): "ERR value is not an integer or out of range",
+        ("k", 15, 0, 60): "ERR count and period cannot be zero",
+        ("k", 15, 30, 0): "ERR count and period cannot be zero",
+        ("k", -1, 30, 60): "ERR max_burst, count and period cannot be negative",
+        ("k", 15, 2**32, 60): "(WEIR_ELIMIT)",
+        ("k", 2**32, 30, 60): "(WEIR_EBURST)",
+        ("k", 15, 30, 400 * 86400 + 1): "(WEIR_EWINDOW)",
+        ("k", 1, 1, 400 * 86400): "(WEIR_EOVERFLOW)",
+        ("", 15, 30, 60): "(WEIR_EKEYEMPTY)",
+        ("k" * 65536, 15, 30, 60): "(WEIR_EKEYLONG)",
+    }
+    with Client(s.resp) as c:
+        for words, expected in cases.items():
+            reply = c.do("CL.THROTTLE", *words)
+            assert isinstance(reply, Broken) and expected in str(reply), (words, reply)
+        assert c.do("CL.THROTTLE", "k" * 65535, 15, 30, 60) == [0, 16, 15, -1, 2]
+
+
+def test_pipelines_keep_their_order(server):
+    s = server()
+    with Client(s.resp) as c:
+        commands, expected = [], []
+        for i in range(3000):
+            commands.append(("CL.THROTTLE", f"key{i % 7}", 3000, 3000 + i % 100, 3600))
+            expected.append(1)
+            if i % 10 == 3:
+                commands.append(("ECHO", i))
+                expected.append(str(i).encode())
+            if i % 50 == 7:
+                commands.append(("CL.THROTTLE", "key", "bad", 1, 1))
+                expected.append(Broken)
+        left = {}
+        for command, want, reply in zip(commands, expected, c.pipeline(commands)):
+            if want == 1:
+                left[command[1]] = left.get(command[1], 3001) - 1
+                assert reply[:3] == [0, 3001, left[command[1]]], (command, reply)
+            elif want is Broken:
+                assert isinstance(reply, Broken)
+            else:
+                assert reply == want
+
+
+def test_many_clients_never_get_more(server):
+    s = server(workers=2)
+
+    def client():
+        with Client(s.resp) as c:
+            return sum(reply[0] == 0 for reply in c.pipeline([("CL.THROTTLE", "all", 499, 10, 86400)] * 200))
+    assert sum(together([client] * 8)) == 500
+
+
+# ---- Rules ----
+
+def test_check(server):
+    s = server()
+    with Client(s.resp) as c:
+        ask = ("path", "/api/x", "method", "GET", "header:X-User", "7")
+        first = c.do("WEIR.CHECK", *ask)
+        assert [name.decode() for name in first[::2]] == ["decision", "rule", "key", "limit", "remaining", "reset_ms",
+                                                          "retry_after_ms", "delay_ms"]
+        assert fields(first) == {"decision": b"allow", "rule": b"api", "key": b"user:7", "limit": 5, "remaining": 4,
+                                 "reset_ms": 720000, "retry_after_ms": 0, "delay_ms": 0}
+        assert fields(c.do("WEIR.PEEK", *ask))["remaining"] == 3
+        assert fields(c.do("WEIR.CHECK", "DRY", *ask))["remaining"] == 3
+        assert fields(c.do("WEIR.CHECK", "cost", 4, *ask))["remaining"] == 0
+        denied = fields(c.do("WEIR.CHECK", *ask))
+        assert denied["decision"] == b"deny" and 719000 < denied["retry_after_ms"] <= 720000
+        assert fields(c.do("WEIR.CHECK", "COST", -5, *ask))["remaining"] == 5
+        assert fields(c.do("WEIR.CHECK", "COST", 6, *ask))["retry_after_ms"] == -1
+        nothing = fields(c.do("WEIR.CHECK", "path", "/elsewhere"))
+        assert nothing["decision"] == b"allow" and nothing["limit"] == -1 and nothing["rule"] == b""
+        login = ("target", "/login?x=1", "method", "POST", "ip", "192.0.2.7")
+        assert [fields(c.do("WEIR.CHECK", *login))["decision"] for _ in range(3)] == [b"allow", b"allow", b"deny"]
+        named = ("path", "/named", "account", "a", "HEADER:x-cost", "2")
+        assert fields(c.do("WEIR.CHECK", *named))["remaining"] == 1
+        waits = [fields(c.do("WEIR.CHECK", "path", "/paced")) for _ in range(2)]
+        assert waits[1]["decision"] == b"delay" and 500 < waits[1]["delay_ms"] <= 1000
+
+
+def test_check_descriptors(server):
+    s = server()
+    with Client(s.resp) as c:
+        ask = ("DOMAIN", "shop", "user", "7")
+        assert fields(c.do("WEIR.CHECK", *ask))["remaining"] == 1
+        assert fields(c.do("WEIR.PEEK", *ask))["decision"] == b"allow"
+        assert fields(c.do("WEIR.CHECK", "DOMAIN", "shop", "HITS", 2, "user", "7"))["decision"] == b"deny"
+        assert fields(c.do("WEIR.CHECK", *ask))["decision"] == b"allow"
+        assert fields(c.do("WEIR.CHECK", *ask))["decision"] == b"deny"
+        assert fields(c.do("WEIR.CHECK", "DOMAIN", "nowhere", "user", "7"))["limit"] == -1
+
+
+def test_check_bad_questions(server):
+    s = server()
+    cases = {("path",): "wrong number", ("path", "/", "odd"): "syntax error", ("COST", "x", "path", "/"): "not an integer",
+             ("COST", 2**40, "path", "/"): "(WEIR_ECOST)", ("DOMAIN", "shop"): "syntax error",
+             ("DOMAIN", "", "user", "7"): "(WEIR_EINVAL)", tuple(["a", "b"] * 65): "ERR more than 64 pairs"}
+    with Client(s.resp) as c:
+        for words, expected in cases.items():
+            reply = c.do("WEIR.CHECK", *words)
+            assert isinstance(reply, Broken) and expected in str(reply), (words, reply)
+        assert c.do("PING") == "PONG"
+
+
+def test_one_counter_for_all_protocols(server):
+    s = server()
+    with Client(s.resp) as c:
+        for _ in range(3):
+            assert fields(c.do("WEIR.CHECK", "path", "/api/x", "header:x-user", "7"))["decision"] == b"allow"
+    answers = [get(s.port, "/api/x", headers={"X-User": "7"}) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert get(s.port, "/api/x", headers={"X-User": "8"}).status == 200
+
+
+def test_resp3(server):
+    s = server()
+    with Client(s.resp) as c:
+        hello = c.do("HELLO", 3, "SETNAME", "me")
+        assert hello["proto"] == 3 and hello["server"] == b"weir" and hello["modules"] == []
+        assert c.do("CLIENT", "GETNAME") == b"me"
+        answer = c.do("WEIR.CHECK", "path", "/api/x", "header:x-user", "7")
+        assert isinstance(answer, dict) and answer["remaining"] == 4
+        assert b"redis_version" in c.do("INFO") and c.do("CONFIG", "GET", "*") == {}
+        assert c.do("RESET") == "RESET"
+        assert c.do("CLIENT", "GETNAME") is None
+        assert isinstance(c.do("HELLO"), list)
+
+
+# ---- Operators, passwords ----
+
+OPERATOR = "weir_resp_operator_password op-secret;"
+
+
+def test_reset_and_block(server):
+    s = server(stream=OPERATOR)
+    ask = ("WEIR.CHECK", "path", "/api/x", "header:x-user", "7")
+    with Client(s.resp) as c, Client(s.resp) as other:
+        for command in (("WEIR.RESET", "api", "user:7"), ("WEIR.BLOCK", "api", "user:7", 60)):
+            assert str(c.do(*command)).startswith("NOPERM ")
+        assert str(c.do("AUTH", "wrong")).startswith("WRONGPASS ")
+        assert c.do("AUTH", "op-secret") == "OK"
+        assert [fields(c.do(*ask))["decision"] for _ in range(6)] == [b"allow"] * 5 + [b"deny"]
+        assert c.do("WEIR.RESET", "api", "user:7") == "OK"
+        assert fields(c.do(*ask))["remaining"] == 4
+        assert c.do("WEIR.BLOCK", "api", "user:7", 60) == "OK"
+        blocked = fields(other.do(*ask))
+        assert blocked["decision"] == b"deny" and 59000 < blocked["retry_after_ms"] <= 60000
+        assert get(s.port, "/api/x", headers={"X-User": "7"}).status == 429
+        assert c.do("WEIR.BLOCK", "api", "user:7", 0) == "OK"
+        assert fields(other.do(*ask))["decision"] == b"allow"
+        assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "nobody", "x"))
+        assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "a" * 500, "x"))
+        assert "(WEIR_ENORULE)" in str(c.do("WEIR.RESET", "api\0", "x"))
+        assert "(WEIR_EKEYEMPTY)" in str(c.do("WEIR.RESET", "api", ""))
+        assert "whole number" in str(c.do("WEIR.BLOCK", "api", "user:7", -1))
+        assert str(other.do("WEIR.RESET", "api", "user:7")).startswith("NOPERM ")
+        assert c.do("RESET") == "RESET"
+        assert str(c.do("WEIR.RESET", "api", "user:7")).startswith("NOPERM ")
+
+
+def test_reset_and_block_of_throttle(server):
+    s = server(stream=OPERATOR, resp_rules=False)
+    with Client(s.resp) as c:
+        assert c.do("AUTH", "op-secret") == "OK"
+        assert c.do("CL.THROTTLE", "k", 0, 1, 3600) == [0, 1, 0, -1, 3600]
+        assert c.do("CL.THROTTLE", "k", 0, 1, 3600)[0] == 1
+        assert c.do("WEIR.RESET", "CL.THROTTLE", "k") == "OK"
+        assert c.do("CL.THROTTLE", "k", 0, 1, 3600)[0] == 0
+        assert c.do("WEIR.BLOCK", "cl.throttle", "k2", 100) == "OK"
+        assert c.do("CL.THROTTLE", "k2", 5, 1, 3600) in ([1, 6, 6, 100, 0], [1, 6, 6, 99, 0])
+
+
+def test_stats(server):
+    s = server()
+    with Client(s.resp) as c:
+        for _ in range(7):
+            c.do("WEIR.CHECK", "path", "/api/x", "header:x-user", "7")
+        rule = fields(c.do("WEIR.STATS", "api"))
+        assert (rule["allowed"], rule["denied"]) == (5, 2)
+        whole = fields(c.do("WEIR.STATS"))
+        assert whole["allowed"] >= 5 and whole["rules"] == 5 and whole["bytes"] == 4 << 20
+        assert "(WEIR_ENORULE)" in str(c.do("WEIR.STATS", "nobody"))
+
+
+def test_passwords(server):
+    s = server(stream="weir_resp_password secret; weir_resp_password alice wonder; "
+                      "weir_resp_operator_password root toor;")
+    with Client(s.resp) as c:
+        for command in (("PING",), ("CL.THROTTLE", "k", 15, 30, 60), ("WEIR.STATS",), ("HELLO", 3), ("INFO",)):
+            assert str(c.do(*command)).startswith("NOAUTH "), command
+        for words in (("",), ("secre",), ("secrets",), ("alice", "secret"), ("default", "wonder"), ("bob", "secret")):
+            assert str(c.do("AUTH", *words)).startswith("WRONGPASS "), words
+        assert str(c.do("HELLO", 3, "AUTH", "alice", "nope")).startswith("WRONGPASS ")
+        assert c.do("AUTH", "alice", "wonder") == "OK"
+        assert c.do("PING") == "PONG"
+        assert str(c.do("WEIR.RESET", "api", "k")).startswith("NOPERM ")
+        assert c.do("AUTH", "secret") == "OK"
+        assert c.do("HELLO", 3, "AUTH", "root", "toor")["proto"] == 3
+        assert c.do("WEIR.RESET", "api", "k") == "OK"
+    with Client(s.resp) as c:  # who has not said who they are may send little
+        assert "invalid bulk length" in str(c.do("PING", "x" * 20000))
+        assert c.is_closed()
+
+
+# ---- The clients that people use ----
+
+def test_redis_cli(server):
+    s = server()
+    assert run("redis-cli", "-p", s.resp, "CL.THROTTLE", "user123", 15, 30, 60) == "0\n16\n15\n-1\n2\n"
+    assert "1# \"decision\" => \"allow\"" in run("redis-cli", "--no-raw", "-3", "-p", s.resp, "WEIR.CHECK", "path",
+                                               "/api/x", "header:x-user", "7").replace("\\", "")
+    typed = run("redis-cli", "-p", s.resp, input="PING\nSELECT 0\nSELECT 1\nNOSUCH x\nCLIENT ID\nQUIT\n")
+    assert typed.startswith("PONG\nOK\nERR DB index is out of range\n\nERR unknown command 'NOSUCH'\n"), typed
+
+
+def test_redis_benchmark(server):
+    s = server()
+    for depth in (1, 64):
+        said = run("redis-benchmark", "-p", s.resp, "-n", 20000, "-c", 20, "-P", depth, "-q", "-r", 1000, "CL.THROTTLE",
+                   "key:__rand_int__", 15, 30, 60)
+        assert "requests per second" in said and "rror" not in said.replace("Could not fetch server CONFIG", ""), said
+    with Client(s.resp) as c:
+        stats = fields(c.do("WEIR.STATS"))
+        assert stats["allowed"] + stats["denied"] >= 40000 and stats["errors"] == 0
+
+
+def test_redis_py(server):
+    s = server(stream="weir_resp_password alice wonder;")
+    client = redis.Redis(port=s.resp, username="alice", password="wonder", client_name="py", db=0)
+    assert client.ping() and client.client_getname() == "py"
+    assert client.execute_command("CL.THROTTLE", "user123", 15, 30, 60) == [0, 16, 15, -1, 2]
+    pipe = client.pipeline(transaction=False)
+    for _ in range(1000):
+        pipe.execute_command("CL.THROTTLE", "many", 499, 10, 86400)
+    assert sum(reply[0] == 0 for reply in pipe.execute()) == 500
+    with pytest.raises(redis.ResponseError, match="unknown command 'GET'"):
+        client.get("x")
+    assert client.info()["redis_mode"] == "standalone"
+    with pytest.raises(redis.ResponseError, match="WRONGPASS"):
+        redis.Redis(port=s.resp, username="alice", password="wrong").ping()
+
+
+@pytest.mark.skipif(not shutil.which("node") or not (NODE_MODULES / "ioredis").exists(),
+                    reason="needs node, and npm install --prefix build/node ioredis")
+def test_ioredis(server):
+    s = server()
+    script = f"""
+        const Redis = require("ioredis");
+        (async () => {{
+            const r = new Redis({{port: {s.resp}, connectionName: "io"}});
+            const one = await r.call("CL.THROTTLE", "user123", 15, 30, 60);
+            const p = r.pipeline();
+            for (let i = 0; i < 20; i++) p.call("CL.THROTTLE", "user123", 15, 30, 60);
+            const many = (await p.exec()).map(([error, reply]) => reply[0]);
+            console.log(JSON.stringify([one, many, await r.client("GETNAME")]));
+            r.disconnect();
+        }})();"""
+    said = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
+    assert said == '[[0,16,15,-1,2],[' + ",".join(["0"] * 15 + ["1"] * 5) + '],"io"]\n'
+
+
+def test_commands_that_clients_ask_for(server):
+    s = server()
+    with Client(s.resp) as c:
+        count = c.do("COMMAND", "COUNT")
+        known = c.do("COMMAND")
+        assert len(known) == count and all(len(each) == 10 for each in known)
+        assert b"cl.throttle" in [each[0] for each in known]
+        assert c.do("COMMAND", "DOCS") == []
+        info = c.do("COMMAND", "INFO", "cl.throttle", "nope")
+        assert info[0][1:6] == [-5, ["fast"], 1, 1, 1] and info[1] is None
+        assert len(c.do("COMMAND", "INFO", *["ping"] * 256)) == 256
+        assert isinstance(c.do("COMMAND", "INFO", *["ping"] * 1000), Broken)
+        assert c.do("CLIENT", "SETINFO", "LIB-NAME", "x") == "OK"
+        assert c.do("CLIENT", "NO-EVICT", "ON") == "OK"
+        assert c.do("CLIENT", "ID") > 0
+        assert isinstance(c.do("CLIENT", "SETNAME", "a b"), Broken)
+        assert isinstance(c.do("CLIENT", "KILL"), Broken)
+        assert c.do("ECHO", b"\x00\r\n\xff") == b"\x00\r\n\xff"
+        assert c.do("ECHO", "x" * 65536) == b"x" * 65536
+        assert isinstance(c.do("ECHO", "x" * 65537), Broken)
+        c.send(b'PING\r\nECHO "a b"\n\r\nCL.THROTTLE inline 15 30 60\r\n')
+        assert [c.reply() for _ in range(3)] == ["PONG", b"a b", [0, 16, 15, -1, 2]]
+        assert c.do("QUIT") == "OK"
+        assert c.is_closed()
+
+
+# ---- nginx ----
+
+def test_reload_closes_idle_connections_and_keeps_counters(server):
+    s = server()
+    with Client(s.resp) as idle, Client(s.resp) as busy:
+        assert idle.do("CL.THROTTLE", "k", 1, 1, 3600)[2] == 1
+        busy.send(b"*1\r\n$4\r\nPI")
+        old = s.workers()
+        s.reload()
+        assert idle.is_closed()
+        busy.send(b"NG\r\n")
+        assert busy.reply() == "PONG"
+        assert busy.is_closed()
+        wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in old), "the old workers' end")
+    with Client(s.resp) as c:
+        assert c.do("CL.THROTTLE", "k", 1, 1, 3600)[2] == 0
+
+
+def test_rules_reload(server):
+    s = server()
+    with Client(s.resp) as c:
+        ask = ("WEIR.PEEK", "path", "/api/x", "header:x-user", "7")
+        assert fields(c.do(*ask))["limit"] == 5
+        s.write_rules(RULES.replace("limit: 5,", "limit: 50,"))
+        wait_until(lambda: fields(c.do(*ask))["limit"] == 50, "the new rules")
+
+
+@pytest.mark.parametrize("stream, outside, said", [
+    ("weir_resp;", "", '"weir_resp" directive is duplicate'),
+    ("weir_resp_password '';", "", "empty password"),
+    ("weir_resp_timeout soon;", "", "invalid value"),
+    ("", "weir_segment /dev/shm/x 1m;", '"weir_segment" directive is duplicate'),
+    ("", "weir_resp;", '"weir_resp" directive is not allowed here'),
+])
+def test_configurations_that_are_refused(gateway, stream, outside, said):
+    one = gateway(RULES, start=False, kind=RespGateway, stream=stream, outside=outside)
+    good, told = one.test()
+    assert not good and said in told, told
+
+
+def test_a_segment_is_needed(gateway):
+    one = gateway(RULES, start=False, kind=RespGateway)
+    head, stream = one.config.read_text().split("\nstream {")
+    one.config.write_text(head + "\nstream {" + "\n".join(stream.splitlines()[2:]))
+    good, told = one.test()
+    assert not good and '"weir_segment" is missing in stream' in told, told
