@@ -1,6 +1,7 @@
 """RESP end to end: CL.THROTTLE, checks by rules, operators, and the clients that people use."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -9,7 +10,7 @@ import redis
 
 from clients import get, together
 from gateway import wait_until
-from resp import Broken, Client, RespGateway, fields
+from resp import STREAM_MODULE, Broken, Client, RespGateway, fields
 
 RULES = """
 identity: { user_id: header:X-User, tier: header:X-Plan }
@@ -388,6 +389,27 @@ def test_configurations_that_are_refused(gateway, stream, outside, said):
     one = gateway(RULES, start=False, kind=RespGateway, stream=stream, outside=outside)
     good, told = one.test()
     assert not good and said in told, told
+
+
+def test_the_documentation(gateway):
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "service-resp.md").read_text()
+    (example,) = re.findall(r"```nginx\n(.*?)```", text, re.S)
+    one = gateway(RULES, start=False, kind=RespGateway)
+    for path, own in (("/usr/lib/nginx/modules/ngx_stream_weir_module.so", str(STREAM_MODULE)),
+                      ("/dev/shm/weir ", f"{one.segment} "), ("/etc/weir/rules.d", f"{one.folder}/rules"),
+                      ("127.0.0.1:6380", f"127.0.0.1:{one.resp}")):
+        assert path in example
+        example = example.replace(path, own)
+    one.config.write_text(f"pid {one.folder}/nginx.pid; error_log {one.folder}/error.log;\n{example}")
+    one.start()
+    assert "\n0\n16\n15\n-1\n2\n" in "\n" + run("redis-cli", "-p", one.resp, "-a", "s3cret", "--no-auth-warning",
+                                               "CL.THROTTLE", "user123", 15, 30, 60)
+    assert run("redis-cli", "-p", one.resp, "--user", "admin", "--pass", "0per4tor", "--no-auth-warning", "WEIR.BLOCK",
+               "api", "user:42", 3600) == "OK\n"
+    with Client(one.resp) as c:
+        assert c.do("AUTH", "s3cret") == "OK"
+        for command in c.do("COMMAND"):
+            assert command[0].decode().upper() in text, command
 
 
 def test_a_segment_is_needed(gateway):
