@@ -158,7 +158,8 @@ install: all
 	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libweir.so
 	install -m 644 $B/weir.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 	if [ -f $B/nginx/ngx_http_weir_module.so ]; then \
-	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so; fi
+	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so \
+	        $B/nginx/ngx_stream_weir_module.so; fi
 
 clean:
 	rm -rf build

@@ -241,12 +241,14 @@ static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
 
 static void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session)
 {
-    ngx_event_t *read = session->stream->connection->read;
+    ngx_connection_t *c = session->stream->connection;
     ngx_int_t result = NGX_OK;
     for (ngx_uint_t turn = 0; turn < TURNS && result == NGX_OK; turn++)
         result = ngx_stream_weir_step(session);
-    if (result == NGX_OK) { /* others are waiting, too */
-        ngx_post_event(read, &ngx_posted_next_events);
+    if (result == NGX_OK) { /* others are waiting, too; who has more to do is not idle meanwhile */
+        ngx_stream_weir_set_timer(c->read, 0);
+        ngx_stream_weir_set_timer(c->write, 0);
+        ngx_post_event(c->read, &ngx_posted_next_events);
     } else if (result != NGX_AGAIN) {
         ngx_stream_finalize_session(session->stream, NGX_STREAM_OK);
     }
@@ -274,7 +276,9 @@ void ngx_stream_weir_handler(ngx_stream_session_t *s)
     ngx_stream_weir_main_conf_t *mcf = ngx_stream_get_module_main_conf(s, ngx_stream_weir_module);
     ngx_stream_weir_session_t *session = ngx_pcalloc(c->pool, sizeof(ngx_stream_weir_session_t));
     ngx_pool_cleanup_t *cleanup = session ? ngx_pool_cleanup_add(c->pool, 0) : NULL;
-    if (cleanup == NULL) {
+    if (c->type != SOCK_STREAM)
+        ngx_log_error(NGX_LOG_ERR, c->log, 0, "weir: weir_resp does not work with \"listen ... udp\"");
+    if (cleanup == NULL || c->type != SOCK_STREAM) {
         ngx_stream_finalize_session(s, NGX_STREAM_INTERNAL_SERVER_ERROR);
         return;
     }

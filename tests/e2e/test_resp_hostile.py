@@ -1,4 +1,5 @@
 """RESP: broken bytes, clients that are slow or do not read, many of them, TLS."""
+import os
 import pathlib
 import random
 import socket
@@ -132,7 +133,8 @@ def test_pipeline_of_a_client_that_does_not_read(server):
             assert c.reply()[0] == 0
             assert c.reply() == f"{i}{filling}".encode()
         rest.join()
-    wait_until(lambda: memory(worker) - before < 2 << 20, "the memory back")
+    if not os.environ.get("WEIR_PRELOAD"):  # ASan keeps what is freed
+        wait_until(lambda: memory(worker) - before < 2 << 20, "the memory back")
 
 
 def test_replies_longer_than_what_was_asked(server):
@@ -173,6 +175,35 @@ def test_timeout(server):
             time.sleep(0.05)
         assert idle.is_closed() and half.is_closed()
         assert busy.do("PING") == "PONG"
+
+
+def test_an_endless_pipeline(server):
+    """It is not idle, whatever the timeout, and others have their turns."""
+    s = server(stream="weir_resp_timeout 1s;")
+    data, replies, end = encode("CL.THROTTLE", "k", 10**6, 10**6, 60) * 1000, [], time.monotonic() + 2
+
+    with Client(s.resp) as c, Client(s.resp) as other:
+        def send():
+            while time.monotonic() < end:
+                c.send(data)
+            c.socket.shutdown(socket.SHUT_WR)
+
+        def receive():
+            count = 0
+            while got := c.socket.recv(1 << 20):
+                count += got.count(b"\n")
+            replies.append(count / 6)  # lines a reply has
+
+        threads = [threading.Thread(target=send), threading.Thread(target=receive)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < end:
+            start = time.monotonic()
+            assert other.do("PING") == "PONG" and time.monotonic() - start < 1
+            time.sleep(0.01)
+        for thread in threads:
+            thread.join()
+    assert replies[0] > 10000 and replies[0] % 1000 == 0
 
 
 def test_random_bytes(server):
