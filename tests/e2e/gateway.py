@@ -20,20 +20,24 @@ LOG_FORMAT = (
 )
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+GIVEN = set()  # ports, so that none is given twice
 
 
 def free_ports_in_a_row(count):
     """The first of them; below the ports that the system gives to clients, so that they stay free."""
     for first in random.sample(range(15000, 30000, count), 200):
+        ports = set(range(first, first + count))
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
+            for port in ports:
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
+            if not ports & GIVEN:
+                GIVEN.update(ports)
+                return first
     raise RuntimeError("no free ports")
+
+
+def free_port():
+    return free_ports_in_a_row(1)
 
 
 def wait_until(condition, what, seconds=10.0):
