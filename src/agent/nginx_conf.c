@@ -132,7 +132,12 @@ static void write_upstream(struct writer *w, size_t number)
 static void write_passing(struct writer *w)
 {
     const struct weir__config *config = w->config;
-    fputs("    map $http_upgrade $weir_connection {\n"
+    /* Only WebSocket: a server that switches to HTTP/2 (h2c) would take requests that nobody has counted. */
+    fputs("    map $http_upgrade $weir_upgrade {\n"
+          "        default \"\";\n"
+          "        websocket websocket;\n"
+          "    }\n"
+          "    map $weir_upgrade $weir_connection {\n"
           "        default upgrade;\n"
           "        \"\" \"\";\n"
           "    }\n"
@@ -142,7 +147,7 @@ static void write_passing(struct writer *w)
           "    }\n"
           "    proxy_http_version 1.1;\n"
           "    proxy_set_header Host $weir_host;\n"
-          "    proxy_set_header Upgrade $http_upgrade;\n"
+          "    proxy_set_header Upgrade $weir_upgrade;\n"
           "    proxy_set_header Connection $weir_connection;\n"
           "    proxy_set_header X-Real-IP $remote_addr;\n"
           "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"

@@ -117,8 +117,34 @@ def test_what_upstreams_are_told(serve):
     assert "Connection" not in headers and "Upgrade" not in headers
     told = json.loads(one.get("/", headers={"Upgrade": "websocket", "Connection": "upgrade"}).body)
     assert told["headers"]["Upgrade"] == "websocket" and told["headers"]["Connection"] == "upgrade"
+    told = json.loads(one.get("/", headers={"Upgrade": "h2c, websocket", "Connection": "upgrade"}).body)
+    assert "Connection" not in told["headers"] and "Upgrade" not in told["headers"]
     assert json.loads(one.get("/", method="POST", body=b"x" * 2000000).body)["length"] == 2000000
     assert one.get("/", method="POST", body=b"x", headers={"Content-Length": "99999999"}).status == 413
+
+
+def test_no_tunnel_past_the_limits(serve):
+    """A server that is ready to switch to HTTP/2 would answer any number of requests that weir never sees."""
+    seen = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def switch():
+            with server.accept()[0] as c:
+                seen.append(c.recv(65536))
+                c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+                          if b"h2c" in seen[0] else b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                seen.append(c.recv(65536))
+        thread = threading.Thread(target=switch)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        one = serve(HEAD.replace("@BACKEND@", url) + RULES)
+        with socket.create_connection(("127.0.0.1", one.port), timeout=10) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+                           b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n")
+            client.recv(65536)
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        one.signal(signal.SIGTERM)  # ends the connection that is kept to the server
+        thread.join()
+    assert b"h2c" not in seen[0] and seen[1] == b"", seen
 
 
 # ---- Reloading ----
