@@ -14,12 +14,12 @@ struct weir__journal {
     bool plain; /* text without the time: somebody waits for it at a terminal */
 };
 
-/* One line: printf-like, at most WEIR__LINE_MAX bytes of it. Control characters are shown as '?'. */
+/* One line: printf-like, at most WEIR__LINE_MAX bytes of it. What is not printable is shown as \\xHH. */
 #define WEIR__LINE_MAX 2048
 __attribute__((format(printf, 3, 4))) void weir__say(const struct weir__journal *journal, enum weir__level level,
                                                      const char *format, ...);
-/* A line that is written as it is, e.g. of nginx's access log. */
-void weir__pass_on(const struct weir__journal *journal, weir_text line);
+/* What is written as it is, e.g. a line of nginx's access log with its end, or a piece of a long one. */
+void weir__pass_on(const struct weir__journal *journal, weir_text text);
 /* A weir_diagnose whose context is a struct weir__journal. */
 void weir__say_diagnostic(void *context, const weir_diagnostic *told);
 

@@ -111,7 +111,8 @@ static long line_of_file(const char *conf, weir_text message)
     return number;
 }
 
-/* Cuts ` in /…/nginx.conf:33` off a message and returns the number, or 0. */
+/* Cuts ` in /…/nginx.conf:33` off the end of a message and returns the number, or 0. Clients may say so, too, within.
+ */
 static long cut_place(weir_text *message)
 {
     static const char mark[] = "nginx.conf:"; /* and next-nginx.conf, which is tried first */
@@ -125,8 +126,11 @@ static long cut_place(weir_text *message)
         return 0;
     long number = 0;
     const char *end = message->data + message->len;
-    for (const char *c = at + sizeof mark - 1; c < end && *c >= '0' && *c <= '9' && number < 1000000; c++)
+    const char *c = at + sizeof mark - 1;
+    for (; c < end && *c >= '0' && *c <= '9' && number < 1000000; c++)
         number = number * 10 + (*c - '0');
+    if (c < end)
+        return 0;
     message->len = (size_t)(in - message->data);
     return number;
 }

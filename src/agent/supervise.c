@@ -2,7 +2,7 @@
  * Looking after nginx. It runs in a process group of its own, so that a terminal's Ctrl-C reaches only us, and that
  * all of it can be ended at once; and processes that lose their parent become ours, so that none is left behind.
  */
-#define _GNU_SOURCE /* memmem, strsignal */
+#define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
 #include "agent/supervise.h"
 #include "agent/nginx_line.h"
 
@@ -24,7 +24,8 @@ enum {
     GRACE_MS = 10000,  /* for requests to end */
     HURRY_MS = 3000,   /* for nginx to end at once */
     ANSWER_MS = 15000, /* for nginx to take a new configuration */
-    LINE = 4096
+    LINE = 4096,
+    PIPE = 1 << 20
 };
 
 enum phase { STARTING, RUNNING, RELOADING, STOPPING };
@@ -47,8 +48,9 @@ struct supervisor {
     uint64_t print, seen;
     bool reload_asked, gone_told;
     int64_t looked;
-    char line[LINE];
+    char line[LINE + 1]; /* with room to end the last one */
     size_t line_len;
+    bool in_long; /* the rest of a line that was longer comes */
 };
 
 static int64_t milliseconds(void)
@@ -208,13 +210,18 @@ static void started(struct supervisor *s)
 /* Warnings of nginx's about what large requests and responses always do. */
 static bool is_usual(weir_text message)
 {
-    static const char sign[] = "is buffered to a temporary file";
-    return memmem(message.data, message.len, sign, sizeof sign - 1) != NULL;
+    static const char *const beginnings[] = {"a client request body is buffered to a temporary file",
+                                             "an upstream response is buffered to a temporary file"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (message.len >= strlen(beginnings[i]) && memcmp(message.data, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
 }
 
+/* `text` ends with its newline. */
 static void hear_line(struct supervisor *s, weir_text text)
 {
-    struct weir__nginx_line line = weir__nginx_line_read(text);
+    struct weir__nginx_line line = weir__nginx_line_read((weir_text){text.data, text.len - 1});
     char told[WEIR__LINE_MAX];
     const struct weir__plan *plan = s->next ? s->next : s->plan;
     if (line.level == WEIR__NGINX_OTHER) {
@@ -241,22 +248,33 @@ static void hear_line(struct supervisor *s, weir_text text)
     }
 }
 
-/* Reads what there is; a line that is too long comes in pieces. False: the other end is closed. */
+/*
+ * Reads what there is. A line that is too long comes in pieces. nginx's own are not: it is one of a log, most of which
+ * a client wrote, and what its later pieces begin with must not be taken for nginx's word. False: the other end is
+ * closed.
+ */
 static bool hear(struct supervisor *s)
 {
-    ssize_t got = read(s->output, s->line + s->line_len, sizeof s->line - s->line_len);
+    ssize_t got = read(s->output, s->line + s->line_len, LINE - s->line_len);
     if (got < 0)
         return errno == EINTR || errno == EAGAIN;
     s->line_len += (size_t)got;
+    if (got == 0 && s->line_len > 0)
+        s->line[s->line_len++] = '\n';
     size_t from = 0;
     for (const char *end; (end = memchr(s->line + from, '\n', s->line_len - from));) {
-        size_t len = (size_t)(end - s->line) - from;
-        hear_line(s, (weir_text){s->line + from, len});
-        from += len + 1;
+        weir_text text = {s->line + from, (size_t)(end - s->line) + 1 - from};
+        if (s->in_long)
+            weir__pass_on(s->journal, text);
+        else
+            hear_line(s, text);
+        s->in_long = false;
+        from += text.len;
     }
-    if (from == 0 && (s->line_len == sizeof s->line || (got == 0 && s->line_len > 0))) {
-        hear_line(s, (weir_text){s->line, s->line_len});
-        from = s->line_len;
+    if (from == 0 && s->line_len == LINE) {
+        weir__pass_on(s->journal, (weir_text){s->line, LINE});
+        s->in_long = true;
+        from = LINE;
     }
     memmove(s->line, s->line + from, s->line_len - from);
     s->line_len -= from;
@@ -381,6 +399,7 @@ int weir__supervise(struct weir__plan *plan, const struct weir__nginx *nginx, co
         s.master = s.group = weir__nginx_start(nginx, folder->path, to, &s.output);
     if (s.group > 0) {
         fcntl(s.output, F_SETFL, O_NONBLOCK);
+        fcntl(s.output, F_SETPIPE_SZ, PIPE); /* as much as may be; nginx speaks on while a reload is tried */
         loop(&s);
     } else {
         weir__say(journal, WEIR__ERROR, "nginx cannot be started: %s", strerror(errno));

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from clients import get
+from clients import get, raw
 from gateway import NGINX, free_port, free_ports_in_a_row, wait_until
 from served import ENVIRONMENT, PRELOAD, WEIR, Backend, Served, certificate
 
@@ -412,6 +412,49 @@ def test_logs_on_standard_error(serve):
     one.says('"GET /two HTTP/1.1" 429')
     one.says('"rule":"two"')
     assert one.said().startswith("before\n")
+
+
+def test_logs_that_nobody_reads(serve):
+    """A stopped terminal, or a log collector that hangs, does not stop the gateway."""
+    one = serve(HEAD + RULES + "access_log: stderr\n", start=False)
+    reading, writing = os.pipe()
+    one.process = subprocess.Popen([WEIR, "serve", "weir.yaml"], cwd=one.folder, env=ENVIRONMENT, stderr=writing)
+    os.close(writing)
+    with open(reading, encoding="utf-8", errors="replace") as said:
+        assert "is running" in said.readline()
+        connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=10)
+        for _ in range(700):  # 2 MiB
+            assert one.get("/x", headers={"User-Agent": "a" * 3000}, connection=connection).status == 200
+        connection.close()
+        one.signal(signal.SIGTERM)
+        for line in said:
+            if "lines were left out: nobody read them" in line:
+                break
+        else:
+            raise AssertionError("what was lost was not told")
+    assert one.end() == 0
+
+
+def test_what_clients_write_into_logs(serve):
+    """It is told as theirs, whatever it looks like, and hides nothing."""
+    gone = free_port()
+    one = serve(HEAD.replace("@BACKEND@", f"http://127.0.0.1:{gone}") + RULES +
+                "access_log: stderr\nlog: { format: json }\n")
+    one.get("/mark", headers={"User-Agent": "b"})
+    one.says('"path":"/mark"')
+    before = next(line for line in one.said().splitlines() if "/mark" in line).index("/mark") + 1
+    # The second piece of a long line looks like a line of nginx's own.
+    said = "2026/11/15%2007:00:00%20[emerg]%201#1:%20forged".replace("#", "%23")
+    one.get("/" + "a" * (4096 - before) + said)
+    one.says("forged")
+    assert '"message":"nginx: forged' not in one.said()
+    for referrer in (b"a client request body is buffered to a temporary file", b"x in /y/nginx.conf:9", b"\xff\x9b"):
+        raw(one.port, b"GET /referred\xfe HTTP/1.1\r\nHost: a\r\nReferer: " + referrer + b"\r\n\r\n")
+    one.says("GET /referred", 3)
+    told = [json.loads(line.decode()) for line in one.log_file.read_bytes().splitlines() if b'"level"' in line]
+    referrers = [line["message"].rpartition("referrer: ")[2] for line in told if "referred" in line["message"]]
+    assert referrers == ['"a client request body is buffered to a temporary file"', '"x in /y/nginx.conf:9"',
+                         '"\\xff\\x9b"']
 
 
 # ---- Bad files ----
