@@ -87,7 +87,7 @@ static void write_log(struct writer *w, const char *name, const char *path, cons
 static void write_logs(struct writer *w)
 {
     const struct weir__config *config = w->config;
-    char more[64];
+    char more[96];
     if (config->access_log == WEIR__LOG_JSON) {
         fputs("    log_format weir escape=json '{\"time\":\"$time_iso8601\",\"client\":\"$remote_addr\","
               "\"method\":\"$request_method\",\"path\":\"$uri\",\"host\":\"$host\",\"status\":$status,"
@@ -105,7 +105,9 @@ static void write_logs(struct writer *w)
     else
         write_log(w, "access_log", config->access_path, " weir", config->access_place);
     if (config->denied_log) {
-        snprintf(more, sizeof more, " rate=%" PRId64 "%s", config->denied_rate, config->denied_hash ? " hash" : "");
+        const char *salt = config->denied_hash && w->setting->salt ? w->setting->salt : "";
+        snprintf(more, sizeof more, " rate=%" PRId64 "%s%s%s", config->denied_rate, config->denied_hash ? " hash" : "",
+                 *salt ? "=" : "", salt);
         write_log(w, "weir_log_denied", config->denied_path, more, config->denied_place);
     }
 }

@@ -69,6 +69,7 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         .version = nginx->version,
         .rules_file = config->rules_path ? config->rules_path : plan->rules_file,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
+        .salt = folder->salt,
         .trial = trial,
     };
     free(plan->conf);

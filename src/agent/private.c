@@ -1,5 +1,5 @@
 /* A folder for nginx's files. */
-#define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
+#define _GNU_SOURCE /* mkdtemp, flock, fdopendir, getrandom */
 #include "agent/private.h"
 
 #include <dirent.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,6 +72,16 @@ void weir__private_remove(struct weir__private *folder)
 
 /* ---- Making ---- */
 
+static bool make_salt(char salt[33])
+{
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(salt + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
 bool weir__private_make(struct weir__private *folder, unsigned group)
 {
     const char *own = getenv("XDG_RUNTIME_DIR");
@@ -87,7 +98,7 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
     }
     snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
     folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
+    bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0 && make_salt(folder->salt);
     if (!good || !weir__private_admit(folder, group)) {
         int error = errno;
         weir__private_remove(folder);

@@ -7,6 +7,7 @@
 struct weir__private {
     char path[256]; /* "": none */
     int lock;       /* held as long as the folder is in use */
+    char salt[33];  /* a secret that lasts as long: what is logged as a hash is not to be found by trying */
 };
 
 /*

@@ -1,4 +1,5 @@
 """weir serve: starting, reloading, stopping, and what becomes of it when something dies."""
+import hashlib
 import http.client
 import json
 import os
@@ -396,6 +397,13 @@ denied_log: { path: "@FOLDER@/denied.log", hash_keys: true }
     assert [line["status"] for line in lines] == [200, 200, 429]
     assert lines[2]["decision"] == "deny" and lines[2]["rule"] == "two"
     assert [line["rule"] for line in logged("denied.log")] == ["two"]
+    # Nobody finds out the client by hashing all addresses; a reload changes nothing about the hash.
+    assert logged("denied.log")[0]["client"] != hashlib.sha1(b"127.0.0.1").hexdigest()[:16]
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    one.get("/two")
+    assert len({line["client"] for line in wait_until(lambda: len(logged("denied.log")) == 2 and logged("denied.log"),
+                                                      "the second line")}) == 1
 
 
 def test_logs_on_standard_error(serve):
