@@ -41,7 +41,10 @@ static void ngx_weir_diagnose(void *context, const weir_diagnostic *told)
         log = ngx_cycle->log;
         level = told->severity == WEIR_IS_WARNING ? NGX_LOG_WARN : NGX_LOG_ERR;
     }
-    ngx_log_error(level, log, 0, "%s:%d:%d: %s%s%s%s", told->file, told->line, told->column, told->message,
+    u_char place[2 * NGX_INT32_LEN + 3] = "";
+    if (told->line > 0)
+        ngx_sprintf(place, ":%d:%d%Z", told->line, told->column);
+    ngx_log_error(level, log, 0, "%s%s: %s%s%s%s", told->file ? told->file : "", place, told->message,
                   told->suggestion ? "; did you mean \"" : "", told->suggestion ? told->suggestion : "",
                   told->suggestion ? "\"?" : "");
 }

@@ -31,6 +31,8 @@ def test_every_error_of_the_rules_is_told_with_its_place(gateway):
     g = gateway("rules:\n  - name: a\n    limit: lots\n    window: 1d\n  - nome: b\n    limit: 1\n    window: 1d\n",
                 start=False)
     refused(g, r"rules\.yaml:3:12: ", r"rules\.yaml:5:5: .*did you mean \"name\"", "WEIR_ERULES")
+    g.write_rules("rules:\n" + "  - {}\n" * 200)
+    refused(g, r"rules\.yaml:2:5: ", r"rules\.yaml: too many errors")
 
 
 @pytest.mark.parametrize("segment, size, wanted", [
