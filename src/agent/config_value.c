@@ -13,6 +13,15 @@ const char *weir__config_text(struct weir__reader *reader, weir_text text)
 
 /* ---- Paths ---- */
 
+/* nginx would take a dollar for the beginning of a variable. */
+static bool is_plain(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f || text.data[i] == '$')
+            return false;
+    return true;
+}
+
 const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what)
 {
     weir_text text;
@@ -23,17 +32,14 @@ const char *weir__config_path(struct weir__reader *reader, const struct weir__no
         weir__report_error(reader->report, node->place, "%s must be a path, and is empty", what);
         return NULL;
     }
-    for (size_t i = 0; i < text.len; i++) {
-        /* nginx would take a dollar for the beginning of a variable. */
-        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f || text.data[i] == '$') {
-            weir__report_error(reader->report, node->place, "%s must be a path without '$' and control characters",
-                               what);
-            return NULL;
-        }
-    }
     bool absolute = text.data[0] == '/';
-    int len = snprintf(whole, sizeof whole, "%s%s%.*s", absolute ? "" : reader->config->folder, absolute ? "" : "/",
-                       (int)text.len, text.data);
+    const char *folder = absolute ? "" : reader->config->folder;
+    if (!is_plain(text) || !is_plain((weir_text){folder, strlen(folder)})) {
+        weir__report_error(reader->report, node->place, "%s must be a path without '$' and control characters%s", what,
+                           is_plain(text) ? ", and the folder that it begins at has some" : "");
+        return NULL;
+    }
+    int len = snprintf(whole, sizeof whole, "%s%s%.*s", folder, absolute ? "" : "/", (int)text.len, text.data);
     if (len < 0 || (size_t)len >= sizeof whole) {
         weir__report_error(reader->report, node->place, "%s is too long for a path", what);
         return NULL;

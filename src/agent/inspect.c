@@ -26,10 +26,13 @@ struct look {
 
 static void readable(struct look *look, struct weir__place place, const char *what, const char *path)
 {
+    struct stat at;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
         weir__report_error(look->report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
-    else
+    else if (fstat(file, &at) != 0 || !S_ISREG(at.st_mode)) /* nginx would wait for somebody to write to a pipe */
+        weir__report_error(look->report, place, "%s %s is not a file", what, path);
+    if (file >= 0)
         close(file);
 }
 

@@ -498,6 +498,31 @@ def test_bad_files(serve, yaml, message):
     assert not (one.folder / "segment").exists()
 
 
+def test_folders_that_nginx_would_misread(serve):
+    """Whatever the folder's name, it stays one; only a dollar has no place in what nginx is told."""
+    one = serve(start=False)
+    odd = one.folder / "a;b {c} \"d\" 'e' \\ #"
+    (odd / "x$uri").mkdir(parents=True)
+    text = one.file.read_text().replace(f"{one.folder}/segment", "segment") + "denied_log: denied.log\n"
+    for folder, code in ((odd, 0), (odd / "x$uri", 1)):
+        (folder / "weir.yaml").write_text(text)
+        done = subprocess.run([WEIR, "serve", "--check"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=40)
+        assert done.returncode == code, done.stderr
+    assert re.search(r"weir\.yaml:5:18: error: path .*the folder that it begins at has some", done.stderr), done.stderr
+
+
+def test_certificates_that_are_no_files(serve):
+    """nginx would wait for somebody to write into a pipe."""
+    one = serve(start=False)
+    os.mkfifo(one.folder / "pipe")
+    one.change("gateway:\n", "gateway:\n  tls: { certificate: pipe, key: . }\n")
+    done = one.run()
+    assert done.returncode == 1
+    assert re.search(r"weir\.yaml:2:23: error: the certificate .*pipe is not a file", done.stderr), done.stderr
+    assert re.search(r"weir\.yaml:2:34: error: the key .* is not a file", done.stderr), done.stderr
+
+
 def test_what_only_nginx_finds(serve, tmp_path):
     tls, other = certificate(tmp_path), certificate(tmp_path, "other")
     one = serve(HEAD.replace("gateway:\n", f"gateway:\n  tls: {{ certificate: {tls[0]}, key: {other[1]} }}\n") + RULES,
