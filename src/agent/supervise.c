@@ -286,8 +286,9 @@ static bool hear(struct supervisor *s)
 static void master_ended(struct supervisor *s, int status)
 {
     s->master = 0;
-    while (s->output >= 0 && poll(&(struct pollfd){.fd = s->output, .events = POLLIN}, 1, 0) > 0 && hear(s))
-        continue; /* its last words */
+    for (int i = 0; i < PIPE / LINE && s->output >= 0; i++) /* its last words, but not all that workers may say yet */
+        if (poll(&(struct pollfd){.fd = s->output, .events = POLLIN}, 1, 0) <= 0 || !hear(s))
+            break;
     if (s->phase == STOPPING)
         return;
     if (WIFSIGNALED(status))
@@ -301,7 +302,8 @@ static void master_ended(struct supervisor *s, int status)
     stop(s, 1);
 }
 
-/* False when all processes that we are responsible for are gone. */
+/* False when all of nginx is gone. Who started us by exec may have left us other children, which are not ours to end.
+ */
 static bool reap(struct supervisor *s)
 {
     struct signalfd_siginfo unused;
@@ -310,10 +312,8 @@ static bool reap(struct supervisor *s)
     for (;;) {
         int status;
         pid_t child = waitpid(-1, &status, WNOHANG);
-        if (child < 0 && errno == ECHILD)
-            return false;
         if (child <= 0)
-            return true;
+            return s->master || kill(-s->group, 0) == 0;
         if (child == s->master)
             master_ended(s, status);
     }

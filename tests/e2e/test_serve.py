@@ -80,6 +80,21 @@ def test_counters_outlive_it(serve):
     assert one.get("/two").headers["X-RateLimit-Remaining"] == "0"
 
 
+def test_children_of_others_are_not_waited_for(serve):
+    """sh -c 'tail -f some.log & exec weir serve' is how many containers start."""
+    one = serve(start=False)
+    one.log_file = one.folder / "said.txt"
+    with open(one.log_file, "wb") as said:
+        one.process = subprocess.Popen(["sh", "-c", f"sleep 60 & echo $! >pid; exec {WEIR} serve weir.yaml"],
+                                       cwd=one.folder, env=ENVIRONMENT, stderr=said)
+    one.says("is running")
+    one.signal(signal.SIGTERM)
+    try:
+        assert one.end(8) == 0
+    finally:
+        os.kill(int((one.folder / "pid").read_text()), signal.SIGKILL)
+
+
 def test_requests_under_way_end(serve):
     one = serve()
     answers = []
