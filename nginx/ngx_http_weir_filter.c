@@ -96,14 +96,18 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_http_core_main_conf_t *cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    /*
+     * In any case: the chain of filters is the process's, not the configuration's. If this configuration is refused
+     * later on, the workers that the master starts for the one before have the chain that was made here.
+     */
+    ngx_http_weir_next_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_weir_filter;
     if (mcf->engine == NULL)
         return NGX_OK;
     ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
     if (handler == NULL)
         return NGX_ERROR;
     *handler = ngx_http_weir_precontent;
-    ngx_http_weir_next_filter = ngx_http_top_header_filter;
-    ngx_http_top_header_filter = ngx_http_weir_filter;
     return NGX_OK;
 }
 

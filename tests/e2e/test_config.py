@@ -107,6 +107,20 @@ def test_a_refused_reload_leaves_all_as_it_was(gateway):
     assert statuses(g.port, "/x", 2) == [200, 429]
 
 
+def test_workers_after_a_refused_configuration_without_weir(gateway):
+    """What it left in the master must not show in a worker that is started later for the one that runs."""
+    g = gateway(GOOD, expected=("[emerg]", "exited on signal"))
+    g.config.write_text("".join(line for line in g.config.read_text().splitlines(True) if " weir" not in line)
+                        .replace("http {", "http { server { listen 192.0.2.1:80; }"))
+    os.kill(g.master, signal.SIGHUP)
+    wait_until(lambda: "[emerg]" in g.errors(), "a refusal")
+    old = g.workers()
+    os.kill(old[0], signal.SIGKILL)
+    wait_until(lambda: g.workers() and g.workers() != old, "another worker")
+    answer = get(g.port, "/x")
+    assert answer.status == 200 and answer.headers["X-RateLimit-Remaining"] == "0"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs workers of another user")
 def test_workers_need_no_permission_for_the_segment(gateway):
     g = gateway(GOOD, workers=2)
