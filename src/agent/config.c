@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define NAMES(list) (list), sizeof(list) / sizeof *(list)
@@ -125,7 +126,25 @@ static void metrics_read(struct weir__reader *reader, const struct weir__node *n
         reader->config->metrics = listener;
 }
 
-/* Two listeners of one port, of which one has all addresses, collide, too: nginx says so. */
+static bool has_all(const struct weir__listener *listener, const char *host)
+{
+    return listener->host && strcmp(listener->host, host) == 0;
+}
+
+/*
+ * True if a connection could be meant for either. nginx takes a port of all addresses and the same of one address for
+ * two servers, and gives the one what clients of the other ask for.
+ */
+static bool collide(const struct weir__listener *a, const struct weir__listener *b)
+{
+    bool a6 = a->host && strchr(a->host, ':'), b6 = b->host && strchr(b->host, ':');
+    if (strcmp(a->port, b->port) != 0 || a6 != b6)
+        return false;
+    if (a6)
+        return has_all(a, "::") || has_all(b, "::") || strcasecmp(a->host, b->host) == 0;
+    return !a->host || !b->host || has_all(a, "0.0.0.0") || has_all(b, "0.0.0.0") || strcasecmp(a->host, b->host) == 0;
+}
+
 static void check_doubles(struct weir__reader *reader)
 {
     const struct weir__config *config = reader->config;
@@ -133,7 +152,7 @@ static void check_doubles(struct weir__reader *reader)
     for (size_t i = 0; i <= config->listener_count && !config->arena.failed; i++) {
         const struct weir__listener *one = i < config->listener_count ? &config->listeners[i] : config->metrics;
         for (size_t j = 0; one && config->listeners && j < i; j++) {
-            if (strcmp(config->listeners[j].address, one->address) == 0) {
+            if (collide(&config->listeners[j], one)) {
                 weir__report_error(reader->report, one->place, "%s is listened on at %s already", one->address,
                                    weir__place_text(reader->report, config->listeners[j].place, at, sizeof at));
                 break;

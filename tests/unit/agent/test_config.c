@@ -47,6 +47,15 @@ __attribute__((destructor)) static void clean(void)
 #define GATEWAY "gateway: { listen: 8080, upstreams: ['http://127.0.0.1:9000'] }\n"
 #define RULES   "rules: rules.d\n"
 
+TEST(listeners_beside_each_other)
+{
+    CHECK_EQ(load("gateway: { listen: [8080, '[::]:8080', '[::]:8081', 127.0.0.1:8082, 127.0.0.2:8082, '*:8083'], "
+                  "upstreams: ['http://a'] }\nmetrics: 127.0.0.3:8082\n" RULES),
+             0);
+    CHECK_EQ(told.count, 0);
+    weir__config_free(&config);
+}
+
 TEST(defaults)
 {
     CHECK_EQ(load(GATEWAY RULES), 0);
@@ -145,6 +154,10 @@ static const struct {
     {GATEWAY RULES "gatway: 1\n", 3, 1, "weir.yaml has no field \"gatway\"", "gateway"},
     {GATEWAY RULES "store: redis://x\n", 3, 1, "store is not available in this version", ""},
     {GATEWAY RULES "service: { grpc: 1 }\n", 3, 1, "service is not available in this version", ""},
+    {GATEWAY RULES "metrics: 127.0.0.1:8080\n", 3, 10, "127.0.0.1:8080 is listened on at ", ""},
+    {GATEWAY RULES "metrics: 0.0.0.0:8080\n", 3, 10, "0.0.0.0:8080 is listened on at ", ""},
+    {"gateway: { listen: ['[::1]:1', '[::]:1'], upstreams: ['http://a'] }\n" RULES, 1, 32, "[::]:1 is listened on", ""},
+    {"gateway: { listen: ['a:1', 'A:1'], upstreams: ['http://a'] }\n" RULES, 1, 28, "A:1 is listened on at ", ""},
     {GATEWAY RULES "workers: many\n", 3, 10, "workers must be a number from 1 to 1024", ""},
     {GATEWAY RULES "workers: 0\n", 3, 10, "workers must be a number from 1 to 1024, not 0", ""},
     {GATEWAY RULES "segment: /dev/shm/x\n", 3, 10, "segment must be a map, not text", ""},
