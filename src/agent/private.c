@@ -67,6 +67,8 @@ void weir__private_remove(struct weir__private *folder)
     remove_tree(AT_FDCWD, folder->path, DEPTH);
     if (folder->lock >= 0)
         close(folder->lock);
+    if (folder->itself >= 0)
+        close(folder->itself);
     folder->path[0] = 0;
 }
 
@@ -90,7 +92,7 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
     bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 200 && access(own, W_OK | X_OK) == 0;
     const char *base = usable ? own : "/tmp";
     remove_stale(base);
-    folder->lock = -1;
+    folder->lock = folder->itself = -1;
     snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
     if (!mkdtemp(folder->path)) {
         folder->path[0] = 0;
@@ -98,7 +100,9 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
     }
     snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
     folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0 && make_salt(folder->salt);
+    folder->itself = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0 && folder->itself >= 0 &&
+                flock(folder->itself, LOCK_EX | LOCK_NB) == 0 && make_salt(folder->salt);
     if (!good || !weir__private_admit(folder, group)) {
         int error = errno;
         weir__private_remove(folder);

@@ -1,4 +1,5 @@
 """weir serve: starting, reloading, stopping, and what becomes of it when something dies."""
+import fcntl
 import hashlib
 import http.client
 import json
@@ -291,6 +292,10 @@ def test_a_killed_worker_comes_back(serve):
 
 def test_its_own_death_takes_nginx_along(serve):
     one = serve()
+    folder = os.open(one.private, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):  # in use: those that clean /tmp by age leave it alone
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(folder)
     one.signal(signal.SIGKILL)
     one.end()
     one.nothing_left()
