@@ -9,7 +9,9 @@
  *   nginx_line  what nginx says, in words that fit weir.yaml
  *   private     the folder that nginx's files are in
  *   journal     what weir serve itself says
- *   serve       all of it together, and the loop that watches
+ *   plan        a configuration through all of these, ready to run
+ *   supervise   the loop that looks after nginx
+ *   serve       all of it together
  *   init        the starter weir.yaml
  */
 #ifndef WEIR_AGENT_AGENT_H
