@@ -93,6 +93,21 @@ static bool servers_read(struct weir__reader *reader, const struct weir__node *n
     return good;
 }
 
+/* True if nginx, which takes `//`, `/./` and `/../` out of what clients ask for, could ever meet this path. */
+static bool is_normal(weir_text path)
+{
+    for (size_t from = 1, i = 1; i <= path.len; i++) {
+        if (i < path.len && path.data[i] != '/')
+            continue;
+        size_t len = i - from;
+        bool dots = len > 0 && len <= 2 && path.data[from] == '.' && path.data[i - 1] == '.';
+        if (dots || (len == 0 && i < path.len))
+            return false;
+        from = i + 1;
+    }
+    return true;
+}
+
 static bool path_read(struct weir__reader *reader, const struct weir__node *node, struct weir__route *route)
 {
     weir_text text;
@@ -108,6 +123,11 @@ static bool path_read(struct weir__reader *reader, const struct weir__node *node
     if (!good) {
         weir__report_error(reader->report, node->place, "path must be like /exact, /prefix/* or *, not \"%s\"",
                            weir__printable(node->text, shown, sizeof shown));
+        return false;
+    }
+    if (!is_normal(text)) {
+        weir__report_error(reader->report, node->place,
+                           "no request has such a path: //, /./ and /../ are resolved before it is looked at");
         return false;
     }
     route->kind = !rest ? WEIR__ROUTE_EXACT : text.len <= 1 ? WEIR__ROUTE_ALL : WEIR__ROUTE_PREFIX;

@@ -56,6 +56,20 @@ TEST(listeners_beside_each_other)
     weir__config_free(&config);
 }
 
+TEST(paths_with_dots)
+{
+    static const char *const paths[] = {"/",      "/*",      "/a/", "/.well-known/*", "/..a", "/a../b",
+                                        "/.../x", "/a.b/c.", "/x."};
+    char yaml[256];
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        snprintf(yaml, sizeof yaml, RULES "gateway: { listen: 80, upstreams: [{ path: %s, servers: ['http://a'] }] }\n",
+                 paths[i]);
+        CHECK_EQ(load(yaml), 0);
+        CHECK_EQ(told.count, 0);
+        weir__config_free(&config);
+    }
+}
+
 TEST(defaults)
 {
     CHECK_EQ(load(GATEWAY RULES), 0);
@@ -203,6 +217,15 @@ static const struct {
      ""},
     {RULES "gateway: { listen: 80, upstreams: [{ path: /a/*/b, servers: ['http://a'] }] }\n", 2, 44,
      "path must be like", ""},
+    {RULES "gateway: { listen: 80, upstreams: [{ path: //*, servers: ['http://a'] }] }\n", 2, 44, "no request has", ""},
+    {RULES "gateway: { listen: 80, upstreams: [{ path: /a//b, servers: ['http://a'] }] }\n", 2, 44, "no request has",
+     ""},
+    {RULES "gateway: { listen: 80, upstreams: [{ path: /a/../b/*, servers: ['http://a'] }] }\n", 2, 44,
+     "no request has", ""},
+    {RULES "gateway: { listen: 80, upstreams: [{ path: /./a, servers: ['http://a'] }] }\n", 2, 44, "no request has",
+     ""},
+    {RULES "gateway: { listen: 80, upstreams: [{ path: /a/.., servers: ['http://a'] }] }\n", 2, 44, "no request has",
+     ""},
     {RULES "gateway: { listen: 80, upstreams: [{ path: /a*, servers: ['http://a'] }] }\n", 2, 44, "path must be like",
      ""},
     {RULES "gateway: { listen: 80, upstreams: [{ path: /a, servers: ['http://a'] }, 'http://b'] }\n", 2, 73,
