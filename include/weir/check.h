@@ -234,14 +234,30 @@ typedef struct weir_descriptor {
     int64_t own_window_ns;
 } weir_descriptor;
 
+/* The rule that a descriptor matched, as its author wrote it. */
+typedef struct weir_descriptor_match {
+    weir_text limit_name; /* rate_limit.name; empty: none */
+    weir_text metadata;   /* an object of JSON; empty: none */
+    int64_t limit;        /* requests_per_unit; -1: unlimited */
+    int64_t window_ns;    /* the unit, times unit_multiplier; calendar months and years by their longest */
+    bool by_clock;        /* its windows are whole ones since 1970 */
+    bool quota_mode;      /* denies only together with all others of its kind */
+} weir_descriptor_match;
+
+typedef void weir_tell_match(void *context, size_t descriptor, const weir_descriptor_match *match);
+
 typedef struct weir_descriptor_query {
     weir_text domain;
     const weir_descriptor *descriptors;
     size_t descriptor_count;
     int64_t hits; /* 0 is 1, as in Envoy's protocol */
     bool dry_run;
+    bool charge_denied; /* what is denied counts all the same, in fixed windows: there it is over at the window's end */
     weir_time now;
     weir_outcome *outcomes; /* one a descriptor, in order; must have room for descriptor_count */
+    /* Called for each descriptor that a rule matched; its texts are valid during the call. May be NULL. */
+    weir_tell_match *matched;
+    void *matched_context;
 } weir_descriptor_query;
 
 /*

@@ -93,6 +93,20 @@ static void replace(struct weir__hit *hits, size_t count)
     }
 }
 
+static void tell_matched(const struct weir__rule *rule, const weir_descriptor_query *query, size_t index)
+{
+    const struct weir__quota *quota = rule->quotas;
+    weir_descriptor_match match = {.limit_name = rule->limit_name,
+                                   .metadata = rule->metadata,
+                                   .limit = quota->kind == WEIR__UNLIMITED ? -1 : quota->units,
+                                   .window_ns = quota->window_ns,
+                                   .quota_mode = rule->quota_mode};
+    match.by_clock =
+        quota->kind == WEIR__BANNED || (quota->kind == WEIR__LIMITED && quota->limit.algorithm == WEIR_FIXED_WINDOW &&
+                                        quota->limit.align == WEIR_ALIGN_CLOCK);
+    query->matched(query->matched_context, index, &match);
+}
+
 static void tell(const struct weir__trial *trial, const weir_descriptor_query *query)
 {
     for (size_t i = 0; i < trial->count; i++) {
@@ -101,6 +115,8 @@ static void tell(const struct weir__trial *trial, const weir_descriptor_query *q
             *hit = (struct weir__hit){
                 .reason = WEIR_BY_NOTHING, .cost = hit->cost, .decision = {.limit = -1, .remaining = -1}};
         weir__hit_tell(hit, &query->outcomes[i]);
+        if (query->matched && hit->rule)
+            tell_matched(hit->rule, query, i);
     }
 }
 
@@ -119,6 +135,7 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, const wei
                                 .loaded = loaded,
                                 .now = now,
                                 .dry_run = query->dry_run,
+                                .charge_denied = query->charge_denied,
                                 .hits = work.hits,
                                 .count = query->descriptor_count};
     const struct weir__hit *by = weir__trial_decide(&trial);

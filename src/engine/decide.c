@@ -232,6 +232,27 @@ static void decide_shadows(const struct weir__trial *trial)
     }
 }
 
+/*
+ * What was denied counts all the same: under every rule if the request was, else (quota mode, shadows) under those that
+ * denied. The verdicts stay, also where a counter cannot be reached now; one that let it pass tells what is left.
+ */
+static void charge_denied(const struct weir__trial *trial)
+{
+    bool all = denied(trial);
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        weir_decision made;
+        bool denies = weir__hit_denies(hit);
+        if (!has_counter(hit) || hit->cost <= 0 || hit->error || !(all || denies) ||
+            hit->quota->limit.algorithm != WEIR_FIXED_WINDOW)
+            continue;
+        int error = weir_charge(trial->engine->segment, &hit->quota->limit, hit->key, hit->key_len, hit->cost,
+                                trial->now, &made);
+        if (!error && !denies)
+            hit->decision = made;
+    }
+}
+
 /* Of two hits that deny, the one that should speak: by priority, then the longest wait. */
 static bool speaks_before(const struct weir__hit *a, const struct weir__hit *b)
 {
@@ -310,6 +331,8 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
     decide_enforced(trial, counters);
     if (shadows)
         decide_shadows(trial);
+    if (trial->charge_denied && !trial->dry_run)
+        charge_denied(trial);
     if (!trial->dry_run)
         count(trial);
     return choose(trial);

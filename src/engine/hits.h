@@ -33,6 +33,7 @@ struct weir__trial {
     const struct weir__loaded *loaded;
     weir_time now;
     bool dry_run;
+    bool charge_denied; /* in fixed windows what is denied counts all the same */
     struct weir__hit *hits;
     size_t count;
 };

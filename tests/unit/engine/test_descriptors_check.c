@@ -185,4 +185,120 @@ TEST(hits_and_limits_of_the_request)
     weir_close(w);
 }
 
+/* Some of a request's descriptors take, others only look or give back: each does what its own hits say. */
+TEST(descriptors_of_different_hits)
+{
+    weir *w = test_engine("domain: d\n"
+                          "descriptors:\n"
+                          "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n"
+                          "  - { key: b, rate_limit: { unit: hour, requests_per_unit: 3 } }\n");
+    struct asked a;
+    CHECK(passes(w, &a, "a=1;a=2;a=3;b=1"));
+    prepare(&a, "d", "a=1;a=2;a=3");
+    a.descriptors[0].has_hits = a.descriptors[1].has_hits = true;
+    a.descriptors[1].hits = -1;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK_EQ(a.outcomes[0].decision.remaining, 9);  /* looked */
+    CHECK_EQ(a.outcomes[1].decision.remaining, 10); /* gave back */
+    CHECK_EQ(a.outcomes[2].decision.remaining, 8);  /* took */
+    CHECK(passes(w, &a, "a=1;a=2;a=3"));
+    CHECK_EQ(a.outcomes[0].decision.remaining, 8);
+    CHECK_EQ(a.outcomes[1].decision.remaining, 9);
+    CHECK_EQ(a.outcomes[2].decision.remaining, 7);
+    /* A denial leaves all of them alone. */
+    prepare(&a, "d", "a=1;a=2;b=1");
+    a.descriptors[0].has_hits = a.descriptors[2].has_hits = true;
+    a.descriptors[0].hits = -1;
+    a.descriptors[2].hits = 3;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK(!weir_passes(&a.answer.decision));
+    CHECK_EQ(a.outcomes[0].decision.remaining, 8);
+    CHECK_EQ(a.outcomes[1].decision.remaining, 9);
+    CHECK_EQ(a.outcomes[2].decision.verdict, WEIR_DENY);
+    weir_close(w);
+}
+
+static bool charged(weir *w, struct asked *a, const char *line, int64_t hits)
+{
+    prepare(a, "d", line);
+    a->query.charge_denied = true;
+    for (size_t i = 0; i < a->query.descriptor_count; i++) {
+        a->descriptors[i].has_hits = true;
+        a->descriptors[i].hits = hits;
+    }
+    CHECK_EQ(weir_check_descriptors(w, &a->query, &a->answer), 0);
+    return weir_passes(&a->answer.decision);
+}
+
+TEST(what_is_denied_may_count)
+{
+    weir *w =
+        test_engine("domain: d\n"
+                    "descriptors:\n"
+                    "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10 } }\n"
+                    "  - { key: b, rate_limit: { unit: hour, requests_per_unit: 100 } }\n"
+                    "  - { key: s, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }\n"
+                    "  - { key: q, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 5 } }\n"
+                    "  - { key: r, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }\n"
+                    "  - { key: t, rate_limit: { unit: hour, requests_per_unit: 10, algorithm: token_bucket } }\n");
+    struct asked a;
+    CHECK(charged(w, &a, "a=1;b=1", 7));
+    CHECK(charged(w, &a, "a=1", 0));
+    CHECK(!charged(w, &a, "a=1;b=1", 7));
+    CHECK_EQ(a.outcomes[0].decision.verdict, WEIR_DENY);
+    CHECK_EQ(a.outcomes[1].decision.remaining, 86); /* counted, too */
+    CHECK(!charged(w, &a, "a=1", 0));               /* a look now says that it is over */
+    CHECK(charged(w, &a, "q=1;r=1", 4));
+    CHECK(charged(w, &a, "q=1;r=1", 4)); /* one of two quotas is over, so it passes; that one counts, too */
+    CHECK(charged(w, &a, "q=1;r=1", 0));
+    CHECK_EQ(a.outcomes[0].decision.verdict, WEIR_DENY);
+    CHECK_EQ(a.outcomes[1].decision.remaining, 92);
+    CHECK(charged(w, &a, "s=1", 4));
+    CHECK(charged(w, &a, "s=1", 4)); /* a shadow, likewise */
+    CHECK(charged(w, &a, "s=1", 0));
+    CHECK_EQ(a.outcomes[0].decision.verdict, WEIR_DENY);
+    CHECK(!charged(w, &a, "a=1;s=2", 3));
+    CHECK(charged(w, &a, "s=2", 0));
+    CHECK_EQ(a.outcomes[0].decision.remaining, 2);
+    CHECK(charged(w, &a, "t=1", 7));
+    CHECK(!charged(w, &a, "t=1", 7));
+    CHECK(charged(w, &a, "t=1", 0)); /* a bucket would be in debt for long */
+    CHECK_EQ(a.outcomes[0].decision.remaining, 3);
+    weir_close(w);
+}
+
+static void hear_match(void *context, size_t descriptor, const weir_descriptor_match *match)
+{
+    char *to = context;
+    size_t len = strlen(to);
+    snprintf(to + len, 512 - len, "%zu:%.*s:%.*s:%d:%d:%d:%d;", descriptor, (int)match->limit_name.len,
+             match->limit_name.data, (int)match->metadata.len, match->metadata.data, (int)match->limit,
+             (int)(match->window_ns / WEIR_SECOND), match->by_clock, match->quota_mode);
+}
+
+TEST(what_matched_is_told)
+{
+    weir *w = test_engine(
+        "domain: d\n"
+        "descriptors:\n"
+        "  - { key: a, metadata: { x: 1 }, rate_limit: { unit: hour, requests_per_unit: 10, name: one } }\n"
+        "  - { key: b, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 0 } }\n"
+        "  - { key: c, rate_limit: { unlimited: true, replaces: [ { name: two } ] } }\n"
+        "  - { key: e, rate_limit: { unit: day, requests_per_unit: 2, name: two, algorithm: token_bucket } }\n");
+    struct asked a;
+    char told[512] = "";
+    prepare(&a, "d", "a=1;b=1;none=1;e=1");
+    a.query.matched = hear_match;
+    a.query.matched_context = told;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK(strcmp(told, "0:one:{\"x\":1}:10:3600:1:0;1:::0:60:1:1;3:two::2:86400:0:0;") == 0);
+    prepare(&a, "d", "c=1;e=1");
+    told[0] = 0;
+    a.query.matched = hear_match;
+    a.query.matched_context = told;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK(strcmp(told, "0:::-1:0:0:0;") == 0); /* the other was replaced */
+    weir_close(w);
+}
+
 TEST_MAIN
