@@ -50,7 +50,18 @@ LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
-TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c))
+# The service's messages, in the nginx module alone: compiled from proto/, with the protocol's own types beside them.
+RLS_SRC := $(wildcard src/rls/*.c)
+RLS_OBJ := $(RLS_SRC:%.c=$B/%.o)
+PROTOS := $(patsubst proto/%,%,$(wildcard proto/*.proto)) $(addprefix google/protobuf/,duration.proto struct.proto wrappers.proto)
+PROTO_C := $(PROTOS:%.proto=$B/proto/%.pb-c.c)
+PROTO_OBJ := $(PROTO_C:.c=.o)
+RLS_PACKAGES := libprotobuf-c jansson
+RLS_LIBS = $(shell pkg-config --libs $(RLS_PACKAGES))
+RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
+# The service is built for the nginx of this machine only, and so are its tests.
+TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/%),\
+	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
 all: $B/libweir.a $B/libweir.so $B/weir $B/weir.pc
@@ -86,6 +97,21 @@ $B/libweir-resp.a: $(RESP_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
+# One run of the compiler writes them all. What it writes is not ours to warn about.
+$(PROTO_C) &: $(wildcard proto/*.proto)
+	@mkdir -p $B/proto
+	protoc-c -Iproto -I$(shell pkg-config --variable=includedir protobuf) --c_out=$B/proto $(PROTOS)
+
+$(PROTO_OBJ): %.o: %.c
+	$(CC) -std=gnu11 $(CFLAGS) -w -fPIC -fvisibility=hidden $(SAN) -I$B/proto $(shell pkg-config --cflags libprotobuf-c) -c $< -o $@
+
+$(RLS_OBJ): ALL_CFLAGS += $(RLS_CFLAGS)
+$(RLS_OBJ): | $(PROTO_C)
+
+$B/libweir-rls.a: $(RLS_OBJ) $(PROTO_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
 	mv $@.new $@
@@ -95,8 +121,8 @@ $B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
-nginx: $B/libweir.a $B/libweir-resp.a
-	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a
+nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a
+	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a
 
 PREFIX ?= /usr/local
 $B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
@@ -136,6 +162,12 @@ $B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ -lm $(LDLIBS)
 
+# The service's tests and fuzz targets need what it needs.
+RLS_TESTS := $(filter $B/tests/unit/rls/%,$(TESTS)) $B/fuzz/fuzz_rls
+$(RLS_TESTS): $B/libweir-rls.a
+$(RLS_TESTS): ALL_CFLAGS += $(RLS_CFLAGS)
+$(RLS_TESTS): LDLIBS := $B/libweir-rls.a $B/libweir.a $(RLS_LIBS) $(LDLIBS)
+
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
@@ -167,4 +199,4 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers nginx install clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(TESTS:=.d)

@@ -11,6 +11,7 @@ MAY_USE = {
     "rules": {"algo"},
     "engine": {"algo", "table", "rules"},
     "agent": {"algo", "table", "rules", "engine"},
+    "rls": set(),
     "cli": set(),
     "resp": set(),
 }

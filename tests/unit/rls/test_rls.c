@@ -1,0 +1,285 @@
+/* The service without nginx: frames, messages and JSON as bytes, answered by an engine. */
+#include "../../engine.h"
+#include "rls/parts.h"
+
+#include <health.pb-c.h>
+
+#define SHOULD "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+#define RULES                                                                                                          \
+    "domain: d\n"                                                                                                      \
+    "descriptors:\n"                                                                                                   \
+    "  - { key: a, rate_limit: { unit: hour, requests_per_unit: 10, name: ten }, metadata: { x: { y: 1 } } }\n"        \
+    "  - { key: z, rate_limit: { unlimited: true } }\n"                                                                \
+    "  - { key: t, rate_limit: { unit: day, requests_per_unit: 3, algorithm: token_bucket } }\n"
+
+/* A call, its memory, and what came of it. */
+struct called {
+    struct weir__rls service;
+    struct weir__rls_memory memory;
+    struct weir__rls_reply reply;
+    char first[1024]; /* little, so that more is asked for */
+};
+
+static void begin(struct called *c, weir *engine)
+{
+    memset(c, 0, sizeof *c);
+    c->service.engine = engine;
+    weir__rls_memory_begin(&c->memory, c->first, sizeof c->first);
+}
+
+static void call(struct called *c, const char *method, const void *bytes, size_t len)
+{
+    weir__rls_memory_end(&c->memory);
+    weir__rls_memory_begin(&c->memory, c->first, sizeof c->first);
+    weir__rls_call(&c->service, &c->memory, (weir_text){method, strlen(method)}, bytes, len, &c->reply);
+}
+
+#define CALL(c, bytes) call((c), SHOULD, (bytes), sizeof(bytes) - 1)
+
+static void ask_json(struct called *c, const char *text)
+{
+    weir__rls_memory_end(&c->memory);
+    weir__rls_memory_begin(&c->memory, c->first, sizeof c->first);
+    weir__rls_json(&c->service, &c->memory, (const uint8_t *)text, strlen(text), &c->reply);
+}
+
+static bool says(const struct called *c, const char *words)
+{
+    return strstr(c->reply.message, words) != NULL;
+}
+
+/* The answer read again by protobuf-c; its own memory is the system's. */
+static Rls__RateLimitResponse *answer_of(const struct called *c)
+{
+    if (!c->reply.body || c->reply.len < 5)
+        return NULL;
+    CHECK_EQ(c->reply.body[3] << 8 | c->reply.body[4], c->reply.len - 5);
+    return rls__rate_limit_response__unpack(NULL, c->reply.len - 5, c->reply.body + 5);
+}
+
+TEST(a_call)
+{
+    struct called c;
+    weir *w = test_engine(RULES);
+    begin(&c, w);
+    CALL(&c, "\0\0\0\0\x0d\x0a\x01"
+             "d\x12\x08\x0a\x06\x0a\x01"
+             "a\x12\x01"
+             "1");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_OK);
+    Rls__RateLimitResponse *answer = answer_of(&c);
+    CHECK(answer && answer->n_statuses == 1);
+    if (answer) {
+        CHECK_EQ(answer->overall_code, RLS__RATE_LIMIT_RESPONSE__CODE__OK);
+        CHECK_EQ(answer->statuses[0]->limit_remaining, 9);
+        CHECK_EQ(answer->statuses[0]->current_limit->unit, RLS__UNIT__HOUR);
+        CHECK_EQ(answer->statuses[0]->current_limit->name.len, 3);
+        CHECK(answer->statuses[0]->duration_until_reset->seconds > 0);
+        rls__rate_limit_response__free_unpacked(answer, NULL);
+    }
+    weir__rls_memory_end(&c.memory);
+    weir_close(w);
+}
+
+TEST(frames)
+{
+    struct called c;
+    weir *w = test_engine(RULES);
+    begin(&c, w);
+    CALL(&c, "");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_INVALID_ARGUMENT);
+    CALL(&c, "\0\0\0\0");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_INVALID_ARGUMENT);
+    CALL(&c, "\0\0\0\0\1");
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "ends after 0 of its 1"));
+    CALL(&c, "\0\0\0\0\0x");
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "1 bytes follow"));
+    CALL(&c, "\1\0\0\0\0");
+    CHECK(c.reply.code == WEIR__GRPC_UNIMPLEMENTED && c.reply.compressed);
+    CALL(&c, "\2\0\0\0\0");
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && !c.reply.compressed);
+    CALL(&c, "\0\xff\xff\xff\xff");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_RESOURCE_EXHAUSTED);
+    CALL(&c, "\0\0\x10\0\1");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_RESOURCE_EXHAUSTED);
+    CALL(&c, "\0\0\x10\0\0");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_INVALID_ARGUMENT);
+    CALL(&c, "\0\0\0\0\0");
+    CHECK(c.reply.code == WEIR__GRPC_UNKNOWN && says(&c, "domain") && !c.reply.body);
+    call(&c, "/envoy.service.ratelimit.v3.RateLimitService/Other", "\0\0\0\0\0", 5);
+    CHECK_EQ(c.reply.code, WEIR__GRPC_UNIMPLEMENTED);
+    call(&c, "", "", 0);
+    CHECK_EQ(c.reply.code, WEIR__GRPC_UNIMPLEMENTED);
+    weir__rls_memory_end(&c.memory);
+    weir_close(w);
+}
+
+TEST(health)
+{
+    struct called c;
+    weir *w = test_engine(RULES);
+    begin(&c, w);
+    for (int leaving = 0; leaving < 2; leaving++) {
+        c.service.leaving = leaving;
+        call(&c, "/grpc.health.v1.Health/Check", "\0\0\0\0\0", 5);
+        CHECK_EQ(c.reply.code, WEIR__GRPC_OK);
+        Health__HealthCheckResponse *answer =
+            health__health_check_response__unpack(NULL, c.reply.len - 5, c.reply.body + 5);
+        CHECK(answer && (int)answer->status == (leaving ? 2 : 1));
+        health__health_check_response__free_unpacked(answer, NULL);
+    }
+    call(&c, "/grpc.health.v1.Health/Check", "\0\0\0\0\3\x0a\1x", 8);
+    CHECK_EQ(c.reply.code, WEIR__GRPC_NOT_FOUND);
+    weir__rls_memory_end(&c.memory);
+    weir_close(w);
+}
+
+/* The texts of the protocol are UTF-8; each line is one that is not. */
+TEST(what_is_not_text)
+{
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\x80",
+                                      "\xc1\xbf",
+                                      "\xc3",
+                                      "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80",
+                                      "\xe2\x98",
+                                      "\xff",
+                                      "a\xc3("};
+    static const char *const good[] = {"a", "\xc3\xa9", "\xe2\x98\x95", "\xed\x9f\xbf", "\xf4\x8f\xbf\xbf", "\x7f"};
+    struct called c;
+    weir *w = test_engine(RULES);
+    begin(&c, w);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad + sizeof good / sizeof *good; i++) {
+        bool is_good = i >= sizeof bad / sizeof *bad;
+        const char *text = is_good ? good[i - sizeof bad / sizeof *bad] : bad[i];
+        uint8_t len = (uint8_t)strlen(text), bytes[64] = {0, 0, 0, 0, 0, 0x0a, 1, 'd', 0x12, 0, 0x0a, 0, 0x12};
+        bytes[4] = (uint8_t)(9 + len); /* of the message, the descriptor, its entry, the entry's value */
+        bytes[9] = (uint8_t)(4 + len);
+        bytes[11] = (uint8_t)(2 + len);
+        bytes[13] = len;
+        memcpy(bytes + 14, text, len);
+        call(&c, SHOULD, bytes, (size_t)14 + len);
+        CHECK_EQ(c.reply.code, is_good ? WEIR__GRPC_OK : WEIR__GRPC_INVALID_ARGUMENT);
+    }
+    weir__rls_memory_end(&c.memory);
+    weir_close(w);
+}
+
+TEST(units)
+{
+    for (int unit = 1; unit <= 7; unit++) {
+        CHECK(weir__rls_unit_ns((Rls__Unit)unit) > 0);
+        CHECK_EQ(weir__rls_unit(weir__rls_unit_ns((Rls__Unit)unit)), unit);
+    }
+    CHECK_EQ(weir__rls_unit_ns(RLS__UNIT__UNKNOWN), 0);
+    CHECK_EQ(weir__rls_unit_ns((Rls__Unit)8), 0);
+    CHECK_EQ(weir__rls_unit(2 * 3600 * WEIR_SECOND), RLS__UNIT__UNKNOWN);
+    CHECK_EQ(weir__rls_unit(31 * WEIR_DAY), RLS__UNIT__MONTH);
+    CHECK_EQ(weir__rls_unit(366 * WEIR_DAY), RLS__UNIT__YEAR);
+}
+
+TEST(json)
+{
+    struct called c;
+    weir *w = test_engine(RULES);
+    begin(&c, w);
+    c.service.headers = c.service.metadata = true;
+    ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"t\"}],\"hitsAddend\":\"2\"},"
+                 "{\"entries\":[{\"key\":\"a\",\"value\":\"\\u0000\"}]},{\"entries\":[{\"key\":\"z\"}]}]}");
+    CHECK_EQ(c.reply.code, WEIR__GRPC_OK);
+    char text[2048];
+    snprintf(text, sizeof text, "%.*s", (int)c.reply.len, c.reply.body ? (const char *)c.reply.body : "");
+    CHECK(strstr(text, "{\"overallCode\":\"OK\",\"statuses\":[{\"code\":\"OK\",\"currentLimit\":{\"requestsPerUnit\":3,"
+                       "\"unit\":\"DAY\"},\"limitRemaining\":1,\"durationUntilReset\":\"57600s\"},") == text);
+    CHECK(strstr(text, "\"limitRemaining\":9"));
+    CHECK(strstr(text, "{\"code\":\"OK\",\"limitRemaining\":4294967295}"));
+    CHECK(strstr(text, "{\"key\":\"RateLimit-Limit\",\"value\":\"3\"}"));
+    CHECK(strstr(text, "\"metadata\":{\"x\":{\"y\":1}}"));
+    ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"t\"}],\"hitsAddend\":2}]}");
+    CHECK(c.reply.code == WEIR__GRPC_OK && c.reply.over_limit);
+    ask_json(&c, "{\"domain\":\"d\",\"descriptors\":[{\"entriez\":[]}]}");
+    CHECK(c.reply.code == WEIR__GRPC_INVALID_ARGUMENT && says(&c, "descriptors[0].entriez is not a field"));
+    CHECK(c.reply.len > 20 && memcmp(c.reply.body, "{\"code\":3,", 10) == 0);
+    weir__rls_memory_end(&c.memory);
+    weir_close(w);
+}
+
+TEST(memory_is_bounded)
+{
+    struct weir__rls_memory memory;
+    char first[100];
+    weir__rls_memory_begin(&memory, first + 1, sizeof first - 1);
+    char *inside = weir__rls_take(&memory, 10);
+    CHECK(inside > first && inside < first + sizeof first && (uintptr_t)inside % 16 == 0);
+    size_t total = 0;
+    for (size_t size = 1; weir__rls_take(&memory, size); size = size * 3 / 2 + 1)
+        total += size;
+    CHECK(total <= WEIR__RLS_MEMORY_MAX + sizeof first && total > WEIR__RLS_MEMORY_MAX / 4);
+    CHECK(memory.exhausted);
+    CHECK(!weir__rls_take(&memory, SIZE_MAX));
+    CHECK(!weir__rls_array(&memory, SIZE_MAX / 2, 16));
+    weir__rls_memory_end(&memory);
+    weir__rls_memory_begin(&memory, first, 0);
+    CHECK(weir__rls_array(&memory, 0, 8) && weir__rls_take(&memory, 0));
+    weir__rls_memory_end(&memory);
+}
+
+/* A message of so many small things that its reading would take a hundred times its size. */
+TEST(bombs)
+{
+    struct called c;
+    weir *w = test_engine(RULES);
+    size_t len = WEIR__RLS_FRAME_MAX;
+    uint8_t *bytes = malloc(len);
+    begin(&c, w);
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t i = 5; i < len; i++)
+            bytes[i] = (i & 1) == 0 ? 0 : kind == 0 ? 0x12 : kind == 1 ? 0x78 : 0x7a;
+        bytes[5] = 0x78; /* one byte would be left over: a number of two */
+        memcpy(bytes, "\0\0\x10\0\0", 5);
+        call(&c, SHOULD, bytes, len);
+        CHECK(c.reply.code == WEIR__GRPC_RESOURCE_EXHAUSTED || c.reply.code == WEIR__GRPC_INVALID_ARGUMENT);
+        CHECK(kind || c.memory.exhausted);
+    }
+    weir__rls_memory_end(&c.memory);
+    free(bytes);
+    weir_close(w);
+}
+
+/* What is put together from parts of good messages and bytes of chance never does harm, and says what it is about. */
+TEST(random_messages)
+{
+    static const char good[] = "\x0a\x01"
+                               "d\x12\x14\x0a\x06\x0a\x01"
+                               "a\x12\x01"
+                               "1\x12\x04\x08\x05\x10\x02\x1a\x02\x08\x03\x20\x01\x18\x02";
+    struct called c;
+    weir *w = test_engine(RULES);
+    uint64_t seed = 11;
+    int answered = 0;
+    begin(&c, w);
+    c.service.headers = c.service.metadata = true;
+    for (int64_t i = 0; i < test_scaled(200000, 2000); i++) {
+        uint8_t bytes[5 + sizeof good] = {0};
+        size_t len = sizeof good - 1;
+        memcpy(bytes + 5, good, len);
+        for (uint64_t n = test_random(&seed) % 3; n; n--)
+            bytes[5 + test_random(&seed) % len] = (uint8_t)test_random(&seed);
+        if (test_random(&seed) % 4 == 0)
+            len = test_random(&seed) % (len + 1);
+        bytes[4] = (uint8_t)len;
+        call(&c, SHOULD, bytes, 5 + len);
+        CHECK((c.reply.code == WEIR__GRPC_OK) == (c.reply.body != NULL));
+        CHECK((c.reply.code == WEIR__GRPC_OK) == (c.reply.message[0] == 0));
+        answered += c.reply.code == WEIR__GRPC_OK;
+    }
+    CHECK(answered > 0);
+    weir__rls_memory_end(&c.memory);
+    weir_close(w);
+}
+
+TEST_MAIN
