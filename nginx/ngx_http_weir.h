@@ -10,6 +10,7 @@
  *   filter      response headers
  *   variables   $weir_...
  *   log         one line of JSON for each denied request
+ *   rls         the service that Envoy asks: gRPC and its twin in JSON; body: reading a request's
  *   status      JSON for people and probes; json: writing it
  *   metrics     the same for Prometheus
  *
@@ -57,6 +58,8 @@ typedef struct {
     ngx_http_complex_value_t *cost;
     ngx_array_t *attributes;  /* of ngx_http_weir_attribute_t */
     ngx_http_weir_log_t *log; /* NULL: none */
+    ngx_flag_t rls;           /* the location answers gRPC calls itself */
+    ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
 } ngx_http_weir_loc_conf_t;
 
 extern ngx_module_t ngx_http_weir_module;
@@ -66,6 +69,10 @@ char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* Some location needs the engine. */
+void ngx_http_weir_want(ngx_conf_t *cf);
+char *ngx_http_weir_rls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_rls_json(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* ---- A decision ---- */
@@ -107,7 +114,13 @@ ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, i
 
 /* The type of the answer if the request is a gRPC call, else NULL. */
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r);
+/* Pushes the headers that say how a call ended; then sends it: there is no more than headers. */
+ngx_int_t ngx_http_weir_grpc_status(ngx_http_request_t *r, ngx_uint_t code, const u_char *text, size_t len);
+ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type);
 ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answer, const char *type);
+
+/* Sends headers and body; the status is set. */
+ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type);
 
 /* Writes the response headers of an answer in the form the filter reads. Returns their length, at most size. */
 size_t ngx_http_weir_pack_headers(const weir_answer *answer, const weir_outcome *outcomes, u_char *to, size_t size);
@@ -119,6 +132,18 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
 
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);
+
+/* ---- The service ---- */
+
+/*
+ * The request's body in one piece, once nginx has read it: where it lies, or a copy. NGX_DECLINED: it has more than
+ * `max` bytes.
+ */
+ngx_int_t ngx_http_weir_body(ngx_http_request_t *r, size_t max, ngx_str_t *body);
+/* NGX_OK: a POST. Else what the content handler returns. */
+ngx_int_t ngx_http_weir_only_post(ngx_http_request_t *r);
+/* If nginx refuses a call for its size, the answer becomes one that gRPC clients understand. */
+ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r);
 
 /* The content handlers of weir_status and weir_metrics. */
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);

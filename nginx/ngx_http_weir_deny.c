@@ -61,7 +61,7 @@ static ngx_uint_t ngx_http_weir_has_page(ngx_http_request_t *r, ngx_int_t status
     return 0;
 }
 
-static ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type)
+ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type)
 {
     ngx_chain_t out = {.next = NULL};
     r->headers_out.content_length_n = (off_t)len;

@@ -1,7 +1,7 @@
 /* Reading the directives. */
 #include "ngx_http_weir.h"
 
-static void ngx_http_weir_want(ngx_conf_t *cf)
+void ngx_http_weir_want(ngx_conf_t *cf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     mcf->wanted = 1;

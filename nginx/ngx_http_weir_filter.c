@@ -77,6 +77,8 @@ static ngx_http_output_header_filter_pt ngx_http_weir_next_filter;
 static ngx_int_t ngx_http_weir_filter(ngx_http_request_t *r)
 {
     ngx_http_weir_ctx_t *ctx = r == r->main ? ngx_http_weir_find(r) : NULL;
+    if (r->headers_out.status == NGX_HTTP_REQUEST_ENTITY_TOO_LARGE && ngx_http_weir_rls_refused(r) != NGX_OK)
+        return NGX_ERROR;
     if (ctx == NULL)
         return ngx_http_weir_next_filter(r);
     u_char *at = ctx->text + ctx->rule_len + ctx->key_len, *last = at + ctx->headers_len;

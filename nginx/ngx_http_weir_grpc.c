@@ -1,10 +1,10 @@
 /*
- * A gRPC call that is denied: HTTP says 200, and headers without anything after them ("trailers only") say
- * RESOURCE_EXHAUSTED and when to try again.
+ * gRPC calls that end with a status alone: HTTP says 200, and headers without anything after them ("trailers only") say
+ * what is the matter. One that is denied is told RESOURCE_EXHAUSTED and when to try again.
  */
 #include "ngx_http_weir.h"
 
-#define RESOURCE_EXHAUSTED "8"
+#define RESOURCE_EXHAUSTED 8
 
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
 {
@@ -24,23 +24,13 @@ const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
 }
 
 /* As the protocol writes messages: what is not printable ASCII, and the per cent sign, as %XX. */
-static ngx_int_t ngx_http_weir_grpc_message(ngx_http_request_t *r, const weir_answer *answer, ngx_str_t *message)
+static ngx_int_t ngx_http_weir_grpc_message(ngx_http_request_t *r, const u_char *text, size_t len, ngx_str_t *message)
 {
     static const u_char digits[] = "0123456789ABCDEF";
-    u_char usual[96], *at;
-    const u_char *text = (const u_char *)answer->message.data;
-    size_t len = answer->message.len;
-    if (len == 0) {
-        int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
-        at = seconds ? ngx_snprintf(usual, sizeof(usual), "Too many requests. Please retry after %L second%s.", seconds,
-                                    seconds == 1 ? "" : "s")
-                     : ngx_snprintf(usual, sizeof(usual), "Requests of this kind are not allowed.");
-        text = usual;
-        len = (size_t)(at - usual);
-    }
-    message->data = at = ngx_pnalloc(r->pool, 3 * len);
+    u_char *at = ngx_pnalloc(r->pool, 3 * len);
     if (at == NULL)
         return NGX_ERROR;
+    message->data = at;
     for (size_t i = 0; i < len; i++) {
         if (text[i] >= 0x20 && text[i] < 0x7f && text[i] != '%') {
             *at++ = text[i];
@@ -52,6 +42,51 @@ static ngx_int_t ngx_http_weir_grpc_message(ngx_http_request_t *r, const weir_an
     }
     message->len = (size_t)(at - message->data);
     return NGX_OK;
+}
+
+ngx_int_t ngx_http_weir_grpc_status(ngx_http_request_t *r, ngx_uint_t code, const u_char *text, size_t len)
+{
+    ngx_str_t message, status;
+    status.data = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
+    if (status.data == NULL || ngx_http_weir_grpc_message(r, text, len, &message) != NGX_OK)
+        return NGX_ERROR;
+    status.len = (size_t)(ngx_sprintf(status.data, "%ui", code) - status.data);
+    if (ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-status"), (u_char *)"grpc-status", status) != NGX_OK)
+        return NGX_ERROR;
+    return ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-message"), (u_char *)"grpc-message", message);
+}
+
+ngx_int_t ngx_http_weir_grpc_send(ngx_http_request_t *r, const char *type)
+{
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_type.data = (u_char *)type;
+    r->headers_out.content_type.len = ngx_strlen(type);
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    if (r->http_version >= NGX_HTTP_VERSION_20) {
+        r->header_only = 1; /* the headers end the stream */
+        r->headers_out.content_length_n = -1;
+        return ngx_http_send_header(r);
+    }
+    r->headers_out.content_length_n = 0;
+    ngx_int_t rc = ngx_http_send_header(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
+        return rc;
+    return ngx_http_send_special(r, NGX_HTTP_LAST);
+}
+
+/* ---- A call that is denied ---- */
+
+static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_answer *answer)
+{
+    u_char usual[96], *at;
+    int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
+    if (answer->message.len)
+        return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, (const u_char *)answer->message.data,
+                                         answer->message.len);
+    at = seconds ? ngx_snprintf(usual, sizeof(usual), "Too many requests. Please retry after %L second%s.", seconds,
+                                seconds == 1 ? "" : "s")
+                 : ngx_snprintf(usual, sizeof(usual), "Requests of this kind are not allowed.");
+    return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, usual, (size_t)(at - usual));
 }
 
 /* Milliseconds, rounded up; -1 tells the client not to try again. */
@@ -67,29 +102,10 @@ static ngx_int_t ngx_http_weir_grpc_pushback(ngx_http_request_t *r, const weir_a
 
 ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answer, const char *type)
 {
-    ngx_str_t message, pushback;
-    if (ngx_http_weir_grpc_message(r, answer, &message) != NGX_OK ||
-        ngx_http_weir_grpc_pushback(r, answer, &pushback) != NGX_OK ||
-        ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-status"), (u_char *)"grpc-status",
-                                  (ngx_str_t)ngx_string(RESOURCE_EXHAUSTED)) != NGX_OK ||
-        ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-message"), (u_char *)"grpc-message", message) !=
-            NGX_OK ||
+    ngx_str_t pushback;
+    if (ngx_http_weir_grpc_denied(r, answer) != NGX_OK || ngx_http_weir_grpc_pushback(r, answer, &pushback) != NGX_OK ||
         ngx_http_weir_push_header(r, (ngx_str_t)ngx_string("grpc-retry-pushback-ms"),
                                   (u_char *)"grpc-retry-pushback-ms", pushback) != NGX_OK)
         return NGX_ERROR;
-
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_type.data = (u_char *)type;
-    r->headers_out.content_type.len = ngx_strlen(type);
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    if (r->http_version >= NGX_HTTP_VERSION_20) {
-        r->header_only = 1; /* the headers end the stream */
-        r->headers_out.content_length_n = -1;
-        return ngx_http_send_header(r);
-    }
-    r->headers_out.content_length_n = 0;
-    ngx_int_t rc = ngx_http_send_header(r);
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
-        return rc;
-    return ngx_http_send_special(r, NGX_HTTP_LAST);
+    return ngx_http_weir_grpc_send(r, type);
 }

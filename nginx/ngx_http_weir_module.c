@@ -26,6 +26,15 @@ static ngx_command_t ngx_http_weir_commands[] = {
      0, NULL},
     {ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
+    {ngx_string("weir_rls"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_rls, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_rls_json"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_rls_json, NGX_HTTP_LOC_CONF_OFFSET,
+     0, NULL},
+    {ngx_string("weir_rls_headers"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, rls_headers), NULL},
+    {ngx_string("weir_rls_metadata"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, rls_metadata), NULL},
+    {ngx_string("weir_rls_count_denied"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, rls_count_denied), NULL},
     ngx_null_command};
 
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
@@ -45,6 +54,9 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->cost = NGX_CONF_UNSET_PTR;
     conf->log = NGX_CONF_UNSET_PTR;
+    conf->rls_headers = NGX_CONF_UNSET;
+    conf->rls_metadata = NGX_CONF_UNSET;
+    conf->rls_count_denied = NGX_CONF_UNSET;
     return conf;
 }
 
@@ -86,6 +98,9 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
     ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_HTTP_WEIR_PREACCESS);
     ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
     ngx_conf_merge_ptr_value(conf->log, prev->log, NULL);
+    ngx_conf_merge_value(conf->rls_headers, prev->rls_headers, 0);
+    ngx_conf_merge_value(conf->rls_metadata, prev->rls_metadata, 0);
+    ngx_conf_merge_value(conf->rls_count_denied, prev->rls_count_denied, 0);
     return ngx_http_weir_merge_attributes(prev->attributes, &conf->attributes);
 }
 
