@@ -1,0 +1,307 @@
+"""Envoy's rate-limit service over gRPC: every field of it, asked by a real gRPC client."""
+import collections
+import concurrent.futures
+import re
+import subprocess
+import time
+
+import grpc
+import httpx
+import pytest
+from google.protobuf import json_format
+
+from clients import get
+from gateway import MODULE, wait_until
+from rls import CHECK, LOCATIONS, OK, OVER, ROOT, client, descriptor, health_pb2, request, rls_pb2
+
+RULES = """
+domain: d
+descriptors:
+  - { key: ten, rate_limit: { unit: hour, requests_per_unit: 10, name: ten-an-hour } }
+  - { key: two, rate_limit: { unit: day, requests_per_unit: 2 } }
+  - { key: banned, rate_limit: { unit: minute, requests_per_unit: 0 } }
+  - { key: free, rate_limit: { unlimited: true, replaces: [ { name: ten-an-hour } ] } }
+  - { key: tried, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: q1, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: q2, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 3 } }
+  - { key: odd, rate_limit: { unit: hour, unit_multiplier: 2, requests_per_unit: 5 } }
+  - { key: bucket, rate_limit: { unit: hour, requests_per_unit: 5, algorithm: token_bucket } }
+  - { key: week, rate_limit: { unit: week, requests_per_unit: 5 } }
+  - { key: month, rate_limit: { unit: month, requests_per_unit: 5 } }
+  - { key: year, rate_limit: { unit: year, requests_per_unit: 5 } }
+  - { key: second, rate_limit: { unit: second, requests_per_unit: 5 } }
+  - key: nested
+    value: a
+    descriptors:
+      - { key: inner, rate_limit: { unit: minute, requests_per_unit: 7 } }
+  - { key: m1, metadata: { who: first, deep: { a: 1, list: [ x, 2, true, null ] } }, rate_limit: { unit: hour, requests_per_unit: 5 } }
+  - { key: m2, metadata: { who: second, deep: { a: 9, b: 2.5 } }, rate_limit: { unit: hour, requests_per_unit: 1 } }
+"""
+SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800, "MONTH": 2592000, "YEAR": 31536000}
+
+
+@pytest.fixture
+def service(gateway):
+    def make(http="", server="", listen="http2", **more):
+        return gateway(RULES, server=LOCATIONS + server, listen=listen, http=http, **more)
+    return make
+
+
+def until_end(seconds):
+    """What is left of a window by the clock, and what it was a moment ago."""
+    left = seconds - int(time.time()) % seconds
+    return {left, left + 1, left - 1 or seconds, seconds if left == 1 else left}
+
+
+def unit(name):
+    return rls_pb2.Unit.Value(name)
+
+
+def test_one_descriptor_down_to_over_limit(service):
+    with client(service().port) as c:
+        for left in (9, 8, 7):
+            answer = c.ask("ten=a")
+            assert answer.overall_code == OK and len(answer.statuses) == 1
+            status = answer.statuses[0]
+            assert (status.code, status.limit_remaining) == (OK, left)
+            assert (status.current_limit.requests_per_unit, status.current_limit.unit, status.current_limit.name) == (
+                10, unit("HOUR"), "ten-an-hour")
+            assert status.duration_until_reset.seconds in until_end(3600) and status.duration_until_reset.nanos == 0
+            assert not answer.response_headers_to_add and not answer.HasField("dynamic_metadata")
+        assert c.codes("ten=a", count=9) == [OK] * 7 + [OVER] * 2
+        status = c.ask("ten=a").statuses[0]
+        assert (status.code, status.limit_remaining) == (OVER, 0) and status.current_limit.requests_per_unit == 10
+        assert status.duration_until_reset.seconds in until_end(3600)
+        assert c.ask("ten=b").statuses[0].limit_remaining == 9
+
+
+def test_statuses_are_in_order_and_whole(service):
+    with client(service().port) as c:
+        answer = c.ask("none=x", "two=a", "free=x", descriptor("nested=a", "inner=z"), "tried=a", "nested=a")
+        assert answer.overall_code == OK
+        assert [s.code for s in answer.statuses] == [OK] * 6
+        assert [s.limit_remaining for s in answer.statuses] == [0, 1, 2**32 - 1, 6, 0, 0]
+        assert [s.HasField("current_limit") for s in answer.statuses] == [False, True, False, True, True, False]
+        assert [s.HasField("duration_until_reset") for s in answer.statuses] == [False, True, False, True, True, False]
+        assert answer.statuses[3].current_limit.unit == unit("MINUTE") and answer.statuses[1].current_limit.name == ""
+        # all or nothing: the one that is over is told so, the other keeps what it has
+        c.ask("two=a")
+        answer = c.ask("ten=x", "two=a", "banned=x")
+        assert answer.overall_code == OVER and [s.code for s in answer.statuses] == [OK, OVER, OVER]
+        assert answer.statuses[0].limit_remaining == 10 and c.ask("ten=x").statuses[0].limit_remaining == 9
+
+
+def test_units(service):
+    with client(service().port) as c:
+        for name, seconds in SECONDS.items():
+            key = {"HOUR": "ten", "DAY": "two", "MINUTE": None}.get(name, name.lower())
+            if key:
+                status = c.ask(f"{key}=a").statuses[0]
+                assert status.current_limit.unit == unit(name)
+                assert status.duration_until_reset.seconds in until_end(seconds)
+            # and as a limit of the request's own
+            own = descriptor("anything=a", limit=(3, unit(name)))
+            statuses = [c.ask(own).statuses[0] for _ in range(4)]
+            if name != "SECOND":  # it may have passed meanwhile
+                assert [s.code for s in statuses] == [OK] * 3 + [OVER]
+            assert statuses[0].current_limit.requests_per_unit == 3 and statuses[0].current_limit.unit == unit(name)
+            assert c.ask(descriptor("anything=a", limit=(3, unit(name))), domain="other").statuses[0] == (
+                rls_pb2.RateLimitResponse.DescriptorStatus(code=OK))  # only in a domain that is known
+
+
+def test_bans_shadows_odd_windows(service):
+    with client(service().port) as c:
+        status = c.ask("banned=x").statuses[0]
+        assert (status.code, status.current_limit.requests_per_unit, status.current_limit.unit) == (OVER, 0, unit("MINUTE"))
+        assert status.duration_until_reset.seconds in until_end(60)
+        assert c.ask(descriptor("x=y", limit=(0, unit("HOUR")))).overall_code == OVER
+        assert c.codes("tried=a", count=3) == [OK] * 3
+        status = c.ask("tried=a").statuses[0]
+        assert (status.code, status.limit_remaining, status.current_limit.requests_per_unit) == (OK, 0, 1)
+        assert c.ask("odd=a").statuses[0].current_limit.unit == unit("UNKNOWN")  # no unit is two hours long
+        bucket = c.ask("bucket=a").statuses[0]
+        assert bucket.limit_remaining == 4 and bucket.duration_until_reset.seconds in (719, 720)
+
+
+def test_hits(service):
+    with client(service().port) as c:
+        def left(*descriptors, **more):
+            return [s.limit_remaining for s in c.ask(*descriptors, **more).statuses]
+        assert left("ten=a", hits=4) == [6]
+        assert left("ten=a") == [5]
+        assert left(descriptor("ten=a", hits=0)) == [5]  # a look
+        assert left(descriptor("ten=a", hits=2), hits=5) == [3]
+        assert left(descriptor("ten=a", hits=3, negative=True)) == [6]
+        assert left(descriptor("ten=a", negative=True), hits=2) == [8]
+        assert left(descriptor("ten=a", negative=True)) == [9]
+        assert left(descriptor("ten=a", hits=0), "ten=b", descriptor("ten=c", hits=5)) == [9, 9, 5]  # each its own
+        assert left(descriptor("ten=a", hits=0), "ten=b", descriptor("ten=c", hits=0)) == [9, 8, 5]
+        assert c.ask(descriptor("ten=a", hits=10)).overall_code == OVER
+        assert c.ask(descriptor("ten=a", hits=2**64 - 1)).overall_code == OVER  # never fits
+        assert left(descriptor("ten=a", hits=0)) == [9]
+        assert left(descriptor("ten=a", hits=2**64 - 1, negative=True)) == [10]  # never beyond untouched
+        assert c.ask("ten=a", hits=2**32 - 1).overall_code == OVER
+
+
+def test_reporting_afterwards(service):
+    """Clients that look first and report later what they used (tokens of a language model): what was used counts."""
+    with client(service(server="weir_rls_count_denied on;").port) as c:
+        assert c.ask(descriptor("ten=a", hits=0)).overall_code == OK
+        assert c.ask(descriptor("ten=a", hits=8)).overall_code == OK
+        assert c.ask(descriptor("ten=a", hits=0)).overall_code == OK
+        assert c.ask(descriptor("ten=a", hits=8), "week=a").overall_code == OVER
+        assert c.ask(descriptor("ten=a", hits=0)).overall_code == OVER
+        assert c.ask(descriptor("week=a", hits=0)).statuses[0].limit_remaining == 4
+
+
+def test_quota_mode_and_replaces(service):
+    with client(service().port) as c:
+        assert c.codes("q1=a", "q2=a", count=4) == [OK] * 3 + [OVER]
+        answer = c.ask("q1=a", "q2=b")
+        assert answer.overall_code == OK and [s.code for s in answer.statuses] == [OVER, OK]
+        answer = c.ask("ten=r", "free=x")
+        assert not answer.statuses[0].HasField("current_limit") and c.ask("ten=r").statuses[0].limit_remaining == 9
+
+
+def test_headers(service):
+    with client(service(server="weir_rls_headers on;").port) as c:
+        def headers(*descriptors):
+            return [(h.key, h.value) for h in c.ask(*descriptors).response_headers_to_add]
+        got = headers("ten=a", "two=a", "none=a")  # the one with least left
+        assert got[:2] == [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1")]
+        assert got[2][0] == "RateLimit-Reset" and int(got[2][1]) in until_end(86400)
+        assert headers("two=a", "ten=a")[1] == ("RateLimit-Remaining", "0")
+        assert headers("ten=b", "two=a")[:2] == [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "0")]
+        assert headers("none=a") == [] and headers("free=a") == []
+        headers("q1=a")
+        assert headers("ten=a", "q1=a")[0] == ("RateLimit-Limit", "1")
+
+
+def test_metadata(service):
+    with client(service(server="weir_rls_metadata on;").port) as c:
+        asked = [descriptor("m1=é", "x"), "m1=a", "m2=a", descriptor("own=1", hits=3, limit=(5, unit("DAY")))]
+        answer = c.ask(*asked, hits=1)
+        told = json_format.MessageToDict(answer.dynamic_metadata)
+        assert told == {
+            "domain": "d", "hitsAddend": 1.0,
+            "descriptors": [{"entries": ["m1=é", "x="]}, {"entries": ["m1=a"]}, {"entries": ["m2=a"]},
+                            {"entries": ["own=1"], "limit": "requests_per_unit:5 unit:DAY", "hitsAddend": 3.0}],
+            "metadata": {"who": "first", "deep": {"a": 1.0, "list": ["x", 2.0, True, None], "b": 2.5}}}
+        answer = c.ask("m2=a")
+        assert answer.overall_code == OVER and "metadata" not in answer.dynamic_metadata.fields
+        answer = c.ask("ten=a")
+        assert json_format.MessageToDict(answer.dynamic_metadata) == {"domain": "d", "descriptors": [{"entries": ["ten=a"]}]}
+
+
+def test_calls_are_counted_under_their_rules(service):
+    g = service(server="location = /weir/numbers { weir_status; }")
+    with client(g.port) as c:
+        c.codes("two=a", count=5)
+    with httpx.Client(http1=False, http2=True) as http:
+        rules = http.get(f"http://127.0.0.1:{g.port}/weir/numbers").json()["by_rule"]
+    assert [(rule["allowed"], rule["denied"]) for rule in rules if rule["name"] == "d.two"] == [(2, 3)], rules
+
+
+def test_a_reload_of_the_rules(service):
+    g = service()
+    with client(g.port) as c:
+        assert c.codes("two=a", count=3) == [OK, OK, OVER]
+        g.write_rules(RULES.replace("requests_per_unit: 2 }", "requests_per_unit: 4 }"))
+        wait_until(lambda: c.ask(descriptor("two=a", hits=0)).statuses[0].current_limit.requests_per_unit == 4, "new rules")
+        assert c.codes("two=a", count=3) == [OK, OK, OVER]
+        g.reload()
+        assert c.codes("two=a", count=1) == [OVER]
+
+
+def test_tls(service):
+    g = service(start=False, listen="ssl http2",
+                http="ssl_certificate @F@/cert.pem; ssl_certificate_key @F@/key.pem;")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", g.folder / "key.pem",
+                    "-out", g.folder / "cert.pem"], check=True, capture_output=True, timeout=60)
+    g.config.write_text(g.config.read_text().replace("@F@", str(g.folder)))
+    g.start()
+    credentials = grpc.ssl_channel_credentials((g.folder / "cert.pem").read_bytes())
+    with client(g.port, credentials=credentials) as c:
+        assert c.codes("two=a", count=3) == [OK, OK, OVER]
+
+
+def test_a_thousand_at_once(service):
+    """Over several connections and workers: exactly what may pass passes."""
+    g = service(listen="http2 reuseport", workers=2)
+    g.write_rules("domain: d\ndescriptors:\n  - { key: big, rate_limit: { unit: year, requests_per_unit: 300 } }\n"
+                  "  - { key: own, rate_limit: { unit: year, requests_per_unit: 1000 } }\n")
+    with Clients(g.port, 8) as clients:
+        wait_until(lambda: clients[0].ask(descriptor("big=x", hits=0)).statuses[0].HasField("current_limit") and
+                   clients[-1].ask(descriptor("big=x", hits=0)).statuses[0].HasField("current_limit"), "the rules")
+        time.sleep(1.2)  # the other worker has seen them as well
+        calls = [clients[i % 8].should.future(request("own=1", "big=1"), timeout=20) for i in range(1000)]
+        counted = collections.Counter(call.result().overall_code for call in calls)
+        assert counted == {OK: 300, OVER: 700}
+        left = clients[0].ask(descriptor("big=1", hits=0), descriptor("own=1", hits=0))
+        assert [s.limit_remaining for s in left.statuses] == [0, 700]
+
+
+class Clients:
+    def __init__(self, port, count):
+        self.clients = [client(port, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(count)]
+
+    def __enter__(self):
+        return [each.__enter__() for each in self.clients]
+
+    def __exit__(self, *problem):
+        for each in self.clients:
+            each.__exit__(*problem)
+
+
+def test_many_calls_on_one_connection(service):
+    with client(service().port) as c:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda i: c.ask(f"ten={i % 50}").overall_code, range(2000)))
+        assert collections.Counter(answers) == {OK: 500, OVER: 1500}
+
+
+def test_health(service):
+    with client(service().port) as c:
+        serving = health_pb2.HealthCheckResponse.SERVING
+        for name in ("", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"):
+            assert c.check(health_pb2.HealthCheckRequest(service=name), timeout=10).status == serving
+        with pytest.raises(grpc.RpcError) as problem:
+            c.check(health_pb2.HealthCheckRequest(service="other"), timeout=10)
+        assert problem.value.code() == grpc.StatusCode.NOT_FOUND
+        with pytest.raises(grpc.RpcError) as problem:
+            list(c.channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=10))
+        assert problem.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        with pytest.raises(grpc.RpcError) as problem:
+            c.raw(b"\xff\xff", method=CHECK)
+        assert problem.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+TEXT = (ROOT / "docs" / "service-grpc.md").read_text()
+
+
+def test_every_directive_is_described():
+    source = (ROOT / "nginx" / "ngx_http_weir_module.c").read_text()
+    for name in re.findall(r'ngx_string\("(weir_rls\w*)"\)', source):
+        assert f"`{name}" in TEXT, name
+
+
+def test_the_documentation_is_true(service):
+    """Its configuration runs, and its example of JSON gets the answer that it shows."""
+    g = service(start=False)
+    config, = re.findall(r"```nginx\n(.*?)```", TEXT, re.S)
+    for there, here in (("/usr/lib/nginx/modules/ngx_http_weir_module.so", MODULE), ("/dev/shm/weir ", f"{g.segment} "),
+                        ("/etc/weir/rules.d", f"{g.folder}/rules"), ("127.0.0.1:8081", f"127.0.0.1:{g.port}"),
+                        ("127.0.0.1:8080", f"127.0.0.1:{g.backend}")):
+        assert there in config
+        config = config.replace(there, here)
+    g.config.write_text(f"pid {g.folder}/nginx.pid; error_log {g.folder}/error.log;\n{config}")
+    g.write_rules("domain: messaging\ndescriptors:\n  - { key: message_type, value: marketing, "
+                  "rate_limit: { unit: day, requests_per_unit: 5 } }\n")
+    g.start()
+    asked, told = re.search(r"/json -d '(.*?)'\n(.*?)\n", TEXT).groups()
+    answer = get(g.backend, "/json", method="POST", body=asked).body.decode()
+    assert re.sub(r'"\d+s"', '""', answer) == re.sub(r'"\d+s"', '""', told)
+    assert get(g.backend, "/healthcheck").body == b"OK"
+    with client(g.port) as c:
+        assert c.ask("message_type=marketing", domain="messaging").statuses[0].limit_remaining == 3
