@@ -166,13 +166,13 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     static const char *const names[] = {"segment",    "workers",    "user",  "gateway",  "metrics",  "log",
                                         "access_log", "denied_log", "rules", "identity", "allow",    "block",
                                         "service",    "store",      "admin", "agent",    "dashboard"};
-    static const char *const later[] = {"service", "store", "admin", "agent", "dashboard"};
+    static const char *const later[] = {"store", "admin", "agent", "dashboard"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
-    } members[] = {{"log", log_read},           {"segment", segment_read},         {"workers", workers_read},
-                   {"user", user_read},         {"gateway", weir__config_gateway}, {"metrics", metrics_read},
-                   {"access_log", access_read}, {"denied_log", denied_read}};
+    } members[] = {{"log", log_read},         {"segment", segment_read},         {"workers", workers_read},
+                   {"user", user_read},       {"gateway", weir__config_gateway}, {"service", weir__config_service},
+                   {"metrics", metrics_read}, {"access_log", access_read},       {"denied_log", denied_read}};
     const struct weir__node *member;
     if (!weir__field_names(reader->report, root, "weir.yaml", NAMES(names)))
         return;
@@ -182,9 +182,9 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if ((member = weir__node_get(root, members[i].name)))
             members[i].read(reader, member);
-    if (!weir__node_get(root, "gateway"))
+    if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service"))
         weir__report_error(reader->report, root->place,
-                           "there is no gateway: where to listen, and where to send on to");
+                           "there is neither a gateway (where to listen, and where to send on to) nor a service");
     weir__config_rules(reader, root);
     check_doubles(reader);
 }
@@ -195,6 +195,7 @@ static void defaults(struct weir__config *config)
     int len = snprintf(path, sizeof path, "/dev/shm/weir-%u", (unsigned)geteuid());
     config->segment_path = weir__arena_copy(&config->arena, (weir_text){path, (size_t)len}).data;
     config->segment_is_ours = true;
+    config->listeners = weir__arena_array(&config->arena, WEIR__LISTENERS_MAX, sizeof *config->listeners);
     config->segment_bytes = 64 * MIB;
     config->keepalive = 64;
     config->max_fails = 3;

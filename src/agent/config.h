@@ -9,10 +9,17 @@
 
 struct weir__tls {
     const char *certificate, *key;
-    struct weir__place certificate_place, key_place;
+    const char *client_ca; /* whose certificates clients must have; NULL: they need none */
+    struct weir__place certificate_place, key_place, client_ca_place;
 };
 
+/* What a listener speaks. */
+enum weir__listener_kind { WEIR__GATEWAY, WEIR__GRPC, WEIR__HTTP_API, WEIR__RESP };
+
+#define WEIR__LISTENERS_MAX 64
+
 struct weir__listener {
+    enum weir__listener_kind kind;
     const char *address;     /* as nginx and people write it: "127.0.0.1:8080", "[::]:8080", "8080" */
     const char *host, *port; /* host without brackets; NULL: all of IPv4 */
     struct weir__place place;
@@ -40,6 +47,15 @@ struct weir__route {
 
 enum { WEIR__LOG_OFF, WEIR__LOG_TEXT, WEIR__LOG_JSON };
 
+/* Who may use the service. Secrets are printable and without spaces. */
+struct weir__access {
+    const char *token[32];
+    bool token_operator[32];
+    size_t token_count;
+    const char *password, *operator_password; /* of RESP's AUTH */
+    bool open_operator;                       /* operators need no token, where nobody does */
+};
+
 struct weir__config {
     struct weir__arena arena;
     struct weir__sources sources; /* the file's text */
@@ -53,8 +69,10 @@ struct weir__config {
     const char *user; /* of the workers, when root starts them */
     struct weir__place user_place;
 
-    struct weir__listener *listeners;
+    struct weir__listener *listeners; /* of the gateway and of the service; room for WEIR__LISTENERS_MAX */
     size_t listener_count;
+    struct weir__access access;
+    bool rls_headers, rls_metadata;
     struct weir__route *routes;
     size_t route_count;
     int64_t keepalive, max_fails, fail_ms;
@@ -107,7 +125,14 @@ bool weir__config_listener(struct weir__reader *reader, const struct weir__node 
 /* "http://host:port", "https://…" or "unix:/path". */
 bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server);
 
+/* A listener as an address, or as a map with one; added to the configuration's. */
+void weir__config_listen(struct weir__reader *reader, const struct weir__node *node, const char *what,
+                         enum weir__listener_kind kind, const struct weir__tls *common);
+/* False after a report. */
+bool weir__config_tls(struct weir__reader *reader, const struct weir__node *node, struct weir__tls *tls);
+
 void weir__config_gateway(struct weir__reader *reader, const struct weir__node *gateway);
+void weir__config_service(struct weir__reader *reader, const struct weir__node *service);
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
 
 #endif

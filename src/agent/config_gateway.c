@@ -9,10 +9,10 @@
 
 /* ---- Listening ---- */
 
-static bool tls_read(struct weir__reader *reader, const struct weir__node *node, struct weir__tls *tls)
+bool weir__config_tls(struct weir__reader *reader, const struct weir__node *node, struct weir__tls *tls)
 {
-    static const char *const names[] = {"certificate", "key"};
-    const struct weir__node *certificate = NULL, *key = NULL;
+    static const char *const names[] = {"certificate", "key", "client_ca"};
+    const struct weir__node *certificate = NULL, *key = NULL, *client_ca = NULL;
     if (!weir__field_names(reader->report, node, "tls", NAMES(names)))
         return false;
     if (!GIVEN(certificate, node, "certificate") || !GIVEN(key, node, "key")) {
@@ -24,47 +24,58 @@ static bool tls_read(struct weir__reader *reader, const struct weir__node *node,
     tls->key = weir__config_path(reader, key, "key");
     tls->certificate_place = certificate->place;
     tls->key_place = key->place;
+    tls->client_ca = NULL;
+    if (GIVEN(client_ca, node, "client_ca")) {
+        tls->client_ca = weir__config_path(reader, client_ca, "client_ca");
+        tls->client_ca_place = client_ca->place;
+        if (!tls->client_ca)
+            return false;
+    }
     return tls->certificate && tls->key;
 }
 
-static void listen_one(struct weir__reader *reader, const struct weir__node *node, const struct weir__tls *common)
+void weir__config_listen(struct weir__reader *reader, const struct weir__node *node, const char *what,
+                         enum weir__listener_kind kind, const struct weir__tls *common)
 {
     static const char *const names[] = {"address", "tls", "http2"};
-    struct weir__listener *listener = &reader->config->listeners[reader->config->listener_count];
+    struct weir__config *config = reader->config;
+    if (!config->listeners)
+        return; /* no memory, which is told in the end */
+    if (config->listener_count == WEIR__LISTENERS_MAX) {
+        weir__report_error(reader->report, node->place, "there are more than %d listeners", WEIR__LISTENERS_MAX);
+        return;
+    }
+    struct weir__listener *listener = &config->listeners[config->listener_count];
     const struct weir__node *address = node, *member;
-    listener->tls = *common;
+    *listener = (struct weir__listener){.kind = kind, .tls = *common};
     if (node->kind == WEIR__MAP) {
-        if (!weir__field_names(reader->report, node, "listen", NAMES(names)))
+        if (!weir__field_names(reader->report, node, what, NAMES(names)))
             return;
         if (!GIVEN(address, node, "address")) {
-            weir__report_error(reader->report, node->place, "listen has no address");
+            weir__report_error(reader->report, node->place, "%s has no address", what);
             return;
         }
-        if (GIVEN(member, node, "tls") && !tls_read(reader, member, &listener->tls))
+        if (GIVEN(member, node, "tls") && !weir__config_tls(reader, member, &listener->tls))
             return;
     }
     listener->http2 = listener->tls.certificate != NULL;
     if (node->kind == WEIR__MAP && GIVEN(member, node, "http2") &&
         !weir__field_bool(reader->report, member, "http2", &listener->http2))
         return;
-    if (weir__config_listener(reader, address, "listen", listener))
-        reader->config->listener_count++;
+    if (weir__config_listener(reader, address, what, listener))
+        config->listener_count++;
 }
 
 static void listen_read(struct weir__reader *reader, const struct weir__node *node, const struct weir__tls *common)
 {
-    struct weir__config *config = reader->config;
-    size_t count = node->kind == WEIR__LIST ? node->count : 1;
-    if (count == 0)
-        weir__report_error(reader->report, node->place, "listen has no address");
-    config->listeners = weir__arena_array(&config->arena, count + 1, sizeof *config->listeners);
-    if (!config->listeners)
+    if (node->kind != WEIR__LIST) {
+        weir__config_listen(reader, node, "listen", WEIR__GATEWAY, common);
         return;
-    if (node->kind != WEIR__LIST)
-        listen_one(reader, node, common);
-    else
-        for (const struct weir__node *each = node->first; each; each = each->next)
-            listen_one(reader, each, common);
+    }
+    if (node->count == 0)
+        weir__report_error(reader->report, node->place, "listen has no address");
+    for (const struct weir__node *each = node->first; each; each = each->next)
+        weir__config_listen(reader, each, "listen", WEIR__GATEWAY, common);
 }
 
 /* ---- Upstreams ---- */
@@ -262,7 +273,7 @@ void weir__config_gateway(struct weir__reader *reader, const struct weir__node *
     if (!weir__field_names(reader->report, gateway, "gateway", NAMES(names)))
         return;
     if (GIVEN(member, gateway, "tls"))
-        tls_read(reader, member, &common);
+        weir__config_tls(reader, member, &common);
     if (GIVEN(member, gateway, "listen"))
         listen_read(reader, member, &common);
     else

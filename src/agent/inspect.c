@@ -62,6 +62,8 @@ static void look_at_tls(struct look *look)
         bool again = i > 0 && tls->certificate == config->listeners[i - 1].tls.certificate;
         if (!tls->certificate || again)
             continue;
+        if (tls->client_ca)
+            readable(look, tls->client_ca_place, "the file of authorities", tls->client_ca);
         readable(look, tls->certificate_place, "the certificate", tls->certificate);
         readable(look, tls->key_place, "the key", tls->key);
     }

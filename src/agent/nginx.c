@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MODULE_NAME "ngx_http_weir_module.so"
+#define MODULE_NAME        "ngx_http_weir_module.so"
+#define STREAM_MODULE_NAME "ngx_stream_weir_module.so"
 
 /* ---- Finding ---- */
 
@@ -49,12 +50,12 @@ static bool find_program(char path[4096])
     return false;
 }
 
-static bool find_module(char path[4096])
+static bool find_module(const char *name, char path[4096])
 {
     const char *given = getenv("WEIR_MODULES");
     char own[4000];
     if (given)
-        return is_there(given, strlen(given), MODULE_NAME, R_OK, path);
+        return is_there(given, strlen(given), name, R_OK, path);
     ssize_t len = readlink("/proc/self/exe", own, sizeof own - 32);
     if (len > 0) {
         own[len] = 0;
@@ -62,12 +63,23 @@ static bool find_module(char path[4096])
         static const char *const beside[] = {"/nginx", "/../lib/weir", "/../lib/nginx/modules"};
         for (size_t i = 0; slash && i < sizeof beside / sizeof *beside; i++) {
             strcpy(slash, beside[i]);
-            if (is_there(own, strlen(own), MODULE_NAME, R_OK, path))
+            if (is_there(own, strlen(own), name, R_OK, path))
                 return true;
         }
     }
     static const char usual[] = "/usr/lib/nginx/modules";
-    return is_there(usual, sizeof usual - 1, MODULE_NAME, R_OK, path);
+    return is_there(usual, sizeof usual - 1, name, R_OK, path);
+}
+
+/* Distributions build stream as a module of its own; where it is part of nginx there is no such file. */
+static bool find_stream(char path[4096])
+{
+    static const char *const folders[] = {"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules",
+                                          "/usr/share/nginx/modules"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (is_there(folders[i], strlen(folders[i]), "ngx_stream_module.so", R_OK, path))
+            return true;
+    return false;
 }
 
 /* ---- Running ---- */
@@ -222,7 +234,11 @@ static bool find_version(struct weir__nginx *nginx)
 bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size)
 {
     *nginx = (struct weir__nginx){0};
-    bool module = find_module(nginx->module);
+    bool module = find_module(MODULE_NAME, nginx->module);
+    if (!find_module(STREAM_MODULE_NAME, nginx->stream_module))
+        nginx->stream_module[0] = 0;
+    if (!find_stream(nginx->stream_core))
+        nginx->stream_core[0] = 0;
     if (!find_program(nginx->program))
         snprintf(why, size, "nginx was not found%s%s; install it, or say in WEIR_NGINX where it is",
                  nginx->program[0] ? " at " : "", nginx->program);

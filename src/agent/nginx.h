@@ -8,8 +8,10 @@
 
 struct weir__nginx {
     char program[4096];
-    char module[4096]; /* ours */
-    int version;       /* 1022001 is 1.22.1 */
+    char module[4096];        /* ours */
+    char stream_core[4096];   /* nginx's, if stream is a module there; else "" */
+    char stream_module[4096]; /* ours for it; "": not found */
+    int version;              /* 1022001 is 1.22.1 */
     char version_text[32];
 };
 

@@ -49,6 +49,14 @@ static void from(struct writer *w, struct weir__place place)
     fputc('\n', w->to);
 }
 
+static bool speaks_resp(const struct weir__config *config)
+{
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (config->listeners[i].kind == WEIR__RESP)
+            return true;
+    return false;
+}
+
 /* ---- The process ---- */
 
 static void write_process(struct writer *w)
@@ -59,6 +67,14 @@ static void write_process(struct writer *w)
     long connections = files > CONNECTIONS ? CONNECTIONS : files < FEWEST ? FEWEST : files;
     fputs("# Written by weir serve; changes here are lost.\n", w->to);
     directive(w, "load_module", w->setting->module);
+    if (speaks_resp(config)) {
+        if (*w->setting->stream_core) {
+            fputc('\n', w->to);
+            directive(w, "load_module", w->setting->stream_core);
+        }
+        fputc('\n', w->to);
+        directive(w, "load_module", w->setting->stream_module);
+    }
     fputs("\ndaemon off;\nmaster_process on;\n", w->to);
     if (*w->facts->user) {
         fprintf(w->to, "user %s %s;", w->facts->user, w->facts->group);
@@ -232,24 +248,35 @@ static void write_locations(struct writer *w)
 
 /* ---- Servers ---- */
 
-static void write_server(struct writer *w, const struct weir__listener *listener)
+/* What every listener begins with. */
+static void write_listen(struct writer *w, const struct weir__listener *listener, bool http2)
 {
     enum { HTTP2_ALONE = 1025001 }; /* nginx 1.25.1 made it a directive */
-    bool alone = w->setting->version >= HTTP2_ALONE;
+    bool stream = listener->kind == WEIR__RESP, alone = !stream && w->setting->version >= HTTP2_ALONE;
     bool tls = listener->tls.certificate != NULL;
     fprintf(w->to, "    server {\n        listen %s%s%s;", listener->address, tls ? " ssl" : "",
-            listener->http2 && !alone ? " http2" : "");
+            http2 && !alone ? " http2" : "");
     from(w, listener->place);
     if (alone)
-        fprintf(w->to, "        http2 %s;\n", listener->http2 ? "on" : "off");
-    if (tls) {
-        fputs("        ", w->to);
-        directive(w, "ssl_certificate", listener->tls.certificate);
-        from(w, listener->tls.certificate_place);
-        fputs("        ", w->to);
-        directive(w, "ssl_certificate_key", listener->tls.key);
-        from(w, listener->tls.key_place);
+        fprintf(w->to, "        http2 %s;\n", http2 ? "on" : "off");
+    if (!tls)
+        return;
+    fputs("        ", w->to);
+    directive(w, "ssl_certificate", listener->tls.certificate);
+    from(w, listener->tls.certificate_place);
+    fputs("        ", w->to);
+    directive(w, "ssl_certificate_key", listener->tls.key);
+    from(w, listener->tls.key_place);
+    if (listener->tls.client_ca) {
+        fputs("        ssl_verify_client on;\n        ", w->to);
+        directive(w, "ssl_client_certificate", listener->tls.client_ca);
+        from(w, listener->tls.client_ca_place);
     }
+}
+
+static void write_gateway(struct writer *w, const struct weir__listener *listener)
+{
+    write_listen(w, listener, listener->http2);
     fputs("        weir on;\n", w->to);
     write_locations(w);
     fputs("    }\n", w->to);
@@ -272,6 +299,91 @@ static void write_metrics(struct writer *w)
           w->to);
 }
 
+/* ---- The service ---- */
+
+/* A connection of a service's client lasts: it is no browser's. */
+#define SERVICE_COMMON                                                                                                 \
+    "        access_log off;\n"                                                                                        \
+    "        keepalive_requests 1000000000;\n"                                                                         \
+    "        keepalive_timeout 1h;\n"                                                                                  \
+    "        client_max_body_size 1m;\n"                                                                               \
+    "        client_body_buffer_size 1m;\n"
+
+static void write_grpc(struct writer *w, const struct weir__listener *listener)
+{
+    write_listen(w, listener, true);
+    fputs(SERVICE_COMMON, w->to);
+    fprintf(w->to, "        weir_rls_headers %s;\n        weir_rls_metadata %s;\n",
+            w->config->rls_headers ? "on" : "off", w->config->rls_metadata ? "on" : "off");
+    fputs("        location / {\n            weir_rls;\n        }\n"
+          "    }\n",
+          w->to);
+}
+
+static void write_api(struct writer *w, const struct weir__listener *listener)
+{
+    const struct weir__access *access = &w->config->access;
+    write_listen(w, listener, listener->http2);
+    fputs(SERVICE_COMMON, w->to);
+    for (size_t i = 0; i < access->token_count; i++) {
+        fputs("        weir_api_token ", w->to);
+        quoted(w, access->token[i]);
+        fputs(access->token_operator[i] ? " operator;\n" : ";\n", w->to);
+    }
+    if (access->open_operator)
+        fputs("        weir_api_operator on;\n", w->to);
+    fprintf(w->to, "        weir_rls_headers %s;\n        weir_rls_metadata %s;\n",
+            w->config->rls_headers ? "on" : "off", w->config->rls_metadata ? "on" : "off");
+    fputs("        location /v1/ {\n            weir_api;\n        }\n"
+          "        location = /v1/auth {\n            weir_auth;\n        }\n"
+          "        location = /json {\n            weir_rls_json;\n        }\n"
+          "        location = /healthcheck {\n            return 200 \"OK\";\n        }\n"
+          "        location / {\n            return 404;\n        }\n"
+          "    }\n",
+          w->to);
+}
+
+/* The segment and the rules: the same for http and stream. */
+static void write_rules(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    fputs("    weir_segment ", w->to);
+    quoted(w, w->setting->trial ? "segment" : config->segment_path);
+    fprintf(w->to, " %" PRId64 ";", w->setting->trial ? INT64_C(1) << 20 : config->segment_bytes);
+    from(w, config->segment_place);
+    fputs("    ", w->to);
+    directive(w, "weir_rules", w->setting->rules_file);
+    from(w, config->rules_place);
+}
+
+static void write_stream(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    const struct weir__access *access = &config->access;
+    if (!speaks_resp(config))
+        return;
+    fputs("stream {\n", w->to);
+    write_rules(w);
+    for (size_t i = 0; i < config->listener_count; i++) {
+        if (config->listeners[i].kind != WEIR__RESP)
+            continue;
+        write_listen(w, &config->listeners[i], false);
+        fputs("        weir_resp;\n", w->to);
+        if (access->password) {
+            fputs("        ", w->to);
+            directive(w, "weir_resp_password", access->password);
+            fputc('\n', w->to);
+        }
+        if (access->operator_password) {
+            fputs("        ", w->to);
+            directive(w, "weir_resp_operator_password", access->operator_password);
+            fputc('\n', w->to);
+        }
+        fputs("    }\n", w->to);
+    }
+    fputs("}\n", w->to);
+}
+
 static void write_http(struct writer *w)
 {
     static const char *const folders[] = {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"};
@@ -279,14 +391,7 @@ static void write_http(struct writer *w)
     fputs("http {\n    server_tokens off;\n", w->to);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         fprintf(w->to, "    %s_temp_path %s;\n", folders[i], folders[i]);
-    fputs("    ", w->to);
-    fputs("weir_segment ", w->to);
-    quoted(w, w->setting->trial ? "segment" : config->segment_path);
-    fprintf(w->to, " %" PRId64 ";", w->setting->trial ? INT64_C(1) << 20 : config->segment_bytes);
-    from(w, config->segment_place);
-    fputs("    ", w->to);
-    directive(w, "weir_rules", w->setting->rules_file);
-    from(w, config->rules_place);
+    write_rules(w);
     write_logs(w);
     fputs("    ssl_protocols TLSv1.2 TLSv1.3;\n"
           "    ssl_session_cache shared:weir_tls:10m;\n",
@@ -294,8 +399,15 @@ static void write_http(struct writer *w)
     write_passing(w);
     for (size_t i = 0; i < config->route_count; i++)
         write_upstream(w, i);
-    for (size_t i = 0; i < config->listener_count; i++)
-        write_server(w, &config->listeners[i]);
+    for (size_t i = 0; i < config->listener_count; i++) {
+        const struct weir__listener *listener = &config->listeners[i];
+        if (listener->kind == WEIR__GATEWAY)
+            write_gateway(w, listener);
+        else if (listener->kind == WEIR__GRPC)
+            write_grpc(w, listener);
+        else if (listener->kind == WEIR__HTTP_API)
+            write_api(w, listener);
+    }
     write_metrics(w);
     fputs("}\n", w->to);
 }
@@ -310,6 +422,7 @@ char *weir__nginx_conf(const struct weir__config *config, const struct weir__fac
         return NULL;
     write_process(&w);
     write_http(&w);
+    write_stream(&w);
     bool good = !ferror(w.to);
     good &= fclose(w.to) == 0;
     if (good)

@@ -6,12 +6,14 @@
 
 /* What the configuration needs to know besides weir.yaml. */
 struct weir__nginx_setting {
-    const char *module;     /* the .so */
-    int version;            /* of nginx: 1022001 is 1.22.1 */
-    const char *rules_file; /* the path of the rules, or of what was cut out of weir.yaml */
-    long open_files;        /* that a worker may have */
-    const char *salt;       /* of hashes in logs; NULL: none */
-    bool trial;             /* only to be tested: neither the real segment nor real logs */
+    const char *module;        /* the .so */
+    const char *stream_core;   /* nginx's own stream module, where it is one; else "" */
+    const char *stream_module; /* ours for it */
+    int version;               /* of nginx: 1022001 is 1.22.1 */
+    const char *rules_file;    /* the path of the rules, or of what was cut out of weir.yaml */
+    long open_files;           /* that a worker may have */
+    const char *salt;          /* of hashes in logs; NULL: none */
+    bool trial;                /* only to be tested: neither the real segment nor real logs */
 };
 
 /* The whole text, to be freed; NULL: no memory. Paths in nginx's own folder are relative to its -p. */

@@ -66,6 +66,8 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
     getrlimit(RLIMIT_NOFILE, &files);
     struct weir__nginx_setting setting = {
         .module = nginx->module,
+        .stream_core = nginx->stream_core,
+        .stream_module = nginx->stream_module,
         .version = nginx->version,
         .rules_file = config->rules_path ? config->rules_path : plan->rules_file,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
@@ -121,15 +123,17 @@ static void tell_route(const struct weir__route *route, const struct weir__journ
 static void tell_listener(const struct weir__listener *listener, const char *what, const char *path,
                           const struct weir__journal *journal)
 {
-    weir__say(journal, WEIR__INFO, "%s on http%s://%s%s%s", what, listener->tls.certificate ? "s" : "",
+    const char *scheme = listener->kind == WEIR__RESP ? "redis" : listener->kind == WEIR__GRPC ? "grpc" : "http";
+    weir__say(journal, WEIR__INFO, "%s on %s%s://%s%s%s", what, scheme, listener->tls.certificate ? "s" : "",
               listener->host ? "" : "0.0.0.0:", listener->address, path);
 }
 
 void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *journal)
 {
+    static const char *const names[] = {"gateway", "Envoy's rate-limit service", "HTTP service", "Redis protocol"};
     const struct weir__config *config = &plan->config;
     for (size_t i = 0; i < config->listener_count; i++)
-        tell_listener(&config->listeners[i], "gateway", "", journal);
+        tell_listener(&config->listeners[i], names[config->listeners[i].kind], "", journal);
     for (size_t i = 0; i < config->route_count; i++)
         tell_route(&config->routes[i], journal);
     weir__say(journal, WEIR__INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,

@@ -75,8 +75,10 @@ static uint64_t fingerprint(const struct weir__config *config)
     uint64_t sum = file.sum;
     if (file.error)
         return 0;
-    for (size_t i = 0; i < config->listener_count; i++)
-        sum = add_file(add_file(sum, config->listeners[i].tls.certificate), config->listeners[i].tls.key);
+    for (size_t i = 0; i < config->listener_count; i++) {
+        const struct weir__tls *tls = &config->listeners[i].tls;
+        sum = add_file(add_file(add_file(sum, tls->certificate), tls->key), tls->client_ca);
+    }
     return sum | 1;
 }
 
