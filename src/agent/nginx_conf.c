@@ -49,7 +49,7 @@ static void from(struct writer *w, struct weir__place place)
     fputc('\n', w->to);
 }
 
-static bool speaks_resp(const struct weir__config *config)
+bool weir__speaks_resp(const struct weir__config *config)
 {
     for (size_t i = 0; i < config->listener_count; i++)
         if (config->listeners[i].kind == WEIR__RESP)
@@ -67,7 +67,7 @@ static void write_process(struct writer *w)
     long connections = files > CONNECTIONS ? CONNECTIONS : files < FEWEST ? FEWEST : files;
     fputs("# Written by weir serve; changes here are lost.\n", w->to);
     directive(w, "load_module", w->setting->module);
-    if (speaks_resp(config)) {
+    if (weir__speaks_resp(config)) {
         if (*w->setting->stream_core) {
             fputc('\n', w->to);
             directive(w, "load_module", w->setting->stream_core);
@@ -360,7 +360,7 @@ static void write_stream(struct writer *w)
 {
     const struct weir__config *config = w->config;
     const struct weir__access *access = &config->access;
-    if (!speaks_resp(config))
+    if (!weir__speaks_resp(config))
         return;
     fputs("stream {\n", w->to);
     write_rules(w);

@@ -16,6 +16,9 @@ struct weir__nginx_setting {
     bool trial;                /* only to be tested: neither the real segment nor real logs */
 };
 
+/* True if a listener speaks the Redis protocol, which needs nginx's stream and our module for it. */
+bool weir__speaks_resp(const struct weir__config *config);
+
 /* The whole text, to be freed; NULL: no memory. Paths in nginx's own folder are relative to its -p. */
 char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
                        const struct weir__nginx_setting *setting);

@@ -54,6 +54,10 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
     const struct weir__config *config = &plan->config;
     struct rlimit files = {.rlim_max = 1024};
     char rules_name[64];
+    if (weir__speaks_resp(config) && !*nginx->stream_module) {
+        weir__say(journal, WEIR__ERROR, "resp needs ngx_stream_weir_module.so, which is not where the other module is");
+        return false;
+    }
     errno = 0;
     bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
     plan->number = number;
