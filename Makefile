@@ -106,7 +106,7 @@ $(PROTO_OBJ): %.o: %.c
 	$(CC) -std=gnu11 $(CFLAGS) -w -fPIC -fvisibility=hidden $(SAN) -I$B/proto $(shell pkg-config --cflags libprotobuf-c) -c $< -o $@
 
 $(RLS_OBJ): ALL_CFLAGS += $(RLS_CFLAGS)
-$(RLS_OBJ): | $(PROTO_C)
+$(RLS_OBJ): $(PROTO_C)
 
 $B/libweir-rls.a: $(RLS_OBJ) $(PROTO_OBJ)
 	rm -f $@
