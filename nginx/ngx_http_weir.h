@@ -82,6 +82,7 @@ typedef struct {
     int64_t limit, remaining; /* negative: nothing limits the request */
     int64_t retry_after_ns;
     int64_t give_back; /* what a client that leaves its place gets back */
+    weir_time taken;   /* when it took it: given back later, it must not count for a window that has begun since */
     uint16_t rule_len, key_len, headers_len;
     uint8_t verdict; /* enum weir_verdict */
     unsigned failed : 1;

@@ -73,6 +73,7 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
     ctx->key_len = (uint16_t)key_len;
     ctx->headers_len = (uint16_t)headers_len;
     ctx->give_back = ngx_http_weir_to_give_back(answer, outcomes);
+    ctx->taken = answer->now;
     ngx_memcpy(ctx->text, text, rule_len + key_len + headers_len);
     return ctx;
 }

@@ -34,7 +34,7 @@ static void ngx_http_weir_leave(void *data)
     if (ctx == NULL || !ctx->waiting || ctx->give_back <= 0)
         return;
     ctx->waiting = 0;
-    weir_query query = {.has_cost = true, .cost = -ctx->give_back};
+    weir_query query = {.has_cost = true, .cost = -ctx->give_back, .now = ctx->taken};
     weir_answer answer;
     ngx_http_weir_describe(r, &query);
     int error = weir_check(mcf->engine, &query, &answer);

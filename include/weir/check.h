@@ -143,7 +143,7 @@ typedef struct weir_query {
     const uint8_t *peer; /* the peer's address in network order, 4 or 16 bytes; saves WEIR_ATTR_PEER */
     size_t peer_len;
     bool has_cost; /* `cost` counts instead of what the rules say */
-    int64_t cost;  /* 0 looks without taking, negative gives back */
+    int64_t cost;  /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
     bool dry_run;  /* says what would happen; takes nothing, counts nothing */
     weir_time now; /* {0, 0}: read the clock */
 

@@ -356,6 +356,28 @@ TEST(trusted_proxies)
     weir_close(w);
 }
 
+/* What a waiting client took in one window and gives back in the next is not the next one's. */
+TEST(a_place_given_back_late)
+{
+    weir *w = test_engine(
+        "rules:\n"
+        "  - { name: queue, key: a, limit: 1, window: 1s, burst: 20, algorithm: leaky_bucket, on_limit: delay }\n"
+        "  - { name: window, key: a, limit: 5, window: 4s, algorithm: fixed_window }\n"
+        "  - { name: bucket, key: a, limit: 5, window: 4s }\n");
+    struct test_request r;
+    weir_answer a;
+    CHECK_EQ(test_passing(w, "GET /", 3, 4), 4);
+    CHECK_EQ(test_passing(w, "GET /", 8, 9), 5);
+    test_request(&r, "GET /");
+    r.query.has_cost = true;
+    r.query.cost = -1;
+    r.query.now = test_seconds(3); /* the time of the take */
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(weir_check(w, &r.query, &a), 0);
+    CHECK_EQ(test_passing(w, "GET /", 8, 9), 0);
+    weir_close(w);
+}
+
 TEST(delays_add_up_to_the_longest)
 {
     weir *w = test_engine(
