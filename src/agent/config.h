@@ -72,7 +72,7 @@ struct weir__config {
     struct weir__listener *listeners; /* of the gateway and of the service; room for WEIR__LISTENERS_MAX */
     size_t listener_count;
     struct weir__access access;
-    bool rls_headers, rls_metadata;
+    bool rls_headers, rls_metadata, rls_count_denied;
     struct weir__route *routes;
     size_t route_count;
     int64_t keepalive, max_fails, fail_ms;

@@ -68,14 +68,15 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
 
 static void envoy_read(struct weir__reader *reader, const struct weir__node *node)
 {
-    static const char *const names[] = {"headers", "metadata"};
+    static const char *const names[] = {"headers", "metadata", "count_denied"};
+    bool *const values[] = {&reader->config->rls_headers, &reader->config->rls_metadata,
+                            &reader->config->rls_count_denied};
     const struct weir__node *member;
     if (!weir__field_names(reader->report, node, "envoy", NAMES(names)))
         return;
-    if (GIVEN(member, node, "headers"))
-        weir__field_bool(reader->report, member, "headers", &reader->config->rls_headers);
-    if (GIVEN(member, node, "metadata"))
-        weir__field_bool(reader->report, member, "metadata", &reader->config->rls_metadata);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (GIVEN(member, node, names[i]))
+            weir__field_bool(reader->report, member, names[i], values[i]);
 }
 
 static bool is_loopback(const struct weir__listener *listener)

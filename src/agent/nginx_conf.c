@@ -309,12 +309,19 @@ static void write_metrics(struct writer *w)
     "        client_max_body_size 1m;\n"                                                                               \
     "        client_body_buffer_size 1m;\n"
 
+static void write_envoy(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    fprintf(w->to, "        weir_rls_headers %s;\n        weir_rls_metadata %s;\n        weir_rls_count_denied %s;\n",
+            config->rls_headers ? "on" : "off", config->rls_metadata ? "on" : "off",
+            config->rls_count_denied ? "on" : "off");
+}
+
 static void write_grpc(struct writer *w, const struct weir__listener *listener)
 {
     write_listen(w, listener, true);
     fputs(SERVICE_COMMON, w->to);
-    fprintf(w->to, "        weir_rls_headers %s;\n        weir_rls_metadata %s;\n",
-            w->config->rls_headers ? "on" : "off", w->config->rls_metadata ? "on" : "off");
+    write_envoy(w);
     fputs("        location / {\n            weir_rls;\n        }\n"
           "    }\n",
           w->to);
@@ -332,8 +339,7 @@ static void write_api(struct writer *w, const struct weir__listener *listener)
     }
     if (access->open_operator)
         fputs("        weir_api_operator on;\n", w->to);
-    fprintf(w->to, "        weir_rls_headers %s;\n        weir_rls_metadata %s;\n",
-            w->config->rls_headers ? "on" : "off", w->config->rls_metadata ? "on" : "off");
+    write_envoy(w);
     fputs("        location /v1/ {\n            weir_api;\n        }\n"
           "        location = /v1/auth {\n            weir_auth;\n        }\n"
           "        location = /json {\n            weir_rls_json;\n        }\n"
