@@ -323,6 +323,34 @@ WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *k
 WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
                                    weir_time now);
 
+/* ---- Settling later: what a request really cost ---- */
+
+/* What a check took from one counter: an outcome by WEIR_BY_LIMIT that passes. Its fields, and the key whole. */
+typedef struct weir_taken {
+    const char *rule;
+    bool shadow;
+    const void *key;
+    size_t key_len;
+    int64_t quota; /* with window_ns: which of the rule's tiers; if there is none like it any more, the first */
+    int64_t window_ns;
+} weir_taken;
+
+/*
+ * Corrects a counter by `amount`. Negative gives back as weir_refund does, `now` being the check's (weir_answer.now);
+ * positive charges as weir_charge does, `now` being the present. WEIR_ENORULE: the rule is gone, or has no counter now.
+ */
+WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
+                                    weir_decision *decision);
+
+#define WEIR_SECRET_BYTES 32
+
+/*
+ * A secret for `purpose` that everybody who uses the segment derives alike, and nobody else: a key for a message
+ * authentication code. It must not be shown to anybody.
+ */
+WEIR_MUST_CHECK int weir_segment_secret(const weir_segment *segment, const char *purpose,
+                                        uint8_t secret[WEIR_SECRET_BYTES]);
+
 /* ---- Counting ---- */
 
 typedef struct weir_rule_stats {
