@@ -46,10 +46,14 @@ ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/engine/*.c)
 AGENT_SRC := $(wildcard src/agent/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
+# The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
+API_SRC := $(wildcard src/api/*.c)
+API_PACKAGES := jansson libcrypto
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
+API_OBJ := $(API_SRC:%.c=$B/%.o)
 # The service's messages, in the nginx module alone: compiled from proto/, with the protocol's own types beside them.
 RLS_SRC := $(wildcard src/rls/*.c)
 RLS_OBJ := $(RLS_SRC:%.c=$B/%.o)
@@ -60,7 +64,7 @@ RLS_PACKAGES := libprotobuf-c jansson
 RLS_LIBS = $(shell pkg-config --libs $(RLS_PACKAGES))
 RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests.
-TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/%),\
+TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/%),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -112,6 +116,12 @@ $B/libweir-rls.a: $(RLS_OBJ) $(PROTO_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
+$B/libweir-api.a: $(API_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+$B/src/api/openapi.o: src/api/openapi.json
+
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
 	mv $@.new $@
@@ -121,8 +131,9 @@ $B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
 	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
-nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a
-	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a
+nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
+	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a \
+		$B/libweir-rls.a $B/libweir-api.a
 
 PREFIX ?= /usr/local
 $B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
@@ -168,9 +179,20 @@ $(RLS_TESTS): $B/libweir-rls.a
 $(RLS_TESTS): ALL_CFLAGS += $(RLS_CFLAGS)
 $(RLS_TESTS): LDLIBS := $B/libweir-rls.a $B/libweir.a $(RLS_LIBS) $(LDLIBS)
 
+# And those of the HTTP API.
+$B/tests/unit/api/%: tests/unit/api/%.c $B/libweir-api.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
+		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
+
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
+
+$B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
+		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
 $B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
 	@mkdir -p $(@D)
@@ -199,4 +221,4 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers nginx install clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) $(TESTS:=.d)

@@ -2,10 +2,10 @@
 # Builds ngx_http_weir_module.so and ngx_stream_weir_module.so for the distribution's nginx, from the sources of its
 # nginx-dev package. Two files: one that needs stream cannot be loaded where stream is not.
 #
-#   nginx/build.sh OUT LIBRARY RESP RLS    OUT: a folder; LIBRARY: libweir.a; RESP: libweir-resp.a; RLS: libweir-rls.a
-#   WEIR_CFLAGS, WEIR_LDFLAGS              more flags, e.g. for a sanitizer
+#   nginx/build.sh OUT LIBRARY RESP RLS API   OUT: a folder; LIBRARY: libweir.a; RESP, RLS, API: libweir-resp.a and so on
+#   WEIR_CFLAGS, WEIR_LDFLAGS                 more flags, e.g. for a sanitizer
 set -euo pipefail
-[ $# -eq 4 ] || { echo "usage: nginx/build.sh OUT LIBRARY RESP RLS" >&2; exit 2; }
+[ $# -eq 5 ] || { echo "usage: nginx/build.sh OUT LIBRARY RESP RLS API" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 sources=${NGINX_SOURCES:-/usr/share/nginx/src}
 [ -f "$sources/conf_flags" ] || { echo "nginx/build.sh: no nginx sources in $sources; install nginx-dev" >&2; exit 1; }
@@ -14,16 +14,18 @@ out=$(cd "$1" && pwd)
 WEIR_LIBRARY=$(realpath "$2")
 WEIR_RESP_LIBRARY=$(realpath "$3")
 WEIR_RLS_LIBRARY=$(realpath "$4")
+WEIR_API_LIBRARY=$(realpath "$5")
 WEIR_INCLUDE=$(realpath "$here/../include")
 WEIR_LIBS=$(pkg-config --libs yaml-0.1 libpcre2-8)
 WEIR_RLS_LIBS=$(pkg-config --libs libprotobuf-c jansson)
+WEIR_API_LIBS=$(pkg-config --libs jansson libcrypto)
 WEIR_NGINX=$here
 WEIR_SHARED="$here/ngx_weir_engine.c $here/ngx_weir_directives.c"
-export WEIR_LIBRARY WEIR_RESP_LIBRARY WEIR_RLS_LIBRARY WEIR_INCLUDE WEIR_LIBS WEIR_RLS_LIBS WEIR_NGINX WEIR_SHARED
+export WEIR_LIBRARY WEIR_RESP_LIBRARY WEIR_RLS_LIBRARY WEIR_API_LIBRARY WEIR_INCLUDE WEIR_LIBS WEIR_RLS_LIBS WEIR_API_LIBS WEIR_NGINX WEIR_SHARED
 
 tree=$out/tree
 # What configure wrote is good until the sources, the list of files or the flags change.
-stamp=$(printf '%s\n' "$sources" "$WEIR_LIBRARY" "$WEIR_RESP_LIBRARY" "$WEIR_RLS_LIBRARY" "$WEIR_SHARED" "${WEIR_CFLAGS:-}" \
+stamp=$(printf '%s\n' "$sources" "$WEIR_LIBRARY" "$WEIR_RESP_LIBRARY" "$WEIR_RLS_LIBRARY" "$WEIR_API_LIBRARY" "$WEIR_SHARED" "${WEIR_CFLAGS:-}" \
     "${WEIR_LDFLAGS:-}" "${CC:-}" && cat "$here/config" "$here/stream/config" "$sources/conf_flags" && nginx -v 2>&1)
 if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
     rm -rf "$tree"

@@ -13,6 +13,8 @@
  *   rls         the service that Envoy asks: gRPC and its twin in JSON; body: reading a request's
  *   status      JSON for people and probes; json: writing it
  *   metrics     the same for Prometheus
+ *   api         the HTTP decision API: from a request to src/api and back; api_body: reading what clients send;
+ *               api_conf: its directives and tokens; api_auth: forward authentication; api_expire: reservations
  *
  * The rules and the segment are in ngx_weir.h. docs/nginx.md describes it from outside.
  */
@@ -24,6 +26,7 @@
 #include <ngx_http.h>
 
 #include "ngx_weir.h"
+#include "api/api.h"
 
 /* Nothing below is for other modules. */
 #pragma GCC visibility push(hidden)
@@ -60,9 +63,19 @@ typedef struct {
     ngx_http_weir_log_t *log; /* NULL: none */
     ngx_flag_t rls;           /* the location answers gRPC calls itself */
     ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
+    ngx_flag_t service;     /* decides about other requests, and is not limited itself unless it says so */
+    ngx_array_t *tokens;    /* of ngx_http_weir_token_t; NULL: open */
+    ngx_flag_t operators;   /* without tokens: everybody may act as an operator */
+    ngx_uint_t auth_status; /* of a denial by weir_auth; 0: the rule's */
 } ngx_http_weir_loc_conf_t;
 
-extern ngx_module_t ngx_http_weir_module;
+/* Tokens are compared by their keyed digests, in a time that tells nothing of them. */
+typedef struct {
+    u_char digest[32];
+    ngx_uint_t is_operator;
+} ngx_http_weir_token_t;
+
+extern ngx_module_t ngx_http_weir_module, ngx_http_weir_filter_module;
 
 char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -113,6 +126,9 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
 ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer);
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
 
+/* A denial as HTTP says it, for a content handler: returns what that has to. */
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_answer *answer);
+
 /* The type of the answer if the request is a gRPC call, else NULL. */
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r);
 /* Pushes the headers that say how a call ended; then sends it: there is no more than headers. */
@@ -149,6 +165,43 @@ ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r);
 /* The content handlers of weir_status and weir_metrics. */
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r);
+
+/* ---- The decision API ---- */
+
+/* What there is once; the main configuration of the filter's module. */
+typedef struct {
+    ngx_flag_t wanted; /* some location needs it */
+    ngx_int_t reservations_max;
+    void *token_mac; /* EVP_MAC_CTX: what makes the digests of tokens; NULL until there is one */
+    struct weir__reservations *reservations; /* NULL: none */
+} ngx_http_weir_api_conf_t;
+
+void *ngx_http_weir_api_create_conf(ngx_conf_t *cf);
+char *ngx_http_weir_api_reservations(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* After the configuration was read and the engine opened. */
+ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
+/* What a location's configuration takes over from the one around it. */
+char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf);
+/* In a worker. */
+ngx_int_t ngx_http_weir_api_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
+struct weir__api *ngx_http_weir_api_here(void);
+
+/* Bits: an operator is a caller, too. */
+enum { NGX_HTTP_WEIR_NOBODY = 0, NGX_HTTP_WEIR_CALLER = 1, NGX_HTTP_WEIR_OPERATOR = 3, NGX_HTTP_WEIR_BAD_TOKEN = 4 };
+/* Who asks, by the token in the request. */
+ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r);
+
+ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r);
+
+/* Called with the whole body, or with NULL if it is too long. Finalizes the request. */
+typedef void ngx_http_weir_api_body_pt(ngx_http_request_t *r, ngx_str_t *body);
+/* Reads the body of up to WEIR__API_BODY_MAX bytes; returns what a content handler has to. */
+ngx_int_t ngx_http_weir_api_read_body(ngx_http_request_t *r, ngx_http_weir_api_body_pt *done);
 
 /* ---- JSON ---- */
 

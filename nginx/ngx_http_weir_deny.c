@@ -86,24 +86,24 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t l
     return ngx_http_output_filter(r, &out);
 }
 
+ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_answer *answer)
+{
+    char body[BODY_MAX];
+    const char *type = "";
+    size_t len = weir_answer_body(answer, ngx_http_weir_accepts_problem(r), body, sizeof(body), &type);
+    r->headers_out.status = (ngx_uint_t)answer->status;
+    return ngx_http_weir_send(r, (u_char *)body, len, type);
+}
+
 ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer)
 {
-    const char *grpc = ngx_http_weir_grpc_type(r), *type = "";
-    char body[BODY_MAX];
+    const char *grpc = ngx_http_weir_grpc_type(r);
     r->err_status = 0; /* of an error that led here */
     if (grpc == NULL && ngx_http_weir_has_page(r, answer->status))
         return answer->status;
     /* What the client is still sending is read and forgotten: the connection stays good for the next request. */
     if (ngx_http_discard_request_body(r) != NGX_OK)
         r->keepalive = 0;
-    ngx_int_t rc;
-    if (grpc) {
-        rc = ngx_http_weir_deny_grpc(r, answer, grpc);
-    } else {
-        size_t len = weir_answer_body(answer, ngx_http_weir_accepts_problem(r), body, sizeof(body), &type);
-        r->headers_out.status = (ngx_uint_t)answer->status;
-        rc = ngx_http_weir_send(r, (u_char *)body, len, type);
-    }
-    ngx_http_finalize_request(r, rc);
+    ngx_http_finalize_request(r, grpc ? ngx_http_weir_deny_grpc(r, answer, grpc) : ngx_http_weir_deny_plain(r, answer));
     return NGX_DONE;
 }

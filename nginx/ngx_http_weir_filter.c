@@ -113,7 +113,8 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
     return NGX_OK;
 }
 
-static ngx_http_module_t ngx_http_weir_filter_module_ctx = {.postconfiguration = ngx_http_weir_filter_init};
+static ngx_http_module_t ngx_http_weir_filter_module_ctx = {.postconfiguration = ngx_http_weir_filter_init,
+                                                            .create_main_conf = ngx_http_weir_api_create_conf};
 
 ngx_module_t ngx_http_weir_filter_module = {NGX_MODULE_V1, &ngx_http_weir_filter_module_ctx,
                                             NULL,          NGX_HTTP_MODULE,

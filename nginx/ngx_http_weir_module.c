@@ -35,6 +35,17 @@ static ngx_command_t ngx_http_weir_commands[] = {
      offsetof(ngx_http_weir_loc_conf_t, rls_metadata), NULL},
     {ngx_string("weir_rls_count_denied"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
      offsetof(ngx_http_weir_loc_conf_t, rls_count_denied), NULL},
+    {ngx_string("weir_api"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_api, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_api_token"), ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_api_token, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
+    {ngx_string("weir_api_operator"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, operators), NULL},
+    {ngx_string("weir_api_reservations"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_api_reservations,
+     NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_auth"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_auth, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
+    {ngx_string("weir_auth_status"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
     ngx_null_command};
 
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
@@ -57,6 +68,8 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     conf->rls_headers = NGX_CONF_UNSET;
     conf->rls_metadata = NGX_CONF_UNSET;
     conf->rls_count_denied = NGX_CONF_UNSET;
+    conf->operators = NGX_CONF_UNSET;
+    conf->auth_status = NGX_CONF_UNSET_UINT;
     return conf;
 }
 
@@ -93,7 +106,8 @@ static char *ngx_http_weir_merge_attributes(ngx_array_t *outer, ngx_array_t **in
 static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
     ngx_http_weir_loc_conf_t *prev = parent, *conf = child;
-    (void)cf;
+    if (ngx_http_weir_api_merge(cf, prev, conf) != NGX_CONF_OK)
+        return NGX_CONF_ERROR;
     ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_WEIR_OFF);
     ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_HTTP_WEIR_PREACCESS);
     ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
@@ -112,6 +126,8 @@ static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
         return NGX_ERROR;
     if (mcf->engine == NULL)
         return NGX_OK;
+    if (ngx_http_weir_api_init(cf, mcf) != NGX_OK)
+        return NGX_ERROR;
     ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
     if (handler == NULL)
         return NGX_ERROR;
@@ -124,6 +140,8 @@ static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
     ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
     if (mcf == NULL || mcf->engine == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
         return NGX_OK;
+    if (ngx_http_weir_api_start(cycle, mcf) != NGX_OK)
+        return NGX_ERROR;
     return ngx_weir_engine_start(cycle, mcf);
 }
 

@@ -14,6 +14,7 @@ MAY_USE = {
     "rls": set(),
     "cli": set(),
     "resp": set(),
+    "api": {"rules", "table"},
 }
 # Single doors: a file of one folder -> the one header of another that it may include.
 DOORS = {"cli/serve.c": {"agent/agent.h"}, "cli/init.c": {"agent/agent.h"}}

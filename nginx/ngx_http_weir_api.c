@@ -1,0 +1,207 @@
+/* The decision API: from a request to src/api, which decides and writes, and back. */
+#include "ngx_http_weir.h"
+
+#define REPLY_BYTES 16384 /* on the stack; longer answers go to the heap */
+
+/* ---- Answering ---- */
+
+static ngx_int_t ngx_http_weir_api_header(ngx_http_request_t *r, const char *name, u_char *lowcase, const char *value)
+{
+    return ngx_http_weir_push_header(r, (ngx_str_t){ngx_strlen(name), (u_char *)name}, lowcase,
+                                     (ngx_str_t){ngx_strlen(value), (u_char *)value});
+}
+
+static ngx_int_t ngx_http_weir_api_send(ngx_http_request_t *r, const struct weir__api_reply *reply)
+{
+    ngx_buf_t *buf = ngx_create_temp_buf(r->pool, reply->out.len);
+    ngx_chain_t out = {.buf = buf, .next = NULL};
+    if (buf == NULL)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    buf->last = ngx_cpymem(buf->pos, reply->out.at, reply->out.len);
+    buf->last_buf = r == r->main;
+    buf->last_in_chain = 1;
+    r->headers_out.status = (ngx_uint_t)reply->status;
+    r->headers_out.content_length_n = (off_t)reply->out.len;
+    ngx_str_set(&r->headers_out.content_type, "application/json");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    ngx_int_t rc = ngx_http_send_header(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
+        return rc;
+    return ngx_http_output_filter(r, &out);
+}
+
+/* An error before anything was asked; what the client sends is forgotten. */
+static ngx_int_t ngx_http_weir_api_refuse(ngx_http_request_t *r, int status, const char *code, const char *message)
+{
+    char room[1024];
+    struct weir__api_reply reply = {.status = status};
+    if (ngx_http_discard_request_body(r) != NGX_OK)
+        r->keepalive = 0;
+    weir__out_begin(&reply.out, room, sizeof(room));
+    weir__out_error(&reply.out, code, message, NULL);
+    ngx_int_t rc = ngx_http_weir_api_send(r, &reply);
+    weir__out_free(&reply.out);
+    return rc;
+}
+
+/* ---- Who asks ---- */
+
+static ngx_int_t ngx_http_weir_api_admit(ngx_http_request_t *r, const struct weir__api_route *route)
+{
+    static u_char lowcase[] = "www-authenticate";
+    ngx_uint_t who = ngx_http_weir_api_who(r);
+    if (who == NGX_HTTP_WEIR_OPERATOR || (who == NGX_HTTP_WEIR_CALLER && !route->operator_only))
+        return NGX_DECLINED;
+    if (who == NGX_HTTP_WEIR_CALLER) {
+        ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+        if (conf->tokens == NULL)
+            return ngx_http_weir_api_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only",
+                                            "this is for operators: configure weir_api_token … operator, or "
+                                            "weir_api_operator on");
+        if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase,
+                                     "Bearer realm=\"weir\", error=\"insufficient_scope\"") != NGX_OK)
+            return NGX_ERROR;
+        return ngx_http_weir_api_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
+    }
+    if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase,
+                                 who == NGX_HTTP_WEIR_NOBODY
+                                     ? "Bearer realm=\"weir\""
+                                     : "Bearer realm=\"weir\", error=\"invalid_token\"") != NGX_OK)
+        return NGX_ERROR;
+    return ngx_http_weir_api_refuse(r, NGX_HTTP_UNAUTHORIZED, "unauthorized",
+                                    "a token is needed: Authorization: Bearer TOKEN");
+}
+
+/* ---- Where it leads ---- */
+
+static enum weir__api_method ngx_http_weir_api_method(ngx_http_request_t *r)
+{
+    switch (r->method) {
+    case NGX_HTTP_GET:
+    case NGX_HTTP_HEAD:
+        return WEIR__GET;
+    case NGX_HTTP_POST:
+        return WEIR__POST;
+    case NGX_HTTP_PUT:
+        return WEIR__PUT;
+    case NGX_HTTP_DELETE:
+        return WEIR__DELETE;
+    default:
+        return WEIR__OTHER_METHOD;
+    }
+}
+
+/* What comes after the location's own path, as it came: keys may have %2F in them, or two slashes. */
+static weir_text ngx_http_weir_api_path(ngx_http_request_t *r)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    ngx_str_t path = r->unparsed_uri;
+    u_char *query = ngx_strlchr(path.data, path.data + path.len, '?');
+    if (query)
+        path.len = (size_t)(query - path.data);
+    if (path.len < clcf->name.len || ngx_memcmp(path.data, clcf->name.data, clcf->name.len) != 0)
+        return (weir_text){"", 0};
+    path.data += clcf->name.len;
+    path.len -= clcf->name.len;
+    if (path.len && path.data[0] == '/') { /* location /v1 rather than /v1/ */
+        path.data++;
+        path.len--;
+    }
+    return (weir_text){(const char *)path.data, path.len};
+}
+
+static ngx_int_t ngx_http_weir_api_allow(ngx_http_request_t *r, unsigned allowed)
+{
+    static const char *const lists[] = {[WEIR__GET] = "GET, HEAD",
+                                        [WEIR__POST] = "POST",
+                                        [WEIR__PUT | WEIR__DELETE] = "PUT, DELETE",
+                                        [WEIR__GET | WEIR__DELETE] = "GET, HEAD, DELETE"};
+    return ngx_http_weir_api_header(r, "Allow", (u_char *)"allow", lists[allowed]);
+}
+
+/* Absent, JSON, or something that is written as JSON. */
+static ngx_uint_t ngx_http_weir_api_is_json(ngx_http_request_t *r)
+{
+    static u_char json[] = "application/json";
+    const size_t len = sizeof(json) - 1;
+    if (r->headers_in.content_type == NULL)
+        return 1;
+    ngx_str_t type = r->headers_in.content_type->value;
+    u_char *end = ngx_strlchr(type.data, type.data + type.len, ';');
+    type.len = end ? (size_t)(end - type.data) : type.len;
+    while (type.len && type.data[type.len - 1] == ' ')
+        type.len--;
+    if (type.len == len && ngx_strncasecmp(type.data, json, len) == 0)
+        return 1;
+    return type.len > 5 && ngx_strncasecmp(type.data + type.len - 5, (u_char *)"+json", 5) == 0;
+}
+
+/* ---- The call ---- */
+
+static ngx_uint_t ngx_http_weir_api_wants_status(ngx_http_request_t *r)
+{
+    ngx_str_t value;
+    return r->args.len && ngx_http_arg(r, (u_char *)"status", 6, &value) == NGX_OK && value.len == 1 &&
+           value.data[0] == '1';
+}
+
+static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body)
+{
+    char room[REPLY_BYTES];
+    struct weir__api_reply reply;
+    struct weir__api *api = ngx_http_weir_api_here();
+    weir__out_begin(&reply.out, room, sizeof(room));
+    weir__api_run(api, route, body, ngx_http_weir_api_wants_status(r), &reply);
+    if (api->failure)
+        ngx_weir_complain(r->connection->log, api->failure,
+                          *api->failed_rule ? "on_store_failure decides for rule"
+                                            : "a request of the API cannot be decided",
+                          api->failed_rule);
+    ngx_int_t rc = NGX_OK;
+    if (reply.has_answer && r == r->main && !ngx_http_weir_find(r) &&
+        ngx_http_weir_keep(r, &reply.answer, reply.outcomes, 0) == NULL)
+        rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (rc == NGX_OK && route->action == WEIR__API_NO_METHOD)
+        rc = ngx_http_weir_api_allow(r, route->allowed);
+    if (rc == NGX_OK && route->action == WEIR__API_STATE)
+        rc = ngx_http_weir_api_header(r, "Cache-Control", (u_char *)"cache-control", "no-store");
+    if (rc == NGX_OK)
+        rc = ngx_http_weir_api_send(r, &reply);
+    weir__out_free(&reply.out);
+    return rc;
+}
+
+static void ngx_http_weir_api_with_body(ngx_http_request_t *r, ngx_str_t *body)
+{
+    struct weir__api_route route;
+    if (body == NULL) {
+        ngx_http_finalize_request(r, ngx_http_weir_api_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large",
+                                                              "the body is longer than 1 MiB"));
+        return;
+    }
+    weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
+    ngx_http_finalize_request(
+        r, ngx_http_weir_api_call(r, &route, (weir_text){body->len ? (const char *)body->data : "", body->len}));
+}
+
+ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
+{
+    struct weir__api_route route;
+    weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
+    ngx_int_t rc = ngx_http_weir_api_admit(r, &route);
+    if (rc != NGX_DECLINED)
+        return rc;
+    if (!route.takes_body) {
+        rc = ngx_http_discard_request_body(r);
+        return rc == NGX_OK ? ngx_http_weir_api_call(r, &route, (weir_text){"", 0}) : rc;
+    }
+    if (!ngx_http_weir_api_is_json(r))
+        return ngx_http_weir_api_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",
+                                        "the body must be JSON: Content-Type: application/json");
+    if (r->headers_in.content_length_n > (off_t)WEIR__API_BODY_MAX) {
+        r->keepalive = 0;
+        return ngx_http_weir_api_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large",
+                                        "the body is longer than 1 MiB");
+    }
+    return ngx_http_weir_api_read_body(r, ngx_http_weir_api_with_body);
+}

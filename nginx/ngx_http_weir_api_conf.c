@@ -1,0 +1,256 @@
+/* The directives of the API, and its tokens. */
+#include "ngx_http_weir.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <openssl/rand.h>
+
+#define TOKEN_MIN    8
+#define TOKENS_MAX   65536 /* bytes of a file of them */
+#define DIGEST_BYTES sizeof(((ngx_http_weir_token_t *)0)->digest)
+
+/* ---- What there is once ---- */
+
+void *ngx_http_weir_api_create_conf(ngx_conf_t *cf)
+{
+    ngx_http_weir_api_conf_t *acf = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_api_conf_t));
+    if (acf)
+        acf->reservations_max = NGX_CONF_UNSET;
+    return acf;
+}
+
+/* `weir_api_reservations NUMBER` */
+char *ngx_http_weir_api_reservations(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
+    ngx_str_t *value = cf->args->elts;
+    (void)conf;
+    if (acf->reservations_max != NGX_CONF_UNSET)
+        return "is duplicate";
+    acf->reservations_max = ngx_atoi(value[1].data, value[1].len);
+    if (acf->reservations_max != NGX_ERROR && acf->reservations_max <= WEIR__RESERVATIONS_MAX)
+        return NGX_CONF_OK;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid number \"%V\" in \"%V\"; use one from 0 to %d", &value[1],
+                       &cmd->name, WEIR__RESERVATIONS_MAX);
+    return NGX_CONF_ERROR;
+}
+
+/* ---- Locations ---- */
+
+static char *ngx_http_weir_serve(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_http_handler_pt handler)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
+    if (lcf->service)
+        return "contradicts another directive of this location, or is duplicate";
+    lcf->service = 1;
+    acf->wanted = 1;
+    clcf->handler = handler;
+    ngx_http_weir_want(cf);
+    return NGX_CONF_OK;
+}
+
+/* `weir_api` */
+char *ngx_http_weir_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    (void)cmd;
+#if (NGX_PCRE)
+    if (clcf->regex)
+        return "needs a location with a path, such as /v1/, not a regular expression";
+#endif
+    if (clcf->named || clcf->exact_match)
+        return "needs a location with a path, such as /v1/";
+    return ngx_http_weir_serve(cf, conf, ngx_http_weir_api_handler);
+}
+
+/* `weir_auth` */
+char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    (void)cmd;
+    return ngx_http_weir_serve(cf, conf, ngx_http_weir_auth_handler);
+}
+
+/* `weir_auth_status STATUS` */
+char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    ngx_int_t status = ngx_atoi(value[1].data, value[1].len);
+    if (lcf->auth_status != NGX_CONF_UNSET_UINT)
+        return "is duplicate";
+    if (status < 400 || status > 599) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid status \"%V\" in \"%V\"; use one from 400 to 599", &value[1],
+                           &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    lcf->auth_status = (ngx_uint_t)status;
+    return NGX_CONF_OK;
+}
+
+char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf)
+{
+    ngx_conf_merge_value(conf->operators, prev->operators, 0);
+    ngx_conf_merge_uint_value(conf->auth_status, prev->auth_status, 0);
+    if (conf->tokens == NULL)
+        conf->tokens = prev->tokens;
+    if (!conf->service)
+        return NGX_CONF_OK;
+    if (conf->mode == NGX_CONF_UNSET_UINT)
+        conf->mode = NGX_HTTP_WEIR_OFF;
+    /* Bodies are bounded by us, so that those who send too much hear it as they hear everything else. */
+    ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->client_max_body_size = 0;
+    return NGX_CONF_OK;
+}
+
+/* ---- Tokens ---- */
+
+static void ngx_http_weir_mac_free(void *data)
+{
+    EVP_MAC_CTX_free(data);
+}
+
+/* With a random key of its own; made once, for making one takes longer than using it. */
+static ngx_int_t ngx_http_weir_mac_make(ngx_conf_t *cf, ngx_http_weir_api_conf_t *acf)
+{
+    u_char key[DIGEST_BYTES];
+    char digest[] = "SHA256";
+    OSSL_PARAM how[] = {OSSL_PARAM_utf8_string("digest", digest, sizeof(digest) - 1), OSSL_PARAM_END};
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
+    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
+    EVP_MAC_free(hmac); /* the context keeps it */
+    if (cleanup && mac && RAND_bytes(key, sizeof(key)) == 1 && EVP_MAC_init(mac, key, sizeof(key), how) == 1) {
+        cleanup->handler = ngx_http_weir_mac_free;
+        cleanup->data = acf->token_mac = mac;
+        return NGX_OK;
+    }
+    EVP_MAC_CTX_free(mac);
+    return NGX_ERROR;
+}
+
+static ngx_int_t ngx_http_weir_digest(ngx_http_weir_api_conf_t *acf, const u_char *token, size_t len, u_char *digest)
+{
+    size_t size = 0;
+    return EVP_MAC_init(acf->token_mac, NULL, 0, NULL) == 1 && EVP_MAC_update(acf->token_mac, token, len) == 1 &&
+                   EVP_MAC_final(acf->token_mac, digest, &size, DIGEST_BYTES) == 1 && size == DIGEST_BYTES
+               ? NGX_OK
+               : NGX_ERROR;
+}
+
+static char *ngx_http_weir_add_token(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_str_t text,
+                                     ngx_uint_t is_operator)
+{
+    ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
+    if (acf->token_mac == NULL && ngx_http_weir_mac_make(cf, acf) != NGX_OK)
+        return "finds no HMAC-SHA256 in OpenSSL";
+    if (text.len < TOKEN_MIN)
+        return "has a token of less than 8 characters";
+    ngx_http_weir_token_t *token = ngx_array_push(lcf->tokens);
+    if (token == NULL || ngx_http_weir_digest(acf, text.data, text.len, token->digest) != NGX_OK)
+        return NGX_CONF_ERROR;
+    token->is_operator = is_operator;
+    return NGX_CONF_OK;
+}
+
+/* A token a line; empty lines and those that begin with '#' are no tokens. */
+static char *ngx_http_weir_add_tokens(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_str_t text,
+                                      ngx_uint_t is_operator)
+{
+    u_char *last = text.data + text.len;
+    ngx_uint_t before = lcf->tokens->nelts;
+    for (u_char *at = text.data; at < last;) {
+        u_char *end = ngx_strlchr(at, last, '\n');
+        ngx_str_t line = {(size_t)((end ? end : last) - at), at};
+        at += line.len + 1;
+        while (line.len && (line.data[line.len - 1] == '\r' || line.data[line.len - 1] == ' '))
+            line.len--;
+        if (line.len == 0 || line.data[0] == '#')
+            continue;
+        char *result = ngx_http_weir_add_token(cf, lcf, line, is_operator);
+        if (result != NGX_CONF_OK)
+            return result;
+    }
+    return lcf->tokens->nelts > before ? NGX_CONF_OK : "names a file without a token";
+}
+
+static char *ngx_http_weir_token_file(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *lcf, ngx_str_t path,
+                                      ngx_uint_t is_operator)
+{
+    static u_char text[TOKENS_MAX];
+    if (ngx_conf_full_name(cf->cycle, &path, 1) != NGX_OK)
+        return NGX_CONF_ERROR;
+    ngx_fd_t fd = ngx_open_file(path.data, NGX_FILE_RDONLY, NGX_FILE_OPEN, 0);
+    ssize_t len = fd == NGX_INVALID_FILE ? -1 : ngx_read_fd(fd, text, sizeof(text));
+    if (fd != NGX_INVALID_FILE)
+        ngx_close_file(fd);
+    if (len < 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno, "weir_api_token cannot read \"%V\"", &path);
+        return NGX_CONF_ERROR;
+    }
+    char *result = len < (ssize_t)sizeof(text)
+                       ? ngx_http_weir_add_tokens(cf, lcf, (ngx_str_t){(size_t)len, text}, is_operator)
+                       : "names a file of more than 64 KiB";
+    ngx_memzero(text, sizeof(text));
+    return result;
+}
+
+/* `weir_api_token TOKEN|file=PATH [operator]` */
+char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    ngx_uint_t is_operator = cf->args->nelts == 3;
+    if (is_operator && ngx_strcmp(value[2].data, "operator") != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use operator", &value[2],
+                           &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    if (lcf->tokens == NULL)
+        lcf->tokens = ngx_array_create(cf->pool, 4, sizeof(ngx_http_weir_token_t));
+    if (lcf->tokens == NULL)
+        return NGX_CONF_ERROR;
+    if (value[1].len > 5 && ngx_strncmp(value[1].data, "file=", 5) == 0)
+        return ngx_http_weir_token_file(cf, lcf, (ngx_str_t){value[1].len - 5, value[1].data + 5}, is_operator);
+    return ngx_http_weir_add_token(cf, lcf, value[1], is_operator);
+}
+
+/* ---- Who asks ---- */
+
+static ngx_uint_t ngx_http_weir_bearer(ngx_http_request_t *r, ngx_str_t *token)
+{
+    static u_char scheme[] = "Bearer ";
+    const size_t len = sizeof(scheme) - 1;
+    if (r->headers_in.authorization == NULL)
+        return 0;
+    *token = r->headers_in.authorization->value;
+    if (token->len <= len || ngx_strncasecmp(token->data, scheme, len) != 0)
+        return 0;
+    token->data += len;
+    token->len -= len;
+    for (; token->len && token->data[0] == ' '; token->len--)
+        token->data++;
+    return 1;
+}
+
+ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r)
+{
+    ngx_http_weir_api_conf_t *acf = ngx_http_get_module_main_conf(r, ngx_http_weir_filter_module);
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    ngx_uint_t who = NGX_HTTP_WEIR_NOBODY;
+    ngx_str_t token;
+    u_char digest[DIGEST_BYTES];
+    if (conf->tokens == NULL)
+        return conf->operators ? NGX_HTTP_WEIR_OPERATOR : NGX_HTTP_WEIR_CALLER;
+    if (!ngx_http_weir_bearer(r, &token))
+        return NGX_HTTP_WEIR_NOBODY;
+    if (ngx_http_weir_digest(acf, token.data, token.len, digest) != NGX_OK)
+        return NGX_HTTP_WEIR_BAD_TOKEN;
+    ngx_http_weir_token_t *each = conf->tokens->elts;
+    for (ngx_uint_t i = 0; i < conf->tokens->nelts; i++)
+        if (CRYPTO_memcmp(each[i].digest, digest, sizeof(digest)) == 0)
+            who |= each[i].is_operator ? NGX_HTTP_WEIR_OPERATOR : NGX_HTTP_WEIR_CALLER;
+    return who ? who : NGX_HTTP_WEIR_BAD_TOKEN;
+}

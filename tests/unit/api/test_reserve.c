@@ -1,0 +1,356 @@
+/* Reservations: tickets, settling once, expiring, and what is left behind by the dead. */
+#include "api.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static const char rules[] =
+    "rules:\n"
+    "  - { name: tokens, match: { path: /llm }, key: \"user:${user_id}\", limit: 1000, window: 1d }\n"
+    "  - { name: all, match: { path: /llm }, limit: 5000, window: 1d, algorithm: fixed_window }\n"
+    "  - { name: seen, match: { path: /llm }, limit: 300, window: 1d, shadow: true }\n"
+    "  - { name: long, match: { path: /long }, key: \"${user_id}\", limit: 300, window: 1d }\n";
+
+#define RESERVE "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":400}"
+
+static int64_t left(struct test_api *t, const char *rule, const char *key)
+{
+    weir_outcome outcome = {.error = 1};
+    CHECK_EQ(weir_key_state(t->engine, rule, key, strlen(key), (weir_time){0, 0}, &outcome), 0);
+    return outcome.decision.remaining;
+}
+
+static void ticket_of(const struct test_api *t, char *ticket)
+{
+    const char *at = strstr(t->said, "\"ticket\":\"");
+    ticket[0] = 0;
+    CHECK(at != NULL);
+    if (at)
+        sscanf(at + 10, "%1399[^\"]", ticket);
+}
+
+static void settle(struct test_api *t, const char *how, const char *ticket, int64_t cost)
+{
+    char body[1600];
+    if (cost >= 0)
+        snprintf(body, sizeof body, "{\"ticket\":\"%s\",\"cost\":%" PRId64 "}", ticket, cost);
+    else
+        snprintf(body, sizeof body, "{\"ticket\":\"%s\"}", ticket);
+    test_post(t, how, body);
+}
+
+TEST(commit_settles_the_difference_once)
+{
+    struct test_api *t = test_api_open(rules);
+    char ticket[1400];
+    test_post(t, "reserve", RESERVE);
+    SAYS(t, "\"expires_s\":60");
+    ticket_of(t, ticket);
+    CHECK_EQ(left(t, "tokens", "user:1"), 600);
+    CHECK_EQ(left(t, "all", "*"), 4600);
+    settle(t, "commit", ticket, 150);
+    CHECK_EQ(t->status, 200);
+    SAYS(t, "{\"settled\":true,\"cost\":150,\"rules\":[{\"rule\":\"tokens\",\"key\":\"user:1\",\"reserved\":400,"
+            "\"cost\":150,"
+            "\"limit\":1000,\"remaining\":850}");
+    CHECK_EQ(left(t, "all", "*"), 4850);
+    settle(t, "commit", ticket, 150);
+    CHECK_EQ(t->status, 409);
+    SAYS(t, "already_settled");
+    settle(t, "cancel", ticket, -1);
+    CHECK_EQ(t->status, 409);
+    CHECK_EQ(left(t, "all", "*"), 4850);
+    test_api_close(t);
+}
+
+TEST(commit_of_more_is_charged_even_into_debt)
+{
+    struct test_api *t = test_api_open(rules);
+    char ticket[1400];
+    test_post(t, "reserve", RESERVE);
+    ticket_of(t, ticket);
+    settle(t, "commit", ticket, 1200);
+    CHECK_EQ(t->status, 200);
+    CHECK_EQ(left(t, "tokens", "user:1"), -200);
+    CHECK_EQ(left(t, "all", "*"), 3800);
+    test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":1}");
+    SAYS(t, "\"decision\":\"deny\"");
+    SAYS(t, "\"ticket\":null,\"expires_s\":null}");
+    test_api_close(t);
+}
+
+TEST(cancel_gives_all_back)
+{
+    struct test_api *t = test_api_open(rules);
+    char ticket[1400];
+    test_post(t, "reserve",
+              "{\"key\":\"llm\",\"limit\":1000,\"window\":\"1d\",\"burst\":1500,\"cost\":700,\"algorithm\":\"token_"
+              "bucket\"}");
+    CHECK_EQ(test_said(t, "remaining"), 800);
+    ticket_of(t, ticket);
+    settle(t, "cancel", ticket, -1);
+    CHECK_EQ(t->status, 200);
+    SAYS(t, "{\"rule\":null,\"key\":\"llm\",\"reserved\":700,\"cost\":0,\"limit\":1500,\"remaining\":1500}");
+    test_api_close(t);
+}
+
+static void wait_ms(int ms)
+{
+    usleep((useconds_t)ms * 1000);
+}
+
+TEST(what_nobody_settles_expires)
+{
+    struct test_api *t = test_api_open(rules);
+    char ticket[1400], settled[1400];
+    test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":400,\"expires_s\":1}");
+    ticket_of(t, ticket);
+    test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":100,\"expires_s\":1}");
+    ticket_of(t, settled);
+    settle(t, "commit", settled, 100);
+    CHECK_EQ(weir__api_expire(&t->api), 0);
+    wait_ms(1010);
+    settle(t, "commit", ticket, 10);
+    CHECK_EQ(t->status, 410);
+    SAYS(t, "expired");
+    CHECK_EQ(weir__api_expire(&t->api), 1);
+    CHECK_EQ(weir__api_expire(&t->api), 0);
+    CHECK_EQ(left(t, "tokens", "user:1"), 900);
+    CHECK_EQ(left(t, "all", "*"), 4900);
+    test_api_close(t);
+}
+
+/* The reservation outlives the process that made it: another one, that maps the file anew, gives it back. */
+TEST(it_expires_when_its_maker_was_killed)
+{
+    weir_segment_options how = {.path = "/tmp/weir-test-killed", .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
+    weir_options options = {.segment = how, .rules_text = rules};
+    const char *file = "/tmp/weir-test-killed.reservations";
+    unlink(how.path);
+    unlink(file);
+    for (int maker = 1; maker >= 0; maker--) {
+        pid_t child = maker ? fork() : 0;
+        if (child > 0) {
+            int status = 0;
+            waitpid(child, &status, 0);
+            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+            continue;
+        }
+        struct test_api *t = calloc(1, sizeof *t);
+        CHECK_EQ(weir_open(&options, &t->engine), 0);
+        CHECK_EQ(weir__reservations_open(file, 0, TEST_RESERVATIONS, &t->reservations), 0);
+        CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
+        if (maker) {
+            test_post(t, "reserve",
+                      "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":400,\"expires_s\":1}");
+            raise(SIGKILL);
+        }
+        CHECK_EQ(left(t, "tokens", "user:1"), 600);
+        wait_ms(1010);
+        CHECK_EQ(weir__api_expire(&t->api), 1);
+        CHECK_EQ(left(t, "tokens", "user:1"), 1000);
+        test_api_close(t);
+    }
+    unlink(how.path);
+    unlink(file);
+}
+
+TEST(pending_reservations_are_bounded)
+{
+    struct test_api *t = test_api_open(rules);
+    char ticket[1400] = "";
+    for (int i = 0; i < TEST_RESERVATIONS; i++) {
+        test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
+        CHECK_EQ(t->status, 200);
+    }
+    ticket_of(t, ticket);
+    test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
+    CHECK_EQ(t->status, 503);
+    SAYS(t, "too_many_reservations");
+    settle(t, "cancel", ticket, -1);
+    test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
+    CHECK_EQ(t->status, 200);
+    CHECK_EQ(test_said(t, "remaining"), 1000 - TEST_RESERVATIONS);
+    test_api_close(t);
+}
+
+TEST(denied_ones_hold_no_place)
+{
+    struct test_api *t = test_api_open(rules);
+    for (int i = 0; i < 2 * TEST_RESERVATIONS; i++) {
+        test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1,\"window\":\"1d\",\"cost\":2,\"http\":true}");
+        CHECK_EQ(t->status, 429);
+    }
+    test_api_close(t);
+}
+
+TEST(what_cannot_be_written_down_is_not_taken)
+{
+    struct test_api *t = test_api_open(rules);
+    char body[600], user[201];
+    memset(user, 'u', 200);
+    user[200] = 0;
+    snprintf(body, sizeof body, "{\"attributes\":{\"path\":\"/long\",\"user_id\":\"%s\"},\"cost\":100}", user);
+    test_post(t, "reserve", body);
+    CHECK_EQ(t->status, 422);
+    CHECK_EQ(left(t, "long", user), 300);
+    test_api_close(t);
+}
+
+TEST(faults)
+{
+    static const char *const wrong[][3] = {
+        {"reserve", "{\"attributes\":{},\"expires_s\":0}", "expires_s"},
+        {"reserve", "{\"attributes\":{},\"expires_s\":3601}", "expires_s"},
+        {"reserve", "{\"attributes\":{},\"cost\":0}", "\"field\":\"cost\""},
+        {"reserve", "{\"attributes\":{},\"dry_run\":true}", "\"field\":\"dry_run\""},
+        {"reserve", "{\"batch\":[]}", "\"field\":\"attributes\""},
+        {"commit", "{\"cost\":1}", "\"field\":\"ticket\""},
+        {"commit", "{\"ticket\":\"x\"}", "\"field\":\"cost\""},
+        {"commit", "{\"ticket\":\"x\",\"cost\":-1}", "\"field\":\"cost\""},
+        {"cancel", "{\"ticket\":\"x\",\"cost\":1}", "\"field\":\"cost\""},
+        {"cancel", "{\"ticket\":1}", "\"field\":\"ticket\""},
+        {"cancel", "{\"ticket\":\"\"}", "bad_ticket"},
+        {"cancel", "{\"ticket\":\"AAAA\"}", "bad_ticket"},
+        {"cancel", "[", "bad_json"},
+    };
+    struct test_api *t = test_api_open(rules);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        test_post(t, wrong[i][0], wrong[i][1]);
+        CHECK_EQ(t->status, 400);
+        SAYS(t, wrong[i][2]);
+    }
+    t->api.reservations = NULL;
+    test_post(t, "reserve", RESERVE);
+    CHECK_EQ(t->status, 503);
+    test_api_close(t);
+}
+
+/* ---- Tickets ---- */
+
+TEST(a_ticket_cannot_be_changed)
+{
+    struct test_api *t = test_api_open(rules);
+    char ticket[1400], changed[1400];
+    test_post(t, "reserve", RESERVE);
+    ticket_of(t, ticket);
+    for (size_t i = 0; ticket[i]; i++) {
+        strcpy(changed, ticket);
+        changed[i] = changed[i] == 'A' ? 'B' : 'A';
+        settle(t, "cancel", changed, -1);
+        /* The last letter may carry bits that no byte needs. */
+        CHECK(t->status == 400 || !ticket[i + 1]);
+    }
+    ticket[strlen(ticket) - 4] = 0;
+    settle(t, "cancel", ticket, -1);
+    CHECK_EQ(t->status, 400);
+    test_api_close(t);
+}
+
+TEST(tickets_of_another_segment_are_none)
+{
+    struct test_api *one = test_api_open(rules), *other = test_api_open(rules);
+    char ticket[1400];
+    test_post(one, "reserve", RESERVE);
+    ticket_of(one, ticket);
+    settle(other, "cancel", ticket, -1);
+    CHECK_EQ(other->status, 400);
+    test_api_close(one);
+    test_api_close(other);
+}
+
+TEST(tickets_come_back_as_they_were)
+{
+    uint8_t key[WEIR_SECRET_BYTES] = {1}, bytes[WEIR__TICKET_MAX], again[WEIR__TICKET_MAX];
+    char text[WEIR__TICKET_TEXT_MAX + 1];
+    struct weir__ticket ticket = {.taken = {5, 6}, .due_ns = 7, .nonce = {8}, .slot = 9, .count = 2}, read;
+    ticket.parts[0] = (struct weir__ticket_part){
+        .cost = 10, .rule = {"rule", 4}, .key = {"k\0y", 3}, .shadow = true, .quota = 11, .window_ns = 12};
+    ticket.parts[1] = (struct weir__ticket_part){.cost = 13,
+                                                 .direct = true,
+                                                 .key = {"", 0},
+                                                 .quota = 14,
+                                                 .window_ns = 15,
+                                                 .params = {.burst = 16, .algorithm = 2}};
+    size_t len = weir__ticket_pack(&ticket, key, bytes);
+    CHECK(len > 0);
+    size_t text_len = weir__ticket_to_text(bytes, len, text);
+    CHECK_EQ(weir__ticket_from_text((weir_text){text, text_len}, again), len);
+    CHECK(memcmp(bytes, again, len) == 0);
+    CHECK(weir__ticket_unpack(again, len, key, &read));
+    CHECK(read.taken.mono_ns == 5 && read.taken.wall_ns == 6 && read.due_ns == 7 && read.slot == 9 && read.count == 2);
+    CHECK(read.parts[0].shadow && !read.parts[0].direct && read.parts[0].rule.len == 4 && read.parts[0].key.len == 3);
+    CHECK(read.parts[1].direct && read.parts[1].params.burst == 16 && read.parts[1].params.limit == 14 &&
+          read.parts[1].params.algorithm == WEIR_FIXED_WINDOW && read.parts[1].params.window_ns == 15);
+    key[0] = 2;
+    CHECK(!weir__ticket_unpack(again, len, key, &read));
+    char longest[1000];
+    memset(longest, 'k', sizeof longest);
+    ticket.parts[1].key = (weir_text){longest, sizeof longest};
+    CHECK_EQ(weir__ticket_pack(&ticket, key, bytes), 0);
+}
+
+/* ---- The file ---- */
+
+TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
+{
+    const char *path = "/tmp/weir-test-reservations-file";
+    struct weir__reservations *one, *two;
+    unlink(path);
+    CHECK_EQ(weir__reservations_open(path, 0, 100, &one), 0);
+    CHECK_EQ(weir__reservations_open(path, 0, 200, &two), 0);
+    CHECK_EQ(weir__reservations_count(two), 100);
+    int64_t slot = weir__reservations_claim(one, 7, 1000);
+    weir__reservations_publish(one, (uint32_t)slot, 1000, (const uint8_t *)"ticket", 6);
+    uint8_t bytes[WEIR__TICKET_MAX];
+    uint32_t at = 0;
+    int64_t due = 0;
+    CHECK_EQ(weir__reservations_next_due(two, &at, 999, bytes, &due), 0);
+    at = 0;
+    CHECK_EQ(weir__reservations_next_due(two, &at, 1000, bytes, &due), 6);
+    CHECK(at == slot + 1 && due == 1000 && memcmp(bytes, "ticket", 6) == 0);
+    weir__reservations_release(two, (uint32_t)slot, 999);
+    at = 0;
+    CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 6);
+    weir__reservations_release(two, (uint32_t)slot, 1000);
+    at = 0;
+    CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 0);
+
+    /* One whose writer died is free again when it is due. */
+    slot = weir__reservations_claim(one, 7, 1000);
+    at = 0;
+    CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 0);
+    CHECK_EQ(weir__reservations_claim(one, 7, 1000), slot);
+    weir__reservations_close(two);
+
+    int file = open(path, O_WRONLY);
+    CHECK_EQ(pwrite(file, "x", 1, 0), 1);
+    close(file);
+    CHECK_EQ(weir__reservations_open(path, 0, 200, &two), 0);
+    CHECK_EQ(weir__reservations_count(two), 200);
+    weir__reservations_close(one);
+    weir__reservations_close(two);
+    unlink(path);
+    CHECK_EQ(weir__reservations_open("/nowhere/x", 0, 10, &one), WEIR_ESYS);
+    CHECK_EQ(weir__reservations_open(path, 0, 0, &one), WEIR_EINVAL);
+}
+
+/* Bytes of somebody else's in the slots: none is given back, and none stays for ever. */
+TEST(nonsense_in_the_file_does_nothing)
+{
+    struct test_api *t = test_api_open(rules);
+    int file = open(t->path, O_RDWR);
+    size_t bytes = (size_t)lseek(file, 0, SEEK_END);
+    uint64_t *words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    for (size_t i = 4096 / 8; i < bytes / 8; i++)
+        words[i] = UINT64_C(0x0123456789abcdef) * i;
+    munmap(words, bytes);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weir__api_expire(&t->api), 0);
+    test_api_close(t);
+}
+
+TEST_MAIN
