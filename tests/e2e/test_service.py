@@ -1,0 +1,145 @@
+"""weir serve with a service: three protocols, one set of rules and counters, and who may use them."""
+import ssl
+import subprocess
+
+import grpc
+import httpx
+import pytest
+import redis
+import rls
+from gateway import free_port
+from served import Served, certificate
+
+RULES = """
+rules: @FOLDER@/rules
+"""
+OWN = """
+rules:
+  - { name: logins, match: { path: /login }, key: 'ip:${client_ip}', limit: 3, window: 1h, algorithm: fixed_window }
+"""
+DESCRIPTORS = """
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 4 } }
+"""
+HEAD = """
+segment: { path: @FOLDER@/segment, size: 16MiB }
+workers: 2
+metrics: 127.0.0.1:@METRICS@
+service:
+  grpc: 127.0.0.1:@GRPC@
+  http: 127.0.0.1:@HTTP@
+  resp: 127.0.0.1:@RESP@
+"""
+
+
+@pytest.fixture
+def service():
+    made = []
+
+    def make(yaml=HEAD, before=None):
+        ports = {name: free_port() for name in ("GRPC", "HTTP", "RESP")}
+        for name, port in ports.items():
+            yaml = yaml.replace(f"@{name}@", str(port))
+        one = Served(yaml + RULES)
+        made.append(one)
+        (one.folder / "rules").mkdir()
+        (one.folder / "rules" / "own.yaml").write_text(OWN)
+        (one.folder / "rules" / "descriptors.yaml").write_text(DESCRIPTORS)
+        if before:
+            before(one)
+        one.start()
+        one.grpc, one.http, one.resp = ports["GRPC"], ports["HTTP"], ports["RESP"]
+        return one
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+def check(port, **more):
+    body = {"attributes": {"path": "/login", "method": "POST", "ip": "203.0.113.9"}}
+    return httpx.post(f"http://127.0.0.1:{port}/v1/check", json=body, timeout=10, **more)
+
+
+def test_three_protocols_share_the_counters(service):
+    one = service()
+    said = one.said()
+    for what in ("grpc://127.0.0.1", "http://127.0.0.1", "redis://127.0.0.1", "2 rules"):
+        assert what in said, said
+    assert check(one.http).json()["remaining"] == 2
+    with redis.Redis(port=one.resp, decode_responses=True) as client:
+        assert client.ping()
+        answer = client.execute_command("WEIR.CHECK", "path", "/login", "method", "POST", "ip", "203.0.113.9")
+        assert dict(zip(answer[::2], answer[1::2]))["remaining"] == 1
+        assert client.execute_command("CL.THROTTLE", "user123", 15, 30, 60) == [0, 16, 15, -1, 2]
+    assert check(one.http).json()["allowed"]
+    denied = check(one.http).json()
+    assert not denied["allowed"] and denied["rule"] == "logins" and denied["key"] == "ip:203.0.113.9"
+
+    with rls.client(one.grpc) as client:
+        assert client.codes("user=a", count=3) == [rls.OK] * 3
+    body = {"domain": "d", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}
+    assert [httpx.post(f"http://127.0.0.1:{one.http}/json", json=body).status_code for _ in range(2)] == [200, 429]
+    assert httpx.get(f"http://127.0.0.1:{one.http}/healthcheck").text == "OK"
+
+    auth = httpx.get(f"http://127.0.0.1:{one.http}/v1/auth", headers={
+        "X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/login", "X-Forwarded-For": "203.0.113.77"})
+    assert auth.status_code == 200 and auth.headers["X-RateLimit-Limit"] == "3"
+    metrics = httpx.get(f"http://127.0.0.1:{one.metrics}/metrics").text
+    assert 'weir_decisions_total{rule="logins",decision="deny",shadow="false"} 1' in metrics
+
+
+def test_access(service):
+    one = service(HEAD + """
+  access:
+    tokens: [token-of-clients]
+    operator_tokens: [token-of-operators]
+    password: password-of-clients
+    operator_password: password-of-operators
+""")
+    assert check(one.http).status_code == 401
+    assert check(one.http, headers={"Authorization": "Bearer wrong-token"}).status_code == 401
+    assert check(one.http, headers={"Authorization": "Bearer token-of-clients"}).status_code == 200
+    key = f"http://127.0.0.1:{one.http}/v1/keys/logins/ip%3A203.0.113.9"
+    assert httpx.delete(key, headers={"Authorization": "Bearer token-of-clients"}).status_code == 403
+    assert httpx.delete(key, headers={"Authorization": "Bearer token-of-operators"}).status_code in (200, 204)
+    with redis.Redis(port=one.resp) as client, pytest.raises(redis.exceptions.AuthenticationError):
+        client.ping()
+    with redis.Redis(port=one.resp, password="password-of-clients") as client:
+        assert client.ping()
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.execute_command("WEIR.RESET", "logins", "ip:203.0.113.9")
+    with redis.Redis(port=one.resp, password="password-of-operators") as client:
+        client.execute_command("WEIR.RESET", "logins", "ip:203.0.113.9")
+    # Neither in what is said, nor for others to read.
+    assert "token-of" not in one.said() and "password-of" not in one.said()
+
+
+def test_certificates_of_clients(service):
+    def make(one):
+        for name in ("server", "client"):
+            certificate(one.folder, name)
+
+    one = service(HEAD + """
+  tls: { certificate: server.pem, key: server.key, client_ca: client.pem }
+""", before=make)
+    folder = one.folder
+    trusted = ssl.create_default_context(cafile=str(folder / "server.pem"))
+    where = f"https://127.0.0.1:{one.http}/healthcheck"
+    assert httpx.get(where, verify=trusted).status_code == 400  # no certificate was sent
+    trusted.load_cert_chain(str(folder / "client.pem"), str(folder / "client.key"))
+    assert httpx.get(where, verify=trusted).text == "OK"
+
+    root, key, chain = ((folder / name).read_bytes() for name in ("server.pem", "client.key", "client.pem"))
+    with rls.client(one.grpc, credentials=grpc.ssl_channel_credentials(root, key, chain)) as client:
+        assert client.ask("user=b").overall_code == rls.OK
+    command = ["redis-cli", "-p", str(one.resp), "--tls", "--cacert", str(folder / "server.pem")]
+    mine = ["--cert", str(folder / "client.pem"), "--key", str(folder / "client.key")]
+    assert subprocess.run([*command, *mine, "PING"], capture_output=True, text=True, timeout=10).stdout == "PONG\n"
+    assert "PONG" not in subprocess.run([*command, "PING"], capture_output=True, text=True, timeout=10).stdout
+
+
+def test_beyond_this_machine_is_warned_of(service):
+    one = service(HEAD.replace("grpc: 127.0.0.1:", "grpc: 0.0.0.0:"))
+    assert "can be used by everybody who can reach it" in one.said()
