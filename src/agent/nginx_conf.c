@@ -342,6 +342,7 @@ static void write_api(struct writer *w, const struct weir__listener *listener)
     write_envoy(w);
     fputs("        location /v1/ {\n            weir_api;\n        }\n"
           "        location = /v1/auth {\n            weir_auth;\n        }\n"
+          "        location = /v1/auth/403 {\n            weir_auth;\n            weir_auth_status 403;\n        }\n"
           "        location = /json {\n            weir_rls_json;\n        }\n"
           "        location = /healthcheck {\n            return 200 \"OK\";\n        }\n"
           "        location / {\n            return 404;\n        }\n"

@@ -1,14 +1,22 @@
 """weir serve with a service: three protocols, one set of rules and counters, and who may use them."""
+import contextlib
+import os
+import pathlib
+import shutil
 import ssl
 import subprocess
+import time
 
 import grpc
 import httpx
 import pytest
 import redis
 import rls
-from gateway import free_port
-from served import Served, certificate
+from gateway import NGINX, free_port, wait_until
+from served import Backend, Served, certificate
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+NODE_MODULES = ROOT / "build" / "node" / "node_modules"
 
 RULES = """
 rules: @FOLDER@/rules
@@ -143,3 +151,69 @@ def test_certificates_of_clients(service):
 def test_beyond_this_machine_is_warned_of(service):
     one = service(HEAD.replace("grpc: 127.0.0.1:", "grpc: 0.0.0.0:"))
     assert "can be used by everybody who can reach it" in one.said()
+
+
+# ---- examples/ ----
+
+def play(port, *command, **more):
+    return subprocess.run(command, env={**os.environ, "PORT": str(port), **more}, capture_output=True, text=True,
+                          timeout=60, check=True).stdout.splitlines()
+
+
+THROTTLED = ["1: passes, 2 left", "2: passes, 1 left", "3: passes, 0 left", "4: denied, come back in 2 s"]
+
+
+def test_clients_in_python_and_node(service):
+    one = service()
+    said = play(one.resp, "/usr/bin/python3", str(ROOT / "examples/clients/throttle.py"))
+    assert said[:4] == THROTTLED and "'rule': 'logins'" in said[4]
+    assert (NODE_MODULES / "ioredis").exists(), "./dev test installs it"
+    assert play(one.resp, "node", str(ROOT / "examples/clients/throttle.js"), NODE_PATH=str(NODE_MODULES)) == THROTTLED
+
+
+@contextlib.contextmanager
+def running(*command, port):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or is_open(port), "an example to listen")
+            assert process.poll() is None, process.stdout.read()
+            yield
+        finally:
+            process.terminate()
+
+
+def is_open(port):
+    with contextlib.suppress(OSError, httpx.HTTPError):
+        httpx.get(f"http://127.0.0.1:{port}/", timeout=2)
+        return True
+    return False
+
+
+def example(folder, name, ports):
+    """A copy of an example's folder with ports of this test's."""
+    copy = folder / pathlib.Path(name).name
+    shutil.copytree(ROOT / "examples" / name, copy)
+    for path in copy.iterdir():
+        text = path.read_text()
+        for old, new in ports.items():
+            text = text.replace(f":{old}", f":{new}")
+        path.write_text(text)
+    return copy
+
+
+@pytest.mark.parametrize("name", ["nginx", "haproxy"])
+def test_other_gateways_ask(service, name):
+    one, backend, port = service(), Backend(), free_port()
+    copy = example(one.folder, name, {9000: backend.port, 8082: one.http, 8088: port, 8089: port})
+    command = ([NGINX, "-p", str(copy), "-c", str(copy / "auth_request.conf"), "-e", "stderr", "-g",
+                f"daemon off; pid {copy}/pid;"] if name == "nginx"
+               else ["haproxy", "-C", str(copy), "-f", str(copy / "haproxy.cfg"), "-db"])
+    try:
+        with running(*command, port=port):
+            time.sleep(0.1)
+            answers = [httpx.post(f"http://127.0.0.1:{port}/login", timeout=10) for _ in range(5)]
+            assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+            assert 0 < int(answers[4].headers["Retry-After"]) <= 3600
+            assert httpx.get(f"http://127.0.0.1:{port}/other", timeout=10).status_code == 200
+    finally:
+        backend.stop()
