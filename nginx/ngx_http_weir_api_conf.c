@@ -6,6 +6,7 @@
 #include <openssl/params.h>
 #include <openssl/rand.h>
 
+#define BUFFER_BYTES 16384
 #define TOKEN_MIN    8
 #define TOKENS_MAX   65536 /* bytes of a file of them */
 #define DIGEST_BYTES sizeof(((ngx_http_weir_token_t *)0)->digest)
@@ -102,6 +103,7 @@ char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ng
     /* Bodies are bounded by us, so that those who send too much hear it as they hear everything else. */
     ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     clcf->client_max_body_size = 0;
+    clcf->client_body_buffer_size = BUFFER_BYTES; /* who only says that much will come takes no more than this */
     return NGX_CONF_OK;
 }
 
