@@ -98,6 +98,25 @@ def test_three_protocols_share_the_counters(service):
     assert 'weir_decisions_total{rule="logins",decision="deny",shadow="false"} 1' in metrics
 
 
+def test_drained_in_one_way_is_limited_in_all(service):
+    backend = Backend()
+    try:
+        one = service(HEAD + f"""
+gateway: {{ listen: 127.0.0.1:@PORT@, upstreams: ['{backend.url}'] }}
+""")
+        with redis.Redis(port=one.resp, decode_responses=True) as client:
+            for _ in range(3):
+                client.execute_command("WEIR.CHECK", "path", "/login", "ip", "127.0.0.1")
+            for _ in range(4):
+                client.execute_command("WEIR.CHECK", "DOMAIN", "d", "user", "c")
+        assert one.get("/login").status == 429 and one.get("/other").status == 200
+        with rls.client(one.grpc) as client:
+            assert client.ask("user=c").overall_code == rls.OVER
+            assert client.ask("user=d").overall_code == rls.OK
+    finally:
+        backend.stop()
+
+
 def test_access(service):
     one = service(HEAD + """
   access:
