@@ -50,15 +50,21 @@ static bool fill_key(struct work *work, const struct weir__rule *rule, struct we
     return true;
 }
 
-/* What the lists say of a key under a rule. */
+enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key)
+{
+    if (on_keys(&rule->block, key) || on_keys(&rules->block, key))
+        return WEIR_BY_BLOCK_LIST;
+    return on_keys(&rule->allow, key) || on_keys(&rules->allow, key) ? WEIR_BY_ALLOW_LIST : WEIR_BY_LIMIT;
+}
+
+/* The same with the rule's networks; what is blocked in any way stays so. */
 static enum weir_reason listed(const weir_rules *rules, const struct weir__rule *rule, struct weir__values *values,
                                weir_text key)
 {
-    if (on_keys(&rule->block, key) || on_keys(&rules->block, key) || on_network(&rule->block, values))
+    enum weir_reason reason = weir__key_listed(rules, rule, key);
+    if (reason == WEIR_BY_BLOCK_LIST || on_network(&rule->block, values))
         return WEIR_BY_BLOCK_LIST;
-    if (on_keys(&rule->allow, key) || on_keys(&rules->allow, key) || on_network(&rule->allow, values))
-        return WEIR_BY_ALLOW_LIST;
-    return WEIR_BY_LIMIT;
+    return on_network(&rule->allow, values) ? WEIR_BY_ALLOW_LIST : reason;
 }
 
 static void make_hit(struct work *work, const weir_rules *rules, const struct weir__rule *rule, const weir_query *query,
@@ -67,7 +73,7 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->rule = rule;
     hit->quota = NULL;
     hit->shadow = rule->shadow;
-    hit->quota_mode = hit->replaced = hit->asked = false;
+    hit->quota_mode = hit->replaced = false;
     hit->error = 0;
     hit->cost = query->has_cost ? query->cost : weir__rule_cost(rule, &work->values, &work->matching);
     if (!fill_key(work, rule, hit)) {

@@ -43,7 +43,6 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
         error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                 : how == TAKE ? weir_take(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
-    hit->asked = true;
     if (error)
         fail(hit, error);
     else
@@ -104,10 +103,8 @@ static bool counts_rejected(const struct weir__hit *hit)
     return hit->rule && hit->rule->count_rejected;
 }
 
-/*
- * A hit that denies although the request passes (quota mode) took nothing. The same for one that passed: it took.
- * Gives back what hits [0, end) took, because the request is denied after all.
- */
+/* Gives back what hits [0, end) took, because the request is denied after all. One that denied (quota mode) took
+ * nothing. */
 static void give_back(const struct weir__trial *trial, size_t end)
 {
     for (size_t i = 0; i < end; i++) {

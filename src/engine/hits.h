@@ -20,7 +20,6 @@ struct weir__hit {
     bool shadow;
     bool quota_mode; /* descriptor dialect: denies only together with all others of its kind */
     bool replaced;   /* descriptor dialect: another rule of the request stands for it */
-    bool asked;      /* the decision is the counter's */
     enum weir_reason reason;
     int error;
     int64_t cost;
@@ -37,6 +36,9 @@ struct weir__trial {
     struct weir__hit *hits;
     size_t count;
 };
+
+/* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */
+enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key);
 
 /* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial);

@@ -79,15 +79,6 @@ static int run(weir *engine, const char *rule, const void *key, size_t len, weir
 
 /* ---- State ---- */
 
-static enum weir_reason listed(const struct errand *errand, const struct weir__rule *rule)
-{
-    if (weir__list_has_key(&rule->block, errand->key) || weir__list_has_key(&errand->rules->block, errand->key))
-        return WEIR_BY_BLOCK_LIST;
-    if (weir__list_has_key(&rule->allow, errand->key) || weir__list_has_key(&errand->rules->allow, errand->key))
-        return WEIR_BY_ALLOW_LIST;
-    return WEIR_BY_LIMIT;
-}
-
 /* What one unit would meet; what remains is told as it is without it. */
 static int look(const struct errand *errand, struct weir__hit *hit)
 {
@@ -119,7 +110,7 @@ static int tell_state(struct errand *errand, const struct weir__rule *rule)
                             .key = errand->key.data,
                             .key_len = (uint32_t)errand->key.len,
                             .shadow = rule->shadow,
-                            .reason = listed(errand, rule)};
+                            .reason = weir__key_listed(errand->rules, rule, errand->key)};
     weir_outcome outcome;
     if (hit.reason != WEIR_BY_LIMIT)
         hit.quota = NULL;
