@@ -14,6 +14,8 @@ def pytest_terminal_summary(terminalreporter):
         for outcome in outcomes:
             for report in terminalreporter.stats.get(outcome, ()):
                 terminalreporter.write_line(f"{word} {report.nodeid}")
+    for report in terminalreporter.stats.get("skipped", ()):
+        terminalreporter.write_line(f"SKIP {report.nodeid}: {report.longrepr[2]}")
 
 
 def complaints(gateway):
