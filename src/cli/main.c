@@ -21,7 +21,7 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"init", weir__cmd_init, "write a starter weir.yaml: weir init [FILE]"},
-    {"serve", weir__cmd_serve, "run the gateway: weir serve [FILE]; --check, --print-nginx"},
+    {"serve", weir__cmd_serve, "run gateway and service: weir serve [FILE]; --check, --print-nginx"},
     {"demo", weir__cmd_demo, "play a burst against each algorithm, drawn as a timeline"},
     {"lint", weir__cmd_lint, "say what is wrong with rules, or what is in them: weir lint FILE|DIR..."},
     {"check", weir__cmd_check, "play a request against rules: weir check --rules FILE METHOD URL"},
