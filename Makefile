@@ -20,11 +20,11 @@ CFLAGS ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -Iinclude -Isrc \
 	-I$B/include
 # What the library stands on, besides xxHash's header. A cross build takes it from a folder that ./dev fills.
-PACKAGES := yaml-0.1 libpcre2-8
+PACKAGES := yaml-0.1 libpcre2-8 hiredis openssl
 ifdef CROSS
 FOREIGN ?= build/$(CROSS)libs
-ALL_CFLAGS += -isystem $(FOREIGN)/usr/include
-LDLIBS := -L$(FOREIGN)/usr/lib/$(CROSS:-=) -lyaml -lpcre2-8 -pthread
+ALL_CFLAGS += -isystem $(FOREIGN)/usr/include -isystem $(FOREIGN)/usr/include/$(CROSS:-=)
+LDLIBS := -L$(FOREIGN)/usr/lib/$(CROSS:-=) -lyaml -lpcre2-8 -lhiredis -lssl -lcrypto -pthread
 else
 ALL_CFLAGS += $(shell pkg-config --cflags $(PACKAGES))
 LDLIBS := $(shell pkg-config --libs $(PACKAGES)) -pthread
@@ -43,7 +43,7 @@ endif
 ALL_CFLAGS += $(SAN)
 ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
-LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/engine/*.c)
+LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
 AGENT_SRC := $(wildcard src/agent/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.

@@ -80,6 +80,8 @@ void weir_rules_info(const weir_rules *rules, size_t index, weir_rule_info *info
 /* ---- An engine: a segment and rules ---- */
 
 typedef struct weir weir;
+/* What checks want to know from a store before they can decide; see store.h. */
+typedef struct weir_ask weir_ask;
 
 enum {
     WEIR_NO_WATCH = 1 /* weir_check never looks at the disk; weir_reload does when it is called */
@@ -93,6 +95,8 @@ typedef struct weir_options {
     weir_diagnose *diagnose;      /* hears what is wrong with rules, now and at each reload; may be NULL */
     void *diagnose_context;
     int flags;
+    const char
+        *store; /* the URL of a store for strict rules, or NULL; docs/store.md. Asked by weir_check, which waits */
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
@@ -146,6 +150,7 @@ typedef struct weir_query {
     int64_t cost;  /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
     bool dry_run;  /* says what would happen; takes nothing, counts nothing */
     weir_time now; /* {0, 0}: read the clock */
+    weir_ask *ask; /* what the store said, or NULL: see store.h */
 
     /* Where to put what happened under each matching rule, if anybody wants to know. */
     struct weir_outcome *outcomes;
@@ -254,6 +259,7 @@ typedef struct weir_descriptor_query {
     bool dry_run;
     bool charge_denied; /* what is denied counts all the same, in fixed windows: there it is over at the window's end */
     weir_time now;
+    weir_ask *ask;          /* as in weir_query */
     weir_outcome *outcomes; /* one a descriptor, in order; must have room for descriptor_count */
     /* Called for each descriptor that a rule matched; its texts are valid during the call. May be NULL. */
     weir_tell_match *matched;

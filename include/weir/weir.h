@@ -83,7 +83,21 @@ extern "C" {
     X(ERULESBUSY, 30, "the rules are being written or loaded right now; they are read again later")                    \
     X(ETOOMANY, 31, "more than 256 rules match one request; make them fewer or narrower")                              \
     X(ENORULE, 32, "no rule of this name")                                                                             \
-    X(ENOTALLY, 33, "the segment has no room for this rule's figures; make the segment larger")
+    X(ENOTALLY, 33, "the segment has no room for this rule's figures; make the segment larger")                        \
+    X(ESTOREURL, 34, "the store's URL or one of its options is wrong; see docs/store.md")                              \
+    X(ESTOREDOWN, 35, "the store cannot be reached; is it running, and is its address right?")                         \
+    X(ESTORESLOW, 36, "the store did not answer within the deadline")                                                  \
+    X(ESTOREAWAY, 37, "the store has failed several times in a row and is not asked until it is back")                 \
+    X(ESTOREGARBAGE, 38, "what the store answers makes no sense; is it a Redis or Valkey, of version 5 or later?")     \
+    X(ESTORELOADING, 39, "the store is loading its data (LOADING)")                                                    \
+    X(ESTOREREADONLY, 40, "the store is a replica and takes no writes (READONLY); a failover may be under way")        \
+    X(ESTOREOOM, 41, "the store is out of memory (OOM); raise its maxmemory")                                          \
+    X(ESTORECROSSSLOT, 42, "the store is a cluster (CROSSSLOT or MOVED); use redis+cluster:// in its URL")             \
+    X(ESTOREWRONGTYPE, 43, "something else has a counter's name in the store (WRONGTYPE); choose another prefix")      \
+    X(ESTOREAUTH, 44, "the store refuses user, password or certificate (NOAUTH, WRONGPASS, NOPERM)")                   \
+    X(ESTOREERROR, 45, "the store answered with an error that weir does not know; its log may say more")               \
+    X(ESTORECLOCK, 46, "the store's clock and this host's are more than a window apart; set them")                     \
+    X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

@@ -1,0 +1,61 @@
+/*
+ * Rules of `consistency: strict` are decided by a store that all hosts share. Whoever gave weir_options.store need not
+ * read on: weir_check asks the store itself and waits, at most as long as the deadline.
+ *
+ * This is for programs with an event loop of their own, such as nginx: they find out what a check will want to know,
+ * bring it to the store themselves, and then check.
+ *
+ *     weir_ask *ask;
+ *     weir_ask_new(w, &ask);
+ *     query.ask = ask;
+ *     if (weir_check_prepare(w, &query) == 1) {
+ *         ... bring weir_ask_question(ask) to the store and go on when it is done ...
+ *     }
+ *     weir_check(w, &query, &answer);
+ *     if (weir_ask_back(ask))
+ *         ... give that back to the store; nobody need wait for it ...
+ *     weir_ask_free(ask);
+ *
+ * The same ask may be used for several checks, e.g. those of a batch: prepare all, ask once, check all in the same
+ * order.
+ */
+#ifndef WEIR_STORE_H
+#define WEIR_STORE_H
+
+#include <weir/check.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+WEIR_MUST_CHECK int weir_ask_new(weir *engine, weir_ask **ask);
+/* NULL is allowed. */
+void weir_ask_free(weir_ask *ask);
+
+/*
+ * Finds out what weir_check will want from the store for this query (query->ask must be set) and adds it. Takes
+ * nothing. 1: the store must be asked; 0: it need not, for no strict rule matches, or it is denied already, by a local
+ * rule or because a denial is remembered. Negative: an error, as weir_check's.
+ */
+WEIR_MUST_CHECK int weir_check_prepare(weir *engine, const weir_query *query);
+WEIR_MUST_CHECK int weir_check_descriptors_prepare(weir *engine, const weir_descriptor_query *query);
+
+/* What is to be asked, for the client in src/store. */
+struct weir__question;
+struct weir__question *weir_ask_question(weir_ask *ask);
+/* After the checks: what was taken in the store and must be given back, or NULL. */
+struct weir__question *weir_ask_back(weir_ask *ask);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

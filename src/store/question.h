@@ -1,0 +1,82 @@
+/*
+ * What a host asks the store, and what it answers: counters in groups. A group is taken as a whole or not at all.
+ *
+ * A question is its owner's: whoever makes it keeps it where it is until the client has called it done or forgotten it.
+ */
+#ifndef WEIR_STORE_QUESTION_H
+#define WEIR_STORE_QUESTION_H
+
+#include <weir/weir.h>
+
+#define WEIR__STORE_NAME_MAX 383 /* bytes of a counter's name in the store */
+
+enum weir__ask_how {
+    WEIR__ASK_TAKE,     /* `cost` (not negative) if it fits; 0 looks */
+    WEIR__ASK_PEEK,     /* what a take of `cost` would say */
+    WEIR__ASK_REFUND,   /* gives back `cost`, taken at `at_us` */
+    WEIR__ASK_CHARGE,   /* takes `cost`, whether it fits or not */
+    WEIR__ASK_EXCHANGE, /* eventual: the same, `cost` of either sign, and compares; see `level` */
+    WEIR__ASK_RESET     /* forgets the counter */
+};
+
+/* One counter. */
+struct weir__ask {
+    weir_limit limit; /* a copy: the rules may be replaced while the question is on its way; `zone` is not used */
+    enum weir__ask_how how;
+    int64_t cost;
+    /*
+     * Fixed windows by the calendar: the starts of the window before the present one, of the present one, of the next
+     * and of the one after, in microseconds since 1970, by the host's clock. The server's clock chooses among them.
+     */
+    int64_t bounds_us[4];
+    /* EXCHANGE: what the host believes to be left, `cost` already taken off; negative in debt. */
+    int64_t level;
+    /* EXCHANGE of fixed windows by clock or calendar: what is left of the host's window. */
+    int64_t left_us;
+    /* REFUND: when it was taken (the take's). All others, out: the server's time, to give back with. */
+    int64_t at_us;
+
+    /* The answer. For EXCHANGE decision.remaining is what is left for all. */
+    weir_decision decision;
+    bool taken; /* something was, and may be given back */
+    /* EXCHANGE of fixed windows: the host's window is over for the server (-1) or has not begun (1); nothing was taken.
+     */
+    int8_t other_window;
+    int error; /* of this counter alone, e.g. WEIR_ESTOREWRONGTYPE; its group took nothing */
+
+    uint64_t tag; /* the owner's */
+    uint16_t name_len;
+    char name[WEIR__STORE_NAME_MAX + 1];
+};
+
+/* Counters asks[first] to asks[first + count - 1] of a question. */
+struct weir__group {
+    uint32_t first, count;
+    bool after_first; /* asked for only if the question's first group passed: shadow rules; else peeked at */
+};
+
+struct weir__question {
+    struct weir__ask *asks;
+    uint32_t ask_count;
+    struct weir__group *groups; /* in the order of their asks; at least one */
+    uint32_t group_count;
+    int64_t deadline_us; /* on the client's clock: then it is done, with WEIR_ESTORESLOW */
+    /*
+     * EXCHANGE only: who repeats what. The server carries out a batch of a number once; numbers rise. Empty: always.
+     * At most one question of a sender is on its way at a time.
+     */
+    const char *sender;
+    uint64_t batch;
+
+    int error; /* out: 0, or why there is no answer: then nothing is known about what was taken */
+    void *owner;
+
+    /* The client's. */
+    struct weir__question *next, *previous;
+    uint32_t outstanding;
+    uint8_t state;
+    uint8_t tries;
+    void *client;
+};
+
+#endif

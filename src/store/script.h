@@ -1,0 +1,53 @@
+/*
+ * The script that decides in the store, and how it is called. The text is put together from lua/ when weir is built.
+ */
+#ifndef WEIR_STORE_SCRIPT_H
+#define WEIR_STORE_SCRIPT_H
+
+#include "store/question.h"
+
+struct redisReply;
+
+/* The whole script, and its SHA-1 in hexadecimal as the server computes it. */
+extern const char weir__script[];
+size_t weir__script_len(void);
+extern const char weir__script_sha[41];
+
+/* A text that grows; `failed` when there was no memory, then nothing more is added. */
+struct weir__buffer {
+    char *data;
+    size_t len, size;
+    bool failed;
+};
+
+void weir__buffer_add(struct weir__buffer *buffer, const void *data, size_t len);
+void weir__buffer_free(struct weir__buffer *buffer);
+
+/* Some groups of some questions, which one run of the script decides. */
+struct weir__batch_part {
+    struct weir__question *question;
+    uint32_t group;
+};
+
+#define WEIR__BATCH_GROUPS 64
+
+/*
+ * Appends the command (EVALSHA) that asks for `parts` in order. Groups with after_first must follow their question's
+ * first. With `sender` (and its batch) only for EXCHANGE; sender_key is a key of its own that is in the same slot, or
+ * on the only server.
+ */
+void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
+                       const char *sender_key, uint64_t batch);
+/*
+ * Reads the answer into the asks. 0, or an error for all of them: WEIR_ESTOREGARBAGE. An answer of the kind "done
+ * before" (a batch that the server has carried out already) fills EXCHANGE asks as if they had been carried out now.
+ */
+int weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count);
+
+/* The library's error for an error reply: LOADING, READONLY, OOM … WEIR_ESTOREERROR for others. */
+int weir__store_error(const char *text, size_t len);
+
+/* A limit that the script can compute exactly with doubles? Otherwise it must be refused when rules are loaded. */
+bool weir__script_fits(const weir_limit *limit);
+
+#endif
