@@ -1,0 +1,330 @@
+/* Hot keys: see hot.h. */
+#include "table/hot.h"
+
+#include <string.h>
+
+#define PROBES        64  /* then the area counts as full */
+#define NEAR          800 /* per mille from which on a key is near its limit */
+#define TEXT_SHARE    512 /* a key with more than this part of the total gets its text kept */
+#define PER_MILLE_MAX 0xffff
+
+size_t weir__hot_bytes(uint32_t panels)
+{
+    return sizeof(struct weir__hot_header) + panels * sizeof(struct weir__hot_panel);
+}
+
+bool weir__hot_make(void *memory, size_t bytes)
+{
+    struct weir__hot_header *header = memory;
+    if (bytes < weir__hot_bytes(1))
+        return false;
+    size_t panels = (bytes - sizeof *header) / sizeof(struct weir__hot_panel);
+    *header = (struct weir__hot_header){
+        .layout = WEIR__HOT_LAYOUT, .panels = panels > UINT32_MAX ? UINT32_MAX : (uint32_t)panels, .bytes = bytes};
+    weir__store64(&header->magic, WEIR__HOT_MAGIC);
+    return true;
+}
+
+bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
+{
+    struct weir__hot_header *header = memory;
+    if (bytes < weir__hot_bytes(1) || weir__load64(&header->magic) != WEIR__HOT_MAGIC ||
+        header->layout != WEIR__HOT_LAYOUT || header->bytes != bytes || !header->panels ||
+        header->panels > (bytes - sizeof *header) / sizeof(struct weir__hot_panel))
+        return false;
+    /* The number is copied: whoever damages the header later cannot lead us astray. */
+    *hot = (struct weir__hot){
+        .header = header, .panel = (struct weir__hot_panel *)(void *)(header + 1), .panels = header->panels};
+    return true;
+}
+
+static struct weir__hot_panel *probe(const struct weir__hot *hot, uint64_t rule, bool claim)
+{
+    for (uint64_t i = 0; rule && i < PROBES && i < hot->panels; i++) {
+        struct weir__hot_panel *panel = &hot->panel[(rule + i) % hot->panels];
+        uint64_t held = weir__load64(&panel->rule);
+        if (held == rule)
+            return panel;
+        if (held)
+            continue;
+        if (!claim)
+            return NULL;
+        if (weir__cas64(&panel->rule, &held, rule) || held == rule)
+            return panel;
+    }
+    return NULL;
+}
+
+struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule)
+{
+    struct weir__hot_panel *panel = probe(hot, rule, true);
+    if (!panel)
+        weir__count(&hot->header->without, 1);
+    return panel;
+}
+
+const struct weir__hot_panel *weir__hot_look(const struct weir__hot *hot, uint64_t rule)
+{
+    return probe(hot, rule, false);
+}
+
+/* ---- Noting ---- */
+
+static struct weir__hot_place *place_of(struct weir__hot_sketch *sketch, uint64_t hash, int which)
+{
+    return &sketch->place[(which ? hash >> 32 : hash) % WEIR__HOT_PLACES];
+}
+
+/* The weight a key is believed to have; 0: it is in none of its places. */
+static uint64_t weight_of(struct weir__hot_sketch *sketch, uint64_t hash)
+{
+    for (int i = 0; i < 2; i++) {
+        struct weir__hot_place *place = place_of(sketch, hash, i);
+        if (weir__load64(&place->key) == hash)
+            return weir__load64(&place->weight);
+    }
+    return 0;
+}
+
+/* True with the probability part / whole. */
+static bool comes_up(uint64_t dice, uint64_t part, uint64_t whole)
+{
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)(((wide)dice * whole) >> 64) < part;
+}
+
+static void write_text(struct weir__hot_text *text, uint64_t hash, const char *key, size_t len, uint64_t info)
+{
+    size_t shown = len < WEIR__HOT_TEXT_MAX ? len : WEIR__HOT_TEXT_MAX;
+    weir__store64(&text->key, 0);
+    for (size_t i = 0; i < shown; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, key + i, shown - i < 8 ? shown - i : 8);
+        weir__store64(&text->word[i / 8], word);
+    }
+    weir__store64(&text->info, info);
+    weir__store64(&text->key, hash);
+}
+
+/* Keeps the text of a key that is among the heavy ones, in the place of one that is lighter. */
+static void keep_text(struct weir__hot_sketch *sketch, const struct weir__hot_note *note, uint64_t weight)
+{
+    struct weir__hot_text *lightest = NULL;
+    uint64_t least = weight;
+    for (int i = 0; i < 2; i++) {
+        struct weir__hot_text *text = &sketch->text[(i ? note->hash >> 48 : note->hash >> 20) % WEIR__HOT_TEXTS];
+        uint64_t held = weir__load64(&text->key);
+        if (held == note->hash)
+            return;
+        uint64_t holds = held ? weight_of(sketch, held) : 0;
+        if (holds < least) {
+            least = holds;
+            lightest = text;
+        }
+    }
+    if (lightest)
+        write_text(lightest, note->hash, note->key, note->key_len, note->key_len);
+}
+
+static void note_weight(struct weir__hot_sketch *sketch, const struct weir__hot_note *note)
+{
+    struct weir__hot_place *place[2] = {place_of(sketch, note->hash, 0), place_of(sketch, note->hash, 1)};
+    uint64_t weight[2];
+    weir__count(&sketch->total, note->weight);
+    for (int i = 0; i < 2; i++) {
+        weight[i] = weir__load64(&place[i]->weight) + note->weight;
+        if (weir__load64(&place[i]->key) != note->hash)
+            continue;
+        weir__count(&place[i]->weight, note->weight);
+        if (weight[i] > weir__load64(&sketch->total) / TEXT_SHARE)
+            keep_text(sketch, note, weight[i]);
+        return;
+    }
+    int lighter = weight[1] < weight[0];
+    weir__count(&place[lighter]->weight, note->weight);
+    if (comes_up(note->dice, note->weight, weight[lighter]))
+        weir__store64(&place[lighter]->key, note->hash);
+}
+
+/* Two numbers in one word, so that they belong together. */
+static uint64_t used_when(uint32_t per_mille, uint32_t minute)
+{
+    return (uint64_t)minute << 16 | (per_mille < PER_MILLE_MAX ? per_mille : PER_MILLE_MAX);
+}
+
+static uint32_t minute_of(uint64_t used)
+{
+    return (uint32_t)(used >> 16);
+}
+
+static void note_use(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+{
+    struct weir__hot_place *seat = &panel->sample[note->hash % WEIR__HOT_SAMPLE];
+    uint64_t held = weir__load64(&seat->key), used = weir__load64(&seat->weight);
+    bool stale = held && (uint32_t)(note->minute - minute_of(used)) > 10;
+    if (held != note->hash && held && !stale && held / WEIR__HOT_SAMPLE <= note->hash / WEIR__HOT_SAMPLE)
+        return;
+    uint64_t now = used_when(note->per_mille, note->minute);
+    /* The most of a minute stays, so that what is seen does not depend on when one looks. */
+    if (held == note->hash && minute_of(used) == note->minute && (used & PER_MILLE_MAX) >= (now & PER_MILLE_MAX))
+        return;
+    weir__store64(&seat->key, note->hash);
+    weir__store64(&seat->weight, now);
+}
+
+/* info of one that is near: length (16 bits), and used_when. */
+static void note_near(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+{
+    struct weir__hot_text *text = &panel->near[(note->hash >> 8) % WEIR__HOT_NEAR];
+    uint64_t held = weir__load64(&text->key), used = weir__load64(&text->info) >> 16;
+    uint64_t now = used_when(note->per_mille, note->minute & 0xffffffff);
+    if (held == note->hash && used == (now & UINT64_C(0xffffffffffff)))
+        return;
+    if (held && held != note->hash && minute_of(used) == note->minute &&
+        (used & PER_MILLE_MAX) >= (now & PER_MILLE_MAX))
+        return;
+    write_text(text, note->hash, note->key, note->key_len, now << 16 | (note->key_len & 0xffff));
+}
+
+void weir__hot_note(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+{
+    if (!note->hash || !note->weight)
+        return;
+    note_weight(&panel->sketch[note->kind], note);
+    note_use(panel, note);
+    if (note->per_mille >= NEAR)
+        note_near(panel, note);
+}
+
+void weir__hot_age(struct weir__hot_panel *panel)
+{
+    for (int kind = 0; kind < WEIR__HOT_KINDS; kind++) {
+        struct weir__hot_sketch *sketch = &panel->sketch[kind];
+        weir__count(&sketch->total, -(weir__load64(&sketch->total) / 2));
+        for (size_t i = 0; i < WEIR__HOT_PLACES; i++) {
+            uint64_t weight = weir__load64(&sketch->place[i].weight);
+            weir__count(&sketch->place[i].weight, -(weight - weight / 2));
+        }
+    }
+}
+
+/* ---- Looking ---- */
+
+/* Fills in what a text says of a key; nothing if it is not the key's. */
+static void read_text(const struct weir__hot_text *text, size_t len, weir__hot_hash *hash_of, const void *context,
+                      struct weir__hot_key *key)
+{
+    size_t shown = len < WEIR__HOT_TEXT_MAX ? len : WEIR__HOT_TEXT_MAX;
+    char bytes[WEIR__HOT_TEXT_MAX];
+    for (size_t i = 0; i < WEIR__HOT_TEXT_MAX / 8; i++) {
+        uint64_t word = weir__load64(&text->word[i]);
+        memcpy(bytes + i * 8, &word, 8);
+    }
+    /* Of a longer key the end is missing, and the hash cannot tell: then it must be enough that nobody wrote meanwhile.
+     */
+    if (weir__load64(&text->key) != key->hash || (len == shown && hash_of(context, bytes, len) != key->hash))
+        return;
+    memcpy(key->text, bytes, shown);
+    key->len = len;
+    key->shown = shown;
+}
+
+static uint64_t root(uint64_t square)
+{
+    uint64_t low = 0, high = UINT32_MAX;
+    while (low < high) {
+        uint64_t middle = low + (high - low + 1) / 2;
+        if (middle * middle <= square)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Puts a key where it belongs by weight; what falls off the end is forgotten. */
+static size_t insert(struct weir__hot_key *keys, size_t count, size_t max, uint64_t hash, uint64_t weight)
+{
+    size_t at = count;
+    while (at && keys[at - 1].weight < weight)
+        at--;
+    if (at == max)
+        return count;
+    size_t end = count < max ? count : max - 1;
+    memmove(&keys[at + 1], &keys[at], (end - at) * sizeof *keys);
+    keys[at] = (struct weir__hot_key){.hash = hash, .weight = weight};
+    return end + 1;
+}
+
+size_t weir__hot_top(const struct weir__hot_panel *panel, enum weir__hot_kind kind, weir__hot_hash *hash_of,
+                     const void *context, struct weir__hot_key *keys, size_t max)
+{
+    const struct weir__hot_sketch *sketch = &panel->sketch[kind];
+    size_t count = 0;
+    if (!max)
+        return 0;
+    for (size_t i = 0; i < WEIR__HOT_PLACES; i++) {
+        uint64_t hash = weir__load64(&sketch->place[i].key), weight = weir__load64(&sketch->place[i].weight);
+        if (hash && weight && (count < max || weight > keys[count - 1].weight))
+            count = insert(keys, count, max, hash, weight);
+    }
+    uint64_t part = weir__load64(&sketch->total) / WEIR__HOT_PLACES;
+    for (size_t i = 0; i < count; i++) {
+        struct weir__hot_key *key = &keys[i];
+        key->error = part && key->weight > UINT64_MAX / part ? UINT64_MAX : root(key->weight * part);
+        for (int which = 0; which < 2 && !key->len; which++) {
+            const struct weir__hot_text *text =
+                &sketch->text[(which ? key->hash >> 48 : key->hash >> 20) % WEIR__HOT_TEXTS];
+            if (weir__load64(&text->key) == key->hash)
+                read_text(text, (size_t)weir__load64(&text->info), hash_of, context, key);
+        }
+    }
+    return count;
+}
+
+size_t weir__hot_nearest(const struct weir__hot_panel *panel, uint32_t minute, uint32_t minutes,
+                         weir__hot_hash *hash_of, const void *context, struct weir__hot_key *keys, size_t max)
+{
+    size_t count = 0;
+    if (!max)
+        return 0;
+    for (size_t i = 0; i < WEIR__HOT_NEAR; i++) {
+        uint64_t hash = weir__load64(&panel->near[i].key), used = weir__load64(&panel->near[i].info) >> 16;
+        if (hash && (uint32_t)(minute - minute_of(used)) <= minutes)
+            count = insert(keys, count, max, hash, used & PER_MILLE_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct weir__hot_text *text = &panel->near[(keys[i].hash >> 8) % WEIR__HOT_NEAR];
+        if (weir__load64(&text->key) == keys[i].hash)
+            read_text(text, (size_t)(weir__load64(&text->info) & 0xffff), hash_of, context, &keys[i]);
+    }
+    return count;
+}
+
+uint64_t weir__hot_uses(const struct weir__hot_panel *panel, uint32_t minute, uint32_t minutes,
+                        uint64_t count[WEIR__HOT_USES])
+{
+    __extension__ typedef unsigned __int128 wide;
+    const uint64_t range = UINT64_MAX / WEIR__HOT_SAMPLE; /* of the rests, among which the smallest was kept */
+    uint64_t taken = 0;
+    wide rests = 0;
+    memset(count, 0, WEIR__HOT_USES * sizeof *count);
+    for (size_t i = 0; i < WEIR__HOT_SAMPLE; i++) {
+        uint64_t hash = weir__load64(&panel->sample[i].key), used = weir__load64(&panel->sample[i].weight);
+        if (!hash || (uint32_t)(minute - minute_of(used)) > minutes)
+            continue;
+        uint64_t tenth = (used & PER_MILLE_MAX) / 100;
+        count[tenth < WEIR__HOT_USES ? tenth : WEIR__HOT_USES - 1]++;
+        rests += hash / WEIR__HOT_SAMPLE;
+        taken++;
+    }
+    /*
+     * Of n keys in a part the smallest rest is at range / (n + 1) on average. With half of the parts empty there is
+     * about one key a part at most, and those that are there say it better.
+     */
+    if (!taken || taken < WEIR__HOT_SAMPLE / 2)
+        return taken;
+    uint64_t mean = (uint64_t)(rests / taken);
+    uint64_t a_part = range / (mean ? mean : 1);
+    return a_part > 1 ? (a_part - 1) * taken > taken ? (a_part - 1) * taken : taken : taken;
+}
