@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """./dev bench service: the decision service beside what people use today.
 
-weir (`weir serve`, one worker), nginx's own static answers, Redis and envoyproxy/ratelimit (with its Redis) each have the
-first processor, one at a time; h2load, redis-benchmark and wrk have the second. A round measures each case once; a figure is the
+weir (`weir serve`, one worker), nginx's own static answers, Redis, envoyproxy/ratelimit (with its Redis) and throttlecrab each have
+the first processor, one at a time; the clients have the second: h2load, wrk, and for RESP bench/resp_load.c, which costs less than the servers do,
+with redis-benchmark's figures beside it. Keys of RESP are drawn from 100,000. A round measures each case once; a figure is the
 median of the rounds, a bar the median of the rounds' ratios. Peers that cannot be had are left out, and said so.
 """
 import argparse
@@ -13,7 +14,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import socket
 import statistics
 import subprocess
@@ -22,9 +22,11 @@ import tempfile
 import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
-RATELIMIT = "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36"
+RESP_LOAD, PEERS = pathlib.Path("build/gcc/bench/resp_load"), pathlib.Path("build/peers")
+RESP_WARM_UP = 0.1  # seconds that resp_load runs besides
+KEYS = 100000
 RLS = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-COLUMNS = "{:<46} {:>11} {:<11} {:>8} {:>8} {:>8}  {}"
+COLUMNS = "{:<46} {:>11} {:<11} {:>8} {:>8} {:>8} {:>8}  {}"
 DESCRIPTORS = """domain: d
 descriptors:
   - { key: user, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
@@ -67,15 +69,24 @@ def grpc_call():
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
+def peer(name):
+    """The program of a peer, built if need be; None if it cannot be had."""
+    built = subprocess.run(["tools/peer.sh", name, PEERS], stdout=sys.stderr, check=False)
+    if built.returncode:
+        note(f"{name} cannot be had; left out")
+        return None
+    return (PEERS / name).resolve()
+
+
 class Servers:
     def __init__(self, folder):
-        self.folder, self.processes = pathlib.Path(folder), []
+        self.folder, self.processes = pathlib.Path(folder), {}
 
     def start(self, name, command, port, **environment):
         log = open(self.folder / f"{name}.log", "w")
         process = subprocess.Popen(["taskset", "-c", SERVER_CPU, *map(str, command)], stdout=log, stderr=log,
                                    stdin=subprocess.DEVNULL, env={**os.environ, **environment})
-        self.processes.append(process)
+        self.processes[name] = process
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 return port
@@ -84,14 +95,14 @@ class Servers:
             time.sleep(0.05)
         sys.exit(f"bench service: {name} does not start:\n" + (self.folder / f"{name}.log").read_text()[-2000:])
 
-    def weir(self, weir):
+    def weir(self, weir, size="64MiB"):
         ports = {name: free_port() for name in ("grpc", "http", "resp")}
         rules = self.folder / "rules"
         rules.mkdir()
         (rules / "own.yaml").write_text(OWN)
         (rules / "descriptors.yaml").write_text(DESCRIPTORS)
         config = self.folder / "weir.yaml"
-        config.write_text(f"segment: {{ path: {self.folder}/segment, size: 64MiB }}\nworkers: 1\nrules: rules\nservice:\n" +
+        config.write_text(f"segment: {{ path: {self.folder}/segment, size: {size} }}\nworkers: 1\nrules: rules\nservice:\n" +
                           "".join(f"  {name}: 127.0.0.1:{port}\n" for name, port in ports.items()))
         self.start("weir", [weir, "serve", config], ports["http"])
         return ports
@@ -114,12 +125,8 @@ class Servers:
                                     self.folder], port)
 
     def ratelimit(self, redis):
-        program = pathlib.Path("build/go/bin/service_cmd").resolve()
-        if not program.exists() and shutil.which("go"):
-            subprocess.run(["go", "install", RATELIMIT], env={**os.environ, "GOBIN": str(program.parent)}, check=False,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if not program.exists():
-            note("envoyproxy/ratelimit cannot be had (it needs go and the network); left out")
+        program = peer("ratelimit")
+        if not program:
             return None
         config = self.folder / "runtime" / "ratelimit" / "config"
         config.mkdir(parents=True)
@@ -131,10 +138,27 @@ class Servers:
             RUNTIME_WATCH_ROOT="false", HOST="127.0.0.1", PORT=str(free_port()), GRPC_HOST="127.0.0.1",
             GRPC_PORT=str(port), DEBUG_HOST="127.0.0.1", DEBUG_PORT=str(free_port()), GOMAXPROCS="1")
 
+    def throttlecrab(self):
+        program, port = peer("throttlecrab"), free_port()
+        if not program:
+            return None
+        return self.start("throttlecrab", [program, "--redis", "--redis-host", "127.0.0.1", "--redis-port", port,
+                                           "--log-level", "error"], port)
+
+    def cpu_ns(self, name):
+        """What a server's processes have used of the processor so far."""
+        def below(process):
+            for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split():
+                yield from below(child)
+            yield process
+        threads = [thread for process in below(self.processes[name].pid)
+                   for thread in pathlib.Path(f"/proc/{process}/task").iterdir()]
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
+
     def stop(self):
-        for process in self.processes:
+        for process in self.processes.values():
             process.terminate()
-        for process in self.processes:
+        for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=15)
             if process.poll() is None:
@@ -142,23 +166,45 @@ class Servers:
 
 
 def run(*command):
-    return subprocess.run(["taskset", "-c", CLIENT_CPU, *map(str, command)], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.PIPE, check=True).stdout
+    done = subprocess.run(["taskset", "-c", CLIENT_CPU, *map(str, command)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"bench service: {' '.join(map(str, command))}: {done.stderr[-2000:]}")
+    return done.stdout
 
 
-def h2load(port, seconds, path="/", body=None):
+def percentiles(microseconds):
+    inorder = sorted(microseconds)
+    return {f"p{part:g}": inorder[min(int(len(inorder) * part / 100), len(inorder) - 1)] for part in (50, 99, 99.9)}
+
+
+def h2load(port, seconds, log, path="/", body=None):
+    """The rate; and from a run of its own, since h2load tells every call's time in a file only, the latencies."""
     more = ["-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers"] if body else []
-    text = run("h2load", "-D", seconds, "-c", 8, "-m", 50, *more, f"http://127.0.0.1:{port}{path}")
+    command = ["h2load", "-c", 8, "-m", 50, *more, f"http://127.0.0.1:{port}{path}"]
+    text = run(*command, "-D", seconds)
     good, total = (int(re.search(pattern, text).group(1)) for pattern in (r"(\d+) 2xx", r"requests: (\d+) total"))
     if good < total * 0.9:
         sys.exit(f"bench service: only {good} of {total} calls were answered:\n{text}")
-    return {"rate": float(re.search(r"finished in .*?, ([\d.]+) req/s", text).group(1))}
+    log.unlink(missing_ok=True)
+    run(*command, "-D", 1, f"--log-file={log}")
+    return {"rate": float(re.search(r"finished in .*?, ([\d.]+) req/s", text).group(1)),
+            **percentiles(int(line.split()[2]) for line in log.read_text().splitlines())}
+
+
+def resp_load(servers, name, port, pipeline, seconds, lines, *command):
+    """So many lines has a reply. "cpu" is what a command costs the server's processor, which is not idle meanwhile."""
+    before = servers.cpu_ns(name)
+    rate, p50, p99, p999 = map(float, run(RESP_LOAD, port, 32, pipeline, seconds, KEYS, lines, *command).split())
+    spent_ns = servers.cpu_ns(name) - before
+    return {"rate": rate, "p50": p50, "p99": p99, "p99.9": p999, "cpu": spent_ns / (rate * (seconds + RESP_WARM_UP))}
 
 
 def redis_benchmark(port, pipeline, seconds, *command):
     """As many requests as take about so long; the first guess sets the count."""
+    words = [f"{word[1:]}:__rand_int__" if str(word).startswith("@") else word for word in command]
+
     def measure(count):
-        text = run("redis-benchmark", "-p", port, "-c", 32, "-P", pipeline, "-n", count, "--csv", *command)
+        text = run("redis-benchmark", "-p", port, "-c", 32, "-P", pipeline, "-n", count, "-r", KEYS, "--csv", *words)
         row = list(csv.reader(io.StringIO(text)))[-1]
         return {"rate": float(row[1]), "p50": float(row[4]) * 1000, "p99": float(row[6]) * 1000}
     return measure(max(int(measure(20000)["rate"] * seconds), 20000))
@@ -176,7 +222,7 @@ class Printer:
     def __init__(self, as_json):
         self.as_json, self.bars = as_json, []
         if not as_json:
-            print(COLUMNS.format("case", "value", "unit", "p50 us", "p99 us", "p99.9 us", "bar"))
+            print(COLUMNS.format("case", "value", "unit", "p50 us", "p99 us", "p99.9 us", "cpu ns", "bar"))
 
     def show(self, case, value, unit, bar=None, **more):
         line = {"bench": "service", "case": case, **more, "value": value, "unit": unit}
@@ -189,32 +235,44 @@ class Printer:
             print(json.dumps(line), flush=True)
         else:
             number = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-            cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50", "p99", "p99.9")]
+            cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50", "p99", "p99.9", "cpu")]
             print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
 
 
+def resp_cases(servers, weir, redis, throttlecrab):
+    sha = run("redis-cli", "-p", redis, "SCRIPT", "LOAD", LUA).strip()
+    contestants = {
+        "weir": ("weir", weir, 6, "CL.THROTTLE", "@key", 15, 30, 60),
+        "Redis INCR": ("redis", redis, 1, "INCR", "@key"),
+        "Redis Lua token bucket": ("redis", redis, 3, "EVALSHA", sha, 1, "@lua", 10, 10000, 1),
+    }
+    if throttlecrab:
+        contestants["throttlecrab"] = ("throttlecrab", throttlecrab, 6, "THROTTLE", "@key", 16, 30, 60)
+    for pipeline in (64, 1):
+        for who, (name, port, lines, *command) in contestants.items():
+            yield (f"RESP, {who}, pipeline {pipeline}", lambda s, args=(name, port, pipeline), more=(lines, *command):
+                   resp_load(servers, *args, s, *more))
+        for who in ("weir", "Redis INCR"):
+            _, port, _, *command = contestants[who]
+            yield (f"redis-benchmark, {who}, pipeline {pipeline}", lambda s, args=(port, pipeline), command=command:
+                   redis_benchmark(*args, s, *command))
+
+
 def contest(servers, options, printer):
-    body, script = servers.folder / "call", servers.folder / "check.lua"
+    body, script, log = (servers.folder / name for name in ("call", "check.lua", "h2load.log"))
     body.write_bytes(grpc_call())
     script.write_text(WRK.replace("BODY", json.dumps(CHECK)))
     weir, (http2, http), redis = servers.weir(options.weir), servers.nginx(), servers.redis()
     ratelimit = servers.ratelimit(redis)
-    sha = run("redis-cli", "-p", redis, "SCRIPT", "LOAD", LUA).strip()
-    lua = ("EVALSHA", sha, 1, "bucket", 10, 10000, 1)
-    throttle = ("CL.THROTTLE", "bucket", 1000000, 1000000, 60)
     cases = {
-        "gRPC, weir": lambda s: h2load(weir["grpc"], s, RLS, body),
-        "gRPC, nginx's static answer": lambda s: h2load(http2, s),
-        "RESP, weir, pipeline 64": lambda s: redis_benchmark(weir["resp"], 64, s, *throttle),
-        "RESP, Redis INCR, pipeline 64": lambda s: redis_benchmark(redis, 64, s, "INCR", "n"),
-        "RESP, Redis Lua token bucket, pipeline 64": lambda s: redis_benchmark(redis, 64, s, *lua),
-        "RESP, weir, pipeline 1": lambda s: redis_benchmark(weir["resp"], 1, s, *throttle),
-        "RESP, Redis INCR, pipeline 1": lambda s: redis_benchmark(redis, 1, s, "INCR", "n"),
+        "gRPC, weir": lambda s: h2load(weir["grpc"], s, log, RLS, body),
+        "gRPC, nginx's static answer": lambda s: h2load(http2, s, log),
+        **dict(resp_cases(servers, weir["resp"], redis, servers.throttlecrab())),
         "HTTP, weir check": lambda s: wrk(script, weir["http"], s, "/v1/check"),
         "HTTP, nginx return 200": lambda s: wrk(script, http, s, "/v1/check"),
     }
     if ratelimit:
-        cases["gRPC, envoyproxy/ratelimit"] = lambda s: h2load(ratelimit, s, RLS, body)
+        cases["gRPC, envoyproxy/ratelimit"] = lambda s: h2load(ratelimit, s, log, RLS, body)
     results = {name: [] for name in cases}
     for number in range(-1, 2 if options.quick else 7):  # the first is to warm up
         for name, measure in cases.items():
@@ -224,19 +282,70 @@ def contest(servers, options, printer):
     for name, figures in results.items():
         middle = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
         printer.show(name, middle.pop("rate"), "a second", **middle)
+    show_bars(results, printer)
 
-    def bar(case, name, other, least):
+
+def show_bars(results, printer):
+    def bar(case, name, other, least=None):
         if other in results:
             printer.show(case, statistics.median(a["rate"] / b["rate"] for a, b in zip(results[name], results[other])),
                          "ratio", least)
 
     bar("gRPC / envoyproxy/ratelimit", "gRPC, weir", "gRPC, envoyproxy/ratelimit", 5)
     bar("gRPC / static HTTP/2", "gRPC, weir", "gRPC, nginx's static answer", 0.6)
-    bar("RESP / INCR, pipeline 64", "RESP, weir, pipeline 64", "RESP, Redis INCR, pipeline 64", 2)
+    for pipeline, least in ((64, 2), (1, 1)):
+        case = f"pipeline {pipeline}"
+        bar(f"RESP / INCR, {case}", f"RESP, weir, {case}", f"RESP, Redis INCR, {case}", least)
+        bar(f"RESP / INCR, {case}, by redis-benchmark", f"redis-benchmark, weir, {case}",
+            f"redis-benchmark, Redis INCR, {case}")
+        bar(f"RESP / throttlecrab, {case}", f"RESP, weir, {case}", f"RESP, throttlecrab, {case}")
     bar("RESP / Lua, pipeline 64", "RESP, weir, pipeline 64", "RESP, Redis Lua token bucket, pipeline 64", 15)
-    bar("RESP / INCR, pipeline 1", "RESP, weir, pipeline 1", "RESP, Redis INCR, pipeline 1", 1)
     bar("HTTP check / return 200", "HTTP, weir check", "HTTP, nginx return 200", 0.7)
-    note("throttlecrab is not compared")
+
+
+# ---- Bytes a key ----
+
+def each_key(port, count, lines, *command):
+    """Has every one of so many keys carry out the command once."""
+    words = [str(word).encode() for word in command]
+    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as replies:
+        for begin in range(0, count, 1000):
+            made = b"".join(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in (
+                b"key:%08d" % number if word == b"@key" else word for word in words))
+                for number in range(begin, min(begin + 1000, count)))
+            connection.sendall(made)
+            for _ in range(lines * min(1000, count - begin)):
+                if replies.readline().startswith(b"-"):
+                    sys.exit("bench service: filling failed")
+
+
+def redis_info(port, name):
+    return int(re.search(rf"{name}:(\d+)", run("redis-cli", "-p", port, "INFO", "memory")).group(1))
+
+
+def show_bytes(servers, options, printer):
+    """All of a segment that is 90 % full with as many keys; what Redis' memory grew by."""
+    segment = servers.folder / "segment"
+    ports = servers.weir(options.weir, "8MiB")
+
+    def stat(name):
+        words = run("redis-cli", "-p", ports["resp"], "WEIR.STATS").split()
+        return int(words[words.index(name) + 1])
+
+    keys = stat("slots") * 9 // 10
+    each_key(ports["resp"], keys, 6, "CL.THROTTLE", "@key", 15, 30, 3600)
+    evicted = stat("evicted_live")
+    if evicted:
+        sys.exit(f"bench service: {evicted} live keys were evicted while filling")
+    printer.show("bytes a key, weir", segment.stat().st_size / keys, "bytes")
+    redis = servers.redis()
+    sha = run("redis-cli", "-p", redis, "SCRIPT", "LOAD", LUA).strip()
+    for name, lines, *command in (("INCR", 1, "INCR", "@key"), ("Lua", 3, "EVALSHA", sha, 1, "@key", 10, 10000, 1)):
+        run("redis-cli", "-p", redis, "FLUSHALL")
+        before = redis_info(redis, "used_memory")
+        each_key(redis, keys, lines, *command)
+        printer.show(f"bytes a key, Redis {name}", (redis_info(redis, "used_memory") - before) / keys, "bytes",
+                     usage=int(run("redis-cli", "-p", redis, "MEMORY", "USAGE", "key:00000042")))
 
 
 def main():
@@ -244,18 +353,19 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one object a line")
-    parser.add_argument("--quick", action="store_true", help="about a minute")
+    parser.add_argument("--quick", action="store_true", help="two minutes")
     options = parser.parse_args()
-    subprocess.run(["make", "-s", "nginx"], check=True, stdout=sys.stderr)
+    subprocess.run(["make", "-s", "nginx", RESP_LOAD], check=True, stdout=sys.stderr)
     options.weir = pathlib.Path(options.weir).resolve()
     printer = Printer(options.json)
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-        os.chmod(folder, 0o755)
-        servers = Servers(folder)
-        try:
-            contest(servers, options, printer)
-        finally:
-            servers.stop()
+    for part in (contest, show_bytes):
+        with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+            os.chmod(folder, 0o755)
+            servers = Servers(folder)
+            try:
+                part(servers, options, printer)
+            finally:
+                servers.stop()
     if not options.json:
         print(f"\n{sum(printer.bars)} of {len(printer.bars)} bars hold")
 
