@@ -1,4 +1,5 @@
 """RESP end to end: CL.THROTTLE, checks by rules, operators, and the clients that people use."""
+import json
 import os
 import pathlib
 import re
@@ -321,6 +322,33 @@ def test_ioredis(server):
         }})();"""
     said = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
     assert said == '[[0,16,15,-1,2],[' + ",".join(["0"] * 15 + ["1"] * 5) + '],"io"]\n'
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_node_redis(server, version):
+    assert (NODE_MODULES / "redis").exists(), "./dev test installs it"
+    s = server(stream="weir_resp_password alice wonder;")
+    script = f"""
+        const {{ createClient }} = require("redis");
+        (async () => {{
+            const r = createClient({{RESP: {version}, name: "node", username: "alice", password: "wonder",
+                                     socket: {{host: "127.0.0.1", port: {s.resp}}}}});
+            r.on("error", (error) => {{ console.log(String(error)); process.exit(1); }});
+            await r.connect();
+            const throttle = () => r.sendCommand(["CL.THROTTLE", "user123", "15", "30", "60"]);
+            const one = await throttle();
+            const many = (await Promise.all(Array.from({{length: 20}}, throttle))).map((reply) => reply[0]);
+            const checked = await r.sendCommand(["WEIR.CHECK", "path", "/api/x", "header:X-User", "42"]);
+            const pairs = Array.isArray(checked) ? checked : Object.entries(checked).flat();
+            const refused = await r.sendCommand(["GET", "x"]).catch((error) => error.message);
+            console.log(JSON.stringify([one, many, await r.clientGetName(), pairs.slice(0, 8), refused]));
+            r.destroy();
+        }})();"""
+    said = run("node", "-e", script, env={**os.environ, "NODE_PATH": str(NODE_MODULES)})
+    one, many, name, pairs, refused = json.loads(said)
+    assert one == [0, 16, 15, -1, 2] and many == [0] * 15 + [1] * 5 and name == "node"
+    assert pairs == ["decision", "allow", "rule", "api", "key", "user:42", "limit", 5]
+    assert refused == "ERR unknown command 'GET'"
 
 
 def test_commands_that_clients_ask_for(server):

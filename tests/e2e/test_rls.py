@@ -1,6 +1,8 @@
 """Envoy's rate-limit service over gRPC: every field of it, asked by a real gRPC client."""
 import collections
 import concurrent.futures
+import json
+import os
 import re
 import subprocess
 import time
@@ -252,6 +254,46 @@ class Clients:
     def __exit__(self, *problem):
         for each in self.clients:
             each.__exit__(*problem)
+
+
+def test_grpc_js(service):
+    modules = ROOT / "build" / "node" / "node_modules"
+    assert (modules / "@grpc" / "grpc-js").exists(), "./dev test installs it"
+    g = service(http="weir_rls_headers on;")
+    script = f"""
+        const grpc = require("@grpc/grpc-js"), loader = require("@grpc/proto-loader");
+        const load = (file) => grpc.loadPackageDefinition(loader.loadSync(file, {{
+            includeDirs: ["{ROOT}/proto", "/usr/include"], keepCase: true, enums: String, longs: Number, arrays: true}}));
+        const {{ RateLimitService }} = load("rls.proto").envoy.service.ratelimit.v3;
+        const {{ Health }} = load("health.proto").grpc.health.v1;
+        const where = ["127.0.0.1:{g.port}", grpc.credentials.createInsecure()];
+        const limiter = new RateLimitService(...where), health = new Health(...where);
+        const call = (client, method, request, ...more) => new Promise((resolve) =>
+            client[method](request, ...more, (error, answer) => resolve(error ? [error.code, error.details] : answer)));
+        const two = {{domain: "d", descriptors: [{{entries: [{{key: "two", value: "x"}}]}},
+                                                 {{entries: [{{key: "unknown", value: ""}}]}}]}};
+        (async () => {{
+            const many = await Promise.all(Array.from({{length: 12}}, () => call(limiter, "ShouldRateLimit", two)));
+            const over = await call(limiter, "ShouldRateLimit", two);
+            const wrong = await call(limiter, "ShouldRateLimit", {{domain: "", descriptors: two.descriptors}});
+            const compressed = new RateLimitService(...where, {{"grpc.default_compression_algorithm": 2}});
+            const squeezed = await call(compressed, "ShouldRateLimit", two);
+            console.log(JSON.stringify({{codes: many.map((each) => each.overall_code), over, wrong, squeezed: squeezed[0],
+                                        health: await call(health, "Check", {{service: ""}})}}));
+            process.exit(0);
+        }})();"""
+    done = subprocess.run(["node", "-e", script], env={**os.environ, "NODE_PATH": str(modules)}, capture_output=True,
+                          text=True, timeout=30, check=False)
+    assert done.returncode == 0 and done.stdout, done.stderr
+    said = json.loads(done.stdout)
+    assert said["codes"].count("OK") == 2 and said["codes"].count("OVER_LIMIT") == 10
+    over = said["over"]
+    assert over["overall_code"] == "OVER_LIMIT" and [each["code"] for each in over["statuses"]] == ["OVER_LIMIT", "OK"]
+    assert over["statuses"][0]["current_limit"]["requests_per_unit"] == 2
+    assert {each["key"] for each in over["response_headers_to_add"]} >= {"RateLimit-Limit", "RateLimit-Reset"}
+    assert said["wrong"][0] == grpc.StatusCode.UNKNOWN.value[0]
+    assert said["squeezed"] == grpc.StatusCode.UNIMPLEMENTED.value[0]
+    assert said["health"]["status"] == "SERVING"
 
 
 def test_many_calls_on_one_connection(service):
