@@ -17,6 +17,7 @@ from served import Backend, Served, certificate
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 NODE_MODULES = ROOT / "build" / "node" / "node_modules"
+CLIENTS = ROOT / "build" / "clients"
 
 RULES = """
 rules: @FOLDER@/rules
@@ -188,6 +189,18 @@ def test_clients_in_python_and_node(service):
     assert said[:4] == THROTTLED and "'rule': 'logins'" in said[4]
     assert (NODE_MODULES / "ioredis").exists(), "./dev test installs it"
     assert play(one.resp, "node", str(ROOT / "examples/clients/throttle.js"), NODE_PATH=str(NODE_MODULES)) == THROTTLED
+
+
+def test_client_in_go(service):
+    if not (CLIENTS / "throttle").exists():
+        pytest.skip("the example is not built; tools/clients.sh go build/clients does, with go")
+    assert play(service().resp, str(CLIENTS / "throttle")) == THROTTLED
+
+
+def test_client_in_java(service):
+    if not (CLIENTS / "jars").exists():
+        pytest.skip("there is no Jedis; tools/clients.sh java build/clients gets it, with mvn")
+    assert play(service().resp, "java", "-cp", f"{CLIENTS}/jars/*", str(ROOT / "examples/clients/Throttle.java")) == THROTTLED
 
 
 @contextlib.contextmanager
