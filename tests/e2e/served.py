@@ -86,6 +86,7 @@ class Served:
         self.file = self.folder / "weir.yaml"
         self.write(yaml)
         self.process = self.group = self.private = None
+        self.inside = []  # what comes before the command: ip netns exec …
 
     def write(self, yaml):
         """As an editor should: written beside, then renamed."""
@@ -110,7 +111,7 @@ class Served:
     def start(self, **more):
         self.log_file = self.folder / "said.txt"
         with open(self.log_file, "wb") as said:
-            self.process = subprocess.Popen([WEIR, "serve", "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
+            self.process = subprocess.Popen([*self.inside, WEIR, "serve", "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
                                             stdin=subprocess.DEVNULL, stdout=said, stderr=said, **more)
         self.says("is running")
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:

@@ -1,0 +1,222 @@
+/*
+ * Sends requests to several hosts, each to one at random, as a load balancer would, and writes down what came of each.
+ *
+ *   spread OUT CLIENTS SECONDS COUNT RATE KEYS SEED PREFIX ADDRESS:PORT…
+ *
+ * COUNT requests (0: as many as fit) or until SECONDS have passed, with RATE a second begun (0: each client sends its
+ * next at once). Keys are drawn at random; RATE 0 with a COUNT goes through all of them in turn instead, so that each
+ * is asked for equally often. OUT gets a record for each request. With a RATE the time counts from when the request
+ * was due, not from when a client was free for it.
+ */
+#define _GNU_SOURCE /* memmem */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOSTS      16
+#define GIVE_UP_US 3000000 /* without an answer it has failed */
+
+struct record {
+    uint64_t begun_us; /* CLOCK_MONOTONIC */
+    uint32_t took_us;
+    uint32_t key;
+    uint16_t status; /* 0: no answer */
+    uint16_t host;
+    uint32_t padding;
+};
+
+/* Who sends one request at a time, over a connection to each host. */
+struct client {
+    int sockets[HOSTS];
+    bool busy;
+    unsigned host;
+    struct record record;
+    size_t have, want; /* of the answer; want 0: its headers are not complete */
+    char buffer[8192];
+};
+
+static struct sockaddr_in hosts[HOSTS];
+static unsigned host_count;
+static const char *prefix;
+static uint64_t seed;
+static int poller;
+static FILE *out;
+static uint32_t keys;
+static uint64_t failed;
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static uint32_t draw(uint32_t below)
+{
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    return (uint32_t)((seed >> 33) % below);
+}
+
+static void finish(struct client *c, unsigned status)
+{
+    c->record.took_us = (uint32_t)(now_us() - c->record.begun_us);
+    c->record.status = (uint16_t)status;
+    fwrite(&c->record, sizeof c->record, 1, out);
+    c->busy = false;
+    failed += !status;
+    if (!status) {
+        close(c->sockets[c->host]);
+        c->sockets[c->host] = -1;
+    }
+}
+
+static int connected(struct client *c, unsigned at, unsigned host)
+{
+    if (c->sockets[host] >= 0)
+        return c->sockets[host];
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    int one = 1;
+    if (s < 0 || connect(s, (struct sockaddr *)&hosts[host], sizeof hosts[host]) < 0 ||
+        fcntl(s, F_SETFL, O_NONBLOCK) < 0 || setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0) {
+        if (s >= 0)
+            close(s);
+        return -1;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)at << 8 | host};
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, s, &event) < 0) {
+        close(s);
+        return -1;
+    }
+    return c->sockets[host] = s;
+}
+
+static void begin(struct client *clients, unsigned at, uint32_t key, uint64_t due_us)
+{
+    struct client *c = &clients[at];
+    c->host = draw(host_count);
+    c->busy = true;
+    c->have = c->want = 0;
+    c->record = (struct record){.begun_us = due_us, .key = key, .host = (uint16_t)c->host};
+    char text[512];
+    int len = snprintf(text, sizeof text, "GET %s%u HTTP/1.1\r\nHost: x\r\n\r\n", prefix, key);
+    int s = connected(c, at, c->host);
+    if (s < 0 || send(s, text, (size_t)len, MSG_NOSIGNAL) != len)
+        finish(c, 0);
+}
+
+/* How long the answer in the buffer is, headers and all; 0: that is not known yet. */
+static size_t answer_len(const char *text, size_t len)
+{
+    const char *end = memmem(text, len, "\r\n\r\n", 4);
+    if (!end)
+        return 0;
+    const char *length = strcasestr(text, "\r\ncontent-length:");
+    size_t body = length && length < end ? (size_t)strtoul(length + 17, NULL, 10) : 0;
+    return (size_t)(end - text) + 4 + body;
+}
+
+static void receive(struct client *c, unsigned host)
+{
+    if (!c->busy || host != c->host) { /* closed while nothing was asked: another is opened for the next request */
+        char byte;
+        if (read(c->sockets[host], &byte, 1) <= 0 && errno != EAGAIN) {
+            close(c->sockets[host]);
+            c->sockets[host] = -1;
+        }
+        return;
+    }
+    ssize_t got = read(c->sockets[host], c->buffer + c->have, sizeof c->buffer - 1 - c->have);
+    if (got < 0 && errno == EAGAIN)
+        return;
+    if (got <= 0) {
+        finish(c, 0);
+        return;
+    }
+    c->have += (size_t)got;
+    c->buffer[c->have] = 0;
+    if (!c->want)
+        c->want = answer_len(c->buffer, c->have);
+    if (c->want && c->have >= c->want)
+        finish(c, (unsigned)strtoul(c->buffer + 9, NULL, 10));
+    else if (c->have == sizeof c->buffer - 1)
+        finish(c, 0);
+}
+
+static void add_host(char *text)
+{
+    char *colon = strchr(text, ':');
+    if (!colon || host_count == HOSTS)
+        exit(2);
+    *colon = 0;
+    hosts[host_count].sin_family = AF_INET;
+    hosts[host_count].sin_port = htons((uint16_t)atoi(colon + 1));
+    if (inet_pton(AF_INET, text, &hosts[host_count++].sin_addr) != 1)
+        exit(2);
+}
+
+struct plan {
+    uint64_t begun_us, end_us, count, rate, begun;
+    unsigned clients;
+};
+
+/* Begins what is due with the clients that are free; returns how many are busy after that. */
+static unsigned begin_due(struct client *clients, struct plan *plan)
+{
+    unsigned busy = 0;
+    for (unsigned i = 0; i < plan->clients; i++) {
+        struct client *c = &clients[i];
+        uint64_t now = now_us();
+        if (c->busy && now - c->record.begun_us > GIVE_UP_US)
+            finish(c, 0);
+        bool more = plan->count ? plan->begun < plan->count : now < plan->end_us;
+        uint64_t due = plan->rate ? plan->begun_us + plan->begun * 1000000 / plan->rate : now;
+        if (!c->busy && more && due <= now) {
+            uint32_t key = plan->count && !plan->rate ? (uint32_t)(plan->begun % keys) : draw(keys);
+            plan->begun++;
+            begin(clients, i, key, due);
+        }
+        busy += c->busy;
+    }
+    return busy;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 10)
+        return 2;
+    out = fopen(argv[1], "wb");
+    struct plan plan = {.clients = (unsigned)atoi(argv[2]), .count = strtoull(argv[4], NULL, 10)};
+    plan.rate = strtoull(argv[5], NULL, 10);
+    keys = (uint32_t)atoi(argv[6]);
+    seed = strtoull(argv[7], NULL, 10);
+    prefix = argv[8];
+    for (int i = 9; i < argc; i++)
+        add_host(argv[i]);
+    struct client *clients = calloc(plan.clients, sizeof *clients);
+    poller = epoll_create1(0);
+    if (!out || !clients || poller < 0 || !keys)
+        return 2;
+    for (unsigned i = 0; i < plan.clients; i++)
+        memset(clients[i].sockets, -1, sizeof clients[i].sockets);
+    plan.begun_us = now_us();
+    plan.end_us = plan.begun_us + (uint64_t)(atof(argv[3]) * 1e6);
+    unsigned busy;
+    while ((busy = begin_due(clients, &plan)) > 0 || (plan.count ? plan.begun < plan.count : now_us() < plan.end_us)) {
+        struct epoll_event events[64];
+        int got = epoll_wait(poller, events, 64, plan.rate || busy < plan.clients ? 1 : 100);
+        for (int i = 0; i < got; i++)
+            receive(&clients[events[i].data.u64 >> 8], (unsigned)(events[i].data.u64 & 255));
+    }
+    fclose(out);
+    printf("%llu requests, %llu without an answer\n", (unsigned long long)plan.begun, (unsigned long long)failed);
+    return 0;
+}
