@@ -1,50 +1,14 @@
-/*
- * Opening, creating and attaching segments: all system calls on files and memory.
- *
- * A new segment is made without a name (or under a name of its own, where the file system knows no unnamed files),
- * filled, and only then linked to its path: nobody ever sees half of one, and a process that dies on the way leaves
- * nothing behind. Its blocks are reserved first, so a full file system is an error here and not a SIGBUS later.
- */
-#define _GNU_SOURCE /* O_TMPFILE, mkostemp */
+/* Opening, creating and attaching segments. */
 #include "engine/engine.h"
+#include "engine/mapped.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
-
-static int error_of(int number)
-{
-    switch (number) {
-    case ENOENT:
-    case ENOTDIR:
-        return WEIR_ENOENT;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-        return WEIR_EPERM;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-        return WEIR_ENOSPC;
-    case ENOMEM:
-        return WEIR_ENOMEM;
-    case EEXIST:
-        return WEIR_EEXIST;
-    default:
-        return WEIR_ESYS;
-    }
-}
 
 static bool processor_fits(void)
 {
@@ -56,23 +20,18 @@ static bool processor_fits(void)
 #endif
 }
 
-/* Maps a file (or anonymous memory, for -1) and wraps it in a handle that is not attached yet. */
-static int map(int file, uint64_t bytes, bool read_only, weir_segment **segment)
+/* Attaches a handle to a mapping. Unmaps and frees on failure. */
+static int finish(weir_segment *made, struct weir__mapped *mapped, weir_segment **segment)
 {
-    weir_segment *made = calloc(1, sizeof *made);
-    if (!made)
-        return WEIR_ENOMEM;
-    made->memory = mmap(NULL, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                        file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
-    if (made->memory == MAP_FAILED) {
-        int error = error_of(errno);
+    int error = weir__segment_attach(mapped->memory, mapped->bytes, &made->table);
+    if (error) {
+        weir__mapped_close(mapped);
         free(made);
         return error;
     }
-    made->bytes = bytes;
-    made->read_only = read_only;
-    /* Best effort: with large pages a miss in the table is not also a miss in the page tables. */
-    (void)madvise(made->memory, bytes, MADV_HUGEPAGE);
+    made->memory = mapped->memory;
+    made->bytes = mapped->bytes;
+    made->read_only = mapped->read_only;
     *segment = made;
     return 0;
 }
@@ -89,166 +48,52 @@ static int fill_plan(const weir_segment_options *options, struct weir__plan *pla
     plan->wall_ns = now.wall_ns;
     plan->boot_ns = now.mono_ns;
     weir__boot_id(plan->boot);
-    size_t have = 0;
-    while (have < sizeof plan->secret) {
-        ssize_t got = getrandom(plan->secret + have, sizeof plan->secret - have, 0);
-        if (got < 0 && errno != EINTR)
-            return WEIR_ESYS;
-        have += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
+    return weir__random_fill(plan->secret, sizeof plan->secret);
 }
 
-/* Formats freshly mapped memory and attaches to it. Unmaps and frees on failure. */
-static int format(weir_segment *made, const struct weir__plan *plan, weir_segment **segment)
+static int format(void *memory, uint64_t bytes, const void *plan)
 {
-    int error = weir__segment_format(made->memory, plan);
-    if (!error)
-        error = weir__segment_attach(made->memory, made->bytes, &made->table);
-    if (error) {
-        weir_segment_close(made);
-        return error;
-    }
-    *segment = made;
-    return 0;
-}
-
-/* The directory part of a path, "." if it has none. False if it does not fit. */
-static bool directory_of(const char *path, char *out, size_t size)
-{
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    if (!slash)
-        return snprintf(out, size, ".") < (int)size;
-    if (!length)
-        length = 1;
-    if (length >= size)
-        return false;
-    memcpy(out, path, length);
-    out[length] = 0;
-    return true;
-}
-
-/* Gives an open, unnamed (or temporary) file its name. With `replace` whatever is there goes. */
-static int publish(int file, const char *temporary, const char *path, bool replace)
-{
-    char self[64], beside[4096];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", file);
-
-    if (!replace) {
-        int failed = temporary[0] ? link(temporary, path) : linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
-        return failed ? error_of(errno) : 0;
-    }
-    const char *from = temporary;
-    if (!temporary[0]) {
-        if (snprintf(beside, sizeof beside, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof beside)
-            return WEIR_EINVAL;
-        unlink(beside); /* of a process that had our number and died here */
-        if (linkat(AT_FDCWD, self, AT_FDCWD, beside, AT_SYMLINK_FOLLOW))
-            return error_of(errno);
-        from = beside;
-    }
-    if (rename(from, path)) {
-        int error = error_of(errno);
-        unlink(from);
-        return error;
-    }
-    return 0;
-}
-
-/* Opens a file without a name in the path's directory; `temporary` is its name where that cannot be. */
-static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t size)
-{
-    char directory[4096];
-    temporary[0] = 0;
-    if (!directory_of(path, directory, sizeof directory)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    /* Without /proc an unnamed file could not be given a name. */
-    bool proc = access("/proc/self/fd", X_OK) == 0;
-    int file = proc ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
-    if (!proc)
-        errno = EOPNOTSUPP;
-    if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-        return file;
-    if (snprintf(temporary, size, "%s.XXXXXX", path) >= (int)size) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    file = mkostemp(temporary, O_CLOEXEC);
-    if (file >= 0 && fchmod(file, mode)) {
-        close(file);
-        unlink(temporary);
-        file = -1;
-    }
-    return file;
+    (void)bytes; /* the plan has them */
+    return weir__segment_format(memory, plan);
 }
 
 static int create(const weir_segment_options *options, bool replace, weir_segment **segment)
 {
     struct weir__plan plan;
-    weir_segment *made = NULL;
-    char temporary[4096];
+    struct weir__mapped mapped;
     int error = fill_plan(options, &plan);
     if (error)
         return error;
     /* Before anything is reserved; weir__segment_format has the last word. */
     if (plan.bytes < WEIR__SIZE_MIN || plan.bytes > INT64_MAX || plan.slab_bytes > plan.bytes / 2)
         return WEIR_ESIZE;
-
-    if (!options->path) {
-        error = map(-1, plan.bytes, false, &made);
-        return error ? error : format(made, &plan, segment);
-    }
-    int file = open_unnamed(options->path, options->mode ? options->mode : 0600, temporary, sizeof temporary);
-    if (file < 0)
-        return error_of(errno);
-    int number = EINTR;
-    for (int round = 0; round < 16 && number == EINTR; round++)
-        number = posix_fallocate(file, 0, (off_t)plan.bytes);
-    errno = number; /* it does not set it */
-    error = number ? error_of(number) : map(file, plan.bytes, false, &made);
+    struct weir__making making = {.path = options->path,
+                                  .bytes = plan.bytes,
+                                  .mode = options->mode,
+                                  .replace = replace,
+                                  .format = format,
+                                  .plan = &plan};
+    weir_segment *made = calloc(1, sizeof *made); /* first: without it, nothing is to be left behind */
+    error = made ? weir__mapped_make(&making, &mapped) : WEIR_ENOMEM;
     if (!error)
-        error = format(made, &plan, &made);
-    if (!error) {
-        error = publish(file, temporary, options->path, replace);
-        if (error)
-            weir_segment_close(made);
-    }
-    if (temporary[0])
-        unlink(temporary);
-    close(file);
-    if (!error)
-        *segment = made;
+        return finish(made, &mapped, segment);
+    free(made);
     return error;
 }
 
 static int attach(const weir_segment_options *options, weir_segment **segment)
 {
-    bool read_only = options->flags & WEIR_OPEN_READONLY;
-    struct stat what;
-    int file = open(options->path, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0)
-        return errno == EISDIR ? WEIR_ENOTSEG : error_of(errno);
-
-    weir_segment *made = NULL;
-    int error = fstat(file, &what) ? error_of(errno) : 0;
-    if (!error && (!S_ISREG(what.st_mode) || what.st_size == 0))
-        error = WEIR_ENOTSEG;
-    if (!error)
-        error = map(file, (uint64_t)what.st_size, read_only, &made);
-    close(file);
-    if (error)
-        return error;
-    error = weir__segment_attach(made->memory, made->bytes, &made->table);
+    struct weir__mapped mapped;
+    weir_segment *made = calloc(1, sizeof *made);
+    int error = made ? weir__mapped_attach(options->path, options->flags & WEIR_OPEN_READONLY, &mapped) : WEIR_ENOMEM;
     if (error) {
-        weir_segment_close(made);
+        free(made);
         return error;
     }
-    weir__clock_adopt(made);
-    *segment = made;
-    return 0;
+    error = finish(made, &mapped, segment);
+    if (!error)
+        weir__clock_adopt(*segment);
+    return error;
 }
 
 static bool is_broken(int error)
@@ -262,12 +107,9 @@ static bool is_broken(int error)
  */
 static int rebuild(const weir_segment_options *options, weir_segment **segment)
 {
-    const struct timespec moment = {0, 10000000};
-    int lock = open(options->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    int lock = weir__mapped_lock(options->path);
     if (lock < 0)
-        return error_of(errno);
-    for (int round = 0; round < 500 && flock(lock, LOCK_EX | LOCK_NB); round++)
-        nanosleep(&moment, NULL);
+        return weir__errno_error(errno);
     int error = attach(options, segment);
     if (is_broken(error))
         error = create(options, true, segment);

@@ -1,0 +1,205 @@
+/* Files that live in shared memory: all system calls on files and memory. See mapped.h. */
+#define _GNU_SOURCE /* O_TMPFILE, mkostemp */
+#include "engine/mapped.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+int weir__errno_error(int number)
+{
+    switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+        return WEIR_ENOENT;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return WEIR_EPERM;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return WEIR_ENOSPC;
+    case ENOMEM:
+        return WEIR_ENOMEM;
+    case EEXIST:
+        return WEIR_EEXIST;
+    default:
+        return WEIR_ESYS;
+    }
+}
+
+int weir__random_fill(void *to, size_t size)
+{
+    size_t have = 0;
+    while (have < size) {
+        ssize_t got = getrandom((char *)to + have, size - have, 0);
+        if (got < 0 && errno != EINTR)
+            return WEIR_ESYS;
+        have += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
+/* Maps a file, or anonymous memory for -1. */
+static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *mapped)
+{
+    void *memory = mmap(NULL, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                        file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED)
+        return weir__errno_error(errno);
+    /* Best effort: with large pages a miss in the table is not also a miss in the page tables. */
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    *mapped = (struct weir__mapped){memory, bytes, read_only};
+    return 0;
+}
+
+void weir__mapped_close(struct weir__mapped *mapped)
+{
+    if (mapped->memory)
+        munmap(mapped->memory, mapped->bytes);
+    *mapped = (struct weir__mapped){0};
+}
+
+/* Maps fresh memory and fills it. Nothing is left mapped on failure. */
+static int fill(const struct weir__making *making, int file, struct weir__mapped *mapped)
+{
+    int error = map(file, making->bytes, false, mapped);
+    if (error)
+        return error;
+    error = making->format(mapped->memory, making->bytes, making->plan);
+    if (error)
+        weir__mapped_close(mapped);
+    return error;
+}
+
+/* The directory part of a path, "." if it has none. False if it does not fit. */
+static bool directory_of(const char *path, char *out, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (!slash)
+        return snprintf(out, size, ".") < (int)size;
+    if (!length)
+        length = 1;
+    if (length >= size)
+        return false;
+    memcpy(out, path, length);
+    out[length] = 0;
+    return true;
+}
+
+/* Gives an open, unnamed (or temporary) file its name. With `replace` whatever is there goes. */
+static int publish(int file, const char *temporary, const char *path, bool replace)
+{
+    char self[64], beside[4096];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", file);
+
+    if (!replace) {
+        int failed = temporary[0] ? link(temporary, path) : linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+        return failed ? weir__errno_error(errno) : 0;
+    }
+    const char *from = temporary;
+    if (!temporary[0]) {
+        if (snprintf(beside, sizeof beside, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof beside)
+            return WEIR_EINVAL;
+        unlink(beside); /* of a process that had our number and died here */
+        if (linkat(AT_FDCWD, self, AT_FDCWD, beside, AT_SYMLINK_FOLLOW))
+            return weir__errno_error(errno);
+        from = beside;
+    }
+    if (rename(from, path)) {
+        int error = weir__errno_error(errno);
+        unlink(from);
+        return error;
+    }
+    return 0;
+}
+
+/* Opens a file without a name in the path's directory; `temporary` is its name where that cannot be. */
+static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t size)
+{
+    char directory[4096];
+    temporary[0] = 0;
+    if (!directory_of(path, directory, sizeof directory)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    /* Without /proc an unnamed file could not be given a name. */
+    bool proc = access("/proc/self/fd", X_OK) == 0;
+    int file = proc ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    if (!proc)
+        errno = EOPNOTSUPP;
+    if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return file;
+    if (snprintf(temporary, size, "%s.XXXXXX", path) >= (int)size) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    file = mkostemp(temporary, O_CLOEXEC);
+    if (file >= 0 && fchmod(file, mode)) {
+        close(file);
+        unlink(temporary);
+        file = -1;
+    }
+    return file;
+}
+
+int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    char temporary[4096];
+    struct weir__mapped made = {0};
+    if (!making->path)
+        return fill(making, -1, mapped);
+    int file = open_unnamed(making->path, making->mode ? making->mode : 0600, temporary, sizeof temporary);
+    if (file < 0)
+        return weir__errno_error(errno);
+    int number = EINTR;
+    for (int round = 0; round < 16 && number == EINTR; round++)
+        number = posix_fallocate(file, 0, (off_t)making->bytes);
+    errno = number; /* it does not set it */
+    int error = number ? weir__errno_error(number) : fill(making, file, &made);
+    if (!error) {
+        error = publish(file, temporary, making->path, making->replace);
+        if (error)
+            weir__mapped_close(&made);
+    }
+    if (temporary[0])
+        unlink(temporary);
+    close(file);
+    if (!error)
+        *mapped = made;
+    return error;
+}
+
+int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped)
+{
+    struct stat what;
+    int file = open(path, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        return errno == EISDIR ? WEIR_ENOTSEG : weir__errno_error(errno);
+    int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
+    if (!error && (!S_ISREG(what.st_mode) || what.st_size == 0))
+        error = WEIR_ENOTSEG;
+    if (!error)
+        error = map(file, (uint64_t)what.st_size, read_only, mapped);
+    close(file);
+    return error;
+}
+
+int weir__mapped_lock(const char *path)
+{
+    const struct timespec moment = {0, 10000000};
+    int lock = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    for (int round = 0; lock >= 0 && round < 500 && flock(lock, LOCK_EX | LOCK_NB); round++)
+        nanosleep(&moment, NULL);
+    return lock;
+}

@@ -1,0 +1,42 @@
+/*
+ * Files that live in shared memory: how segments and ledgers are made and mapped.
+ *
+ * A new one is made without a name (or under a name of its own, where the file system knows no unnamed files), filled,
+ * and only then linked to its path: nobody ever sees half of one, and a process that dies on the way leaves nothing
+ * behind. Its blocks are reserved first, so a full file system is an error here and not a SIGBUS later.
+ */
+#ifndef WEIR_ENGINE_MAPPED_H
+#define WEIR_ENGINE_MAPPED_H
+
+#include <weir/weir.h>
+
+struct weir__mapped {
+    void *memory;
+    uint64_t bytes;
+    bool read_only;
+};
+
+/* What is to be made, and how it is filled: `format` returns 0 or an error. */
+struct weir__making {
+    const char *path; /* NULL: anonymous memory */
+    uint64_t bytes;
+    unsigned mode; /* 0: 0600 */
+    bool replace;  /* whatever is there goes; else WEIR_EEXIST */
+    int (*format)(void *memory, uint64_t bytes, const void *plan);
+    const void *plan;
+};
+
+int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped);
+/* Maps what is there, whatever it is: WEIR_ENOTSEG if it is no file, or empty. */
+int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped);
+void weir__mapped_close(struct weir__mapped *mapped);
+
+/* Locks a file while one that is broken is replaced; -1: it cannot be opened, errno says why. */
+int weir__mapped_lock(const char *path);
+
+/* The library's error for an errno. */
+int weir__errno_error(int number);
+/* Fills `to` with random bytes; 0 or WEIR_ESYS. */
+int weir__random_fill(void *to, size_t size);
+
+#endif
