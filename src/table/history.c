@@ -1,0 +1,141 @@
+/* The last hour by seconds: see history.h. */
+#include "table/history.h"
+
+#include <string.h>
+
+size_t weir__history_bytes(uint32_t rows)
+{
+    return sizeof(struct weir__history_header) + rows * sizeof(struct weir__history_row);
+}
+
+static size_t rows_in(size_t bytes)
+{
+    return bytes < weir__history_bytes(1)
+               ? 0
+               : (bytes - sizeof(struct weir__history_header)) / sizeof(struct weir__history_row);
+}
+
+bool weir__history_make(void *memory, size_t bytes)
+{
+    struct weir__history_header *header = memory;
+    size_t rows = rows_in(bytes);
+    if (!rows)
+        return false;
+    *header = (struct weir__history_header){
+        .layout = WEIR__HISTORY_LAYOUT, .rows = rows > UINT32_MAX ? UINT32_MAX : (uint32_t)rows, .bytes = bytes};
+    weir__store64(&header->magic, WEIR__HISTORY_MAGIC);
+    return true;
+}
+
+bool weir__history_attach(void *memory, size_t bytes, struct weir__history *history)
+{
+    struct weir__history_header *header = memory;
+    if (!rows_in(bytes) || weir__load64(&header->magic) != WEIR__HISTORY_MAGIC ||
+        header->layout != WEIR__HISTORY_LAYOUT || header->bytes != bytes || !header->rows ||
+        header->rows > rows_in(bytes))
+        return false;
+    *history = (struct weir__history){
+        .header = header, .row = (struct weir__history_row *)(void *)(header + 1), .rows = header->rows};
+    return true;
+}
+
+/* ---- Writing: there is one who does ---- */
+
+static void clear(struct weir__history_second *second)
+{
+    weir__store32(&second->allowed, 0);
+    weir__store32(&second->delayed, 0);
+    weir__store32(&second->denied, 0);
+    weir__store32(&second->failures, 0);
+}
+
+void weir__history_begin(struct weir__history *history, uint64_t second)
+{
+    uint64_t last = weir__load64(&history->header->last);
+    if (second <= last)
+        return;
+    uint64_t gap = second - last < WEIR__HISTORY_SECONDS ? second - last : WEIR__HISTORY_SECONDS;
+    for (uint32_t i = 0; i < history->rows; i++)
+        for (uint64_t back = 0; weir__load64(&history->row[i].rule) && back < gap; back++)
+            clear(&history->row[i].second[(second - back) % WEIR__HISTORY_SECONDS]);
+}
+
+/* The rule's row, or the one that has been idle for longest, made its own. */
+static struct weir__history_row *row_for(struct weir__history *history, uint64_t second, uint64_t rule,
+                                         const uint64_t now[4])
+{
+    struct weir__history_row *oldest = &history->row[0];
+    for (uint32_t i = 0; i < history->rows; i++) {
+        struct weir__history_row *row = &history->row[i];
+        uint64_t held = weir__load64(&row->rule);
+        if (held == rule)
+            return row;
+        if (oldest->rule && (!held || row->used < oldest->used))
+            oldest = row;
+    }
+    if (oldest->rule && oldest->used + 1 >= second)
+        return NULL; /* all of them are in use */
+    weir__store64(&oldest->rule, 0);
+    for (size_t i = 0; i < WEIR__HISTORY_SECONDS; i++)
+        clear(&oldest->second[i]);
+    memcpy(oldest->seen, now, sizeof oldest->seen);
+    weir__store64(&oldest->first, second);
+    weir__store64(&oldest->used, second);
+    weir__store64(&oldest->rule, rule);
+    return oldest;
+}
+
+/* What was added since the last look; a tally that has become smaller belongs to a new segment. */
+static uint32_t since(uint64_t *seen, uint64_t now)
+{
+    uint64_t more = now >= *seen ? now - *seen : now;
+    *seen = now;
+    return more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
+}
+
+void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,
+                       const struct weir__tally_stripe *sums)
+{
+    const uint64_t now[4] = {sums->allowed, sums->delayed, sums->denied, sums->failures};
+    struct weir__history_row *row = rule ? row_for(history, second, rule, now) : NULL;
+    if (!row)
+        return;
+    struct weir__history_second *at = &row->second[second % WEIR__HISTORY_SECONDS];
+    weir__store32(&at->allowed, since(&row->seen[0], now[0]));
+    weir__store32(&at->delayed, since(&row->seen[1], now[1]));
+    weir__store32(&at->denied, since(&row->seen[2], now[2]));
+    weir__store32(&at->failures, since(&row->seen[3], now[3]));
+    weir__store64(&row->used, second);
+}
+
+void weir__history_end(struct weir__history *history, uint64_t second)
+{
+    if (second > weir__load64(&history->header->last))
+        weir__store64(&history->header->last, second);
+}
+
+/* ---- Reading ---- */
+
+size_t weir__history_read(const struct weir__history *history, uint64_t rule, struct weir__history_second *seconds,
+                          size_t count)
+{
+    uint64_t last = weir__load64(&history->header->last);
+    /* The oldest is being overwritten already. */
+    if (count > WEIR__HISTORY_SECONDS - 1)
+        count = WEIR__HISTORY_SECONDS - 1;
+    for (uint32_t i = 0; rule && last && i < history->rows; i++) {
+        const struct weir__history_row *row = &history->row[i];
+        if (weir__load64(&row->rule) != rule)
+            continue;
+        uint64_t first = weir__load64(&row->first), known = last >= first ? last - first + 1 : 0;
+        if (known < count)
+            count = (size_t)known;
+        for (size_t at = 0; at < count; at++) {
+            const struct weir__history_second *from = &row->second[(last - count + 1 + at) % WEIR__HISTORY_SECONDS];
+            seconds[at] = (struct weir__history_second){weir__load32(&from->allowed), weir__load32(&from->delayed),
+                                                        weir__load32(&from->denied), weir__load32(&from->failures)};
+        }
+        return count;
+    }
+    return 0;
+}

@@ -1,0 +1,127 @@
+/* The last hour by seconds. */
+#include "../../test.h"
+
+#include "table/history.h"
+
+static struct weir__history made(uint32_t rows)
+{
+    struct weir__history history;
+    size_t bytes = weir__history_bytes(rows);
+    void *memory = calloc(1, bytes);
+    CHECK(weir__history_make(memory, bytes) && weir__history_attach(memory, bytes, &history));
+    CHECK_EQ(history.rows, rows);
+    return history;
+}
+
+/* One rule's second. */
+static void write_second(struct weir__history *history, uint64_t second, uint64_t rule, uint64_t allowed,
+                         uint64_t denied)
+{
+    struct weir__tally_stripe sums = {.allowed = allowed, .denied = denied};
+    weir__history_begin(history, second);
+    weir__history_add(history, second, rule, &sums);
+    weir__history_end(history, second);
+}
+
+TEST(what_was_added_in_each_second_is_told)
+{
+    struct weir__history history = made(2);
+    struct weir__history_second seconds[4];
+    CHECK_EQ(weir__history_read(&history, 7, seconds, 4), 0);
+    write_second(&history, 100, 7, 1000, 5); /* what was before the first look is not this second's */
+    write_second(&history, 101, 7, 1010, 5);
+    write_second(&history, 102, 7, 1010, 9);
+    CHECK_EQ(weir__history_read(&history, 7, seconds, 4), 3);
+    CHECK_EQ(seconds[0].allowed, 0);
+    CHECK_EQ(seconds[1].allowed, 10);
+    CHECK_EQ(seconds[1].denied, 0);
+    CHECK_EQ(seconds[2].allowed, 0);
+    CHECK_EQ(seconds[2].denied, 4);
+    CHECK_EQ(weir__history_read(&history, 7, seconds, 1), 1);
+    CHECK_EQ(seconds[0].denied, 4);
+    CHECK_EQ(weir__history_read(&history, 8, seconds, 4), 0);
+    free(history.header);
+}
+
+TEST(seconds_that_were_left_out_are_empty)
+{
+    struct weir__history history = made(1);
+    struct weir__history_second seconds[WEIR__HISTORY_SECONDS];
+    uint64_t sum = 0;
+    for (uint64_t s = 1; s <= 2 * WEIR__HISTORY_SECONDS; s++)
+        write_second(&history, s, 7, sum += 3, 0);
+    CHECK_EQ(weir__history_read(&history, 7, seconds, WEIR__HISTORY_SECONDS), WEIR__HISTORY_SECONDS - 1);
+    CHECK_EQ(seconds[0].allowed, 3);
+    /* The agent was away for ten seconds: the round before shows nowhere. */
+    write_second(&history, 2 * WEIR__HISTORY_SECONDS + 10, 7, sum += 40, 0);
+    CHECK_EQ(weir__history_read(&history, 7, seconds, 11), 11);
+    CHECK_EQ(seconds[0].allowed, 3);
+    for (int i = 1; i < 10; i++)
+        CHECK_EQ(seconds[i].allowed, 0);
+    CHECK_EQ(seconds[10].allowed, 40);
+    /* And for more than all of it. */
+    write_second(&history, 9 * WEIR__HISTORY_SECONDS, 7, sum + 5, 0);
+    CHECK_EQ(weir__history_read(&history, 7, seconds, WEIR__HISTORY_SECONDS), WEIR__HISTORY_SECONDS - 1);
+    uint64_t all = 0;
+    for (size_t i = 0; i < WEIR__HISTORY_SECONDS - 1; i++)
+        all += seconds[i].allowed;
+    CHECK_EQ(all, 5);
+    free(history.header);
+}
+
+TEST(a_rule_that_went_gives_its_row_to_a_new_one)
+{
+    struct weir__history history = made(2);
+    struct weir__history_second seconds[8];
+    struct weir__tally_stripe sums = {.allowed = 1};
+    weir__history_begin(&history, 10);
+    weir__history_add(&history, 10, 1, &sums);
+    weir__history_add(&history, 10, 2, &sums);
+    weir__history_add(&history, 10, 3, &sums); /* there is no room, and nobody has gone */
+    weir__history_end(&history, 10);
+    CHECK_EQ(weir__history_read(&history, 3, seconds, 8), 0);
+    for (uint64_t s = 11; s < 14; s++) {
+        sums.allowed++;
+        weir__history_begin(&history, s);
+        weir__history_add(&history, s, 2, &sums);
+        weir__history_add(&history, s, 3, &sums);
+        weir__history_end(&history, s);
+    }
+    CHECK_EQ(weir__history_read(&history, 1, seconds, 8), 0);
+    CHECK_EQ(weir__history_read(&history, 2, seconds, 8), 4);
+    CHECK_EQ(seconds[3].allowed, 1);
+    CHECK(weir__history_read(&history, 3, seconds, 8) > 0);
+    free(history.header);
+}
+
+TEST(a_new_segment_does_not_look_like_a_flood)
+{
+    struct weir__history history = made(1);
+    struct weir__history_second seconds[2];
+    write_second(&history, 1, 7, 1000000, 0);
+    write_second(&history, 2, 7, 12, 0);
+    CHECK_EQ(weir__history_read(&history, 7, seconds, 2), 2);
+    CHECK_EQ(seconds[1].allowed, 12);
+    free(history.header);
+}
+
+TEST(what_is_no_history_is_refused)
+{
+    struct weir__history history;
+    size_t bytes = weir__history_bytes(1);
+    struct weir__history_header *memory = calloc(1, bytes);
+    CHECK(!weir__history_attach(memory, bytes, &history));
+    CHECK(!weir__history_make(memory, bytes - 1));
+    CHECK(weir__history_make(memory, bytes));
+    CHECK(weir__history_attach(memory, bytes, &history));
+    memory->rows = 2;
+    CHECK(!weir__history_attach(memory, bytes, &history));
+    memory->rows = 0;
+    CHECK(!weir__history_attach(memory, bytes, &history));
+    memory->rows = 1;
+    memory->layout = 9;
+    CHECK(!weir__history_attach(memory, bytes, &history));
+    free(memory);
+}
+
+TEST_MAIN
