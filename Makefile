@@ -50,7 +50,8 @@ CLI_SRC := $(wildcard src/cli/*.c)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
 API_SRC := $(wildcard src/api/*.c)
 API_PACKAGES := jansson libcrypto
-LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
+# The script that runs in the store is put together from lua/.
+LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/store/script_text.o
 AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
@@ -91,6 +92,13 @@ $B/include/xxhash.h:
 
 $B/%.o: %.c | $B/include/xxhash.h
 	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$B/src/store/script_text.c: tools/lua_to_c.py $(wildcard lua/*.lua)
+	@mkdir -p $(@D)
+	python3 tools/lua_to_c.py lua/main.lua > $@.new && mv $@.new $@
+
+$B/src/store/script_text.o: $B/src/store/script_text.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $B/libweir.a: $(LIB_OBJ)

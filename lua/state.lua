@@ -1,0 +1,47 @@
+-- The value of a bucket or a fixed window: since when it counts, and how much. 19 digits that make a signed 64-bit
+-- integer, which the server keeps without a string of its own: kind, microseconds modulo a power of ten, units.
+--     k tttttttttttttt uuuu     kind 1 bucket, 2 window: 14 digits of time, 4 of units
+--     k tttttttttttt uuuuuu     kind 4 bucket, 5 window: 12 digits of time, 6 of units
+-- What does not fit is a letter (b, w), the time, a colon and the units.
+-- Returns time and units (0, 0: none, also if it is another algorithm's), or nil if it is none of ours.
+local function stored(value, kind)
+    if not value then
+        return 0, 0
+    end
+    if #value ~= 19 or find(value, '%D') then
+        local letter, since, used = match(value, '^(%l)(%d+):(%d+)$')
+        if letter == (kind == 1 and 'b' or 'w') and #since < 17 and #used < 11 then
+            return since + 0, used + 0
+        elseif letter or find(value, '^[sln]') then
+            return 0, 0
+        end
+        return nil
+    end
+    local digit = byte(value) - 48
+    local modulus, used
+    if digit == kind then
+        modulus, used = 100000000000000, sub(value, 16) + 0
+    elseif digit == kind + 3 then
+        modulus, used = 1000000000000, sub(value, 14) + 0
+    elseif digit > 0 and digit < 6 then
+        return 0, 0
+    else
+        return nil
+    end
+    -- At most seven eighths of the modulus ago; what seems older is ahead, as the clock was stepped back.
+    local age = (now - sub(value, 2, digit == kind and 15 or 13)) % modulus
+    if age >= modulus / 8 * 7 then
+        age = age - modulus
+    end
+    return now - age, used
+end
+-- The value for it, when it is needed no longer than until `till`.
+local function packed(kind, since, used, till)
+    local span = till - since
+    if used < 10000 and span < 80000000000000 and since - now < 10000000000000 then
+        return format('%d%014d%04d', kind, since % 100000000000000, used)
+    elseif used < 1000000 and span < 800000000000 and since - now < 100000000000 then
+        return format('%d%012d%06d', kind + 3, since % 1000000000000, used)
+    end
+    return format('%s%d:%d', kind == 1 and 'b' or 'w', since, used)
+end

@@ -1,0 +1,229 @@
+/* How the script is called: lua/main.lua says what it expects. */
+#include "store/script_numbers.h"
+
+#include "algo/algo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ROW         7  /* numbers a limit */
+#define ROWS_LOOKED 16 /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
+
+static int64_t clamp(int64_t number, int64_t most)
+{
+    return number > most ? most : number < -most ? -most : number;
+}
+
+bool weir__script_fits(const weir_limit *limit)
+{
+    /* The script divides in pieces, as long as the divisor leaves room for them; weir_limit_init lets nothing else by.
+     */
+    return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
+           limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
+}
+
+/* What the script must know of a limit. */
+static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
+{
+    const weir_limit *l = &ask->limit;
+    int64_t kind = WEIR__KIND_BUCKET, more[4] = {0};
+    switch (l->algorithm) {
+    case WEIR_FIXED_WINDOW:
+        kind = l->align == WEIR_ALIGN_FIRST_REQUEST ? WEIR__KIND_WINDOW_FIRST
+               : l->align == WEIR_ALIGN_CALENDAR    ? WEIR__KIND_WINDOW_CALENDAR
+                                                    : WEIR__KIND_WINDOW_CLOCK;
+        more[0] = l->window_us;
+        for (int i = 0; i < 4 && kind == WEIR__KIND_WINDOW_CALENDAR; i++)
+            more[i] = clamp(ask->bounds_us[i], WEIR__EXACT_MAX);
+        break;
+    case WEIR_SLIDING_WINDOW_LOG:
+        kind = WEIR__KIND_LOG;
+        more[0] = l->window_us;
+        more[1] = l->quantum_us;
+        more[2] = l->count_rejected;
+        break;
+    case WEIR_SLIDING_WINDOW_COUNTER:
+        kind = l->buckets == 2 ? WEIR__KIND_COUNTER_2 : WEIR__KIND_COUNTER_N;
+        more[0] = l->part_us;
+        more[1] = l->buckets == 2 ? l->round_up : l->buckets;
+        more[2] = weir__is_packed(l) ? UINT16_MAX : INT32_MAX; /* what a part can hold */
+        break;
+    default:
+        if (l->refill == WEIR_REFILL_INTERVAL) {
+            kind = WEIR__KIND_INTERVAL;
+            more[0] = l->window_us;
+            more[1] = l->limit;
+        } else {
+            more[0] = l->period_us;
+            more[1] = l->period_units;
+            more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
+        }
+    }
+    row[0] = kind;
+    row[1] = l->cap;
+    row[2] = l->hard;
+    memcpy(row + 3, more, sizeof more);
+}
+
+/* ---- The limits, each once if that is cheap to see ---- */
+
+struct rows {
+    int64_t row[ROWS_LOOKED][ROW];
+    uint32_t count;
+};
+
+/* The number of the ask's limit; *fresh if it is one that was not there. */
+static uint32_t row_number(struct rows *rows, const struct weir__ask *ask, bool *fresh)
+{
+    int64_t row[ROW];
+    fill_row(ask, row);
+    uint32_t looked = rows->count < ROWS_LOOKED ? rows->count : ROWS_LOOKED;
+    *fresh = false;
+    for (uint32_t i = 1; i <= looked; i++)
+        if (memcmp(rows->row[(rows->count - i) % ROWS_LOOKED], row, sizeof row) == 0)
+            return rows->count - i;
+    *fresh = true;
+    memcpy(rows->row[rows->count % ROWS_LOOKED], row, sizeof row);
+    return rows->count++;
+}
+
+static const struct weir__group *group_of(const struct weir__batch_part *part)
+{
+    return &part->question->groups[part->group];
+}
+
+/*
+ * Which of the parts must have passed before this one is more than looked at: 0 none. A first group that is not among
+ * them has its answer already: if that was no, the part names itself, which cannot have passed.
+ */
+static int64_t gate_of(const struct weir__batch_part *parts, size_t index)
+{
+    const struct weir__question *question = parts[index].question;
+    if (!group_of(&parts[index])->after_first)
+        return 0;
+    for (size_t i = index; i-- > 0;)
+        if (parts[i].question == question && parts[i].group == 0)
+            return (int64_t)i + 1;
+    for (uint32_t i = 0; i < question->groups[0].count; i++) {
+        const struct weir__ask *ask = &question->asks[question->groups[0].first + i];
+        if (ask->error || !weir_passes(&ask->decision))
+            return (int64_t)index + 1;
+    }
+    return 0;
+}
+
+static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, uint32_t row)
+{
+    weir__number_add(to, 2 + (int64_t)ROW * row);
+    weir__number_add(to, ask->how);
+    weir__number_add(to, clamp(ask->cost, WEIR__EXACT_MAX / 4));
+    if (ask->how == WEIR__ASK_REFUND) {
+        weir__number_add(to, clamp(ask->at_us, WEIR__EXACT_MAX));
+        return 4;
+    }
+    if (ask->how == WEIR__ASK_EXCHANGE) {
+        weir__number_add(to, clamp(ask->level, WEIR__EXACT_MAX / 4));
+        weir__number_add(to, weir__on_wall(&ask->limit) ? clamp(ask->left_us, WEIR__EXACT_MAX / 4) : -1);
+        return 5;
+    }
+    return 3;
+}
+
+/* Appends limits and groups; returns how many numbers that were. */
+static uint32_t add_numbers(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+{
+    struct rows rows = {.count = 0};
+    bool fresh;
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < group_of(&parts[p])->count; i++)
+            row_number(&rows, &parts[p].question->asks[group_of(&parts[p])->first + i], &fresh);
+    uint32_t numbers = 1 + ROW * rows.count;
+    weir__number_add(to, rows.count);
+    rows.count = 0;
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < group_of(&parts[p])->count; i++) {
+            uint32_t row = row_number(&rows, &parts[p].question->asks[group_of(&parts[p])->first + i], &fresh);
+            for (int j = 0; j < ROW && fresh; j++)
+                weir__number_add(to, rows.row[row % ROWS_LOOKED][j]);
+        }
+    rows.count = 0;
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&parts[p]);
+        weir__number_add(to, group->count);
+        weir__number_add(to, gate_of(parts, p));
+        numbers += 2;
+        for (uint32_t i = 0; i < group->count; i++) {
+            const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
+            numbers += add_ask(to, ask, row_number(&rows, ask, &fresh));
+        }
+    }
+    return numbers;
+}
+
+/* ---- The command ---- */
+
+static void add_length(struct weir__buffer *to, char mark, uint64_t length)
+{
+    char text[32];
+    int len = snprintf(text, sizeof text, "%c%llu\r\n", mark, (unsigned long long)length);
+    weir__buffer_add(to, text, (size_t)len);
+}
+
+static void add_text(struct weir__buffer *to, const char *text, size_t len)
+{
+    add_length(to, '$', len);
+    weir__buffer_add(to, text, len);
+    weir__buffer_add(to, "\r\n", 2);
+}
+
+static void add_decimal(struct weir__buffer *to, uint64_t number)
+{
+    char text[24];
+    add_text(to, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)number));
+}
+
+/* The numbers as one argument: its length comes first, but is known last. */
+static void add_array(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+{
+    enum { HEADER = 5, ROOM = 32 };
+    static const char room[ROOM + HEADER];
+    size_t start = to->len;
+    weir__buffer_add(to, room, sizeof room);
+    uint32_t numbers = add_numbers(to, parts, count);
+    if (to->failed)
+        return;
+    size_t len = to->len - start - ROOM;
+    const unsigned char header[HEADER] = {0xdd, (unsigned char)(numbers >> 24), (unsigned char)(numbers >> 16),
+                                          (unsigned char)(numbers >> 8), (unsigned char)numbers};
+    char text[ROOM];
+    size_t text_len = (size_t)snprintf(text, sizeof text, "$%zu\r\n", len);
+    memcpy(to->data + start + ROOM, header, HEADER);
+    memmove(to->data + start + text_len, to->data + start + ROOM, len);
+    memcpy(to->data + start, text, text_len);
+    to->len = start + text_len + len;
+    weir__buffer_add(to, "\r\n", 2);
+}
+
+void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
+                       const char *sender_key, uint64_t batch)
+{
+    uint64_t keys = sender_key ? 1 : 0;
+    for (size_t p = 0; p < count; p++)
+        keys += group_of(&parts[p])->count;
+    add_length(to, '*', 3 + keys + 1 + (sender_key ? 1 : 0));
+    add_text(to, "EVALSHA", 7);
+    add_text(to, weir__script_sha, 40);
+    add_decimal(to, keys);
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&parts[p]);
+        for (uint32_t i = 0; i < group->count; i++) {
+            const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
+            add_text(to, ask->name, ask->name_len);
+        }
+    }
+    if (sender_key)
+        add_text(to, sender_key, strlen(sender_key));
+    add_array(to, parts, count);
+    if (sender_key)
+        add_decimal(to, batch);
+}

@@ -1,0 +1,165 @@
+/*
+ * The script in a real server against the library: the same random operations go through both, the library at the
+ * server's time, and every figure of every answer must be the same. There is no tolerance.
+ */
+#include "server.h"
+
+#include "algo/algo.h"
+
+#define KEYS 12
+#define ASKS 48
+
+struct kind {
+    const char *name;
+    weir_params params;
+    int64_t most; /* the largest usual cost */
+};
+
+#define MS (INT64_C(1000000))
+
+static const struct kind kinds[] = {
+    {"one at a time", {.limit = 10, .window_ns = 10 * MS}, 3},
+    {"one at a time, burst", {.limit = 5, .window_ns = 20 * MS, .burst = 30, .soft_percent = 20}, 9},
+    {"several at a time", {.limit = 7, .window_ns = 5 * MS, .burst = 10}, 4},
+    {"one a microsecond", {.limit = 9000, .window_ns = 9 * MS}, 5000},
+    {"uneven", {.limit = 1234567, .window_ns = 86399999999000, .burst = 50}, 20},
+    {"beyond doubles", {.limit = 4290000001, .window_ns = 34559999999999000, .burst = 900000}, 400000},
+    {"slow debt", {.limit = 1, .window_ns = 86400 * WEIR_SECOND, .burst = 3}, 3},
+};
+
+struct last {
+    int64_t at_us, cost; /* of the last take that can be given back */
+};
+
+static int64_t pick_cost(const struct kind *kind, uint64_t *seed)
+{
+    uint64_t dice = test_random(seed) % 40;
+    if (dice == 0)
+        return 0;
+    if (dice == 1)
+        return 10 * kind->most + 7;
+    if (dice == 2)
+        return (int64_t)(test_random(seed) % 4294967296U);
+    return 1 + (int64_t)(test_random(seed) % (uint64_t)kind->most);
+}
+
+static void pick_ask(const struct kind *kind, const weir_limit *limit, struct weir__ask *ask, struct last *last,
+                     uint64_t *seed)
+{
+    uint64_t dice = test_random(seed) % 200, key = test_random(seed) % KEYS;
+    char name[64];
+    *ask = (struct weir__ask){.limit = *limit, .tag = key, .cost = pick_cost(kind, seed)};
+    ask->how = dice < 130   ? WEIR__ASK_TAKE
+               : dice < 150 ? WEIR__ASK_PEEK
+               : dice < 185 ? WEIR__ASK_REFUND
+               : dice < 196 ? WEIR__ASK_CHARGE
+                            : WEIR__ASK_RESET;
+    if (ask->how == WEIR__ASK_CHARGE && ask->cost > 5 * kind->most && dice < 195)
+        ask->cost = kind->most;
+    if (ask->how == WEIR__ASK_REFUND) {
+        ask->at_us = last[key].at_us;
+        ask->cost = last[key].cost;
+        last[key].cost = 0;
+        if (!ask->cost)
+            ask->how = WEIR__ASK_PEEK;
+    }
+    snprintf(name, sizeof name, "weir:%s:%d", kind->name, (int)key);
+    ask_name(ask, name);
+}
+
+/* What the library says to the same. */
+static int model(weir_segment *segment, const struct weir__ask *ask, weir_decision *decision)
+{
+    int64_t at = ask->at_us * 1000;
+    weir_time now = {at, at};
+    const weir_limit *limit = &ask->limit;
+    *decision = (weir_decision){.limit = limit->hard, .remaining = limit->hard};
+    switch (ask->how) {
+    case WEIR__ASK_TAKE:
+        return weir_take(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    case WEIR__ASK_PEEK:
+        return weir_peek(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    case WEIR__ASK_REFUND:
+        return weir_refund(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    case WEIR__ASK_CHARGE:
+        return weir_charge(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    default:
+        return weir_reset(segment, limit, ask->name, ask->name_len, now);
+    }
+}
+
+static bool same(const struct weir__ask *ask, const weir_decision *want)
+{
+    const weir_decision *got = &ask->decision;
+    bool taken = weir_passes(want) && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
+    return got->verdict == want->verdict && got->flags == want->flags && got->limit == want->limit &&
+           got->remaining == want->remaining && got->delay_ns == want->delay_ns &&
+           got->retry_after_ns == want->retry_after_ns && got->reset_after_ns == want->reset_after_ns &&
+           ask->taken == taken && !ask->error && !ask->other_window;
+}
+
+static void show(const char *who, const weir_decision *d)
+{
+    printf("    %s: verdict %d flags %u remaining %" PRId64 " delay %" PRId64 " retry %" PRId64 " reset %" PRId64 "\n",
+           who, (int)d->verdict, d->flags, d->remaining, d->delay_ns, d->retry_after_ns, d->reset_after_ns);
+}
+
+static void run_kind(const struct kind *kind, int64_t operations, uint64_t *seed)
+{
+    static struct weir__ask asks[ASKS];
+    struct weir__group groups[ASKS];
+    struct last last[KEYS] = {{0}};
+    weir_limit limit;
+    weir_segment *segment;
+    weir_params params = kind->params;
+    params.id = 1;
+    weir_segment_options how = {.size = 8 << 20};
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    CHECK_EQ(weir_segment_open(&how, &segment), 0);
+    CHECK(weir__script_fits(&limit));
+    int64_t passed = 0, denied = 0, others = 0;
+    for (int64_t done = 0; done < operations && !test_failures; done += ASKS) {
+        for (uint32_t i = 0; i < ASKS; i++) {
+            pick_ask(kind, &limit, &asks[i], last, seed);
+            groups[i] = (struct weir__group){i, 1, false};
+        }
+        struct weir__question question = {.asks = asks, .ask_count = ASKS, .groups = groups, .group_count = ASKS};
+        CHECK_EQ(server_question(&question), 0);
+        for (uint32_t i = 0; i < ASKS && !test_failures; i++) {
+            weir_decision want;
+            int error = model(segment, &asks[i], &want);
+            CHECK_EQ(error, 0);
+            CHECK(same(&asks[i], &want));
+            if (test_failures) {
+                printf("    %s: how %d cost %" PRId64 " at %" PRId64 " error %d\n", asks[i].name, (int)asks[i].how,
+                       asks[i].cost, asks[i].at_us, asks[i].error);
+                show("script ", &asks[i].decision);
+                show("library", &want);
+            }
+            if (asks[i].how == WEIR__ASK_TAKE && asks[i].taken)
+                last[asks[i].tag] = (struct last){asks[i].at_us, asks[i].cost};
+            passed += want.verdict == WEIR_ALLOW;
+            denied += want.verdict == WEIR_DENY;
+            others += want.verdict == WEIR_DELAY;
+        }
+    }
+    /* Random operations that meet nothing prove nothing. */
+    CHECK(passed > operations / 20);
+    CHECK(denied + others > operations / 50);
+    weir_segment_close(segment);
+}
+
+TEST(the_script_says_what_the_library_says)
+{
+    uint64_t seed = 20261115;
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        int before = test_failures;
+        run_kind(&kinds[i], test_scaled(6000, 960), &seed);
+        if (test_failures != before)
+            printf("  in: %s\n", kinds[i].name);
+    }
+}
+
+TEST_MAIN
