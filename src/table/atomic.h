@@ -201,6 +201,18 @@ static inline void weir__add64(uint64_t *word, uint64_t amount)
     __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
 }
 
+/* seq_cst: who sets a bit has made the change that it tells of, and who takes it looks for the change after it. */
+static inline void weir__or64(uint64_t *word, uint64_t bits)
+{
+    __atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST);
+}
+
+/* Takes all bits of a word and leaves none. */
+static inline uint64_t weir__take64(uint64_t *word)
+{
+    return __atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST);
+}
+
 /* For statistics: nobody draws conclusions from the order. */
 static inline void weir__count(uint64_t *word, uint64_t amount)
 {

@@ -1,0 +1,363 @@
+/*
+ * The ledger. A cell is
+ *
+ *     lo:  identity 64
+ *     hi:  amount 40, signed | the last batch that was taken off 23 | ready 1
+ *
+ * Who adds: compare-and-swaps the amount, then sets the dirty bit. Who collects: takes the dirty bit, then reads the
+ * amount. Both in the one order of all such operations, so a change that is not seen has its bit set after it.
+ */
+#include "table/ledger.h"
+
+#include <weir/weir.h>
+
+#include <string.h>
+
+#define BUCKET     8 /* cells side by side: two lines of cache */
+#define ROUNDS     1024
+#define READY      UINT64_C(1)
+#define BATCH_BITS 23
+#define BATCH_MASK ((UINT64_C(1) << BATCH_BITS) - 1)
+#define AMOUNT_MAX ((INT64_C(1) << 39) - 1)
+
+/* ---- As a whole ---- */
+
+static uint64_t sum_bytes(uint64_t sum, const void *data, size_t len)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < len; i++)
+        sum = (sum ^ byte[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+#define SUM_START UINT64_C(0xcbf29ce484222325)
+
+static uint64_t header_check(const struct weir__ledger_header *header)
+{
+    return sum_bytes(SUM_START, header, offsetof(struct weir__ledger_header, check));
+}
+
+static int lay_out(struct weir__ledger_header *h, uint64_t bytes)
+{
+    enum { ENTRY_BITS = 8 * (sizeof(weir__cell) + sizeof(struct weir__ledger_text)) + 1 };
+    if (bytes < WEIR__LEDGER_BYTES_MIN || bytes > UINT64_C(1) << 40)
+        return WEIR_ESIZE;
+    h->bytes = bytes;
+    h->notes_at = WEIR__LEDGER_HEADER_BYTES;
+    h->dirty_at = h->notes_at + WEIR__LEDGER_NOTES * sizeof(struct weir__ledger_note);
+    /* What the ends of three areas may lose by being rounded is taken off first. */
+    h->entries = (bytes - h->dirty_at - UINT64_C(256)) * 8 / ENTRY_BITS & ~UINT64_C(63);
+    h->cells_at = (h->dirty_at + h->entries / 8 + 127) & ~UINT64_C(127);
+    h->texts_at = (h->cells_at + h->entries * sizeof(weir__cell) + 127) & ~UINT64_C(127);
+    return 0;
+}
+
+int weir__ledger_format(void *memory, uint64_t bytes, const char *sender)
+{
+    struct weir__ledger_header *h = memory;
+    int error = lay_out(h, bytes);
+    if (error)
+        return error;
+    h->layout = WEIR__LEDGER_LAYOUT;
+    h->header_bytes = sizeof *h;
+    for (int i = 0; i < WEIR__LEDGER_SENDER && sender[i]; i++)
+        h->sender[i] = sender[i];
+    h->magic = WEIR__LEDGER_MAGIC;
+    h->check = header_check(h);
+    return 0;
+}
+
+int weir__ledger_attach(void *memory, uint64_t bytes, struct weir__ledger *ledger)
+{
+    struct weir__ledger_header copy, expected;
+    if (bytes < sizeof copy)
+        return WEIR_ENOTSEG;
+    /* Copied first: what is checked must not change between the check and the use. */
+    memcpy(&copy, memory, offsetof(struct weir__ledger_header, batch));
+    if (copy.magic != WEIR__LEDGER_MAGIC)
+        return WEIR_ENOTSEG;
+    if (copy.layout != WEIR__LEDGER_LAYOUT)
+        return WEIR_EVERSION;
+    if (copy.check != header_check(&copy) || copy.header_bytes != sizeof copy)
+        return WEIR_EDAMAGED;
+    if (bytes < copy.bytes)
+        return WEIR_ETRUNCATED;
+    memcpy(&expected, &copy, offsetof(struct weir__ledger_header, batch));
+    if (lay_out(&expected, copy.bytes) || header_check(&expected) != copy.check ||
+        copy.sender[WEIR__LEDGER_SENDER] != 0)
+        return WEIR_EDAMAGED;
+
+    unsigned char *base = memory;
+    *ledger = (struct weir__ledger){
+        .header = memory,
+        .note = (struct weir__ledger_note *)(void *)(base + copy.notes_at),
+        .dirty = (uint64_t *)(void *)(base + copy.dirty_at),
+        .cell = (weir__cell *)(void *)(base + copy.cells_at),
+        .text = (struct weir__ledger_text *)(void *)(base + copy.texts_at),
+        .entries = copy.entries,
+    };
+    return 0;
+}
+
+/* ---- Cells ---- */
+
+static int64_t amount_of(weir__cell cell)
+{
+    return (int64_t)cell.hi >> 24;
+}
+
+static weir__cell with_amount(weir__cell cell, int64_t amount)
+{
+    cell.hi = (uint64_t)amount << 24 | (cell.hi & ((UINT64_C(1) << 24) - 1));
+    return cell;
+}
+
+static uint64_t batch_of(weir__cell cell)
+{
+    return cell.hi >> 1 & BATCH_MASK;
+}
+
+static weir__cell with_batch(weir__cell cell, uint64_t batch)
+{
+    cell.hi = (cell.hi & ~(BATCH_MASK << 1)) | (batch & BATCH_MASK) << 1;
+    return cell;
+}
+
+/* The first cells of the two buckets in which a counter may be. */
+static void buckets(const struct weir__ledger *ledger, uint64_t identity, weir__cell *bucket[2])
+{
+    __extension__ typedef unsigned __int128 u128;
+    uint64_t count = ledger->entries / BUCKET, other = identity * UINT64_C(0x9e3779b97f4a7c15);
+    bucket[0] = &ledger->cell[(uint64_t)((u128)identity * count >> 64) * BUCKET];
+    bucket[1] = &ledger->cell[(uint64_t)((u128)(other ^ other >> 29) * count >> 64) * BUCKET];
+}
+
+static weir__cell *find(weir__cell *const bucket[2], uint64_t identity)
+{
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < BUCKET; i++)
+            if (weir__load64(&bucket[b][i].lo) == identity)
+                return &bucket[b][i];
+    return NULL;
+}
+
+/* A free cell in the emptier of the buckets: so they fill evenly, and far, before one is full. */
+static weir__cell *find_free(weir__cell *const bucket[2])
+{
+    weir__cell *free[2] = {NULL, NULL};
+    int count[2] = {0, 0};
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < BUCKET; i++)
+            if (!weir__load64(&bucket[b][i].lo)) {
+                free[b] = free[b] ? free[b] : &bucket[b][i];
+                count[b]++;
+            }
+    return count[1] > count[0] ? free[1] : free[0];
+}
+
+void weir__ledger_mark(const struct weir__ledger *ledger, uint64_t index)
+{
+    uint64_t *word = &ledger->dirty[index / 64], bit = UINT64_C(1) << index % 64;
+    if (!(weir__load64_ordered(word) & bit))
+        weir__or64(word, bit);
+}
+
+enum added { ADDED, MOVED_ON, NOT_READY, TOO_MUCH };
+
+/* One try, or several where only the amount had changed. `ready`: the text has been written, so the cell is. */
+static enum added add(const struct weir__ledger *ledger, weir__cell *cell, uint64_t identity, int64_t amount,
+                      bool ready)
+{
+    weir__cell seen = weir__cell_peek(cell);
+    for (int round = 0; round < ROUNDS; round++) {
+        if (seen.lo != identity)
+            return MOVED_ON;
+        if (!(seen.hi & READY) && !ready)
+            return NOT_READY;
+        int64_t sum = amount_of(seen) + amount;
+        if (sum > AMOUNT_MAX || sum < -AMOUNT_MAX)
+            return TOO_MUCH;
+        weir__cell next = with_amount(seen, sum);
+        next.hi |= READY;
+        if (weir__cell_cas(cell, &seen, next)) {
+            weir__ledger_mark(ledger, (uint64_t)(cell - ledger->cell));
+            return ADDED;
+        }
+    }
+    return TOO_MUCH;
+}
+
+bool weir__ledger_add(const struct weir__ledger *ledger, uint64_t identity, int64_t amount)
+{
+    weir__cell *bucket[2];
+    buckets(ledger, identity, bucket);
+    weir__cell *cell = find(bucket, identity);
+    return cell && add(ledger, cell, identity, amount, false) == ADDED;
+}
+
+/* ---- Texts: in words, as others may read or write the same at the same time ---- */
+
+enum { WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t) };
+
+union text_words {
+    struct weir__ledger_text text;
+    uint64_t word[WORDS];
+};
+
+static uint64_t text_check(uint64_t identity, const struct weir__ledger_text *text)
+{
+    struct weir__ledger_text copy = *text;
+    copy.check = identity;
+    return sum_bytes(SUM_START, &copy, sizeof copy);
+}
+
+static void write_text(struct weir__ledger_text *to, uint64_t identity, const struct weir__ledger_text *text)
+{
+    union text_words from = {.text = *text};
+    from.text.check = text_check(identity, text);
+    uint64_t *word = (uint64_t *)(void *)to;
+    for (int i = 0; i < WORDS; i++)
+        weir__store64(&word[i], from.word[i]);
+}
+
+bool weir__ledger_enter(const struct weir__ledger *ledger, uint64_t identity, const struct weir__ledger_text *text,
+                        int64_t amount)
+{
+    weir__cell *bucket[2];
+    buckets(ledger, identity, bucket);
+    for (int round = 0; round < ROUNDS; round++) {
+        weir__cell *cell = find(bucket, identity);
+        if (!cell) {
+            cell = find_free(bucket);
+            if (!cell)
+                break;
+            weir__cell seen = weir__cell_peek(cell), claimed = {identity, 0};
+            if (seen.lo || !weir__cell_cas(cell, &seen, claimed))
+                continue;
+        }
+        enum added how = add(ledger, cell, identity, amount, false);
+        if (how == NOT_READY) {
+            write_text(&ledger->text[cell - ledger->cell], identity, text);
+            how = add(ledger, cell, identity, amount, true);
+        }
+        if (how == ADDED)
+            return true;
+        if (how == TOO_MUCH)
+            break;
+    }
+    weir__count(&ledger->header->full, 1);
+    return false;
+}
+
+/* ---- The agent's ---- */
+
+uint64_t weir__ledger_dirty(const struct weir__ledger *ledger, uint64_t word)
+{
+    return weir__load64(&ledger->dirty[word]) ? weir__take64(&ledger->dirty[word]) : 0;
+}
+
+/* What a change makes of a cell; false: nothing is to be changed. */
+typedef bool change_cell(weir__cell *cell, int64_t amount, uint64_t batch);
+
+static bool change(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, change_cell *how,
+                   int64_t amount, uint64_t batch)
+{
+    weir__cell *cell = &ledger->cell[index], seen = weir__cell_read(cell);
+    /* Ends: each round that fails is one in which another's add succeeded, and the data plane has other things to do.
+     */
+    for (int round = 0; round < ROUNDS * ROUNDS && seen.lo == identity; round++) {
+        weir__cell next = seen;
+        if (!how(&next, amount, batch))
+            return false;
+        if (weir__cell_cas(cell, &seen, next))
+            return true;
+    }
+    return false;
+}
+
+static bool unready(weir__cell *cell, int64_t amount, uint64_t batch)
+{
+    (void)amount;
+    (void)batch;
+    cell->hi &= ~READY;
+    return true;
+}
+
+void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct weir__ledger_entry *entry)
+{
+    weir__cell seen = weir__cell_read(&ledger->cell[index]);
+    union text_words text;
+    *entry = (struct weir__ledger_entry){.identity = seen.lo, .amount = amount_of(seen)};
+    if (!seen.lo || !(seen.hi & READY))
+        return;
+    const uint64_t *word = (const uint64_t *)(const void *)&ledger->text[index];
+    for (int i = 0; i < WORDS; i++)
+        text.word[i] = weir__load64(&word[i]);
+    entry->text = text.text;
+    entry->ready = text_check(seen.lo, &text.text) == text.text.check && text.text.key_len <= sizeof text.text.key;
+    if (!entry->ready) {
+        weir__count(&ledger->header->torn, 1);
+        change(ledger, index, seen.lo, unready, 0, 0);
+    }
+}
+
+int64_t weir__ledger_amount(const struct weir__ledger *ledger, uint64_t index, uint64_t identity)
+{
+    weir__cell seen = weir__cell_read(&ledger->cell[index]);
+    return seen.lo == identity ? amount_of(seen) : 0;
+}
+
+/* A cell whose last batch was one of the same number modulo 2^23 would look as if this one had been taken off. */
+static bool other_batch(weir__cell *cell, int64_t amount, uint64_t batch)
+{
+    (void)amount;
+    if (batch_of(*cell) == (batch & BATCH_MASK))
+        *cell = with_batch(*cell, batch - 1);
+    return true;
+}
+
+bool weir__ledger_prepare(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch)
+{
+    return change(ledger, index, identity, other_batch, 0, batch);
+}
+
+static bool take_off(weir__cell *cell, int64_t amount, uint64_t batch)
+{
+    if (batch_of(*cell) == (batch & BATCH_MASK))
+        return false;
+    *cell = with_batch(with_amount(*cell, amount_of(*cell) - amount), batch);
+    return true;
+}
+
+void weir__ledger_settle(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
+                         uint64_t batch)
+{
+    change(ledger, index, identity, take_off, amount, batch);
+}
+
+static bool reduce(weir__cell *cell, int64_t amount, uint64_t batch)
+{
+    (void)batch;
+    *cell = with_amount(*cell, amount_of(*cell) - amount);
+    return true;
+}
+
+void weir__ledger_forget(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount)
+{
+    change(ledger, index, identity, reduce, amount, 0);
+}
+
+static bool empty(weir__cell *cell, int64_t amount, uint64_t batch)
+{
+    (void)amount;
+    (void)batch;
+    if (amount_of(*cell))
+        return false;
+    *cell = (weir__cell){0, 0};
+    return true;
+}
+
+bool weir__ledger_free(const struct weir__ledger *ledger, uint64_t index, uint64_t identity)
+{
+    return change(ledger, index, identity, empty, 0, 0);
+}
