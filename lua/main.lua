@@ -38,6 +38,16 @@ for _ = 1, a[1] do
     if not decide[kind] then
         if kind == 1 then
             --@bucket.lua
+        elseif kind == 2 then
+            --@interval.lua
+        elseif kind < 6 then
+            --@window.lua
+        elseif kind == 6 then
+            --@counter.lua
+        elseif kind == 7 then
+            --@counter_n.lua
+        else
+            --@log.lua
         end
     end
     place = place + 7
@@ -54,7 +64,7 @@ while place < last do
     local pending = count > 1 and {}
     place = place + 2
     group = group + 1
-    for _ = 1, count do
+    for nth = 1, count do
         counter = counter + 1
         local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
         local name, kind, charge, left, level = KEYS[counter], a[limit], how == 3, nil, nil
@@ -71,7 +81,18 @@ while place < last do
         end
         local whole, value = false, pending and pending[name]
         if value == nil or not pending then
-            value = ask('GET', name)
+            if kind == 8 then
+                -- A long log is not read whole, unless another counter of the group has its name.
+                for i = counter - nth + 1, counter - nth + count do
+                    whole = whole or i ~= counter and KEYS[i] == name
+                end
+                value = whole and ask('GET', name) or ask('GETRANGE', name, 0, 1045)
+                value = value ~= '' and value
+            else
+                value = ask('GET', name)
+            end
+        else
+            whole = true
         end
         local code, remaining, reset, wait, fresh, till, always
         if type(value) == 'table' then
@@ -122,12 +143,22 @@ while place < last do
     passed[group] = pass
     for i = 1, writes do
         if pass or forced[i] then
-            local value = values[i]
+            local name, value = names[i], values[i]
             if value then
-                local left = untils[i] - now
-                call('SET', names[i], value, 'PX', left > 0 and (left - left % 1000) / 1000 + 2 or 1)
+                -- Rounded up twice: the server counts from a whole millisecond that has begun before.
+                local ttl = untils[i] - now
+                ttl = ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1
+                if type(value) == 'table' then
+                    call('SETRANGE', name, 0, value[1])
+                    if value[3] ~= '' then
+                        call('SETRANGE', name, value[2], value[3])
+                    end
+                    call('PEXPIRE', name, ttl)
+                else
+                    call('SET', name, value, 'PX', ttl)
+                end
             else
-                call('DEL', names[i])
+                call('DEL', name)
             end
             if pass and places[i] then
                 out[places[i]] = out[places[i]] + 16

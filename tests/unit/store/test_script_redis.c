@@ -5,6 +5,9 @@
 #include "server.h"
 
 #include "algo/algo.h"
+#include "algo/calendar.h"
+
+#include <time.h>
 
 #define KEYS 12
 #define ASKS 48
@@ -24,6 +27,39 @@ static const struct kind kinds[] = {
     {"one a microsecond", {.limit = 9000, .window_ns = 9 * MS}, 5000},
     {"uneven", {.limit = 1234567, .window_ns = 86399999999000, .burst = 50}, 20},
     {"beyond doubles", {.limit = 4290000001, .window_ns = 34559999999999000, .burst = 900000}, 400000},
+    {"interval", {.limit = 6, .window_ns = 4 * MS, .burst = 20, .refill = WEIR_REFILL_INTERVAL}, 5},
+    {"interval, small burst",
+     {.limit = 60, .window_ns = 3 * MS, .burst = 20, .refill = WEIR_REFILL_INTERVAL, .soft_percent = 50},
+     9},
+    {"leaky meter", {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 10 * MS, .burst = 4}, 2},
+    {"leaky delay", {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 10 * MS, .burst = 9, .delay = true}, 2},
+    {"leaky delay, bounded",
+     {.algorithm = WEIR_LEAKY_BUCKET,
+      .limit = 7,
+      .window_ns = 5 * MS,
+      .burst = 9,
+      .delay = true,
+      .max_delay_ns = 2 * MS},
+     2},
+    {"first request", {.algorithm = WEIR_FIXED_WINDOW, .limit = 9, .window_ns = 6 * MS, .align = 1}, 3},
+    {"clock", {.algorithm = WEIR_FIXED_WINDOW, .limit = 9, .window_ns = 6 * MS, .soft_percent = 30}, 3},
+    {"clock, large", {.algorithm = WEIR_FIXED_WINDOW, .limit = 4000000000, .window_ns = 5 * MS}, 700000000},
+    {"calendar", {.algorithm = WEIR_FIXED_WINDOW, .limit = 70, .align = WEIR_ALIGN_CALENDAR, .calendar = 1}, 5},
+    {"counter", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20, .window_ns = 5 * MS}, 3},
+    {"counter, up", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20, .window_ns = 5001000, .round = 1}, 3},
+    {"counter, large", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 90000, .window_ns = 4 * MS}, 9000},
+    {"counter, slow",
+     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 2147483647, .window_ns = 34559999999999000},
+     90000000},
+    {"counter of 3", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20, .window_ns = 9 * MS, .buckets = 3}, 3},
+    {"counter of 60", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 99, .window_ns = 30 * MS, .buckets = 60}, 5},
+    {"log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 5 * MS}, 3},
+    {"log that counts all",
+     {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 4 * MS, .count_rejected = true},
+     3},
+    {"long log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 20 * MS}, 60},
+    {"longest log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 65535, .window_ns = 90 * MS}, 6000},
+    {"coarse log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 300, .window_ns = 86400 * WEIR_SECOND}, 9},
     {"slow debt", {.limit = 1, .window_ns = 86400 * WEIR_SECOND, .burst = 3}, 3},
 };
 
@@ -37,10 +73,22 @@ static int64_t pick_cost(const struct kind *kind, uint64_t *seed)
     if (dice == 0)
         return 0;
     if (dice == 1)
-        return 10 * kind->most + 7;
+        return kind->most < WEIR__USED_MAX / 11 ? 10 * kind->most + 7 : WEIR__USED_MAX;
     if (dice == 2)
         return (int64_t)(test_random(seed) % 4294967296U);
     return 1 + (int64_t)(test_random(seed) % (uint64_t)kind->most);
+}
+
+/* As a host fills them, by its own clock. */
+static void set_bounds(struct weir__ask *ask)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t at = (int64_t)now.tv_sec * 1000000, *b = ask->bounds_us;
+    enum weir_calendar unit = (enum weir_calendar)ask->limit.calendar;
+    weir__calendar_window(ask->limit.zone, unit, at, &b[1], &b[2]);
+    weir__calendar_window(ask->limit.zone, unit, b[1] - 1, &b[0], &b[1]);
+    weir__calendar_window(ask->limit.zone, unit, b[2], &b[2], &b[3]);
 }
 
 static void pick_ask(const struct kind *kind, const weir_limit *limit, struct weir__ask *ask, struct last *last,
@@ -63,6 +111,8 @@ static void pick_ask(const struct kind *kind, const weir_limit *limit, struct we
         if (!ask->cost)
             ask->how = WEIR__ASK_PEEK;
     }
+    if (limit->align == WEIR_ALIGN_CALENDAR)
+        set_bounds(ask);
     snprintf(name, sizeof name, "weir:%s:%d", kind->name, (int)key);
     ask_name(ask, name);
 }
@@ -88,6 +138,17 @@ static int model(weir_segment *segment, const struct weir__ask *ask, weir_decisi
     }
 }
 
+/*
+ * A refund is answered as of the take. What has recovered since then is gone from the store, while the library still
+ * sees it as it was: the one answer that may differ, and nothing follows from it.
+ */
+static bool gone(const struct weir__ask *ask, const weir_decision *want, int64_t now_us)
+{
+    return ask->how == WEIR__ASK_REFUND && ask->at_us + want->reset_after_ns / 1000 <= now_us &&
+           ask->decision.verdict == WEIR_ALLOW && ask->decision.remaining == ask->limit.hard &&
+           !ask->decision.reset_after_ns;
+}
+
 static bool same(const struct weir__ask *ask, const weir_decision *want)
 {
     const weir_decision *got = &ask->decision;
@@ -104,7 +165,7 @@ static void show(const char *who, const weir_decision *d)
            who, (int)d->verdict, d->flags, d->remaining, d->delay_ns, d->retry_after_ns, d->reset_after_ns);
 }
 
-static void run_kind(const struct kind *kind, int64_t operations, uint64_t *seed)
+static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed)
 {
     static struct weir__ask asks[ASKS];
     struct weir__group groups[ASKS];
@@ -113,24 +174,28 @@ static void run_kind(const struct kind *kind, int64_t operations, uint64_t *seed
     weir_segment *segment;
     weir_params params = kind->params;
     params.id = 1;
-    weir_segment_options how = {.size = 8 << 20};
+    weir_segment_options how = {.size = 64 << 20, .slab_bytes = 32 << 20};
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
     CHECK_EQ(weir_segment_open(&how, &segment), 0);
     CHECK(weir__script_fits(&limit));
     int64_t passed = 0, denied = 0, others = 0;
-    for (int64_t done = 0; done < operations && !test_failures; done += ASKS) {
+    int before = test_failures;
+    for (int64_t done = 0; done < operations && test_failures == before; done += ASKS) {
         for (uint32_t i = 0; i < ASKS; i++) {
             pick_ask(kind, &limit, &asks[i], last, seed);
             groups[i] = (struct weir__group){i, 1, false};
         }
         struct weir__question question = {.asks = asks, .ask_count = ASKS, .groups = groups, .group_count = ASKS};
         CHECK_EQ(server_question(&question), 0);
-        for (uint32_t i = 0; i < ASKS && !test_failures; i++) {
+        int64_t now_us = 0;
+        for (uint32_t i = 0; i < ASKS; i++)
+            now_us = asks[i].how == WEIR__ASK_REFUND ? now_us : asks[i].at_us;
+        for (uint32_t i = 0; i < ASKS && test_failures == before; i++) {
             weir_decision want;
             int error = model(segment, &asks[i], &want);
             CHECK_EQ(error, 0);
-            CHECK(same(&asks[i], &want));
-            if (test_failures) {
+            CHECK(same(&asks[i], &want) || gone(&asks[i], &want, now_us));
+            if (test_failures != before) {
                 printf("    %s: how %d cost %" PRId64 " at %" PRId64 " error %d\n", asks[i].name, (int)asks[i].how,
                        asks[i].cost, asks[i].at_us, asks[i].error);
                 show("script ", &asks[i].decision);
@@ -147,6 +212,7 @@ static void run_kind(const struct kind *kind, int64_t operations, uint64_t *seed
     CHECK(passed > operations / 20);
     CHECK(denied + others > operations / 50);
     weir_segment_close(segment);
+    return test_failures == before;
 }
 
 TEST(the_script_says_what_the_library_says)
@@ -155,9 +221,7 @@ TEST(the_script_says_what_the_library_says)
     if (!server_start())
         return;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        int before = test_failures;
-        run_kind(&kinds[i], test_scaled(6000, 960), &seed);
-        if (test_failures != before)
+        if (!run_kind(&kinds[i], test_scaled(6000, 960), &seed))
             printf("  in: %s\n", kinds[i].name);
     }
 }

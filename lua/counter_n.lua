@@ -1,0 +1,95 @@
+-- Sliding window counter with more buckets. Limit: length of a part, number of parts, what a part can hold.
+-- The value: n, and a MessagePack array: length and number of parts, the newest part's number, and their counts, the
+-- newest first. Parts of another length or number are another count.
+decide[7] = function(limit, value, time, cost, charge)
+    local cap, hard, w, n = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
+    local here = (time - time % w) / w
+    local part, counts, found = here, {}, false
+    if value then
+        if byte(value) == 110 then
+            local fine, held = pcall(cmsgpack.unpack, sub(value, 2))
+            if not fine or type(held) ~= 'table' or #held < 3 then
+                return nil, -43
+            end
+            if held[1] == w and held[2] == n then
+                if #held ~= n + 3 then
+                    return nil, -43
+                end
+                for i = 3, n + 3 do
+                    if type(held[i]) ~= 'number' or held[i] < 0 or held[i] > 9007199254740992 or held[i] % 1 ~= 0 then
+                        return nil, -43
+                    end
+                end
+                found = true
+                part = held[3] > here and held[3] or here
+                local shift = part - held[3]
+                for i = 1, n do
+                    counts[i] = i > shift and held[i - shift + 3] or 0
+                end
+            end
+        elseif not (#value == 19 and find(value, '^[1-5]%d+$') or find(value, '^[bwsl]')) then
+            return nil, -43
+        end
+    end
+    local before = 0
+    for i = 2, n do
+        if not found then
+            counts[i] = 0
+        end
+        before = before + counts[i]
+    end
+    if before > 2147483647 then
+        before = 2147483647
+    end
+    local current, start = found and counts[1] or 0, part * w
+    local held = current + before
+    if cost < 0 then
+        charge = true
+        if here ~= part then
+            cost = 0
+        end
+    end
+    local taken, code, remaining = judge(held, cost, charge, cap, hard)
+    local wait = 0
+    if code == 2 then
+        -- The oldest part leaves first.
+        local missing, i = held + cost - cap, n - 1
+        while i > 0 and missing > 0 do
+            missing = missing - counts[i + 1]
+            i = i - 1
+        end
+        wait = start + (missing > 0 and n or n - 1 - i) * w - time
+        if wait < 0 then
+            wait = 0
+        end
+    end
+    if taken then
+        current = current + cost
+        local most = a[limit + 5]
+        current = current < 0 and 0 or current > most and most or current
+        remaining = hard - current - before
+    end
+    local reset, parts = 0, 0
+    if current > 0 then
+        parts = n
+    elseif before > 0 then
+        parts = n - 1
+        while parts > 1 and counts[n - parts + 1] == 0 do
+            parts = parts - 1
+        end
+    end
+    if parts > 0 then
+        reset = start + parts * w - time
+        if reset < 0 then
+            reset = 0
+        end
+    end
+    if not taken or cost == 0 or cost < 0 and not found then
+        return code, remaining, reset, wait
+    end
+    if parts == 0 then
+        return code, remaining, reset, wait, false
+    end
+    counts[1] = current
+    return code, remaining, reset, wait, 'n' .. cmsgpack.pack({w, n, part, unpack(counts)}), start + parts * w
+end

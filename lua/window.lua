@@ -1,0 +1,72 @@
+-- Fixed window: kind 3 begins with the first request, 4 is a whole one since 1970 (limit: its length), 5 one of the
+-- calendar (limit: the starts of four in a row, of which the second was the host's).
+local function around(limit, kind, time)
+    if kind == 4 then
+        local window = a[limit + 3]
+        local start = time - time % window
+        return start, start + window
+    end
+    for i = limit + 3, limit + 5 do
+        if a[i] <= time and time < a[i + 1] then
+            return a[i], a[i + 1]
+        end
+    end
+    return nil
+end
+local function fixed(limit, value, time, cost, charge, left)
+    local since, used = stored(value, 2)
+    if not since then
+        return nil, -43
+    end
+    local kind, cap, hard = a[limit], a[limit + 1], a[limit + 2]
+    local finish
+    if kind == 3 then
+        if used == 0 or time - since >= a[limit + 3] then
+            since, used = time, 0
+        end
+        finish = since + a[limit + 3]
+    else
+        local start
+        if cost < 0 and kind == 5 and time < a[limit + 3] then
+            -- Taken in a window that is over for long: there is nothing to give back to.
+            time, cost, charge = now, 0, true
+        end
+        start, finish = around(limit, kind, time)
+        -- Stepped back by at most one window: the one that was reached stays.
+        if start and used > 0 and since >= finish and since - time <= finish - start then
+            start, finish = around(limit, kind, since)
+        end
+        if not start then
+            return nil, -46
+        end
+        if since < start or since >= finish then
+            used = 0
+        end
+        since = start
+        if left and left >= 0 then
+            local half = (finish - start) / 2
+            local ahead = left - (finish - time)
+            if ahead > half or ahead < -half then
+                return ahead > half and 64 or 32, hard - used, used > 0 and finish - time or 0
+            end
+        end
+    end
+    if cost < 0 then
+        charge = true
+        if used == 0 or time < since then
+            cost = 0
+        end
+    end
+    local taken, code, remaining = judge(used, cost, charge, cap, hard)
+    if taken then
+        used = used + cost
+        used = used < 0 and 0 or used > 4294967295 and 4294967295 or used
+        remaining = hard - used
+    end
+    local wait = finish - time
+    if not taken or cost == 0 then
+        return code, remaining, used > 0 and wait or 0, wait
+    end
+    return code, remaining, used > 0 and wait or 0, wait, used > 0 and packed(2, since, used, finish), finish
+end
+decide[3], decide[4], decide[5] = fixed, fixed, fixed
