@@ -1,0 +1,83 @@
+#include "store/name.h"
+
+#include "rules/hash.h"
+
+#define KEY_MAX    80 /* bytes of a key that appear as they are */
+#define KEY_SHOWN  40 /* of a longer one */
+#define RULE_MAX   72 /* bytes of a rule's name, escapes and all */
+#define RULE_SHOWN 13
+#define PREFIX_MAX 64
+#define HASH_LEN   33 /* ~ and 32 digits */
+
+_Static_assert(PREFIX_MAX + 1 + RULE_MAX + 1 + 1 + 3 * KEY_MAX <= WEIR__STORE_NAME_MAX, "every name has room");
+_Static_assert(3 * RULE_SHOWN + HASH_LEN <= RULE_MAX, "a long rule's name, too");
+_Static_assert(3 * KEY_SHOWN + HASH_LEN <= 3 * KEY_MAX, "and a long key");
+
+static const char digits[] = "0123456789abcdef";
+
+/*
+ * `~` begins a hash and `!` a shadow rule's own count, so neither may come from a text: or somebody could choose a key
+ * that is another's.
+ */
+static bool is_escaped(unsigned char c, const char *also)
+{
+    return c < 0x21 || c == 0x7f || c == '%' || c == '{' || c == '}' || c == '~' || strchr(also, c) != NULL;
+}
+
+static size_t escaped_len(weir_text text, const char *also)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++)
+        len += is_escaped((unsigned char)text.data[i], also) ? 3 : 1;
+    return len;
+}
+
+static char *add_escaped(char *to, weir_text text, const char *also)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (is_escaped(c, also)) {
+            *to++ = '%';
+            *to++ = digits[c >> 4];
+            *to++ = digits[c & 15];
+        } else {
+            *to++ = (char)c;
+        }
+    }
+    return to;
+}
+
+static char *add_hash(char *to, weir_text text)
+{
+    XXH128_hash_t hash = XXH3_128bits(text.data, text.len);
+    *to++ = '~';
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *to++ = digits[hash.high64 >> shift & 15];
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *to++ = digits[hash.low64 >> shift & 15];
+    return to;
+}
+
+size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to)
+{
+    size_t prefix = strnlen(naming->prefix, PREFIX_MAX);
+    char *at = to;
+    memcpy(at, naming->prefix, prefix);
+    at += prefix;
+    *at++ = ':';
+    if (escaped_len(rule, ":!") <= RULE_MAX) {
+        at = add_escaped(at, rule, ":!");
+    } else {
+        at = add_escaped(at, (weir_text){rule.data, RULE_SHOWN}, ":!");
+        at = add_hash(at, rule);
+    }
+    if (shadow)
+        *at++ = '!';
+    *at++ = ':';
+    if (!naming->hash_keys)
+        at = add_escaped(at, (weir_text){key.data, key.len > KEY_MAX ? KEY_SHOWN : key.len}, "");
+    if (naming->hash_keys || key.len > KEY_MAX)
+        at = add_hash(at, key);
+    *at = 0;
+    return (size_t)(at - to);
+}
