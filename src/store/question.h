@@ -73,10 +73,10 @@ struct weir__question {
 
     /* The client's. */
     struct weir__question *next, *previous;
-    uint32_t outstanding;
-    uint8_t state;
-    uint8_t tries;
-    void *client;
+    void *list;     /* what it is in */
+    uint32_t timer; /* its place among the deadlines */
+    uint16_t slot;
+    uint8_t state, tries;
 };
 
 #endif
