@@ -84,8 +84,12 @@ typedef struct weir weir;
 typedef struct weir_ask weir_ask;
 
 enum {
-    WEIR_NO_WATCH = 1 /* weir_check never looks at the disk; weir_reload does when it is called */
+    WEIR_NO_WATCH = 1, /* weir_check never looks at the disk; weir_reload does when it is called */
+    WEIR_NO_LINK = 2   /* there is a store, but weir_check does not ask it: the caller does, see store.h */
 };
+
+/* How the counters of several hosts agree; docs/rules.md. Without a store, all are local. */
+enum weir_consistency { WEIR_LOCAL = 0, WEIR_EVENTUAL, WEIR_STRICT };
 
 typedef struct weir_options {
     weir_segment *attached;       /* an open segment, which stays the caller's; or NULL and: */
@@ -95,8 +99,8 @@ typedef struct weir_options {
     weir_diagnose *diagnose;      /* hears what is wrong with rules, now and at each reload; may be NULL */
     void *diagnose_context;
     int flags;
-    const char
-        *store; /* the URL of a store for strict rules, or NULL; docs/store.md. Asked by weir_check, which waits */
+    const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check asks it and waits */
+    enum weir_consistency default_consistency; /* of rules that do not say, with a store: the descriptor dialect's */
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);
@@ -180,7 +184,7 @@ enum weir_reason {
 typedef struct weir_outcome {
     weir_decision decision;
     enum weir_reason reason;
-    int error;         /* with WEIR_BY_FAILURE: why */
+    int error;         /* with WEIR_BY_FAILURE: why; with WEIR_BY_LIMIT: why the host decided alone, not the store */
     bool shadow;       /* counted, not enforced */
     bool key_cut;      /* the key is longer than shown */
     int64_t cost;      /* what the request was to take */
@@ -363,7 +367,7 @@ typedef struct weir_rule_stats {
     uint64_t allowed, delayed, denied; /* of a shadow rule: what it would have said */
     uint64_t listed;                   /* passed or denied by an allow- or block-list */
     uint64_t missing_key;              /* requests without one of the key's attributes */
-    uint64_t failures;                 /* decided by on_store_failure */
+    uint64_t failures;                 /* decided by on_store_failure, whether open, closed or local */
     uint64_t gave_back;                /* taken, then given back because another rule denied */
 } weir_rule_stats;
 

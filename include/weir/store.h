@@ -17,7 +17,12 @@
  *     weir_ask_free(ask);
  *
  * The same ask may be used for several checks, e.g. those of a batch: prepare all, ask once, check all in the same
- * order.
+ * order. All of it goes to the store as one; two requests of a batch for the last unit of a key get it in their order.
+ *
+ * The engine was opened with weir_options.store and the flag WEIR_NO_LINK: it knows that there is a store, and how
+ * counters are called there. A strict rule that a check has no answer for (nobody asked; the question failed; the
+ * rules were replaced in between and the rule is new) is decided by its on_store_failure, with an error such as
+ * WEIR_ESTOREAWAY.
  */
 #ifndef WEIR_STORE_H
 #define WEIR_STORE_H
@@ -35,6 +40,8 @@ extern "C" {
 WEIR_MUST_CHECK int weir_ask_new(weir *engine, weir_ask **ask);
 /* NULL is allowed. */
 void weir_ask_free(weir_ask *ask);
+/* Makes it as new, for another request, without giving memory back. Its questions must be over. */
+void weir_ask_clear(weir_ask *ask);
 
 /*
  * Finds out what weir_check will want from the store for this query (query->ask must be set) and adds it. Takes
@@ -47,7 +54,10 @@ WEIR_MUST_CHECK int weir_check_descriptors_prepare(weir *engine, const weir_desc
 /* What is to be asked, for the client in src/store. */
 struct weir__question;
 struct weir__question *weir_ask_question(weir_ask *ask);
-/* After the checks: what was taken in the store and must be given back, or NULL. */
+/*
+ * After the checks: what was taken in the store and is not kept, or NULL. A question that is done, with just those
+ * counters: for weir__client_give_back, which copies what it needs. It must not be asked.
+ */
 struct weir__question *weir_ask_back(weir_ask *ask);
 
 #if defined(__GNUC__)

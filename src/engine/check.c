@@ -1,6 +1,6 @@
 /* weir_check: from a request's attributes to an answer. */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/hits.h"
+#include "engine/strict.h"
 
 #include <sched.h>
 
@@ -74,7 +74,8 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->quota = NULL;
     hit->shadow = rule->shadow;
     hit->quota_mode = hit->replaced = false;
-    hit->error = 0;
+    hit->strict = hit->unasked = false;
+    hit->error = hit->store_error = 0;
     hit->cost = query->has_cost ? query->cost : weir__rule_cost(rule, &work->values, &work->matching);
     if (!fill_key(work, rule, hit)) {
         hit->key_len = 0;
@@ -149,20 +150,29 @@ static void tell_texts(const struct weir__rule *rule, const weir_query *query, w
     }
 }
 
+/* From the query to the rules that it hits. 1: a list of the whole set decided already, in `answer`. */
+static int begin(struct work *work, weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
+                 const weir_query *query, weir_time now, struct weir__trial *trial, weir_answer *answer)
+{
+    weir__values_begin(&work->values, &loaded->rules->attributes, query);
+    work->matching = (struct weir__matching){.room = room};
+    work->keys_used = 0;
+    *trial = (struct weir__trial){.engine = engine,
+                                  .loaded = loaded,
+                                  .now = now,
+                                  .dry_run = query->dry_run,
+                                  .hits = work->hits,
+                                  .ask = query->ask};
+    return whole_list(loaded->rules, &work->values, now, answer) ? 1 : find_hits(work, loaded->rules, query, trial);
+}
+
 static int check_with(weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
                       const weir_query *query, weir_time now, weir_answer *answer)
 {
     struct work work;
-    weir__values_begin(&work.values, &loaded->rules->attributes, query);
-    work.matching = (struct weir__matching){.room = room};
-    work.keys_used = 0;
-    struct weir__trial trial = {
-        .engine = engine, .loaded = loaded, .now = now, .dry_run = query->dry_run, .hits = work.hits};
-
-    if (whole_list(loaded->rules, &work.values, now, answer))
-        return 0;
-    int error = find_hits(&work, loaded->rules, query, &trial);
-    if (!error) {
+    struct weir__trial trial;
+    int begun = begin(&work, engine, loaded, room, query, now, &trial, answer);
+    if (begun == 0) {
         const struct weir__hit *by = weir__trial_decide(&trial);
         *answer = (weir_answer){.now = now};
         weir__trial_answer(&trial, by, answer);
@@ -172,7 +182,18 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, struct we
     }
     if (work.matching.limited)
         weir__count(&engine->regex_limited, work.matching.limited);
-    return error;
+    return begun < 0 ? begun : 0;
+}
+
+/* The same without deciding: what the store is to be asked. */
+static int prepare_with(weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
+                        const weir_query *query, weir_time now)
+{
+    struct work work;
+    struct weir__trial trial;
+    weir_answer unused;
+    int begun = begin(&work, engine, loaded, room, query, now, &trial, &unused);
+    return begun == 0 ? weir__strict_prepare(&trial, query->ask) : begun < 0 ? begun : 0;
 }
 
 /* Two more looks at the clock would cost as much as a decision, so only some checks are timed: by the clock's own dice.
@@ -189,28 +210,55 @@ static void note_time(const weir *engine, weir_time start)
                     weir_clock(engine->segment).mono_ns - start.mono_ns);
 }
 
-int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
+static int query_fault(const weir *engine, const weir_query *query)
 {
-    if (!engine || !query || !answer || (query->attribute_count && !query->attributes && !query->lookup) ||
-        (query->outcomes_max && !query->outcomes) || (query->peer && query->peer_len != 4 && query->peer_len != 16))
+    if (!engine || !query || (query->attribute_count && !query->attributes && !query->lookup) ||
+        (query->outcomes_max && !query->outcomes) || (query->peer && query->peer_len != 4 && query->peer_len != 16) ||
+        (query->ask && query->ask->engine != engine))
         return WEIR_EINVAL;
     if (query->has_cost && (query->cost > WEIR__USED_MAX || query->cost < -WEIR__USED_MAX))
         return WEIR_ECOST;
     if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
         return WEIR_ETIME;
-    if (engine->segment->read_only && !query->dry_run)
-        return WEIR_EREADONLY;
+    return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
+}
+
+/* Only sets with expressions: the rooms were made before the first of them was put in force. */
+static struct weir__regex_room *room_of(const weir *engine, const struct weir__loaded *loaded, int pin)
+{
+    return pin >= 0 && loaded->rules->has_regex ? engine->room[pin] : NULL;
+}
+
+int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
+{
+    int error = answer ? query_fault(engine, query) : WEIR_EINVAL;
+    if (error)
+        return error;
     weir__watch(engine);
 
     int at;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
     bool given = query->now.mono_ns || query->now.wall_ns;
     weir_time now = given ? query->now : weir_clock(engine->segment);
-    /* Only sets with expressions: the rooms were made before the first of them was put in force. */
-    bool has_room = at >= 0 && loaded->rules->has_regex;
-    int error = check_with(engine, loaded, has_room ? engine->room[at] : NULL, query, now, answer);
+    error = check_with(engine, loaded, room_of(engine, loaded, at), query, now, answer);
     weir__unpin(&engine->pins, at);
     if (!given && is_timed(now) && !query->dry_run)
         note_time(engine, now);
+    return error;
+}
+
+int weir_check_prepare(weir *engine, const weir_query *query)
+{
+    int error = query_fault(engine, query);
+    if (error || !query->ask)
+        return error ? error : WEIR_EINVAL;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    if (loaded->strict) {
+        bool given = query->now.mono_ns || query->now.wall_ns;
+        weir_time now = given ? query->now : weir_clock(engine->segment);
+        error = prepare_with(engine, loaded, room_of(engine, loaded, at), query, now);
+    }
+    weir__unpin(&engine->pins, at);
     return error;
 }

@@ -1,5 +1,5 @@
 /* weir_check_descriptors: the descriptor dialect's way to a decision. */
-#include "engine/hits.h"
+#include "engine/strict.h"
 #include "rules/descriptors.h"
 
 #define OWN_LIMITS_MAX 64 /* limits that a request brings itself */
@@ -120,26 +120,38 @@ static void tell(const struct weir__trial *trial, const weir_descriptor_query *q
     }
 }
 
-static int check_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
-                      weir_time now, weir_answer *answer)
+static int begin(struct work *work, weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
+                 struct weir__trial *trial)
 {
-    struct work work;
-    work.keys_used = work.own_count = 0;
+    bool given = query->now.mono_ns || query->now.wall_ns;
+    work->keys_used = work->own_count = 0;
     for (size_t i = 0; i < query->descriptor_count; i++) {
-        int error = make_hit(&work, loaded->rules, query, i);
+        int error = make_hit(work, loaded->rules, query, i);
         if (error)
             return error;
     }
-    replace(work.hits, query->descriptor_count);
-    struct weir__trial trial = {.engine = engine,
-                                .loaded = loaded,
-                                .now = now,
-                                .dry_run = query->dry_run,
-                                .charge_denied = query->charge_denied,
-                                .hits = work.hits,
-                                .count = query->descriptor_count};
+    replace(work->hits, query->descriptor_count);
+    *trial = (struct weir__trial){.engine = engine,
+                                  .loaded = loaded,
+                                  .now = given ? query->now : weir_clock(engine->segment),
+                                  .dry_run = query->dry_run,
+                                  .charge_denied = query->charge_denied,
+                                  .hits = work->hits,
+                                  .count = query->descriptor_count,
+                                  .ask = query->ask};
+    return 0;
+}
+
+static int check_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
+                      weir_answer *answer)
+{
+    struct work work;
+    struct weir__trial trial;
+    int error = begin(&work, engine, loaded, query, &trial);
+    if (error)
+        return error;
     const struct weir__hit *by = weir__trial_decide(&trial);
-    *answer = (weir_answer){.now = now};
+    *answer = (weir_answer){.now = trial.now};
     weir__trial_answer(&trial, by, answer);
     tell(&trial, query);
     answer->outcomes = trial.count;
@@ -149,23 +161,48 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, const wei
     return 0;
 }
 
-int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer)
+static int prepare_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query)
 {
-    if (!engine || !query || !answer || !query->domain.len || !query->domain.data || !query->descriptor_count ||
-        !query->descriptors || !query->outcomes)
+    struct work work;
+    struct weir__trial trial;
+    int error = begin(&work, engine, loaded, query, &trial);
+    return error ? error : weir__strict_prepare(&trial, query->ask);
+}
+
+static int query_fault(const weir *engine, const weir_descriptor_query *query)
+{
+    if (!engine || !query || !query->domain.len || !query->domain.data || !query->descriptor_count ||
+        !query->descriptors || (query->ask && query->ask->engine != engine))
         return WEIR_EINVAL;
     if (query->descriptor_count > WEIR__HITS_MAX)
         return WEIR_ETOOMANY;
     if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
         return WEIR_ETIME;
-    if (engine->segment->read_only && !query->dry_run)
-        return WEIR_EREADONLY;
+    return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
+}
+
+int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, weir_answer *answer)
+{
+    int error = answer && query && query->outcomes ? query_fault(engine, query) : WEIR_EINVAL;
+    if (error)
+        return error;
     weir__watch(engine);
 
     int at;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    bool given = query->now.mono_ns || query->now.wall_ns;
-    int error = check_with(engine, loaded, query, given ? query->now : weir_clock(engine->segment), answer);
+    error = check_with(engine, loaded, query, answer);
+    weir__unpin(&engine->pins, at);
+    return error;
+}
+
+int weir_check_descriptors_prepare(weir *engine, const weir_descriptor_query *query)
+{
+    int error = query_fault(engine, query);
+    if (error || !query->ask)
+        return error ? error : WEIR_EINVAL;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    error = loaded->strict ? prepare_with(engine, loaded, query) : 0;
     weir__unpin(&engine->pins, at);
     return error;
 }

@@ -1,5 +1,5 @@
 /* Deciding a request under all the rules that it has hit. See hits.h. */
-#include "engine/hits.h"
+#include "engine/strict.h"
 
 /* A decision that no counter made. */
 static weir_decision settled(enum weir_verdict verdict)
@@ -19,8 +19,7 @@ static bool enforced(const struct weir__hit *hit)
     return !hit->shadow && !hit->replaced;
 }
 
-/* What an error does to the request is the rule's policy. */
-static void fail(struct weir__hit *hit, int error)
+void weir__hit_fail(struct weir__hit *hit, int error)
 {
     bool closed = hit->rule && hit->rule->on_failure == WEIR__FAIL_CLOSED;
     hit->decision = settled(closed ? WEIR_DENY : WEIR_ALLOW);
@@ -44,7 +43,7 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
                 : how == TAKE ? weir_take(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
     if (error)
-        fail(hit, error);
+        weir__hit_fail(hit, error);
     else
         hit->decision = made;
 }
@@ -70,8 +69,7 @@ void weir__hit_settle(struct weir__hit *hit)
     }
 }
 
-/* True if the enforced hits, as they stand, deny. */
-static bool denied(const struct weir__trial *trial)
+bool weir__trial_denied(const struct weir__trial *trial)
 {
     size_t quota_hits = 0, quota_denials = 0;
     for (size_t i = 0; i < trial->count; i++) {
@@ -92,10 +90,16 @@ static bool has_counter(const struct weir__hit *hit)
     return hit->quota && !hit->replaced;
 }
 
+/* The counter is in the segment. */
+static bool counts_here(const struct weir__hit *hit)
+{
+    return has_counter(hit) && !hit->strict;
+}
+
 /* The request is to take from this counter, and it could be reached so far. */
 static bool takes(const struct weir__hit *hit)
 {
-    return enforced(hit) && has_counter(hit) && hit->cost > 0 && !hit->error;
+    return enforced(hit) && counts_here(hit) && hit->cost > 0 && !hit->error;
 }
 
 static bool counts_rejected(const struct weir__hit *hit)
@@ -125,7 +129,7 @@ static void take_rejected(const struct weir__trial *trial, size_t from)
 {
     for (size_t i = from; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || !has_counter(hit) || hit->error)
+        if (!enforced(hit) || !counts_here(hit) || hit->error)
             continue;
         weir_decision looked = hit->decision;
         if (takes(hit) && counts_rejected(hit) && !trial->dry_run)
@@ -146,7 +150,7 @@ static bool take_all(const struct weir__trial *trial)
             continue;
         bool passed = !weir__hit_denies(hit);
         ask(trial, hit, TAKE);
-        if (!passed || !weir__hit_denies(hit) || !denied(trial))
+        if (!passed || !weir__hit_denies(hit) || !weir__trial_denied(trial))
             continue;
         give_back(trial, i);
         take_rejected(trial, i + 1);
@@ -160,35 +164,45 @@ static void refund_all(const struct weir__trial *trial)
 {
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        if (enforced(hit) && has_counter(hit) && hit->cost < 0 && !hit->error)
+        if (enforced(hit) && counts_here(hit) && hit->cost < 0 && !hit->error)
             ask(trial, hit, TAKE);
     }
 }
 
-static void decide_enforced(const struct weir__trial *trial, size_t counters)
+bool weir__trial_takes(const struct weir__trial *trial)
 {
-    bool taking = false;
-    struct weir__hit *only = NULL;
+    for (size_t i = 0; i < trial->count; i++)
+        if (enforced(&trial->hits[i]) && has_counter(&trial->hits[i]) && trial->hits[i].cost > 0)
+            return true;
+    return false;
+}
+
+void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit)
+{
+    ask(trial, hit, PEEK);
+}
+
+void weir__trial_peek(const struct weir__trial *trial)
+{
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || !has_counter(hit))
-            continue;
-        taking |= hit->cost > 0;
-        only = hit;
+        if (enforced(hit) && counts_here(hit))
+            ask(trial, hit, PEEK);
     }
-    if (!only)
-        return;
-    if (counters == 1 && taking && !trial->dry_run && !denied(trial)) {
+}
+
+static void decide_enforced(struct weir__trial *trial, struct weir__hit *only)
+{
+    bool taking = weir__trial_takes(trial);
+    if (only && taking && !trial->dry_run && !weir__trial_denied(trial)) {
         ask(trial, only, TAKE);
         return;
     }
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (enforced(hit) && has_counter(hit))
-            ask(trial, hit, PEEK);
-    }
+    weir__trial_peek(trial);
     /* Who only gives back is not asking for anything, so nothing is denied. */
-    if (taking && denied(trial))
+    if (trial->strict && !(taking && weir__trial_denied(trial)))
+        weir__strict_resolve(trial);
+    if (taking && weir__trial_denied(trial))
         take_rejected(trial, 0);
     else if (!trial->dry_run && take_all(trial))
         refund_all(trial);
@@ -215,9 +229,9 @@ static const struct weir__rule *only_denier(const struct weir__trial *trial, boo
  * A shadow rule sees what it would see if it were in force: requests that the others let pass. The enforced rule of
  * its own name is no other: the shadow stands in its place.
  */
-static void decide_shadows(const struct weir__trial *trial)
+static void decide_shadows(struct weir__trial *trial)
 {
-    bool several, was_denied = denied(trial);
+    bool several, was_denied = weir__trial_denied(trial);
     const struct weir__rule *denier = only_denier(trial, &several);
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
@@ -225,7 +239,10 @@ static void decide_shadows(const struct weir__trial *trial)
             continue;
         bool passes =
             !was_denied || (!several && denier && hit->rule && weir__text_equal(denier->name, hit->rule->name));
-        ask(trial, hit, passes && !trial->dry_run && hit->cost != 0 ? TAKE : PEEK);
+        if (hit->strict)
+            weir__strict_shadow(trial, hit, passes);
+        if (counts_here(hit))
+            ask(trial, hit, passes && !trial->dry_run && hit->cost != 0 ? TAKE : PEEK);
     }
 }
 
@@ -235,12 +252,12 @@ static void decide_shadows(const struct weir__trial *trial)
  */
 static void charge_denied(const struct weir__trial *trial)
 {
-    bool all = denied(trial);
+    bool all = weir__trial_denied(trial);
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         weir_decision made;
         bool denies = weir__hit_denies(hit);
-        if (!has_counter(hit) || hit->cost <= 0 || hit->error || !(all || denies) ||
+        if (!counts_here(hit) || hit->cost <= 0 || hit->error || !(all || denies) ||
             hit->quota->limit.algorithm != WEIR_FIXED_WINDOW)
             continue;
         int error = weir_charge(trial->engine->segment, &hit->quota->limit, hit->key, hit->key_len, hit->cost,
@@ -278,7 +295,7 @@ static bool is_tighter(const struct weir__hit *a, const struct weir__hit *b)
 static const struct weir__hit *choose(const struct weir__trial *trial)
 {
     const struct weir__hit *best = NULL;
-    bool deny = denied(trial);
+    bool deny = weir__trial_denied(trial);
     for (size_t i = 0; i < trial->count; i++) {
         const struct weir__hit *hit = &trial->hits[i];
         if (!enforced(hit) || weir__hit_denies(hit) != deny)
@@ -291,10 +308,10 @@ static const struct weir__hit *choose(const struct weir__trial *trial)
 
 static void count(const struct weir__trial *trial)
 {
-    bool deny = denied(trial);
+    bool deny = weir__trial_denied(trial);
     for (size_t i = 0; i < trial->count; i++) {
         const struct weir__hit *hit = &trial->hits[i];
-        if (!hit->rule || hit->replaced || hit->cost <= 0)
+        if (!hit->rule || hit->replaced || hit->cost <= 0 || hit->unasked)
             continue;
         struct weir__tally_stripe *to = weir__rule_tally(trial->loaded, hit->rule);
         bool denies = weir__hit_denies(hit);
@@ -303,7 +320,7 @@ static void count(const struct weir__trial *trial)
             if (!denies)
                 continue; /* the rule was skipped: it let nothing pass */
         }
-        if (hit->reason == WEIR_BY_FAILURE)
+        if (hit->reason == WEIR_BY_FAILURE || hit->store_error)
             weir__count(&to->failures, 1);
         if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
             weir__count(&to->listed, 1);
@@ -315,21 +332,37 @@ static void count(const struct weir__trial *trial)
     }
 }
 
+/* All of it, as far as it is known what the store says. */
+static void decide(struct weir__trial *trial, struct weir__hit *only, bool shadows)
+{
+    if (trial->strict)
+        weir__strict_answer(trial);
+    decide_enforced(trial, trial->strict ? NULL : only);
+    if (shadows)
+        decide_shadows(trial);
+    if (trial->charge_denied && !trial->dry_run)
+        charge_denied(trial);
+    if (trial->strict)
+        weir__strict_keep(trial);
+}
+
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
 {
+    struct weir__hit *only = NULL;
     size_t counters = 0;
     bool shadows = false;
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         weir__hit_settle(hit);
-        counters += enforced(hit) && has_counter(hit);
+        if (enforced(hit) && has_counter(hit)) {
+            counters++;
+            only = hit;
+        }
         shadows |= hit->shadow;
     }
-    decide_enforced(trial, counters);
-    if (shadows)
-        decide_shadows(trial);
-    if (trial->charge_denied && !trial->dry_run)
-        charge_denied(trial);
+    if (trial->loaded->strict)
+        weir__strict_mark(trial);
+    decide(trial, counters == 1 ? only : NULL, shadows);
     if (!trial->dry_run)
         count(trial);
     return choose(trial);

@@ -3,7 +3,7 @@
  *
  * How (docs/rules.md, "What always holds", 1): with one counter, one take. With several, all are peeked at, and a
  * denial leaves everything as it is; then all are taken in order, and when another request came between, what was
- * taken is given back with the same `now`.
+ * taken is given back with the same `now`. What a store decides is in strict.h.
  */
 #ifndef WEIR_ENGINE_HITS_H
 #define WEIR_ENGINE_HITS_H
@@ -11,6 +11,8 @@
 #include "engine/weir.h"
 
 #define WEIR__HITS_MAX 256 /* rules that apply to one request */
+
+struct weir__ask;
 
 struct weir__hit {
     const struct weir__rule *rule;   /* NULL: a limit of the request's own */
@@ -20,8 +22,15 @@ struct weir__hit {
     bool shadow;
     bool quota_mode; /* descriptor dialect: denies only together with all others of its kind */
     bool replaced;   /* descriptor dialect: another rule of the request stands for it */
+    /* Of strict rules; set by weir__strict_mark. */
+    bool strict;  /* the store decides */
+    bool unasked; /* it was not asked, as the request is denied without it */
+    bool refused; /* the same was so when it might have been */
+    bool kept;    /* a shadow: what the store took is to stay */
     enum weir_reason reason;
     int error;
+    int store_error; /* why the store did not decide; the host's own counter did instead */
+    struct weir__ask *told;
     int64_t cost;
     weir_decision decision;
 };
@@ -32,9 +41,11 @@ struct weir__trial {
     const struct weir__loaded *loaded;
     weir_time now;
     bool dry_run;
-    bool charge_denied; /* in fixed windows what is denied counts all the same */
+    bool charge_denied; /* in fixed windows what is denied counts all the same; not in the store */
     struct weir__hit *hits;
     size_t count;
+    weir_ask *ask; /* what the store said; NULL: nothing */
+    size_t strict; /* hits that it decides */
 };
 
 /* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */
@@ -42,6 +53,15 @@ enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__ru
 
 /* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial);
+/* True if the enforced hits, as they stand, deny. */
+bool weir__trial_denied(const struct weir__trial *trial);
+/* True if it asks for something: who only looks or gives back is denied nothing. */
+bool weir__trial_takes(const struct weir__trial *trial);
+/* Looks at the enforced hits' counters in the segment. */
+void weir__trial_peek(const struct weir__trial *trial);
+void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit);
+/* What an error does to the request is the rule's policy. */
+void weir__hit_fail(struct weir__hit *hit, int error);
 /* What can be said without a counter; a quota that has none is taken off the hit. */
 void weir__hit_settle(struct weir__hit *hit);
 /* True if the hit stands against the request. */

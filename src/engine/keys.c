@@ -1,4 +1,5 @@
 /* One key under one rule, for an operator: what it has consumed, forgetting that, blocking it. */
+#include "engine/denials.h"
 #include "engine/hits.h"
 #include "rules/key.h"
 
@@ -7,7 +8,7 @@
 /* What is to be done to a key under each rule that is meant. */
 struct errand {
     weir *engine;
-    const weir_rules *rules;
+    const struct weir__loaded *loaded;
     weir_time now;
     weir_text key; /* as rules count it */
     char key_text[WEIR__KEY_MAX];
@@ -34,7 +35,7 @@ static bool is_cut(weir_text key)
  */
 static int for_rules_named(struct errand *errand, const char *name)
 {
-    const weir_rules *rules = errand->rules;
+    const weir_rules *rules = errand->loaded->rules;
     for (int pass = 0; pass < 4; pass++) {
         bool shadow = pass >= 2, by_base = pass % 2 == 1, found = false;
         for (size_t i = 0; i < rules->count; i++) {
@@ -71,7 +72,7 @@ static int run(weir *engine, const char *rule, const void *key, size_t len, weir
     }
     weir__watch(engine);
     int at;
-    errand->rules = ((const struct weir__loaded *)weir__pin(&engine->pins, &at))->rules;
+    errand->loaded = weir__pin(&engine->pins, &at);
     int error = for_rules_named(errand, rule);
     weir__unpin(&engine->pins, at);
     return error;
@@ -110,7 +111,7 @@ static int tell_state(struct errand *errand, const struct weir__rule *rule)
                             .key = errand->key.data,
                             .key_len = (uint32_t)errand->key.len,
                             .shadow = rule->shadow,
-                            .reason = weir__key_listed(errand->rules, rule, errand->key)};
+                            .reason = weir__key_listed(errand->loaded->rules, rule, errand->key)};
     weir_outcome outcome;
     if (hit.reason != WEIR_BY_LIMIT)
         hit.quota = NULL;
@@ -138,14 +139,32 @@ int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, 
 
 /* ---- Changing it ---- */
 
+/* Denials are remembered by cost: all that the rule names, and the first few. Others end when they said they would. */
+static int forget_denials(const struct errand *errand, const struct weir__rule *rule, const weir_limit *limit)
+{
+    enum { FIRST = 16 };
+    weir_request request = {limit, errand->key.data, errand->key.len, 0, 0, {0}};
+    int64_t costs = FIRST + 1 + (int64_t)rule->cost.path_count;
+    int error = 0;
+    for (int64_t i = 0; i < costs && !error; i++) {
+        request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.usual : rule->cost.paths[i - FIRST - 1].cost;
+        error = weir__denial_forget(errand->engine->segment, &errand->engine->denials, &request, errand->now);
+    }
+    return error;
+}
+
 /* All tiers: those of a sliding counter have counters of their own where their windows differ. */
 static int reset(struct errand *errand, const struct weir__rule *rule)
 {
     int error = 0;
-    for (size_t i = 0; i < rule->quota_count && !error; i++)
-        if (rule->quotas[i].kind == WEIR__LIMITED)
-            error = weir_reset(errand->engine->segment, &rule->quotas[i].limit, errand->key.data, errand->key.len,
-                               errand->now);
+    for (size_t i = 0; i < rule->quota_count && !error; i++) {
+        const weir_limit *limit = &rule->quotas[i].limit;
+        if (rule->quotas[i].kind != WEIR__LIMITED)
+            continue;
+        error = weir_reset(errand->engine->segment, limit, errand->key.data, errand->key.len, errand->now);
+        if (!error && errand->loaded->strict)
+            error = forget_denials(errand, rule, limit);
+    }
     return error;
 }
 

@@ -1,6 +1,7 @@
 /* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/weir.h"
+#include "store/script.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -11,22 +12,52 @@ struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, c
     return &loaded->tally[rule->index]->stripe[(cpu < 0 ? 0 : (unsigned)cpu) % WEIR__TALLY_STRIPES];
 }
 
+/* ---- Consistency ---- */
+
+/* What the limit is too large for stays local, unless the author asked for the store: that was refused as it was read.
+ */
+static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
+{
+    return wanted == WEIR__LOCAL || weir__script_fits(limit) ? wanted : WEIR__LOCAL;
+}
+
+static enum weir__consistency consistency_of(const weir *engine, const struct weir__rule *rule)
+{
+    enum weir__consistency wanted = rule->consistency_said ? rule->consistency : engine->default_consistency;
+    for (size_t i = 0; i < rule->quota_count && engine->store; i++)
+        if (rule->quotas[i].kind == WEIR__LIMITED)
+            wanted = fitting(wanted, &rule->quotas[i].limit);
+    return engine->store ? wanted : WEIR__LOCAL;
+}
+
+enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
+                                            const struct weir__rule *rule, const weir_limit *limit)
+{
+    if (rule)
+        return (enum weir__consistency)loaded->consistency[rule->index];
+    return engine->store ? fitting(engine->default_consistency, limit) : WEIR__LOCAL;
+}
+
 struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
 {
     struct weir__loaded *loaded = calloc(1, sizeof *loaded);
-    struct weir__tally **tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
-    if (!loaded || !tally) {
-        free(loaded);
-        free(tally);
+    if (!loaded)
+        return NULL;
+    loaded->tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
+    loaded->consistency = calloc(rules->count + 1, 1);
+    if (!loaded->tally || !loaded->consistency) {
+        weir__loaded_free(loaded);
         return NULL;
     }
+    loaded->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->read_only;
-        tally[i] = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
-        tally[i] = tally[i] ? tally[i] : &engine->untold;
+        struct weir__tally *tally = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
+        loaded->tally[i] = tally ? tally : &engine->untold;
+        loaded->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
+        loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
     }
-    loaded->rules = rules;
-    loaded->tally = tally;
+    loaded->rules = rules; /* last: until here it is the caller's */
     return loaded;
 }
 
@@ -35,9 +66,12 @@ void weir__loaded_free(struct weir__loaded *loaded)
     if (!loaded)
         return;
     free(loaded->tally);
+    free(loaded->consistency);
     weir_rules_free(loaded->rules);
     free(loaded);
 }
+
+/* ---- Figures ---- */
 
 static weir_rule_stats sum(const struct weir__tally *tally)
 {

@@ -15,7 +15,7 @@ void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
 {
     outcome->decision = hit->decision;
     outcome->reason = hit->reason;
-    outcome->error = hit->error;
+    outcome->error = hit->error ? hit->error : hit->store_error;
     outcome->shadow = hit->shadow;
     outcome->cost = hit->cost;
     outcome->quota = hit->quota ? hit->quota->units : hit->reason == WEIR_BY_BAN ? 0 : -1;

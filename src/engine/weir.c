@@ -1,5 +1,6 @@
 /* Opening an engine, and keeping its rules as the disk has them. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
+#include "engine/denials.h"
 #include "engine/weir.h"
 
 #include <stdlib.h>
@@ -104,11 +105,17 @@ static int read_sources(weir *engine, struct weir__sources *sources)
     return error;
 }
 
+static struct weir__audience audience_of(const weir *engine)
+{
+    return (struct weir__audience){engine->diagnose, engine->diagnose_context, !engine->store};
+}
+
 /* Compiles what was read and puts it in force. */
 static int load(weir *engine, const struct weir__sources *sources)
 {
     weir_rules *rules;
-    int error = weir__load_sources(sources->list, sources->count, engine->diagnose, engine->diagnose_context, &rules);
+    struct weir__audience audience = audience_of(engine);
+    int error = weir__load_sources(sources->list, sources->count, &audience, &rules);
     if (error)
         return error;
     error = install(engine, rules);
@@ -182,20 +189,40 @@ void weir__watch(weir *engine)
 
 static int read_rules(weir *engine, const weir_options *options, weir_rules **rules)
 {
-    if (options->rules_text)
-        return weir_rules_parse("rules", options->rules_text, strlen(options->rules_text), engine->diagnose,
-                                engine->diagnose_context, rules);
+    struct weir__audience audience = audience_of(engine);
+    if (options->rules_text) {
+        struct weir__source source = {"rules", {options->rules_text, strlen(options->rules_text)}};
+        return weir__load_sources(&source, 1, &audience, rules);
+    }
     engine->path = strdup(options->rules_path);
     if (!engine->path)
         return WEIR_ENOMEM;
-    return weir__load_path(engine->path, engine->diagnose, engine->diagnose_context, &engine->seen, rules);
+    return weir__load_path(engine->path, &audience, &engine->seen, rules);
+}
+
+static int read_store(weir *engine, const weir_options *options)
+{
+    char why[256];
+    int error = weir__denials_init(&engine->denials);
+    if (error || !options->store)
+        return error;
+    engine->store = calloc(1, sizeof *engine->store);
+    if (!engine->store)
+        return WEIR_ENOMEM;
+    error = weir__store_parse(options->store, engine->store, why, sizeof why);
+    if (error && engine->diagnose)
+        engine->diagnose(engine->diagnose_context,
+                         &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
+    return error;
 }
 
 /* Rules first: bad ones leave no segment behind. */
 static int open_both(weir *engine, const weir_options *options)
 {
     weir_rules *rules;
-    int error = read_rules(engine, options, &rules);
+    int error = read_store(engine, options);
+    if (!error)
+        error = read_rules(engine, options, &rules);
     if (error)
         return error;
     if (!engine->segment) {
@@ -211,7 +238,8 @@ static int open_both(weir *engine, const weir_options *options)
 
 int weir_open(const weir_options *options, weir **engine)
 {
-    if (!options || !engine || !options->rules_path == !options->rules_text)
+    if (!options || !engine || !options->rules_path == !options->rules_text ||
+        options->default_consistency > WEIR_STRICT)
         return WEIR_EINVAL;
     weir *fresh = aligned_alloc(64, sizeof *fresh);
     if (!fresh)
@@ -221,6 +249,7 @@ int weir_open(const weir_options *options, weir **engine)
     fresh->diagnose_context = options->diagnose_context;
     fresh->watch = options->rules_path && !(options->flags & WEIR_NO_WATCH);
     fresh->segment = options->attached;
+    fresh->default_consistency = (enum weir__consistency)options->default_consistency;
     fresh->next_look_ns = coarse_ns() + (uint64_t)WEIR_SECOND;
     int error = open_both(fresh, options);
     if (error) {
@@ -247,6 +276,7 @@ void weir_close(weir *engine)
     if (engine->own_segment)
         weir_segment_close(engine->segment);
     free(engine->path);
+    free(engine->store);
     free(engine);
 }
 

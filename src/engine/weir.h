@@ -5,12 +5,15 @@
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "engine/pins.h"
+#include "store/options.h"
 #include "table/tally.h"
 
 /* A set in use: what a pin protects. */
 struct weir__loaded {
     weir_rules *rules;
     struct weir__tally **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
+    uint8_t *consistency;       /* by rule index, enum weir__consistency: as it is with this engine's store */
+    bool strict;                /* some request may have to ask the store */
     struct weir__loaded *older; /* in the list of those that were replaced */
 };
 
@@ -21,7 +24,10 @@ struct weir {
 
     weir_segment *segment;
     bool own_segment;
-    struct weir__tally untold; /* where rules count for which the segment has no room; nobody reads it */
+    struct weir__tally untold;         /* where rules count for which the segment has no room; nobody reads it */
+    struct weir__store_options *store; /* NULL: none, and all rules are local */
+    enum weir__consistency default_consistency;
+    weir_limit denials; /* see denials.h */
     bool watch;
     char *path; /* NULL: the rules came as text and stay */
     weir_diagnose *diagnose;
@@ -44,6 +50,10 @@ void weir__watch(weir *engine);
 
 /* What is counted under a rule, for this processor. */
 struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
+
+/* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
+enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
+                                            const struct weir__rule *rule, const weir_limit *limit);
 
 /* Makes what goes with a set, which it then owns. NULL: no memory. */
 struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules);

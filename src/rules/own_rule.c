@@ -346,6 +346,9 @@ static void read_policy(struct reader *reader)
     rule->on_missing = (enum weir__on_missing)read_word(reader, ON_MISSING_KEY, missing, WEIR__COUNT(missing));
     rule->on_limit = (enum weir_on_limit)read_word(reader, ON_LIMIT, on_limit, WEIR__COUNT(on_limit));
     rule->consistency = (enum weir__consistency)read_word(reader, CONSISTENCY, consistency, WEIR__COUNT(consistency));
+    rule->consistency_said = reader->at[CONSISTENCY] != NULL;
+    if (rule->consistency_said)
+        rule->consistency_place = reader->at[CONSISTENCY]->place;
     rule->on_failure = (enum weir__on_failure)read_word(reader, ON_STORE_FAILURE, failure, WEIR__COUNT(failure));
     reader->delay = rule->on_limit == WEIR_ON_LIMIT_DELAY;
     if (reader->at[PRIORITY] &&
@@ -355,9 +358,6 @@ static void read_policy(struct reader *reader)
     if (rule->on_limit == WEIR_ON_LIMIT_QUEUE)
         weir__report_warning(reader->report, reader->at[ON_LIMIT]->place,
                              "on_limit: queue acts as reject until there is deferred processing");
-    if (rule->consistency != WEIR__LOCAL)
-        weir__report_warning(reader->report, reader->at[CONSISTENCY]->place,
-                             "consistency: %s acts as local until there is a store", consistency[rule->consistency]);
     if (rule->shadow && reader->at[RESPONSE])
         weir__report_warning(reader->report, reader->at[RESPONSE]->name->place,
                              "a shadow rule never answers: its response has no effect");

@@ -114,6 +114,8 @@ struct weir__rule {
     enum weir__on_missing on_missing;
     enum weir_on_limit on_limit;
     enum weir__consistency consistency;
+    bool consistency_said; /* by its author: else the engine's default counts */
+    struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int priority;
     bool count_rejected;

@@ -150,7 +150,6 @@ static const struct {
      "    algorithm: sliding_window_log\n",
      "2:5: the log keeps a time for each request, up to 78 KiB a key;"},
     {RULE "    on_limit: queue\n", "5:15: on_limit: queue acts as reject until there is deferred processing"},
-    {RULE "    consistency: eventual\n", "5:18: consistency: eventual acts as local until there is a store"},
     {RULE "    shadow: true\n"
           "    response: { status: 503 }\n",
      "6:5: a shadow rule never answers: its response has no effect"},

@@ -60,6 +60,7 @@ TEST(defaults)
     CHECK_EQ(rule->on_missing, WEIR__MISSING_SKIP);
     CHECK_EQ(rule->on_limit, WEIR_ON_LIMIT_REJECT);
     CHECK_EQ(rule->consistency, WEIR__LOCAL);
+    CHECK(!rule->consistency_said);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_LOCAL);
     CHECK_EQ(rule->priority, 0);
     CHECK_EQ(rule->response.status, 429);
@@ -163,6 +164,7 @@ TEST(policy_and_response)
     CHECK_EQ(rule->on_missing, WEIR__MISSING_SHARE);
     CHECK_EQ(rule->on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK_EQ(rule->consistency, WEIR__STRICT);
+    CHECK(rule->consistency_said);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_CLOSED);
     CHECK_EQ(rule->priority, -5);
     TEXT_IS(rule->key.source, "u:${user_id}");

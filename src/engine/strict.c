@@ -1,0 +1,252 @@
+/* Rules that a store decides. See strict.h. */
+#include "engine/strict.h"
+#include "engine/denials.h"
+#include "store/name.h"
+
+#include "algo/calendar.h"
+
+#include <stdio.h>
+
+/* A request whose denial ended between the two looks was not asked for: it may try again at once. */
+#define AGAIN_NS (1000 * WEIR_MICROSECOND)
+
+static bool enforced(const struct weir__hit *hit)
+{
+    return !hit->shadow && !hit->replaced;
+}
+
+void weir__strict_mark(struct weir__trial *trial)
+{
+    trial->strict = 0;
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        hit->strict = hit->quota && !hit->replaced &&
+                      weir__consistency_of(trial->engine, trial->loaded, hit->rule, &hit->quota->limit) == WEIR__STRICT;
+        hit->told = NULL;
+        hit->unasked = hit->refused = hit->kept = false;
+        trial->strict += hit->strict;
+    }
+}
+
+/* ---- What is known without the store ---- */
+
+/* True if the hit is denied already: blocked, beyond what the limit could ever hold, or by a remembered denial. */
+static bool denied_here(const struct weir__trial *trial, struct weir__hit *hit)
+{
+    const weir_segment *segment = trial->engine->segment;
+    weir_request request = {&hit->quota->limit, hit->key, hit->key_len, hit->cost, 0, {0}};
+    weir_decision made;
+    if (hit->cost <= 0)
+        return false;
+    if ((hit->cost > request.limit->cap || weir__blocks_any(segment, trial->now)) &&
+        weir_peek(segment, request.limit, hit->key, hit->key_len, hit->cost, trial->now, &made) == 0 &&
+        (made.verdict == WEIR_NEVER_FITS || made.verdict == WEIR_BLOCKED)) {
+        hit->decision = made;
+        return true;
+    }
+    int64_t left =
+        request.limit->count_rejected ? 0 : weir__denial_left(segment, &trial->engine->denials, &request, trial->now);
+    if (left > 0)
+        hit->decision = (weir_decision){
+            .verdict = WEIR_DENY, .limit = request.limit->hard, .retry_after_ns = left, .reset_after_ns = left};
+    return left > 0;
+}
+
+/* Denials that every further request prolongs are not over when they say, so each is asked for. */
+static void remember(const struct weir__trial *trial, const struct weir__hit *hit)
+{
+    weir_request request = {&hit->quota->limit, hit->key, hit->key_len, hit->cost, 0, {0}};
+    if (hit->decision.verdict == WEIR_DENY && hit->decision.retry_after_ns > 0 && hit->cost > 0 && !trial->dry_run &&
+        !request.limit->count_rejected)
+        weir__denial_remember(trial->engine->segment, &trial->engine->denials, &request, hit->decision.retry_after_ns,
+                              trial->now);
+}
+
+/* ---- Asking ---- */
+
+/* The windows around the host's present one, by the calendar: the server has no zones. */
+static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us[4])
+{
+    int64_t unused;
+    weir__calendar_window(limit->zone, limit->calendar, now.wall_ns / 1000, &bounds_us[1], &bounds_us[2]);
+    weir__calendar_window(limit->zone, limit->calendar, bounds_us[1] - 1, &bounds_us[0], &unused);
+    weir__calendar_window(limit->zone, limit->calendar, bounds_us[2], &unused, &bounds_us[3]);
+}
+
+void weir__strict_describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to)
+{
+    const struct weir__store_options *store = trial->engine->store;
+    struct weir__naming naming = {store->prefix, store->hash_keys};
+    weir_text key = {hit->key, hit->key_len};
+    to->cost = hit->cost;
+    to->how = trial->dry_run || !hit->cost ? WEIR__ASK_PEEK : hit->cost < 0 ? WEIR__ASK_CHARGE : WEIR__ASK_TAKE;
+    if (hit->rule) {
+        to->name_len = (uint16_t)weir__store_name(&naming, hit->rule->name, hit->rule->shadow, key, to->name);
+        return;
+    }
+    /* A limit of the request's own: no rule's name has quotes. */
+    char name[48];
+    int len = snprintf(name, sizeof name, "\"request\"/%lldus", (long long)(hit->quota->window_ns / 1000));
+    to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
+}
+
+static void add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit, bool new_group,
+                bool after_first)
+{
+    struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
+    weir__strict_describe(trial, hit, to);
+    to->limit = hit->quota->limit;
+    if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
+        set_bounds(&to->limit, trial->now, to->bounds_us);
+    to->limit.zone = NULL; /* the rules may be gone before the answer comes */
+}
+
+/* The enforced rule of a shadow's own name does not stand in its way. */
+static bool has_twin(const struct weir__trial *trial, const struct weir__hit *shadow)
+{
+    for (size_t i = 0; i < trial->count; i++)
+        if (enforced(&trial->hits[i]) && trial->hits[i].rule && shadow->rule &&
+            weir__text_equal(trial->hits[i].rule->name, shadow->rule->name))
+            return true;
+    return false;
+}
+
+/*
+ * What the request takes together is one group. Shadows, and descriptors in quota mode, which may deny alone without
+ * denying the request, are each their own: after the group where there is one, or given back if it denies.
+ */
+static int add_all(const struct weir__trial *trial, weir_ask *ask)
+{
+    int error = weir__ask_reserve(ask, trial->strict);
+    if (error)
+        return error;
+    bool first = ask->question.group_count == 0, grouped = false;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->strict || hit->unasked || !enforced(hit) || hit->quota_mode)
+            continue;
+        add(trial, ask, hit, !grouped, false);
+        grouped = true;
+    }
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->strict || hit->unasked || (enforced(hit) && !hit->quota_mode))
+            continue;
+        add(trial, ask, hit, true, first && grouped && !(hit->shadow && has_twin(trial, hit)));
+    }
+    return 0;
+}
+
+int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask)
+{
+    for (size_t i = 0; i < trial->count; i++)
+        weir__hit_settle(&trial->hits[i]);
+    weir__strict_mark(trial);
+    if (!trial->strict)
+        return 0;
+    uint32_t open = 0;
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        hit->unasked = hit->strict && denied_here(trial, hit);
+        open += hit->strict && !hit->unasked;
+    }
+    weir__trial_peek(trial);
+    if (!open || (weir__trial_takes(trial) && weir__trial_denied(trial))) {
+        ask->refused += (uint32_t)trial->strict;
+        return 0;
+    }
+    ask->refused += (uint32_t)trial->strict - open;
+    int error = add_all(trial, ask);
+    return error ? error : 1;
+}
+
+/* ---- With the answers ---- */
+
+/* There is no answer: the host's own counter stands in, or the policy speaks. */
+static void failed(struct weir__hit *hit, int error)
+{
+    if (hit->rule && hit->rule->on_failure != WEIR__FAIL_LOCAL) {
+        weir__hit_fail(hit, error);
+        return;
+    }
+    hit->strict = false;
+    hit->store_error = error;
+}
+
+void weir__strict_answer(struct weir__trial *trial)
+{
+    weir_ask *ask = trial->ask;
+    struct weir__ask like;
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!hit->strict)
+            continue;
+        if (ask) {
+            weir__strict_describe(trial, hit, &like);
+            hit->told = weir__ask_find(ask, &like);
+        }
+        int error = hit->told ? weir__ask_error(ask, hit->told) : 0;
+        if (error) {
+            hit->told = NULL;
+            failed(hit, error);
+        } else if (hit->told) {
+            hit->decision = hit->told->decision;
+            remember(trial, hit);
+        } else {
+            hit->refused = ask && ask->refused;
+            if (hit->refused)
+                ask->refused--;
+            hit->unasked = !denied_here(trial, hit);
+        }
+    }
+}
+
+void weir__strict_resolve(struct weir__trial *trial)
+{
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!hit->strict || !hit->unasked || !enforced(hit))
+            continue;
+        hit->unasked = false;
+        if (hit->refused) {
+            hit->decision = (weir_decision){.verdict = WEIR_DENY,
+                                            .limit = hit->quota->limit.hard,
+                                            .retry_after_ns = AGAIN_NS,
+                                            .reset_after_ns = AGAIN_NS};
+            continue;
+        }
+        failed(hit, WEIR_ESTOREAWAY);
+        if (!hit->strict)
+            weir__hit_peek(trial, hit);
+    }
+}
+
+void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool passes)
+{
+    hit->kept = passes;
+    if (!hit->unasked || hit->refused || weir__trial_denied(trial))
+        return;
+    hit->unasked = false;
+    failed(hit, WEIR_ESTOREAWAY);
+}
+
+void weir__strict_keep(struct weir__trial *trial)
+{
+    bool denied = weir__trial_denied(trial);
+    for (size_t i = 0; i < trial->count; i++) {
+        struct weir__hit *hit = &trial->hits[i];
+        if (!hit->told || hit->told->how != WEIR__ASK_TAKE || weir__hit_denies(hit))
+            continue;
+        if (!hit->told->taken) { /* its group was denied; a look for a shadow tells what would be left */
+            hit->decision.remaining += hit->shadow ? 0 : hit->cost;
+            continue;
+        }
+        if (hit->shadow ? hit->kept : !denied) {
+            weir__ask_keep(trial->ask, hit->told);
+            continue;
+        }
+        hit->decision.remaining += hit->cost;
+        if (hit->rule)
+            weir__count(&weir__rule_tally(trial->loaded, hit->rule)->gave_back, 1);
+    }
+}

@@ -1,0 +1,31 @@
+/*
+ * Rules that a store decides: what is asked, and what its answers mean for a request under decision (hits.h).
+ *
+ * A request is looked at twice. Before the store is asked: what local rules, blocks and remembered denials deny needs
+ * no question. And with the answers: local counters are taken after the store's, and what they deny in the last
+ * moment is given back to it.
+ */
+#ifndef WEIR_ENGINE_STRICT_H
+#define WEIR_ENGINE_STRICT_H
+
+#include "engine/ask.h"
+#include "engine/hits.h"
+
+/* Settles the hits, finds the strict ones and adds to `ask` what they need. 1: something; 0: nothing; or an error. */
+int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask);
+
+/* Marks the strict hits among settled ones; trial->strict says how many there are. */
+void weir__strict_mark(struct weir__trial *trial);
+/* Gives each strict hit what trial->ask has for it, or what is known without. */
+void weir__strict_answer(struct weir__trial *trial);
+/* Nothing denies so far: what of the enforced hits has no answer gets what its policy says. */
+void weir__strict_resolve(struct weir__trial *trial);
+/* A shadow hit. `passes`: it counts as let pass by the others. */
+void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool passes);
+/* The request is decided: keeps what the store took for it, or leaves it to be given back. */
+void weir__strict_keep(struct weir__trial *trial);
+
+/* What a hit is in the store; only how, cost and name are needed to find it again. */
+void weir__strict_describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to);
+
+#endif

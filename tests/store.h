@@ -1,0 +1,108 @@
+/* A store played by hand: a segment of its own decides as the real one would, for tests of what surrounds it. */
+#ifndef WEIR_TESTS_STORE_H
+#define WEIR_TESTS_STORE_H
+
+#include "engine.h"
+#include "store/question.h"
+
+#include <weir/store.h>
+
+struct test_store {
+    weir_segment *segment;
+    double s;      /* its own clock */
+    int error;     /* questions fail with it */
+    int ask_error; /* the counter whose name ends in this one's fails */
+    const char *failing;
+    int questions, asks; /* so far */
+};
+
+static inline void test_store_open(struct test_store *store)
+{
+    weir_segment_options how = {.size = 8 << 20};
+    memset(store, 0, sizeof *store);
+    store->s = 5000; /* another clock than the hosts' */
+    if (weir_segment_open(&how, &store->segment) != 0)
+        exit(1);
+}
+
+static inline bool test_store_ends(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = end ? strlen(end) : SIZE_MAX;
+    return end_len <= len && strcmp(text + len - end_len, end) == 0;
+}
+
+static inline int test_store_one(struct test_store *store, struct weir__ask *ask, bool take)
+{
+    weir_time now = test_seconds(store->s);
+    weir_segment *segment = store->segment;
+    store->asks++;
+    ask->at_us = now.mono_ns / 1000;
+    if (ask->how == WEIR__ASK_RESET)
+        return weir_reset(segment, &ask->limit, ask->name, ask->name_len, now);
+    if (ask->how == WEIR__ASK_REFUND)
+        return weir_refund(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
+    if (ask->how == WEIR__ASK_CHARGE && ask->cost >= 0)
+        return weir_charge(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
+    if (!take)
+        return weir_peek(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
+    int error = weir_take(segment, &ask->limit, ask->name, ask->name_len, ask->cost, now, &ask->decision);
+    ask->taken = !error && ask->how == WEIR__ASK_TAKE && weir_passes(&ask->decision) && ask->cost > 0;
+    return error;
+}
+
+/* Answers a question as the script does. */
+static inline void test_store_answer(struct test_store *store, struct weir__question *question)
+{
+    bool first_passed = true;
+    store->questions++;
+    question->error = store->error;
+    for (uint32_t g = 0; g < question->group_count && !store->error; g++) {
+        const struct weir__group *group = &question->groups[g];
+        struct weir__ask *asks = &question->asks[group->first];
+        bool passes = true, fails = false;
+        for (uint32_t i = 0; i < group->count; i++) {
+            fails |= test_store_ends(asks[i].name, store->failing);
+            asks[i].error = test_store_ends(asks[i].name, store->failing) ? store->ask_error : 0;
+            if (asks[i].how == WEIR__ASK_TAKE)
+                CHECK_EQ(test_store_one(store, &asks[i], false), 0);
+            passes &= asks[i].how != WEIR__ASK_TAKE || weir_passes(&asks[i].decision);
+        }
+        bool take = passes && !fails && (!group->after_first || first_passed);
+        for (uint32_t i = 0; i < group->count && !fails; i++)
+            if (asks[i].how != WEIR__ASK_TAKE || take)
+                CHECK_EQ(test_store_one(store, &asks[i], take && asks[i].how != WEIR__ASK_PEEK), 0);
+        if (g == 0)
+            first_passed = passes && !fails;
+    }
+}
+
+/* Gives back as the client does. */
+static inline void test_store_give_back(struct test_store *store, const struct weir__question *back)
+{
+    for (uint32_t i = 0; i < back->ask_count; i++) {
+        struct weir__ask refund = back->asks[i];
+        CHECK(refund.taken && refund.cost > 0 && refund.how == WEIR__ASK_TAKE);
+        refund.how = WEIR__ASK_REFUND;
+        CHECK_EQ(test_store_one(store, &refund, true), 0);
+    }
+}
+
+/* An engine that knows of a store and leaves asking to others. */
+static inline weir *test_strict_engine(const char *rules, enum weir_consistency usual)
+{
+    weir_options how = {.segment = {.size = 8 << 20},
+                        .rules_text = rules,
+                        .diagnose = test_print_diagnostic,
+                        .flags = WEIR_NO_LINK,
+                        .store = "redis://127.0.0.1:1",
+                        .default_consistency = usual};
+    weir *engine = NULL;
+    int error = weir_open(&how, &engine);
+    if (error) {
+        printf("  the test's rules: %s\n", weir_strerror(error));
+        exit(1);
+    }
+    return engine;
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* Requests under strict rules, with a store that is played: prepare, ask, check, give back. */
+#ifndef WEIR_TESTS_STRICT_ASKING_H
+#define WEIR_TESTS_STRICT_ASKING_H
+
+#include "../../store.h"
+
+enum { OUTCOMES = 8 };
+
+/* What became of one request. */
+struct result {
+    int prepared;
+    weir_answer answer;
+    weir_outcome outcomes[OUTCOMES];
+    uint32_t back; /* counters given back */
+    bool passes;
+};
+
+static struct test_store store;
+
+/* Changes a request between its steps. */
+struct moment {
+    void (*asked)(weir *engine); /* after the store was asked, before the check */
+    int64_t cost;                /* 0: the rules' */
+    bool look;                   /* a cost of 0 */
+    bool dry_run;
+};
+
+static inline struct result run(weir *engine, const char *line, double s, struct moment moment)
+{
+    struct result result = {0};
+    struct test_request r;
+    weir_ask *ask = NULL;
+    CHECK_EQ(weir_ask_new(engine, &ask), 0);
+    test_request(&r, line);
+    r.query.now = test_seconds(s);
+    r.query.ask = ask;
+    r.query.outcomes = result.outcomes;
+    r.query.outcomes_max = OUTCOMES;
+    r.query.has_cost = moment.cost != 0 || moment.look;
+    r.query.cost = moment.cost;
+    r.query.dry_run = moment.dry_run;
+    result.prepared = weir_check_prepare(engine, &r.query);
+    if (result.prepared == 1)
+        test_store_answer(&store, weir_ask_question(ask));
+    if (moment.asked)
+        moment.asked(engine);
+    CHECK_EQ(weir_check(engine, &r.query, &result.answer), 0);
+    result.passes = weir_passes(&result.answer.decision);
+    struct weir__question *back = weir_ask_back(ask);
+    if (back) {
+        result.back = back->ask_count;
+        test_store_give_back(&store, back);
+    }
+    CHECK(weir_ask_back(ask) == back);
+    weir_ask_free(ask);
+    return result;
+}
+
+static inline struct result ask(weir *engine, const char *line, double s)
+{
+    return run(engine, line, s, (struct moment){0});
+}
+
+static inline int passing(weir *engine, const char *line, double s, int count)
+{
+    int passed = 0;
+    for (int i = 0; i < count; i++)
+        passed += ask(engine, line, s).passes;
+    return passed;
+}
+
+static const char one[] = "rules:\n"
+                          "  - { name: api, match: { path: /api }, key: \"u:${user_id}\", limit: 5, window: 1m,\n"
+                          "      consistency: strict }\n"
+                          "  - { name: near, match: { path: /near }, limit: 5, window: 1m }\n";
+
+#endif

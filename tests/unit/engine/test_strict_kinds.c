@@ -1,0 +1,215 @@
+/* Strict rules: descriptors, the calendar, and what is refused. The store is played. */
+#include "strict_asking.h"
+
+/* ---- Descriptors ---- */
+
+static const char domain[] = "domain: d\n"
+                             "descriptors:\n"
+                             "  - key: plain\n"
+                             "    rate_limit: { unit: hour, requests_per_unit: 3 }\n"
+                             "  - key: q1\n"
+                             "    quota_mode: true\n"
+                             "    rate_limit: { unit: hour, requests_per_unit: 2 }\n"
+                             "  - key: q2\n"
+                             "    quota_mode: true\n"
+                             "    rate_limit: { unit: hour, requests_per_unit: 4 }\n";
+
+struct told_descriptors {
+    bool passes;
+    int prepared;
+    uint32_t back;
+    weir_outcome outcomes[4];
+};
+
+static struct told_descriptors describe(weir *engine, const char *const *keys, size_t count, int64_t own)
+{
+    struct told_descriptors told = {0};
+    weir_descriptor_entry entries[4];
+    weir_descriptor descriptors[4] = {0};
+    weir_answer answer;
+    weir_ask *a = NULL;
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = (weir_descriptor_entry){{keys[i], strlen(keys[i])}, {"v", 1}};
+        descriptors[i] = (weir_descriptor){.entries = &entries[i], .entry_count = 1};
+        if (own) {
+            descriptors[i].own_limit = own;
+            descriptors[i].own_window_ns = 3600 * WEIR_SECOND;
+        }
+    }
+    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    weir_descriptor_query query = {.domain = {"d", 1},
+                                   .descriptors = descriptors,
+                                   .descriptor_count = count,
+                                   .now = test_seconds(0),
+                                   .ask = a,
+                                   .outcomes = told.outcomes};
+    told.prepared = weir_check_descriptors_prepare(engine, &query);
+    if (told.prepared == 1)
+        test_store_answer(&store, weir_ask_question(a));
+    CHECK_EQ(weir_check_descriptors(engine, &query, &answer), 0);
+    told.passes = weir_passes(&answer.decision);
+    struct weir__question *back = weir_ask_back(a);
+    told.back = back ? back->ask_count : 0;
+    if (back)
+        test_store_give_back(&store, back);
+    weir_ask_free(a);
+    return told;
+}
+
+TEST(descriptors_follow_the_default)
+{
+    static const char *const plain[] = {"plain"};
+    test_store_open(&store);
+    weir *engine = test_strict_engine(domain, WEIR_LOCAL);
+    CHECK_EQ(describe(engine, plain, 1, 0).prepared, 0);
+    weir_close(engine);
+    engine = test_strict_engine(domain, WEIR_STRICT);
+    weir *other = test_strict_engine(domain, WEIR_STRICT);
+    int passed = 0;
+    for (int i = 0; i < 4; i++) {
+        struct told_descriptors told = describe(i % 2 ? other : engine, plain, 1, 0);
+        CHECK_EQ(told.prepared, 1);
+        passed += told.passes;
+    }
+    CHECK_EQ(passed, 3);
+    /* Limits of the request's own are shared, too. */
+    for (int i = 0; i < 4; i++)
+        passed += describe(i % 2 ? other : engine, plain, 1, 2).passes;
+    CHECK_EQ(passed, 5);
+    weir_close(engine);
+    weir_close(other);
+    weir_segment_close(store.segment);
+}
+
+TEST(quota_mode_denies_only_together)
+{
+    static const char *const both[] = {"q1", "q2"}, *const all[] = {"q1", "plain", "q2"};
+    test_store_open(&store);
+    weir *engine = test_strict_engine(domain, WEIR_STRICT);
+    for (int i = 0; i < 3; i++)
+        CHECK(describe(engine, both, 2, 0).passes); /* the third by q2 alone */
+    struct told_descriptors told = describe(engine, all, 3, 0);
+    CHECK(told.passes);
+    CHECK_EQ(told.outcomes[0].decision.verdict, WEIR_DENY);
+    CHECK_EQ(told.outcomes[1].decision.remaining, 2);
+    CHECK_EQ(told.outcomes[2].decision.remaining, 0);
+    told = describe(engine, all, 3, 0); /* both deny: nothing of plain stays taken */
+    CHECK(!told.passes);
+    CHECK_EQ(told.back, 1);
+    told = describe(engine, (const char *const[]){"plain"}, 1, 0);
+    CHECK_EQ(told.outcomes[0].decision.remaining, 1);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+/* ---- What is asked, and what is refused ---- */
+
+TEST(the_calendar_comes_along)
+{
+    test_store_open(&store);
+    weir *engine = test_strict_engine("rules:\n"
+                                      "  - { name: m, limit: 5, window: 1mo, algorithm: fixed_window,\n"
+                                      "      timezone: UTC, consistency: strict }\n",
+                                      WEIR_LOCAL);
+    struct test_request r;
+    weir_ask *a = NULL;
+    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    test_request(&r, "GET /");
+    r.query.ask = a;
+    r.query.now = (weir_time){.mono_ns = WEIR_DAY, .wall_ns = INT64_C(1709251200) * WEIR_SECOND}; /* 1 March 2024 */
+    CHECK_EQ(weir_check_prepare(engine, &r.query), 1);
+    const struct weir__ask *asked = weir_ask_question(a)->asks;
+    CHECK_EQ(asked->bounds_us[0], INT64_C(1706745600000000));
+    CHECK_EQ(asked->bounds_us[1], INT64_C(1709251200000000));
+    CHECK_EQ(asked->bounds_us[2], INT64_C(1711929600000000));
+    CHECK_EQ(asked->bounds_us[3], INT64_C(1714521600000000));
+    CHECK(asked->limit.zone == NULL);
+    CHECK_EQ(strcmp(asked->name, "weir:m:*"), 0);
+    weir_ask_free(a);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+TEST(a_reset_forgets_denials)
+{
+    test_store_open(&store);
+    weir *engine = test_strict_engine(one, WEIR_LOCAL);
+    CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
+    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, test_seconds(0)), 0);
+    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 1);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+struct heard {
+    int errors, warnings;
+    char last[512];
+};
+
+static void hear(void *context, const weir_diagnostic *d)
+{
+    struct heard *heard = context;
+    *(d->severity == WEIR_IS_ERROR ? &heard->errors : &heard->warnings) += 1;
+    snprintf(heard->last, sizeof heard->last, "%d:%d: %s", d->line, d->column, d->message);
+}
+
+TEST(says_what_a_store_cannot_do)
+{
+    static const char strict[] = "rules:\n"
+                                 "  - { name: a, limit: 5, window: 1h, consistency: strict }\n";
+    struct heard heard = {0};
+    weir_options how = {
+        .segment = {.size = 8 << 20}, .rules_text = strict, .diagnose = hear, .diagnose_context = &heard};
+    weir *engine = NULL;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    CHECK_EQ(heard.warnings, 1);
+    CHECK_EQ(strcmp(heard.last, "2:51: consistency: strict acts as local: there is no store"), 0);
+    weir_close(engine);
+    how.store = "redis://127.0.0.1:1";
+    how.flags = WEIR_NO_LINK;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    CHECK_EQ(heard.warnings, 1);
+    weir_close(engine);
+    /* Whoever only reads the rules cannot know. */
+    weir_rules *rules = NULL;
+    CHECK_EQ(weir_rules_parse("a", strict, sizeof strict - 1, hear, &heard, &rules), 0);
+    CHECK_EQ(heard.warnings, 1);
+    weir_rules_free(rules);
+    how.store = "http://127.0.0.1";
+    CHECK_EQ(weir_open(&how, &engine), WEIR_ESTOREURL);
+    CHECK_EQ(heard.errors, 1);
+    how.store = NULL;
+    how.rules_text = "rules:\n"
+                     "  - { name: a, limit: 4294967291, window: 399d, consistency: strict }\n";
+    CHECK_EQ(weir_open(&how, &engine), WEIR_ERULES);
+    CHECK_EQ(heard.errors, 2);
+    how.rules_text = strict;
+    how.default_consistency = (enum weir_consistency)9;
+    CHECK_EQ(weir_open(&how, &engine), WEIR_EINVAL);
+}
+
+TEST(refuses_nonsense)
+{
+    weir *engine = test_strict_engine(one, WEIR_LOCAL), *other = test_strict_engine(one, WEIR_LOCAL);
+    weir_ask *a = NULL;
+    weir_answer answer;
+    weir_query query = {0};
+    CHECK_EQ(weir_ask_new(NULL, &a), WEIR_EINVAL);
+    CHECK_EQ(weir_ask_new(engine, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    CHECK_EQ(weir_check_prepare(engine, &query), WEIR_EINVAL);
+    CHECK_EQ(weir_check_prepare(engine, NULL), WEIR_EINVAL);
+    query.ask = a;
+    CHECK_EQ(weir_check_prepare(other, &query), WEIR_EINVAL); /* another engine's */
+    CHECK_EQ(weir_check(other, &query, &answer), WEIR_EINVAL);
+    query.has_cost = true;
+    query.cost = INT64_MAX;
+    CHECK_EQ(weir_check_prepare(engine, &query), WEIR_ECOST);
+    weir_ask_free(a);
+    weir_ask_free(NULL);
+    weir_close(engine);
+    weir_close(other);
+}
+
+TEST_MAIN
