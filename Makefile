@@ -168,6 +168,10 @@ $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap
 DECIDING := weir_peek weir_take weir_refund
 $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 
+# The engine's own connections to a store, which is played.
+LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_free
+$B/tests/unit/engine/test_links: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
+
 # libyaml's own calls fail, too, if it is linked in.
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)

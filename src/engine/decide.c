@@ -1,4 +1,5 @@
 /* Deciding a request under all the rules that it has hit. See hits.h. */
+#include "engine/links.h"
 #include "engine/strict.h"
 
 /* A decision that no counter made. */
@@ -332,6 +333,19 @@ static void count(const struct weir__trial *trial)
     }
 }
 
+/* Finds the strict hits, and asks the store if nobody else did and the engine can. */
+static struct weir__borrowed *prepare(struct weir__trial *trial)
+{
+    struct weir__borrowed *borrowed = NULL;
+    if (!trial->ask && trial->engine->links) {
+        borrowed = weir__strict_ask(trial);
+        for (size_t i = 0; i < trial->count; i++)
+            weir__hit_settle(&trial->hits[i]); /* anew: the looks have left their traces */
+    }
+    weir__strict_mark(trial);
+    return borrowed;
+}
+
 /* All of it, as far as it is known what the store says. */
 static void decide(struct weir__trial *trial, struct weir__hit *only, bool shadows)
 {
@@ -360,9 +374,12 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
         }
         shadows |= hit->shadow;
     }
+    struct weir__borrowed *borrowed = NULL;
     if (trial->loaded->strict)
-        weir__strict_mark(trial);
+        borrowed = prepare(trial);
     decide(trial, counters == 1 ? only : NULL, shadows);
+    if (borrowed)
+        weir__links_return(borrowed);
     if (!trial->dry_run)
         count(trial);
     return choose(trial);

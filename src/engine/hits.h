@@ -46,6 +46,8 @@ struct weir__trial {
     size_t count;
     weir_ask *ask; /* what the store said; NULL: nothing */
     size_t strict; /* hits that it decides */
+    bool refused;  /* it was not asked, since the request was denied without */
+    int away;      /* why it could not be asked; 0: nobody did */
 };
 
 /* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */

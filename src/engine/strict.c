@@ -1,6 +1,8 @@
 /* Rules that a store decides. See strict.h. */
 #include "engine/strict.h"
 #include "engine/denials.h"
+#include "engine/link.h"
+#include "engine/links.h"
 #include "store/name.h"
 
 #include "algo/calendar.h"
@@ -137,27 +139,52 @@ static int add_all(const struct weir__trial *trial, weir_ask *ask)
     return 0;
 }
 
-int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask)
+/* Counters that the store must be asked for; 0: none, or the request is denied without. */
+static uint32_t look(struct weir__trial *trial)
 {
+    uint32_t open = 0;
     for (size_t i = 0; i < trial->count; i++)
         weir__hit_settle(&trial->hits[i]);
     weir__strict_mark(trial);
     if (!trial->strict)
         return 0;
-    uint32_t open = 0;
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         hit->unasked = hit->strict && denied_here(trial, hit);
         open += hit->strict && !hit->unasked;
     }
     weir__trial_peek(trial);
-    if (!open || (weir__trial_takes(trial) && weir__trial_denied(trial))) {
-        ask->refused += (uint32_t)trial->strict;
-        return 0;
-    }
+    return weir__trial_takes(trial) && weir__trial_denied(trial) ? 0 : open;
+}
+
+int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask)
+{
+    uint32_t open = look(trial);
     ask->refused += (uint32_t)trial->strict - open;
-    int error = add_all(trial, ask);
-    return error ? error : 1;
+    int error = open ? add_all(trial, ask) : 0;
+    return error ? error : open != 0;
+}
+
+struct weir__borrowed *weir__strict_ask(struct weir__trial *trial)
+{
+    uint32_t open = look(trial);
+    /* A counter that could not be looked at now may be reached when it is taken from. */
+    for (size_t i = 0; i < trial->count; i++)
+        if (trial->hits[i].error) {
+            trial->hits[i].error = 0;
+            trial->hits[i].reason = WEIR_BY_LIMIT;
+        }
+    trial->refused = !open;
+    struct weir__borrowed *borrowed = open ? weir__links_borrow(trial->engine, &trial->away) : NULL;
+    if (!borrowed)
+        return NULL;
+    borrowed->ask->refused = (uint32_t)trial->strict - open;
+    struct weir__question *question = weir_ask_question(borrowed->ask);
+    trial->away = add_all(trial, borrowed->ask);
+    if (!trial->away)
+        question->error = weir__link_ask(borrowed->link, question);
+    trial->ask = borrowed->ask;
+    return borrowed;
 }
 
 /* ---- With the answers ---- */
@@ -193,8 +220,8 @@ void weir__strict_answer(struct weir__trial *trial)
             hit->decision = hit->told->decision;
             remember(trial, hit);
         } else {
-            hit->refused = ask && ask->refused;
-            if (hit->refused)
+            hit->refused = trial->refused || (ask && ask->refused);
+            if (ask && ask->refused)
                 ask->refused--;
             hit->unasked = !denied_here(trial, hit);
         }
@@ -215,7 +242,7 @@ void weir__strict_resolve(struct weir__trial *trial)
                                             .reset_after_ns = AGAIN_NS};
             continue;
         }
-        failed(hit, WEIR_ESTOREAWAY);
+        failed(hit, trial->away ? trial->away : WEIR_ESTOREAWAY);
         if (!hit->strict)
             weir__hit_peek(trial, hit);
     }
@@ -227,7 +254,7 @@ void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool 
     if (!hit->unasked || hit->refused || weir__trial_denied(trial))
         return;
     hit->unasked = false;
-    failed(hit, WEIR_ESTOREAWAY);
+    failed(hit, trial->away ? trial->away : WEIR_ESTOREAWAY);
 }
 
 void weir__strict_keep(struct weir__trial *trial)

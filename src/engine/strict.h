@@ -13,6 +13,11 @@
 
 /* Settles the hits, finds the strict ones and adds to `ask` what they need. 1: something; 0: nothing; or an error. */
 int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask);
+/*
+ * The same for an engine with connections of its own, and waits for the answer, which is in trial->ask then. To be
+ * handed back with weir__links_return when the request is decided; NULL: nothing was asked.
+ */
+struct weir__borrowed *weir__strict_ask(struct weir__trial *trial);
 
 /* Marks the strict hits among settled ones; trial->strict says how many there are. */
 void weir__strict_mark(struct weir__trial *trial);

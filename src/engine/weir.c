@@ -1,6 +1,7 @@
 /* Opening an engine, and keeping its rules as the disk has them. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/denials.h"
+#include "engine/links.h"
 #include "engine/weir.h"
 
 #include <stdlib.h>
@@ -213,7 +214,10 @@ static int read_store(weir *engine, const weir_options *options)
     if (error && engine->diagnose)
         engine->diagnose(engine->diagnose_context,
                          &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
-    return error;
+    if (error || (options->flags & WEIR_NO_LINK))
+        return error;
+    engine->links = (uint64_t)(uintptr_t)weir__links_new();
+    return engine->links ? 0 : WEIR_ENOMEM;
 }
 
 /* Rules first: bad ones leave no segment behind. */
@@ -273,6 +277,7 @@ void weir_close(weir *engine)
     for (int i = 0; i < WEIR__PINS; i++)
         if (engine->room[i])
             weir__regex_room_free(engine->room[i]);
+    weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
     if (engine->own_segment)
         weir_segment_close(engine->segment);
     free(engine->path);
@@ -298,6 +303,8 @@ int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
                              .rules = loaded->rules->count,
                              .rule_bytes = loaded->rules->arena.bytes};
     weir__unpin(&engine->pins, at);
+    if (engine->links)
+        weir__links_stats(engine, &now.store);
     *stats = now;
     return 0;
 }

@@ -26,6 +26,7 @@ struct weir {
     bool own_segment;
     struct weir__tally untold;         /* where rules count for which the segment has no room; nobody reads it */
     struct weir__store_options *store; /* NULL: none, and all rules are local */
+    uint64_t links; /* struct weir__links *, which a forked process replaces; 0: the store is not ours to ask */
     enum weir__consistency default_consistency;
     weir_limit denials; /* see denials.h */
     bool watch;

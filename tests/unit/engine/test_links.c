@@ -1,0 +1,227 @@
+/*
+ * weir_check asks the store itself: threads, processes, and a store that fails. The linker puts the functions below in
+ * front of the real link's; the store is played.
+ */
+#include "../../store.h"
+#include "engine/link.h"
+#include "engine/links.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct test_store store;
+static pthread_mutex_t server = PTHREAD_MUTEX_INITIALIZER; /* does one thing at a time */
+static int links, given_back;
+static bool no_link;
+static int slow_us;
+
+/* A link that notices if two threads use it at once, or another process. */
+struct weir__link {
+    int busy;
+    pid_t process;
+};
+
+struct weir__link *__wrap_weir__link_new(const struct weir__store_options *options);
+int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question);
+void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question);
+void __wrap_weir__link_free(struct weir__link *link);
+void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats);
+
+void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats)
+{
+    CHECK_EQ(link->process, getpid());
+    *stats = (struct weir__client_stats){.questions = 2, .failed = 1, .state = WEIR__STORE_UP};
+}
+
+struct weir__link *__wrap_weir__link_new(const struct weir__store_options *options)
+{
+    CHECK_EQ(strcmp(options->prefix, "weir"), 0);
+    struct weir__link *link = no_link ? NULL : calloc(1, sizeof *link);
+    if (!link)
+        return NULL;
+    link->process = getpid();
+    __atomic_add_fetch(&links, 1, __ATOMIC_RELAXED);
+    return link;
+}
+
+int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question)
+{
+    CHECK_EQ(link->process, getpid());
+    CHECK_EQ(__atomic_add_fetch(&link->busy, 1, __ATOMIC_RELAXED), 1);
+    if (slow_us)
+        usleep((useconds_t)slow_us);
+    pthread_mutex_lock(&server);
+    test_store_answer(&store, question);
+    pthread_mutex_unlock(&server);
+    __atomic_add_fetch(&link->busy, -1, __ATOMIC_RELAXED);
+    return question->error;
+}
+
+void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question)
+{
+    CHECK_EQ(link->process, getpid());
+    pthread_mutex_lock(&server);
+    test_store_give_back(&store, question);
+    given_back += (int)question->ask_count;
+    pthread_mutex_unlock(&server);
+}
+
+void __wrap_weir__link_free(struct weir__link *link)
+{
+    __atomic_add_fetch(&links, -1, __ATOMIC_RELAXED);
+    free(link);
+}
+
+static const char rules[] =
+    "rules:\n"
+    "  - { name: api, match: { path: /api/* }, key: \"u:${user_id}\", limit: 50, window: 1d, consistency: strict,\n"
+    "      algorithm: fixed_window }\n"
+    "  - { name: all, match: { path: /api/two }, limit: 120, window: 1d, consistency: strict }\n"
+    "  - { name: shut, match: { path: /shut }, limit: 5, window: 1d, consistency: strict, on_store_failure: closed }\n"
+    "  - { name: near, match: { path: /near }, limit: 5, window: 1d }\n";
+
+static weir *begin(weir_segment *attached)
+{
+    weir_options how = {.attached = attached,
+                        .segment = {.size = 8 << 20},
+                        .rules_text = rules,
+                        .diagnose = test_print_diagnostic,
+                        .store = "redis://127.0.0.1:1"};
+    weir *engine = NULL;
+    if (weir_open(&how, &engine) != 0)
+        exit(1);
+    return engine;
+}
+
+TEST(a_check_asks_by_itself)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL), *other = begin(NULL);
+    CHECK(test_passes(engine, "GET /near", 0));
+    CHECK_EQ(links, 0); /* nothing is connected before it is needed */
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 30) + test_passing(other, "GET /api/x user_id=1", 0, 30),
+             50);
+    CHECK_EQ(links, 2);
+    weir_engine_stats stats;
+    CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
+    CHECK_EQ(stats.store.questions, 2);
+    CHECK_EQ(stats.store.failed, 1);
+    CHECK(stats.store.up);
+    /* Denied once, and asked no more. */
+    int questions = store.questions;
+    CHECK_EQ(test_passing(other, "GET /api/x user_id=1", 0, 100), 0);
+    CHECK_EQ(store.questions, questions);
+    weir_close(engine);
+    weir_close(other);
+    CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+TEST(failures_are_the_policys)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL);
+    store.error = WEIR_ESTOREDOWN;
+    weir_answer answer = test_ask(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&answer.decision));
+    CHECK_EQ(answer.by.error, WEIR_ESTOREDOWN);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
+    store.error = 0;
+    CHECK_EQ(test_passing(engine, "GET /shut", 0, 9), 5);
+    weir_close(engine);
+    /* No memory for a link. */
+    engine = begin(NULL);
+    no_link = true;
+    answer = test_ask(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&answer.decision));
+    CHECK_EQ(answer.by.error, WEIR_ENOMEM);
+    no_link = false;
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+/* ---- Many at once ---- */
+
+enum { THREADS = 24, KEYS = 4 };
+
+struct hammer {
+    weir *engine;
+    int each, passed[KEYS], two;
+};
+
+static void *hammer(void *argument)
+{
+    struct hammer *me = argument;
+    for (int i = 0; i < me->each; i++) {
+        char line[64];
+        int key = i % KEYS;
+        snprintf(line, sizeof line, "GET /api/x user_id=%d", key);
+        me->passed[key] += test_passes(me->engine, line, 0);
+    }
+    for (int i = 0; i < me->each / KEYS; i++)
+        me->two += test_passes(me->engine, "GET /api/two user_id=two", 0);
+    return NULL;
+}
+
+TEST(threads_share_links_and_the_limit)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL);
+    static struct hammer hammers[THREADS];
+    pthread_t threads[THREADS];
+    int passed[KEYS] = {0}, two = 0;
+    slow_us = 200;
+    for (int i = 0; i < THREADS; i++) {
+        hammers[i] = (struct hammer){.engine = engine, .each = 100};
+        CHECK_EQ(pthread_create(&threads[i], NULL, hammer, &hammers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        for (int key = 0; key < KEYS; key++)
+            passed[key] += hammers[i].passed[key];
+        two += hammers[i].two;
+    }
+    slow_us = 0;
+    for (int key = 0; key < KEYS; key++)
+        CHECK_EQ(passed[key], 50);
+    CHECK_EQ(two, 50);
+    CHECK(links > 1 && links <= WEIR__LINKS);
+    weir_rule_stats stats;
+    CHECK_EQ(weir_rule_stats_read(engine, "api", false, &stats), 0);
+    CHECK_EQ(stats.failures, 0);
+    weir_close(engine);
+    CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+TEST(a_forked_process_has_links_of_its_own)
+{
+    enum { PROCESSES = 4 };
+    test_store_open(&store);
+    weir *engine = begin(NULL);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 10), 10);
+    int children[PROCESSES], passed = 0;
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            test_failures = 0;
+            int mine = test_passing(engine, "GET /api/x user_id=1", 0, 30);
+            weir_close(engine);
+            fflush(stdout);
+            _exit(test_failures ? 255 : mine);
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = 0;
+        CHECK_EQ(waitpid(children[i], &status, 0), children[i]);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 255);
+        passed += WEXITSTATUS(status);
+    }
+    CHECK_EQ(passed, 40);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 10), 0);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+TEST_MAIN
