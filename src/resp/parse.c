@@ -5,6 +5,11 @@
 
 #define LENGTH_MAX 32 /* bytes of a line that says how many or how long */
 
+static inline bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 bool weir__resp_integer(weir_text text, int64_t *value)
 {
     const char *at = text.data, *end = text.data + text.len;
@@ -14,7 +19,7 @@ bool weir__resp_integer(weir_text text, int64_t *value)
     if (at == end || end - at > 19 || (*at == '0' && (end - at > 1 || negative)))
         return false;
     for (; at < end; at++) {
-        if (*at < '0' || *at > '9')
+        if (!is_digit(*at))
             return false;
         sum = sum * 10 + (uint64_t)(*at - '0'); /* 19 digits: below 2^64 */
     }
@@ -57,11 +62,18 @@ static enum weir__resp_result read_length(const char *data, size_t len, size_t *
                                           struct weir__resp_command *command)
 {
     size_t from = *at + 1, i = from;
-    /* Nearly always one or two digits. */
-    if (len - from >= 3 && data[from + 1] == '\r' && data[from + 2] == '\n' && data[from] >= '0' && data[from] <= '9') {
-        *value = data[from] - '0';
-        *at = from + 3;
-        return WEIR__RESP_COMMAND;
+    /* Nearly always one digit or two, of which the first is not 0. */
+    if (len - from >= 4 && is_digit(data[from])) {
+        if (data[from + 1] == '\r' && data[from + 2] == '\n') {
+            *value = data[from] - '0';
+            *at = from + 3;
+            return WEIR__RESP_COMMAND;
+        }
+        if (data[from] != '0' && is_digit(data[from + 1]) && data[from + 2] == '\r' && data[from + 3] == '\n') {
+            *value = 10 * (data[from] - '0') + data[from + 1] - '0';
+            *at = from + 4;
+            return WEIR__RESP_COMMAND;
+        }
     }
     while (i < len && data[i] != '\r' && i - from < LENGTH_MAX)
         i++;

@@ -145,10 +145,16 @@ void weir__resp_five(struct weir__resp_out *out, const int64_t numbers[5])
     at += sizeof head;
     for (int i = 0; i < 5; i++) {
         uint64_t value = (uint64_t)numbers[i];
-        if (value < 10) { /* most are: fixed bytes, one of them changed */
+        if (value < 10) { /* most are below 100: fixed bytes, one or two of them changed */
             memcpy(at, digit, sizeof digit);
             at[1] = (char)('0' + value);
             at += sizeof digit;
+        } else if (value < 100) {
+            memcpy(at + 1, digit, sizeof digit);
+            at[0] = ':';
+            at[1] = (char)('0' + value / 10);
+            at[2] = (char)('0' + value % 10);
+            at += sizeof digit + 1;
         } else {
             at = put_number(at, ':', numbers[i]);
         }

@@ -39,6 +39,8 @@ TEST(replies)
     WRITES(2, weir__resp_named_number(out, "n", 5), "$1\r\nn\r\n:5\r\n");
     WRITES(2, weir__resp_named_text(out, "n", "v"), "$1\r\nn\r\n$1\r\nv\r\n");
     WRITES(2, weir__resp_five(out, five), "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
+    static const int64_t edges[5] = {9, 10, 99, 100, 101};
+    WRITES(2, weir__resp_five(out, edges), "*5\r\n:9\r\n:10\r\n:99\r\n:100\r\n:101\r\n");
     WRITES(3, weir__resp_five(out, wide), "*5\r\n:1\r\n:9223372036854775807\r\n:-9223372036854775808\r\n:10\r\n:9\r\n");
 }
 
