@@ -32,14 +32,14 @@ LDLIBS := $(shell pkg-config --libs $(PACKAGES)) -pthread
 endif
 
 ifeq ($(SANITIZER),address)
-SAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+SAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DWEIR__SANITIZED
 else ifeq ($(SANITIZER),thread)
 # TSan wants the compiler's 16-byte operation, which needs -mcx16 and libatomic; see src/table/atomic.h.
 # Its model knows no fences, and needs none: it runs every atomic in one total order.
 SAN := -fsanitize=thread -DWEIR__TSAN -mcx16 $(if $(findstring gcc,$(CC)),-Wno-tsan)
 LDLIBS += -latomic
 else ifeq ($(SANITIZER),fuzzer)
-SAN := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+SAN := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -DWEIR__SANITIZED
 endif
 ALL_CFLAGS += $(SAN)
 ALL_LDFLAGS := $(LDFLAGS) $(SAN)

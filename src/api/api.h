@@ -6,6 +6,7 @@
  *   check       check and refund               route        paths, keys in them, and what they lead to
  *   ticket      a reservation as a text        reservations the file that lets them expire
  *   reserve     reserve, commit, cancel        openapi      the description that is served
+ *   memory      of JSON, while a call lasts
  */
 #ifndef WEIR_API_API_H
 #define WEIR_API_API_H

@@ -1,6 +1,7 @@
 /* From a method and a path to what is to be done, and doing it. */
 #include "api/api.h"
 
+#include "api/memory.h"
 #include "rules/text.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ int weir__api_open(struct weir__api *api, weir *engine, struct weir__reservation
     int error = weir_segment_secret(weir_engine_segment(engine), "tickets of reservations", api->ticket_key);
     if (error)
         return error;
+    weir__api_memory_use();
     api->room = malloc(sizeof *api->room);
     return api->room ? 0 : WEIR_ENOMEM;
 }
@@ -204,6 +206,7 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
     reply->status = 200;
     reply->has_answer = false;
     api->failure = 0;
+    weir__api_memory_begin();
     switch (route->action) {
     case WEIR__API_CHECK:
     case WEIR__API_REFUND:
@@ -240,6 +243,7 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
         weir__api_fail(reply, 405, "method_not_allowed", "this path has other methods", NULL);
         break;
     }
+    weir__api_memory_end();
     if (reply->out.failed) {
         reply->status = 500;
         reply->out.failed = false;
