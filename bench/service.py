@@ -353,7 +353,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one object a line")
-    parser.add_argument("--quick", action="store_true", help="two minutes")
+    parser.add_argument("--quick", action="store_true", help="about a minute and a half")
     options = parser.parse_args()
     subprocess.run(["make", "-s", "nginx", RESP_LOAD], check=True, stdout=sys.stderr)
     options.weir = pathlib.Path(options.weir).resolve()
