@@ -6,7 +6,8 @@
  *   attributes  what the rules may ask about a request
  *   context     what is kept of a decision; found again after internal redirects
  *   deny, grpc  the answer to a denied request
- *   delay       requests that wait for their turn
+ *   delay       requests that wait for their turn; store: those that wait for the store
+ *   store_tell  the store in status and metrics
  *   filter      response headers
  *   variables   $weir_...
  *   log         one line of JSON for each denied request
@@ -26,6 +27,7 @@
 #include <ngx_http.h>
 
 #include "ngx_weir.h"
+#include "ngx_weir_store.h"
 #include "api/api.h"
 
 /* Nothing below is for other modules. */
@@ -119,6 +121,27 @@ ngx_int_t ngx_http_weir_precontent(ngx_http_request_t *r);
 void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query);
 /* The value of a request header (`name` in lower case), lines of one name joined. */
 ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
+
+/* ---- Asking the store first ---- */
+
+/* Called when the answer has come: to do again what was begun, which then finds it. */
+typedef void ngx_http_weir_go_on_pt(ngx_http_request_t *r, ngx_str_t *body);
+
+/* A wait for what the request has to ask, or the answered one. NULL: there is nothing to be asked. */
+ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *answered);
+/* Asks. NGX_OK: it is answered; NGX_AGAIN: `go_on` is called later, with what `body` (or NULL) says; NGX_ERROR. */
+ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait, ngx_http_weir_go_on_pt *go_on,
+                                   const ngx_str_t *body);
+/* After the checks. NULL is allowed. */
+void ngx_http_weir_wait_over(ngx_weir_wait_t *wait);
+
+/* The three for one check: *asked is to be over after it. The second: for a phase handler, which is called again. */
+ngx_int_t ngx_http_weir_ask(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                            ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked);
+ngx_int_t ngx_http_weir_ask_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                     ngx_weir_wait_t **asked);
+/* A check that gives something back: tells the store as well, and waits for nothing. */
+int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer);
 
 /* ---- What follows ---- */
 
@@ -217,6 +240,10 @@ typedef struct {
 void ngx_http_weir_text_add(ngx_http_weir_text_t *text, const char *format, ...);
 /* Adds a string of JSON; at most 2048 bytes of it. */
 void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *string, size_t len);
+
+/* What is told of the store. */
+void ngx_http_weir_store_status(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
+void ngx_http_weir_store_metrics(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
 
 /* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */
 ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,

@@ -145,19 +145,57 @@ static ngx_uint_t ngx_http_weir_api_wants_status(ngx_http_request_t *r)
            value.data[0] == '1';
 }
 
+static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body);
+
+/* With the whole body; and once more when the store has answered. */
+static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
+{
+    struct weir__api_route route;
+    weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
+    ngx_int_t rc = ngx_http_weir_api_call(r, &route, (weir_text){body->len ? (const char *)body->data : "", body->len});
+    if (rc != NGX_AGAIN)
+        ngx_http_finalize_request(r, rc);
+}
+
+/* Runs it, if need be in two parts: NGX_AGAIN, then the store is asked in between. */
+static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body,
+                                       struct weir__api_reply *reply)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    struct weir__api *api = ngx_http_weir_api_here();
+    ngx_uint_t answered = 0, status_wanted = ngx_http_weir_api_wants_status(r);
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
+    api->ask = wait ? wait->ask : NULL;
+    api->answered = answered != 0;
+    weir__api_run(api, route, body, status_wanted, reply);
+    if (reply->must_ask) {
+        ngx_str_t kept = {body.len, (u_char *)body.data};
+        ngx_int_t rc = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_api_again, &kept);
+        if (rc != NGX_OK)
+            return rc;
+        api->answered = true;
+        weir__api_run(api, route, body, status_wanted, reply);
+    }
+    ngx_http_weir_wait_over(wait);
+    return NGX_OK;
+}
+
 static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body)
 {
     char room[REPLY_BYTES];
     struct weir__api_reply reply;
     struct weir__api *api = ngx_http_weir_api_here();
     weir__out_begin(&reply.out, room, sizeof(room));
-    weir__api_run(api, route, body, ngx_http_weir_api_wants_status(r), &reply);
+    ngx_int_t rc = ngx_http_weir_api_run(r, route, body, &reply);
+    if (rc != NGX_OK) {
+        weir__out_free(&reply.out);
+        return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
     if (api->failure)
         ngx_weir_complain(r->connection->log, api->failure,
                           *api->failed_rule ? "on_store_failure decides for rule"
                                             : "a request of the API cannot be decided",
                           api->failed_rule);
-    ngx_int_t rc = NGX_OK;
     if (reply.has_answer && r == r->main && !ngx_http_weir_find(r) &&
         ngx_http_weir_keep(r, &reply.answer, reply.outcomes, 0) == NULL)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -173,15 +211,12 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
 
 static void ngx_http_weir_api_with_body(ngx_http_request_t *r, ngx_str_t *body)
 {
-    struct weir__api_route route;
     if (body == NULL) {
         ngx_http_finalize_request(r, ngx_http_weir_api_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large",
                                                               "the body is longer than 1 MiB"));
         return;
     }
-    weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
-    ngx_http_finalize_request(
-        r, ngx_http_weir_api_call(r, &route, (weir_text){body->len ? (const char *)body->data : "", body->len}));
+    ngx_http_weir_api_again(r, body);
 }
 
 ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
@@ -193,7 +228,9 @@ ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
         return rc;
     if (!route.takes_body) {
         rc = ngx_http_discard_request_body(r);
-        return rc == NGX_OK ? ngx_http_weir_api_call(r, &route, (weir_text){"", 0}) : rc;
+        rc = rc == NGX_OK ? ngx_http_weir_api_call(r, &route, (weir_text){"", 0}) : rc;
+        r->main->count += rc == NGX_AGAIN;
+        return rc == NGX_AGAIN ? NGX_DONE : rc;
     }
     if (!ngx_http_weir_api_is_json(r))
         return ngx_http_weir_api_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",

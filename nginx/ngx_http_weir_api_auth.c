@@ -108,6 +108,12 @@ static ngx_int_t ngx_http_weir_auth_send(ngx_http_request_t *r, ngx_uint_t statu
     return ngx_http_send_response(r, status, &type, &value);
 }
 
+static void ngx_http_weir_auth_again(ngx_http_request_t *r, ngx_str_t *body)
+{
+    (void)body;
+    ngx_http_finalize_request(r, ngx_http_weir_auth_handler(r));
+}
+
 ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -124,7 +130,14 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     if (asked.target.len == 0)
         return ngx_http_weir_auth_send(r, NGX_HTTP_BAD_REQUEST,
                                        "the proxy must say what is asked: X-Forwarded-Uri or X-Original-URI\n");
+    ngx_weir_wait_t *asked;
+    rc = ngx_http_weir_ask(r, mcf, &query, ngx_http_weir_auth_again, &asked);
+    if (rc != NGX_OK) {
+        r->main->count += rc == NGX_AGAIN;
+        return rc == NGX_AGAIN ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
     int error = weir_check(mcf->engine, &query, &answer);
+    ngx_http_weir_wait_over(asked);
     if (error) {
         ngx_weir_complain(r->connection->log, error, "weir_auth lets a request pass undecided", "");
         return ngx_http_weir_auth_send(r, NGX_HTTP_OK, "");

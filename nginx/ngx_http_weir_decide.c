@@ -59,7 +59,12 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
 
+    ngx_weir_wait_t *asked = NULL;
+    ngx_int_t rc = mcf->store ? ngx_http_weir_ask_in_phase(r, mcf, &query, &asked) : NGX_OK;
+    if (rc != NGX_OK)
+        return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
     int error = weir_check(mcf->engine, &query, &answer);
+    ngx_http_weir_wait_over(asked);
     if (error) {
         ngx_weir_complain(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;

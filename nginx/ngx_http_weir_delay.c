@@ -37,7 +37,7 @@ static void ngx_http_weir_leave(void *data)
     weir_query query = {.has_cost = true, .cost = -ctx->give_back, .now = ctx->taken};
     weir_answer answer;
     ngx_http_weir_describe(r, &query);
-    int error = weir_check(mcf->engine, &query, &answer);
+    int error = ngx_http_weir_check_and_go(mcf, &query, &answer);
     if (error)
         ngx_weir_complain(r->connection->log, error, "a place could not be given back", "");
 }

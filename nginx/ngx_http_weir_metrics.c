@@ -164,6 +164,8 @@ static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_wei
     ngx_http_weir_metrics_segment(text, mcf->engine);
     ngx_http_weir_metrics_engine(text, mcf->engine);
     ngx_http_weir_metrics_times(text, mcf->engine);
+    if (mcf->store)
+        ngx_http_weir_store_metrics(text, mcf->store);
 }
 
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r)

@@ -10,6 +10,7 @@ static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_H
 static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_segment"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
      ngx_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_store"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
@@ -145,6 +146,13 @@ static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
     return ngx_weir_engine_start(cycle, mcf);
 }
 
+static void ngx_http_weir_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
+    if (mcf)
+        ngx_weir_engine_stop(mcf);
+}
+
 static ngx_http_module_t ngx_http_weir_module_ctx = {ngx_http_weir_add_variables, /* before the configuration is read */
                                                      ngx_http_weir_init,          /* after it */
                                                      ngx_http_weir_create_main_conf, /* http */
@@ -163,6 +171,6 @@ ngx_module_t ngx_http_weir_module = {NGX_MODULE_V1,
                                      ngx_http_weir_init_process,
                                      NULL, /* init thread */
                                      NULL, /* exit thread */
-                                     NULL, /* exit process */
+                                     ngx_http_weir_exit_process,
                                      NULL, /* exit master */
                                      NGX_MODULE_V1_PADDING};

@@ -79,6 +79,9 @@ static ngx_int_t ngx_http_weir_rls_send(ngx_http_request_t *r, const u_char *bod
     return ngx_http_weir_rls_queue(r, &out);
 }
 
+static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body);
+
+/* NGX_AGAIN: the store is asked first. */
 static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -88,12 +91,26 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
                                 .metadata = conf->rls_metadata,
                                 .charge_denied = conf->rls_count_denied,
                                 .leaving = ngx_exiting || ngx_quit || ngx_terminate};
+    weir_text method = {(const char *)r->uri.data, r->uri.len};
     struct weir__rls_memory memory;
     struct weir__rls_reply reply;
+    ngx_uint_t answered;
     u_char first[FIRST_PIECE];
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
+    service.ask = wait ? wait->ask : NULL;
+    service.answered = answered != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
-    weir__rls_call(&service, &memory, (weir_text){(const char *)r->uri.data, r->uri.len}, body->data, body->len,
-                   &reply);
+    weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
+    if (reply.must_ask) {
+        weir__rls_memory_end(&memory);
+        ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
+        if (asked != NGX_OK)
+            return asked;
+        service.answered = true;
+        weir__rls_memory_begin(&memory, first, sizeof(first));
+        weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
+    }
+    ngx_http_weir_wait_over(wait);
     if (reply.error)
         ngx_weir_complain(r->connection->log, reply.error,
                           *reply.rule ? "on_store_failure decides for rule" : "a gRPC call stays undecided",
@@ -103,15 +120,24 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     return rc;
 }
 
+static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body)
+{
+    ngx_int_t rc = ngx_http_weir_rls_call(r, body);
+    if (rc != NGX_AGAIN)
+        ngx_http_finalize_request(r, rc);
+}
+
 static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)
 {
     static const struct weir__rls_reply large = {.code = WEIR__GRPC_RESOURCE_EXHAUSTED,
                                                  .message = "the message is longer than 1048576 bytes"};
     ngx_str_t body;
     ngx_int_t rc = ngx_http_weir_body(r, WEIR__RLS_FRAME_MAX, &body);
-    if (rc == NGX_OK)
-        rc = ngx_http_weir_rls_call(r, &body);
-    else if (rc == NGX_DECLINED)
+    if (rc == NGX_OK) {
+        ngx_http_weir_rls_again(r, &body);
+        return;
+    }
+    if (rc == NGX_DECLINED)
         rc = ngx_http_weir_rls_fail(r, &large);
     else
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;

@@ -13,6 +13,9 @@ static ngx_uint_t ngx_http_weir_rls_json_status(const struct weir__rls_reply *re
     return reply->code == WEIR__GRPC_INTERNAL ? NGX_HTTP_INTERNAL_SERVER_ERROR : NGX_HTTP_BAD_REQUEST;
 }
 
+static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body);
+
+/* NGX_AGAIN: the store is asked first. */
 static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -23,9 +26,23 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
                                 .charge_denied = conf->rls_count_denied};
     struct weir__rls_memory memory;
     struct weir__rls_reply reply;
+    ngx_uint_t answered;
     u_char first[FIRST_PIECE];
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
+    service.ask = wait ? wait->ask : NULL;
+    service.answered = answered != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_json(&service, &memory, body->data, body->len, &reply);
+    if (reply.must_ask) {
+        weir__rls_memory_end(&memory);
+        ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_json_again, body);
+        if (asked != NGX_OK)
+            return asked == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        service.answered = true;
+        weir__rls_memory_begin(&memory, first, sizeof(first));
+        weir__rls_json(&service, &memory, body->data, body->len, &reply);
+    }
+    ngx_http_weir_wait_over(wait);
     if (reply.error)
         ngx_weir_complain(r->connection->log, reply.error,
                           *reply.rule ? "on_store_failure decides for rule" : "a request stays undecided", reply.rule);
@@ -35,15 +52,22 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
     return rc;
 }
 
+static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body)
+{
+    ngx_int_t rc = ngx_http_weir_rls_json_call(r, body);
+    if (rc != NGX_AGAIN)
+        ngx_http_finalize_request(r, rc);
+}
+
 static void ngx_http_weir_rls_json_body_read(ngx_http_request_t *r)
 {
     ngx_str_t body;
     ngx_int_t rc = ngx_http_weir_body(r, WEIR__RLS_JSON_MAX, &body);
     if (rc == NGX_OK)
-        rc = ngx_http_weir_rls_json_call(r, &body);
+        ngx_http_weir_rls_json_again(r, &body);
     else
-        rc = rc == NGX_DECLINED ? NGX_HTTP_REQUEST_ENTITY_TOO_LARGE : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    ngx_http_finalize_request(r, rc);
+        ngx_http_finalize_request(r, rc == NGX_DECLINED ? NGX_HTTP_REQUEST_ENTITY_TOO_LARGE
+                                                        : NGX_HTTP_INTERNAL_SERVER_ERROR);
 }
 
 static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)

@@ -18,20 +18,23 @@ typedef struct {
     ngx_flag_t rebuild;
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
-    ngx_flag_t wanted; /* something in the block needs the engine */
+    ngx_flag_t wanted;              /* something in the block needs the engine */
+    struct ngx_weir_store_s *store; /* NULL: none */
 
     weir_segment *segment; /* NULL: neither configured nor needed */
     weir *engine;          /* the same; without rules NULL, too */
     ngx_log_t *open_log;   /* hears of the rules while the configuration is read; later ngx_cycle->log */
 } ngx_weir_engine_t;
 
-/* The directives weir_segment and weir_rules; their configuration is an ngx_weir_engine_t. */
+/* The directives weir_segment, weir_rules and (in ngx_weir_store.h) weir_store; their configuration is an
+ * ngx_weir_engine_t. */
 char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);
 /* In a worker: sees to it that the rules are looked at even when no requests come. */
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);
+void ngx_weir_engine_stop(ngx_weir_engine_t *conf);
 /* Says what went wrong, at most once a minute for each error. `rule` may be "". */
 void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
 

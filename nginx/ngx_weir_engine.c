@@ -7,6 +7,7 @@
  * change, by itself.
  */
 #include "ngx_weir.h"
+#include "ngx_weir_store.h"
 
 #define LOOK_MS          1000
 #define COMPLAIN_SECONDS 60
@@ -136,10 +137,16 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     if (conf->rules_path.data == NULL)
         return NGX_OK;
 
+    char names[NGX_WEIR_STORE_NAMES_MAX];
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
                             .diagnose_context = conf};
+    if (conf->store) {
+        options.flags = WEIR_NO_LINK;
+        options.store = ngx_weir_store_names(conf->store, names);
+        options.default_consistency = conf->store->consistency;
+    }
     conf->open_log = cf->log;
     int error = weir_open(&options, &conf->engine);
     conf->open_log = NULL;
@@ -177,5 +184,11 @@ ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
     event->log = cycle->log;
     event->cancelable = 1; /* a worker that is to end does not wait for it */
     ngx_add_timer(event, LOOK_MS);
-    return NGX_OK;
+    return conf->store ? ngx_weir_store_start(cycle, conf->store, conf->engine) : NGX_OK;
+}
+
+void ngx_weir_engine_stop(ngx_weir_engine_t *conf)
+{
+    if (conf->store)
+        ngx_weir_store_stop(conf->store);
 }

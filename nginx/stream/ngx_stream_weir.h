@@ -5,7 +5,7 @@
  *   session     a connection: reading, writing, and waiting for clients that do neither
  *   commands    the table of commands, and finding one
  *   throttle    CL.THROTTLE, in batches
- *   check       WEIR.CHECK, WEIR.PEEK
+ *   check       WEIR.CHECK, WEIR.PEEK; store: those that ask the store first
  *   operator    WEIR.RESET, WEIR.BLOCK, WEIR.STATS
  *   auth        AUTH and passwords
  *   handshake   what clients send when they connect: HELLO, CLIENT, COMMAND, INFO …
@@ -20,6 +20,7 @@
 #include <ngx_stream.h>
 
 #include "ngx_weir.h"
+#include "ngx_weir_store.h"
 #include "resp/parse.h"
 #include "resp/write.h"
 
@@ -65,6 +66,12 @@ typedef struct {
     char *out;
     size_t out_at, out_len;
 
+    /* Of checks that ask the store first. */
+    ngx_weir_store_t *store; /* NULL: there is none */
+    ngx_weir_wait_t *wait;   /* NULL: nothing was asked */
+    ngx_uint_t prepared;     /* the checks that come next, whose questions it has */
+    unsigned waiting : 1;    /* for the answers */
+
     int version; /* of the protocol */
     unsigned welcome : 1;
     unsigned is_operator : 1;
@@ -77,6 +84,8 @@ typedef struct {
 void ngx_stream_weir_handler(ngx_stream_session_t *s);
 /* As it was when it connected. */
 void ngx_stream_weir_begin(ngx_stream_weir_session_t *session);
+/* Carries out what has come, as far as that goes now. It may be over afterwards. */
+void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session);
 
 /* ---- Commands ---- */
 
@@ -88,6 +97,7 @@ typedef struct {
     const weir_text *args; /* the name first */
     size_t count;
     struct weir__resp_out *out;
+    ngx_uint_t must_ask; /* out: nothing was done; the store must be asked first */
 } ngx_stream_weir_call_t;
 
 typedef struct {
@@ -117,6 +127,32 @@ void ngx_stream_weir_throttle(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_throttle_decide(ngx_stream_weir_call_t *call);
 /* A limit like those of CL.THROTTLE's counters, to find them by. */
 const weir_limit *ngx_stream_weir_throttle_any(void);
+
+/* What WEIR.CHECK asks. */
+typedef struct {
+    ngx_uint_t dry_run, has_cost;
+    int64_t cost;
+    weir_text domain;       /* data NULL: none */
+    const weir_text *pairs; /* name, value, name, value … */
+    size_t pair_count;
+    weir_ask *ask; /* what the store is asked, or NULL */
+} ngx_stream_weir_question_t;
+
+/* False after an error that was replied. */
+ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question);
+/* As weir_check; without an answer as weir_check_prepare. */
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer);
+
+/* Sets the question's `ask`. True: the command must wait until the store was asked. */
+ngx_uint_t ngx_stream_weir_must_ask(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question);
+/* A question was decided. */
+void ngx_stream_weir_asked(ngx_stream_weir_session_t *session);
+/* One command must ask: adds what the checks behind it, at `at`, will ask. */
+void ngx_stream_weir_ask_ahead(ngx_stream_weir_session_t *session, char *at, size_t len);
+void ngx_stream_weir_ask_store(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_leave_store(ngx_stream_weir_session_t *session);
+/* The command as an array of bulk strings; its length. */
+size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size);
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_peek(ngx_stream_weir_call_t *call);

@@ -7,14 +7,6 @@
 
 #define PAIRS_MAX 64
 
-typedef struct {
-    ngx_uint_t dry_run, has_cost;
-    int64_t cost;
-    weir_text domain;       /* data NULL: none */
-    const weir_text *pairs; /* name, value, name, value … */
-    size_t pair_count;
-} ngx_stream_weir_question_t;
-
 static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
 {
     return a.len == b.len && ngx_memcmp(a.data, b.data, a.len) == 0;
@@ -47,7 +39,7 @@ static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_
     return -1;
 }
 
-static ngx_uint_t ngx_stream_weir_read(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
+ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
 {
     size_t at = 1;
     int result = 1;
@@ -103,8 +95,9 @@ static int ngx_stream_weir_ask(weir *engine, ngx_stream_weir_question_t *questio
                         .lookup_context = question,
                         .has_cost = question->has_cost,
                         .cost = question->cost,
-                        .dry_run = question->dry_run};
-    return weir_check(engine, &query, answer);
+                        .dry_run = question->dry_run,
+                        .ask = question->ask};
+    return answer ? weir_check(engine, &query, answer) : weir_check_prepare(engine, &query);
 }
 
 static int ngx_stream_weir_ask_domain(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
@@ -121,8 +114,15 @@ static int ngx_stream_weir_ask_domain(weir *engine, ngx_stream_weir_question_t *
                                    .descriptors = &descriptor,
                                    .descriptor_count = 1,
                                    .dry_run = question->dry_run,
+                                   .ask = question->ask,
                                    .outcomes = &outcome};
-    return weir_check_descriptors(engine, &query, answer);
+    return answer ? weir_check_descriptors(engine, &query, answer) : weir_check_descriptors_prepare(engine, &query);
+}
+
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
+{
+    return question->domain.data ? ngx_stream_weir_ask_domain(engine, question, answer)
+                                 : ngx_stream_weir_ask(engine, question, answer);
 }
 
 /* ---- Answering ---- */
@@ -152,10 +152,11 @@ static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dr
 {
     ngx_stream_weir_question_t question = {.dry_run = dry_run};
     weir_answer answer;
-    if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read(call, &question))
+    if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_question(call, &question) ||
+        ngx_stream_weir_must_ask(call, &question))
         return;
-    int error = question.domain.data ? ngx_stream_weir_ask_domain(call->session->engine, &question, &answer)
-                                     : ngx_stream_weir_ask(call->session->engine, &question, &answer);
+    int error = ngx_stream_weir_decide(call->session->engine, &question, &answer);
+    ngx_stream_weir_asked(call->session);
     if (error) {
         ngx_stream_weir_failure(call, error);
         return;

@@ -8,6 +8,8 @@ static char *ngx_stream_weir_resp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf
 static ngx_command_t ngx_stream_weir_directives[] = {
     {ngx_string("weir_segment"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
      ngx_weir_segment, NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_store"), NGX_STREAM_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_STREAM_MAIN_CONF_OFFSET, 0,
+     NULL},
     {ngx_string("weir_rules"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_STREAM_MAIN_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_resp"), NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS, ngx_stream_weir_resp, NGX_STREAM_SRV_CONF_OFFSET,
@@ -78,6 +80,13 @@ static ngx_int_t ngx_stream_weir_init_process(ngx_cycle_t *cycle)
     return ngx_weir_engine_start(cycle, mcf);
 }
 
+static void ngx_stream_weir_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_stream_weir_main_conf_t *mcf = ngx_stream_cycle_get_module_main_conf(cycle, ngx_stream_weir_module);
+    if (mcf)
+        ngx_weir_engine_stop(mcf);
+}
+
 static ngx_stream_module_t ngx_stream_weir_module_ctx = {NULL,
                                                          ngx_stream_weir_init, /* after the configuration is read */
                                                          ngx_stream_weir_create_main_conf,
@@ -94,6 +103,6 @@ ngx_module_t ngx_stream_weir_module = {NGX_MODULE_V1,
                                        ngx_stream_weir_init_process,
                                        NULL, /* init thread */
                                        NULL, /* exit thread */
-                                       NULL, /* exit process */
+                                       ngx_stream_weir_exit_process,
                                        NULL, /* exit master */
                                        NGX_MODULE_V1_PADDING};

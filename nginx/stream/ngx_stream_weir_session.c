@@ -25,6 +25,7 @@ void ngx_stream_weir_begin(ngx_stream_weir_session_t *session)
 static void ngx_stream_weir_free(void *data)
 {
     ngx_stream_weir_session_t *session = data;
+    ngx_stream_weir_leave_store(session);
     ngx_free(session->in);
     ngx_free(session->out);
     session->in = session->out = NULL;
@@ -133,6 +134,29 @@ static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const 
 
 /* ---- Carrying out ---- */
 
+/* Keeps the command at `from` and what follows it until the store has answered, and asks it for as many as it can. */
+static ngx_int_t ngx_stream_weir_keep_asking(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    ngx_stream_weir_ask_ahead(session, next, len);
+    ngx_int_t kept;
+    if (*from == '*') {
+        kept = ngx_stream_weir_keep_in(session, from, (size_t)(next - from) + len, 1);
+    } else {
+        size_t room = len + (size_t)(next - from) + 32 * (call->count + 1);
+        char *whole = ngx_alloc(room, session->stream->connection->log);
+        if (whole == NULL)
+            return NGX_ERROR;
+        size_t command = ngx_stream_weir_rewrite(call, whole, room - len);
+        ngx_memcpy(whole + command, next, len);
+        kept = ngx_stream_weir_keep_in(session, whole, command + len, 1);
+        ngx_free(whole);
+    }
+    if (kept == NGX_OK)
+        ngx_stream_weir_ask_store(session);
+    return kept;
+}
+
 /* All commands that are there, as long as there is room for replies. `data` is kept or done afterwards. */
 static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, char *data, size_t len)
 {
@@ -158,13 +182,18 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
         call.count = parsed->count;
         if (call.count)
             ngx_stream_weir_run(&call);
+        if (call.must_ask)
+            break;
     }
     ngx_stream_weir_throttle_decide(&call);
     if (out.overflow) {
         ngx_log_error(NGX_LOG_ALERT, session->stream->connection->log, 0, "weir: a reply was longer than expected");
         return NGX_ERROR;
     }
-    if (ngx_stream_weir_keep_in(session, at, session->closing ? 0 : (size_t)(end - at), need) != NGX_OK)
+    ngx_int_t kept = call.must_ask
+                         ? ngx_stream_weir_keep_asking(&call, at - parsed->length, at, (size_t)(end - at))
+                         : ngx_stream_weir_keep_in(session, at, session->closing ? 0 : (size_t)(end - at), need);
+    if (kept != NGX_OK)
         return NGX_ERROR;
     return ngx_stream_weir_send(session, ngx_stream_weir_out_room, (size_t)(out.at - ngx_stream_weir_out_room));
 }
@@ -233,13 +262,15 @@ static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
     }
     if (session->closing)
         return NGX_DONE;
+    if (session->waiting)
+        return ngx_stream_weir_wait(session);
     if (session->in_len && session->in_len >= session->in_need)
         return ngx_stream_weir_process(session, session->in, session->in_len);
     ngx_int_t result = session->stream->connection->read->ready ? ngx_stream_weir_read(session) : NGX_AGAIN;
     return result == NGX_AGAIN ? ngx_stream_weir_wait(session) : result;
 }
 
-static void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
     ngx_int_t result = NGX_OK;
@@ -288,6 +319,7 @@ void ngx_stream_weir_handler(ngx_stream_session_t *s)
     session->conf = ngx_stream_get_module_srv_conf(s, ngx_stream_weir_module);
     session->segment = mcf->segment;
     session->engine = mcf->engine;
+    session->store = mcf->engine ? mcf->store : NULL;
     ngx_stream_weir_begin(session);
     ngx_stream_set_ctx(s, session, ngx_stream_weir_module);
     c->log->action = "serving a Redis client";

@@ -166,13 +166,20 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     static const char *const names[] = {"segment",    "workers",    "user",  "gateway",  "metrics",  "log",
                                         "access_log", "denied_log", "rules", "identity", "allow",    "block",
                                         "service",    "store",      "admin", "agent",    "dashboard"};
-    static const char *const later[] = {"store", "admin", "agent", "dashboard"};
+    static const char *const later[] = {"admin", "agent", "dashboard"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
-    } members[] = {{"log", log_read},         {"segment", segment_read},         {"workers", workers_read},
-                   {"user", user_read},       {"gateway", weir__config_gateway}, {"service", weir__config_service},
-                   {"metrics", metrics_read}, {"access_log", access_read},       {"denied_log", denied_read}};
+    } members[] = {{"log", log_read},
+                   {"segment", segment_read},
+                   {"workers", workers_read},
+                   {"user", user_read},
+                   {"gateway", weir__config_gateway},
+                   {"service", weir__config_service},
+                   {"metrics", metrics_read},
+                   {"access_log", access_read},
+                   {"denied_log", denied_read},
+                   {"store", weir__config_store}};
     const struct weir__node *member;
     if (!weir__field_names(reader->report, root, "weir.yaml", NAMES(names)))
         return;

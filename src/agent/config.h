@@ -56,6 +56,20 @@ struct weir__access {
     bool open_operator;                       /* operators need no token, where nobody does */
 };
 
+#define WEIR__STORE_SETTINGS_MAX 24
+
+/* The store, as nginx's weir_store has it. */
+struct weir__store {
+    const char *url;   /* NULL: none */
+    const char *shown; /* the same without secrets */
+    struct weir__place place;
+    struct weir__store_setting {
+        const char *name, *value;
+        struct weir__place place;
+    } settings[WEIR__STORE_SETTINGS_MAX];
+    size_t setting_count;
+};
+
 struct weir__config {
     struct weir__arena arena;
     struct weir__sources sources; /* the file's text */
@@ -72,6 +86,7 @@ struct weir__config {
     struct weir__listener *listeners; /* of the gateway and of the service; room for WEIR__LISTENERS_MAX */
     size_t listener_count;
     struct weir__access access;
+    struct weir__store store;
     bool rls_headers, rls_metadata, rls_count_denied;
     struct weir__route *routes;
     size_t route_count;
@@ -133,6 +148,7 @@ bool weir__config_tls(struct weir__reader *reader, const struct weir__node *node
 
 void weir__config_gateway(struct weir__reader *reader, const struct weir__node *gateway);
 void weir__config_service(struct weir__reader *reader, const struct weir__node *service);
+void weir__config_store(struct weir__reader *reader, const struct weir__node *store);
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
 
 #endif

@@ -26,6 +26,7 @@ static const char starter[] =
     "metrics: 127.0.0.1:9090                 # /metrics for Prometheus, /weir/status for people\n"
     "\n"
     "# segment: { path: /dev/shm/weir, size: 64MiB }    # the counters: about 3 million keys\n"
+    "# store: redis://10.0.0.5:6379          # limits for several hosts together; rules then say consistency: strict\n"
     "# workers: auto\n"
     "# log: { format: json }\n"
     "# denied_log: stderr                    # one line of JSON for each denied request\n"

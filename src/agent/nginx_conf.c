@@ -18,14 +18,19 @@ struct writer {
 
 /* ---- Words ---- */
 
-static void quoted(struct writer *w, const char *text)
+static void escaped(struct writer *w, const char *text)
 {
-    fputc('"', w->to);
     for (const char *c = text; *c; c++) {
         if (*c == '"' || *c == '\\')
             fputc('\\', w->to);
         fputc(*c, w->to);
     }
+}
+
+static void quoted(struct writer *w, const char *text)
+{
+    fputc('"', w->to);
+    escaped(w, text);
     fputc('"', w->to);
 }
 
@@ -350,7 +355,21 @@ static void write_api(struct writer *w, const struct weir__listener *listener)
           w->to);
 }
 
-/* The segment and the rules: the same for http and stream. */
+static void write_store(struct writer *w)
+{
+    const struct weir__store *store = &w->config->store;
+    fputs("    weir_store ", w->to);
+    quoted(w, store->url);
+    for (size_t i = 0; i < store->setting_count; i++) {
+        fprintf(w->to, " \"%s=", store->settings[i].name);
+        escaped(w, store->settings[i].value);
+        fputc('"', w->to);
+    }
+    fputs(";", w->to);
+    from(w, store->place);
+}
+
+/* The segment, the rules and the store: the same for http and stream. */
 static void write_rules(struct writer *w)
 {
     const struct weir__config *config = w->config;
@@ -361,6 +380,8 @@ static void write_rules(struct writer *w)
     fputs("    ", w->to);
     directive(w, "weir_rules", w->setting->rules_file);
     from(w, config->rules_place);
+    if (config->store.url)
+        write_store(w);
 }
 
 static void write_stream(struct writer *w)

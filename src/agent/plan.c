@@ -143,6 +143,8 @@ void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *
     weir__say(journal, WEIR__INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,
               plan->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
               config->segment_path);
+    if (config->store.url)
+        weir__say(journal, WEIR__INFO, "shared with other hosts through %s", config->store.shown);
     if (config->metrics)
         tell_listener(config->metrics, "metrics", "/metrics", journal);
 }

@@ -15,6 +15,8 @@
 #include "api/read.h"
 #include "api/reservations.h"
 
+#include <weir/store.h>
+
 #define WEIR__API_BODY_MAX (1u << 20)
 
 /* Room for one call at a time; made once, so that calls need none of their own. */
@@ -32,7 +34,9 @@ struct weir__api {
     struct weir__reservations *reservations; /* NULL: nothing can be reserved */
     uint8_t ticket_key[WEIR_SECRET_BYTES];
     struct weir__api_room *room;
-    int failure;                         /* the last call could not reach a counter: why */
+    weir_ask *ask; /* for strict rules: what the call asks the store; or NULL */
+    bool answered; /* what it says is known; else a call that needs it only adds to `ask` what it must know */
+    int failure;   /* the last call could not reach a counter: why */
     char failed_rule[WEIR_NAME_MAX + 1]; /* whose; on_store_failure decided. "": nobody did */
 };
 
@@ -76,6 +80,7 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
 
 struct weir__api_reply {
     int status;
+    bool must_ask; /* nothing was done: the store is to be asked first, and then all of it is to be run again */
     struct weir__out out;
     /* With `http` a single decision is told in headers, too. */
     bool has_answer;
@@ -98,6 +103,8 @@ void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool st
                      struct weir__api_reply *reply);
 /* Decides one item. Outcomes go to the room. */
 int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer);
+/* True if the store must be asked before the item can be decided; then it is in api->ask. */
+bool weir__api_must_ask(struct weir__api *api, struct weir__api_item *item);
 /* The answer to a direct item. */
 void weir__api_direct_answer(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
                              weir_answer *answer);

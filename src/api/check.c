@@ -5,6 +5,7 @@
 
 /* ---- One item ---- */
 
+/* `answer` NULL: finds out what must be asked, as weir_check_prepare does. */
 static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
 {
     weir_query query = {.lookup = weir__api_lookup,
@@ -15,8 +16,11 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
                         .cost = item->cost,
                         .dry_run = item->dry_run,
                         .now = now,
+                        .ask = api->ask,
                         .outcomes = api->room->outcomes,
                         .outcomes_max = WEIR__API_DESCRIPTORS_MAX};
+    if (!answer)
+        return weir_check_prepare(api->engine, &query);
     return weir_check(api->engine, &query, answer);
 }
 
@@ -34,7 +38,10 @@ static int decide_descriptors(struct weir__api *api, const struct weir__api_item
                                    .descriptor_count = count,
                                    .dry_run = item->dry_run,
                                    .now = now,
+                                   .ask = api->ask,
                                    .outcomes = room->outcomes};
+    if (!answer)
+        return weir_check_descriptors_prepare(api->engine, &query);
     return weir_check_descriptors(api->engine, &query, answer);
 }
 
@@ -80,6 +87,15 @@ static int decide(struct weir__api *api, struct weir__api_item *item, weir_time 
         return decide_direct(api, item, now, answer);
     }
     return WEIR_EINVAL;
+}
+
+/* An error counts as nothing to ask: the decision tells of it. */
+bool weir__api_must_ask(struct weir__api *api, struct weir__api_item *item)
+{
+    if (!api->ask || api->answered || item->kind == WEIR__API_DIRECT)
+        return false;
+    return (item->kind == WEIR__API_RULES ? decide_rules(api, item, (weir_time){0, 0}, NULL)
+                                          : decide_descriptors(api, item, (weir_time){0, 0}, NULL)) == 1;
 }
 
 /* Remembers what went wrong, for the log. */
@@ -188,6 +204,14 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
 
 /* ---- The call ---- */
 
+/* One question for all items: they are decided only when all of them can be. */
+static bool must_ask(struct weir__api *api, size_t count, struct weir__api_reply *reply)
+{
+    for (size_t i = 0; i < count; i++)
+        reply->must_ask |= weir__api_must_ask(api, &api->room->items[i]);
+    return reply->must_ask;
+}
+
 /* Gives back what would have been taken. */
 static bool turn_round(struct weir__api_item *item, int index, bool refund, struct weir__api_fault *fault)
 {
@@ -238,11 +262,12 @@ void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool st
     json_t *root = weir__api_parse(body, &fault);
     if (root && json_object_get(root, "batch")) {
         size_t count = read_batch(api, root, refund, &fault);
-        if (count)
+        if (count && !must_ask(api, count, reply))
             check_batch(api, count, &reply->out);
     } else if (root && weir__api_read_item(root, -1, NULL, item, &fault) && turn_round(item, -1, refund, &fault)) {
         item->http |= status_wanted;
-        check_one(api, item, reply);
+        if (!must_ask(api, 1, reply))
+            check_one(api, item, reply);
     }
     if (*fault.code)
         weir__api_fail(reply, 400, fault.code, fault.message, fault.field);

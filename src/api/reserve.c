@@ -254,6 +254,17 @@ static size_t take_estimate(struct weir__api *api, struct weir__api_item *item, 
     return len;
 }
 
+/* The store is asked for both rounds at once. */
+static bool must_ask(struct weir__api *api, struct weir__api_item *item)
+{
+    bool asks = false;
+    for (int round = 0; round < 2; round++) {
+        item->dry_run = round == 0;
+        asks |= weir__api_must_ask(api, item);
+    }
+    return asks;
+}
+
 static void write_reservation(struct weir__api *api, const weir_answer *answer, const uint8_t *bytes, size_t len,
                               int64_t expires_s, struct weir__out *out)
 {
@@ -278,6 +289,10 @@ static void reserve_item(struct weir__api *api, struct weir__api_item *item, int
     weir_answer answer;
     uint64_t spread;
     uint8_t bytes[WEIR__TICKET_MAX];
+    if (must_ask(api, item)) {
+        reply->must_ask = true;
+        return;
+    }
     struct weir__ticket ticket = {.taken = weir_clock(weir_engine_segment(api->engine))};
     ticket.due_ns = ticket.taken.mono_ns + expires_s * WEIR_SECOND;
     if (RAND_bytes(ticket.nonce, sizeof ticket.nonce) != 1) {

@@ -205,6 +205,7 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
     int64_t for_ns = 0;
     reply->status = 200;
     reply->has_answer = false;
+    reply->must_ask = false;
     api->failure = 0;
     weir__api_memory_begin();
     switch (route->action) {

@@ -37,7 +37,7 @@ void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *me
     if (!json)
         weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "line %d, column %d: %.100s", problem.line, problem.column,
                        problem.text);
-    if (!json || !answer(service, memory, json, reply))
+    if (!json || (!answer(service, memory, json, reply) && !reply->must_ask))
         write_body(memory,
                    json_pack("{s:i,s:s%}", "code", (int)reply->code, "message", reply->message, strlen(reply->message)),
                    reply);

@@ -184,9 +184,15 @@ bool weir__rls_ask(const struct weir__rls *service, const Rls__RateLimitRequest 
                                    .descriptor_count = request->n_descriptors,
                                    .hits = request->hits_addend,
                                    .charge_denied = service->charge_denied,
+                                   .ask = service->ask,
                                    .outcomes = question->outcomes,
                                    .matched = keep_match,
                                    .matched_context = question};
+    /* An error is the check's to tell. */
+    reply->must_ask =
+        service->ask && !service->answered && weir_check_descriptors_prepare(service->engine, &query) == 1;
+    if (reply->must_ask)
+        return false;
     int error = weir_check_descriptors(service->engine, &query, &question->answer);
     if (error == WEIR_ETOOMANY)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has more than 64 limits of its own");

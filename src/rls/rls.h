@@ -15,7 +15,7 @@
 
 #include "rls/memory.h"
 
-#include <weir/weir.h>
+#include <weir/store.h>
 
 #define WEIR__RLS_MESSAGE_MAX ((size_t)1 << 20) /* bytes of a message */
 #define WEIR__RLS_FRAME_MAX   (WEIR__RLS_MESSAGE_MAX + 5)
@@ -39,6 +39,8 @@ struct weir__rls {
     bool metadata;      /* dynamic_metadata */
     bool charge_denied; /* see weir_descriptor_query */
     bool leaving;       /* about to end: the health check says so */
+    weir_ask *ask;      /* for strict rules: what the call asks the store; or NULL */
+    bool answered;      /* what it says is known; else a call that needs it only adds to `ask` what it must know */
 };
 
 struct weir__rls_reply {
@@ -46,6 +48,7 @@ struct weir__rls_reply {
     char message[160];   /* what is wrong; empty if nothing is */
     bool compressed;     /* that was it: the message came compressed */
     bool over_limit;     /* the overall code */
+    bool must_ask;       /* nothing was decided: the store is to be asked first, and then the call made again */
     const uint8_t *body; /* in the call's memory, with gRPC's prefix or as JSON */
     size_t len;
     int error;        /* of the library, for the log: the whole call's, or that of `rule`; 0: none */

@@ -1,0 +1,224 @@
+/* The store's client in a worker: its driver, its clock, and those who wait for its answers. */
+#include "ngx_weir_store.h"
+
+int64_t ngx_weir_store_now(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX])
+{
+    u_char *at =
+        ngx_sprintf((u_char *)url, "redis://store?hash_keys=%s&prefix=", store->options.hash_keys ? "true" : "false");
+    for (const char *c = store->options.prefix; *c; c++)
+        at = ngx_sprintf(at, "%%%02Xd", (unsigned)(u_char)*c);
+    *at = '\0';
+    return url;
+}
+
+const char *ngx_weir_store_shown(const ngx_weir_store_t *store)
+{
+    return store->shown;
+}
+
+/* ---- The clock ---- */
+
+/* nginx puts off a timer that is set again by less than 300 ms; this one means it. */
+static void ngx_weir_store_arm(ngx_weir_store_t *store)
+{
+    ngx_event_t *event = &store->wake;
+    if (event->timer_set) {
+        if (store->wake_at >= store->timer_at)
+            return; /* earlier is allowed, and saves setting it for each request */
+        ngx_del_timer(event);
+    }
+    if (store->wake_at == INT64_MAX)
+        return;
+    int64_t left = store->wake_at - ngx_weir_store_now();
+    store->timer_at = store->wake_at;
+    ngx_add_timer(event, left <= 0 ? 0 : (ngx_msec_t)((left + 999) / 1000));
+}
+
+static void ngx_weir_store_wake(void *context, int64_t at_us)
+{
+    ngx_weir_store_t *store = context;
+    store->wake_at = at_us;
+    ngx_weir_store_arm(store);
+}
+
+static void ngx_weir_store_tick(ngx_event_t *event)
+{
+    ngx_weir_store_t *store = event->data;
+    weir__client_tick(store->client, ngx_weir_store_now());
+    ngx_weir_figures_publish(store);
+    if (!event->timer_set)
+        ngx_weir_store_arm(store);
+}
+
+/* Once for all that was asked while nginx handled what had come: few commands, and one system call. */
+static void ngx_weir_store_flush(ngx_event_t *event)
+{
+    ngx_weir_store_t *store = event->data;
+    weir__client_flush(store->client, ngx_weir_store_now());
+    ngx_weir_figures_publish(store);
+}
+
+/* ---- News ---- */
+
+/* What nginx would log about a connection: "… [error] 17#17: connect() failed (111: Connection refused)". */
+static void ngx_weir_store_hear(ngx_log_t *log, ngx_uint_t level, u_char *text, size_t len)
+{
+    ngx_weir_store_t *store = log->wdata;
+    u_char *last = text + len, *at = ngx_strlchr(text, last, '#');
+    (void)level;
+    at = at ? ngx_strlchr(at, last, ' ') : NULL;
+    at = at ? at + 1 : text;
+    while (last > at && (last[-1] == LF || last[-1] == ' '))
+        last--;
+    ngx_cpystrn((u_char *)store->detail, at, ngx_min((size_t)(last - at) + 1, sizeof(store->detail)));
+}
+
+static void ngx_weir_store_changed(void *context, bool up, int error, const char *where)
+{
+    ngx_weir_store_t *store = context;
+    if (!ngx_weir_figures_changed(store, up, error))
+        return;
+    if (up) {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "weir: store %s is back", store->shown);
+    } else {
+        ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+                      "weir: store %s is away: %s (%s)%s%s%s%s; on_store_failure decides", store->shown,
+                      weir_strerror(error), weir_error_name(error), where && *where ? "; " : "", where ? where : "",
+                      *store->detail ? ": " : "", store->detail);
+    }
+    *store->detail = '\0';
+}
+
+/* ---- Those who wait ---- */
+
+static void ngx_weir_wait_answered(ngx_event_t *event)
+{
+    ngx_weir_wait_t *wait = event->data;
+    wait->answered(wait);
+}
+
+ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
+{
+    ngx_weir_wait_t *wait = store->idle;
+    if (wait) {
+        store->idle = wait->next;
+        return wait;
+    }
+    wait = ngx_calloc(sizeof(ngx_weir_wait_t), ngx_cycle->log);
+    if (wait == NULL)
+        return NULL;
+    if (weir_ask_new(store->engine, &wait->ask) != 0) {
+        ngx_free(wait);
+        return NULL;
+    }
+    wait->store = store;
+    wait->event.handler = ngx_weir_wait_answered;
+    wait->event.data = wait;
+    wait->event.log = ngx_cycle->log;
+    return wait;
+}
+
+/* Called by the client, and so must not go on from here: what follows may end other waits, or the client. */
+static void ngx_weir_store_done(void *context, struct weir__question *question)
+{
+    ngx_weir_store_t *store = context;
+    ngx_weir_wait_t *wait = question->owner;
+    wait->on_its_way = 0;
+    store->waiting--;
+    store->wake.cancelable = store->waiting == 0;
+    if (question->error)
+        ngx_weir_figures_failed(store, question->error);
+    if (wait->answered) {
+        ngx_post_event(&wait->event, &ngx_posted_events);
+    }
+}
+
+ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_wait_t *wait))
+{
+    ngx_weir_store_t *store = wait->store;
+    struct weir__question *question = weir_ask_question(wait->ask);
+    question->owner = wait;
+    wait->answered = NULL; /* an answer at once is told by returning */
+    wait->on_its_way = 1;
+    /* A worker that is to end stays as long as requests wait in it. */
+    store->waiting++;
+    store->wake.cancelable = 0;
+    weir__client_ask(store->client, question, ngx_weir_store_now());
+    if (!wait->on_its_way)
+        return NGX_OK;
+    wait->answered = answered;
+    if (!store->flush.posted) {
+        ngx_post_event(&store->flush, &ngx_posted_events);
+    }
+    return NGX_AGAIN;
+}
+
+void ngx_weir_wait_end(ngx_weir_wait_t *wait)
+{
+    ngx_weir_store_t *store = wait->store;
+    if (wait->event.posted) {
+        ngx_delete_posted_event(&wait->event);
+    }
+    if (wait->on_its_way) {
+        wait->on_its_way = 0;
+        store->waiting--;
+        store->wake.cancelable = store->waiting == 0;
+        weir__client_forget(store->client, weir_ask_question(wait->ask));
+    } else {
+        struct weir__question *back = weir_ask_back(wait->ask);
+        if (back) {
+            weir__client_give_back(store->client, back, ngx_weir_store_now());
+            if (!store->flush.posted) {
+                ngx_post_event(&store->flush, &ngx_posted_events);
+            }
+        }
+    }
+    weir_ask_clear(wait->ask);
+    wait->next = store->idle;
+    store->idle = wait;
+}
+
+/* ---- Beginning and end ---- */
+
+ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir *engine)
+{
+    store->driver = (struct weir__driver){.context = store,
+                                          .open = ngx_weir_channel_open,
+                                          .close = ngx_weir_channel_close,
+                                          .send = ngx_weir_channel_send,
+                                          .wake = ngx_weir_store_wake,
+                                          .done = ngx_weir_store_done,
+                                          .changed = ngx_weir_store_changed};
+    store->engine = engine;
+    store->quiet = (ngx_log_t){.log_level = NGX_LOG_ERR, .writer = ngx_weir_store_hear, .wdata = store};
+    store->wake = (ngx_event_t){.handler = ngx_weir_store_tick, .data = store, .log = cycle->log, .cancelable = 1};
+    store->flush = (ngx_event_t){.handler = ngx_weir_store_flush, .data = store, .log = cycle->log};
+    store->wake_at = INT64_MAX;
+    ngx_weir_figures_begin(store);
+    if (ngx_weir_channels_make(store, cycle) != NGX_OK)
+        return NGX_ERROR;
+    int64_t now = ngx_weir_store_now();
+    uint64_t seed = (uint64_t)now ^ (uint64_t)ngx_pid << 32 ^ (uint64_t)ngx_random();
+    store->client = weir__client_new(&store->options, &store->driver, seed, now);
+    if (store->client == NULL)
+        return NGX_ERROR;
+    weir__client_start(store->client, now);
+    ngx_post_event(&store->flush, &ngx_posted_events);
+    return NGX_OK;
+}
+
+void ngx_weir_store_stop(ngx_weir_store_t *store)
+{
+    if (store->client == NULL)
+        return;
+    ngx_weir_figures_publish(store);
+    weir__client_free(store->client);
+    store->client = NULL;
+}

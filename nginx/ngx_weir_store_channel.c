@@ -1,0 +1,346 @@
+/*
+ * A connection to a server of the store. The client calls from within itself and must not be called back then: what is
+ * to be done follows in an event of the channel's own, in the same turn of nginx's loop.
+ */
+#include "ngx_weir_store.h"
+
+#include <openssl/x509v3.h>
+
+#define READ_BYTES 65536
+#define READ_TURNS 16 /* reads before others have their turn */
+
+typedef enum { CLOSED, OPENING, LOOKING, CONNECTING, SHAKING_HANDS, OPEN } ngx_weir_channel_state_t;
+
+struct ngx_weir_channel_s {
+    ngx_weir_store_t *store;
+    unsigned number;
+    ngx_weir_channel_state_t state;
+    char host[256];
+    uint16_t port;
+    ngx_weir_addresses_t addresses;
+    ngx_uint_t next; /* address to try */
+    ngx_peer_connection_t peer;
+    ngx_event_t step; /* what follows from a call of the client's */
+};
+
+static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
+
+/* ---- Closing ---- */
+
+static void ngx_weir_channel_drop(ngx_weir_channel_t *channel)
+{
+    ngx_connection_t *c = channel->peer.connection;
+    channel->peer.connection = NULL;
+    if (c == NULL)
+        return;
+    if (c->ssl) {
+        c->ssl->no_wait_shutdown = 1;
+        c->ssl->no_send_shutdown = 1;
+        (void)ngx_ssl_shutdown(c);
+    }
+    if (c->pool)
+        ngx_destroy_pool(c->pool);
+    ngx_close_connection(c);
+}
+
+void ngx_weir_channel_close(void *context, unsigned number)
+{
+    ngx_weir_store_t *store = context;
+    ngx_weir_channel_t *channel = &store->channels[number];
+    if (channel->state == LOOKING)
+        ngx_weir_lookup_forget(channel);
+    if (channel->step.posted) {
+        ngx_delete_posted_event(&channel->step);
+    }
+    channel->state = CLOSED;
+    ngx_weir_channel_drop(channel);
+}
+
+/* The other end has closed it, or it never came about. */
+static void ngx_weir_channel_lost(ngx_weir_channel_t *channel)
+{
+    ngx_weir_store_t *store = channel->store;
+    ngx_weir_channel_close(store, channel->number);
+    weir__client_closed(store->client, channel->number, WEIR_ESTOREDOWN, ngx_weir_store_now());
+    ngx_weir_figures_publish(store);
+}
+
+/* ---- Writing and reading ---- */
+
+static void ngx_weir_channel_write(ngx_weir_channel_t *channel)
+{
+    ngx_weir_store_t *store = channel->store;
+    while (channel->state == OPEN) {
+        ngx_connection_t *c = channel->peer.connection;
+        size_t len;
+        const char *data = weir__client_output(store->client, channel->number, &len);
+        if (len == 0)
+            return;
+        ssize_t sent = c->send(c, (u_char *)data, len);
+        if (sent == NGX_AGAIN) {
+            if (ngx_handle_write_event(c->write, 0) != NGX_OK)
+                ngx_weir_channel_lost(channel);
+            return;
+        }
+        if (sent <= 0) {
+            ngx_weir_channel_lost(channel);
+            return;
+        }
+        weir__client_sent(store->client, channel->number, (size_t)sent, ngx_weir_store_now());
+    }
+}
+
+static void ngx_weir_channel_write_event(ngx_event_t *event)
+{
+    ngx_connection_t *c = event->data;
+    ngx_weir_channel_write(c->data);
+}
+
+static void ngx_weir_channel_read_event(ngx_event_t *event)
+{
+    static u_char room[READ_BYTES];
+    ngx_connection_t *c = event->data;
+    ngx_weir_channel_t *channel = c->data;
+    ngx_weir_store_t *store = channel->store;
+    for (ngx_uint_t turn = 0; turn < READ_TURNS; turn++) {
+        ssize_t got = c->recv(c, room, sizeof(room));
+        if (got == NGX_AGAIN) {
+            ngx_weir_figures_publish(store);
+            if (ngx_handle_read_event(event, 0) != NGX_OK)
+                ngx_weir_channel_lost(channel);
+            return;
+        }
+        if (got <= 0) {
+            ngx_weir_channel_lost(channel);
+            return;
+        }
+        weir__client_received(store->client, channel->number, (const char *)room, (size_t)got, ngx_weir_store_now());
+        if (channel->peer.connection != c) { /* the client has closed it */
+            ngx_weir_figures_publish(store);
+            return;
+        }
+    }
+    ngx_post_event(event, &ngx_posted_next_events);
+}
+
+static void ngx_weir_channel_begin(ngx_weir_channel_t *channel)
+{
+    ngx_connection_t *c = channel->peer.connection;
+    channel->state = OPEN;
+    c->read->handler = ngx_weir_channel_read_event;
+    c->write->handler = ngx_weir_channel_write_event;
+    weir__client_opened(channel->store->client, channel->number, ngx_weir_store_now());
+    if (channel->peer.connection != c)
+        return;
+    if (c->read->ready) { /* TLS may have read more than the handshake */
+        ngx_post_event(c->read, &ngx_posted_events);
+    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
+        ngx_weir_channel_lost(channel);
+    }
+}
+
+/* ---- TLS ---- */
+
+static const char *ngx_weir_channel_name(const ngx_weir_channel_t *channel)
+{
+    const char *given = channel->store->options.server_name;
+    return *given ? given : channel->host;
+}
+
+/* Is the certificate one of this server's? */
+static ngx_uint_t ngx_weir_channel_is_it(ngx_weir_channel_t *channel)
+{
+    ngx_connection_t *c = channel->peer.connection;
+    const char *name = ngx_weir_channel_name(channel);
+    long result = SSL_get_verify_result(c->ssl->connection);
+    if (channel->store->options.no_verify)
+        return 1;
+    if (result != X509_V_OK) {
+        ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate of %s is not good: %s", name,
+                      X509_verify_cert_error_string(result));
+        return 0;
+    }
+    ngx_weir_addresses_t literal;
+    ngx_str_t text = {ngx_strlen(name), (u_char *)name};
+    if (!ngx_weir_literal(name, 0, &literal)) {
+        if (ngx_ssl_check_host(c, &text) == NGX_OK)
+            return 1;
+    } else {
+        X509 *certificate = SSL_get_peer_certificate(c->ssl->connection);
+        int good = certificate && X509_check_ip_asc(certificate, name, 0) == 1;
+        X509_free(certificate);
+        if (good)
+            return 1;
+    }
+    ngx_log_error(NGX_LOG_ERR, c->log, 0, "the certificate is not for %s; server_name= names another", name);
+    return 0;
+}
+
+static void ngx_weir_channel_shaken(ngx_connection_t *c)
+{
+    ngx_weir_channel_t *channel = c->data;
+    if (c->ssl->handshaked && ngx_weir_channel_is_it(channel))
+        ngx_weir_channel_begin(channel);
+    else
+        ngx_weir_channel_lost(channel);
+}
+
+static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
+{
+    ngx_connection_t *c = channel->peer.connection;
+    const char *name = ngx_weir_channel_name(channel);
+    ngx_weir_addresses_t literal;
+    channel->state = SHAKING_HANDS;
+    c->pool = ngx_create_pool(512, c->log);
+    if (c->pool == NULL || ngx_ssl_create_connection(channel->store->ssl, c, NGX_SSL_CLIENT) != NGX_OK ||
+        (!ngx_weir_literal(name, 0, &literal) && SSL_set_tlsext_host_name(c->ssl->connection, name) != 1)) {
+        ngx_weir_channel_lost(channel);
+        return;
+    }
+    ngx_int_t rc = ngx_ssl_handshake(c);
+    if (rc == NGX_AGAIN)
+        c->ssl->handler = ngx_weir_channel_shaken;
+    else
+        ngx_weir_channel_shaken(c);
+}
+
+/* ---- Connecting ---- */
+
+static void ngx_weir_channel_connected(ngx_weir_channel_t *channel)
+{
+    ngx_connection_t *c = channel->peer.connection;
+    if (c->tcp_nodelay == NGX_TCP_NODELAY_UNSET)
+        (void)ngx_tcp_nodelay(c);
+    if (channel->store->ssl)
+        ngx_weir_channel_secure(channel);
+    else
+        ngx_weir_channel_begin(channel);
+}
+
+static void ngx_weir_channel_connect_event(ngx_event_t *event)
+{
+    ngx_connection_t *c = event->data;
+    ngx_weir_channel_t *channel = c->data;
+    int error = 0;
+    socklen_t len = sizeof(error);
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) == -1)
+        error = ngx_socket_errno;
+    if (error) {
+        ngx_log_error(NGX_LOG_ERR, c->log, error, "connect() to %s failed", channel->host);
+        ngx_weir_channel_drop(channel);
+        ngx_weir_channel_connect(channel);
+        return;
+    }
+    if (c->write->ready)
+        ngx_weir_channel_connected(channel);
+}
+
+/* To the next address; names may have several, and of localhost's often only one is listened on. */
+static void ngx_weir_channel_connect(ngx_weir_channel_t *channel)
+{
+    ngx_weir_store_t *store = channel->store;
+    ngx_str_t name = {ngx_strlen(channel->host), (u_char *)channel->host};
+    while (channel->next < channel->addresses.count) {
+        ngx_uint_t at = channel->next++;
+        channel->state = CONNECTING;
+        channel->peer = (ngx_peer_connection_t){.sockaddr = (struct sockaddr *)&channel->addresses.list[at],
+                                                .socklen = channel->addresses.lens[at],
+                                                .name = &name,
+                                                .get = ngx_event_get_peer,
+                                                .log = &store->quiet,
+                                                .log_error = NGX_ERROR_ERR};
+        ngx_int_t rc = ngx_event_connect_peer(&channel->peer);
+        ngx_connection_t *c = channel->peer.connection;
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+            ngx_weir_channel_drop(channel);
+            continue;
+        }
+        c->data = channel;
+        c->read->handler = c->write->handler = ngx_weir_channel_connect_event;
+        if (rc == NGX_OK)
+            ngx_weir_channel_connected(channel);
+        return;
+    }
+    ngx_weir_channel_lost(channel);
+}
+
+static void ngx_weir_channel_found(void *owner, const ngx_weir_addresses_t *addresses)
+{
+    ngx_weir_channel_t *channel = owner;
+    channel->addresses = *addresses;
+    if (addresses->count == 0)
+        ngx_log_error(NGX_LOG_ERR, &channel->store->quiet, 0, "there is no address of %s", channel->host);
+    ngx_weir_channel_connect(channel);
+}
+
+/* ---- The client's calls ---- */
+
+static ngx_uint_t ngx_weir_channel_path(ngx_weir_channel_t *channel)
+{
+    struct sockaddr_un *to = (struct sockaddr_un *)&channel->addresses.list[0];
+    if (ngx_strlen(channel->host) >= sizeof(to->sun_path))
+        return 0;
+    ngx_memzero(to, sizeof(*to));
+    to->sun_family = AF_UNIX;
+    (void)ngx_cpystrn((u_char *)to->sun_path, (u_char *)channel->host, sizeof(to->sun_path));
+    channel->addresses.lens[0] = sizeof(*to);
+    channel->addresses.count = 1;
+    return 1;
+}
+
+static void ngx_weir_channel_step(ngx_event_t *event)
+{
+    ngx_weir_channel_t *channel = event->data;
+    if (channel->state == OPEN) {
+        ngx_weir_channel_write(channel);
+        return;
+    }
+    if (channel->state != OPENING)
+        return;
+    channel->next = channel->addresses.count = 0;
+    if (channel->host[0] == '/' ? ngx_weir_channel_path(channel)
+                                : ngx_weir_literal(channel->host, channel->port, &channel->addresses)) {
+        ngx_weir_channel_connect(channel);
+        return;
+    }
+    channel->state = LOOKING;
+    if (channel->host[0] == '/' ||
+        ngx_weir_lookup(channel->host, channel->port, ngx_weir_channel_found, channel, ngx_cycle->log) != NGX_OK)
+        ngx_weir_channel_lost(channel);
+}
+
+void ngx_weir_channel_open(void *context, unsigned number, const char *host, uint16_t port)
+{
+    ngx_weir_store_t *store = context;
+    ngx_weir_channel_t *channel = &store->channels[number];
+    ngx_weir_channel_close(store, number);
+    (void)ngx_cpystrn((u_char *)channel->host, (u_char *)host, sizeof(channel->host));
+    channel->port = port;
+    channel->state = OPENING;
+    ngx_post_event(&channel->step, &ngx_posted_events);
+}
+
+void ngx_weir_channel_send(void *context, unsigned number)
+{
+    ngx_weir_store_t *store = context;
+    ngx_weir_channel_t *channel = &store->channels[number];
+    if (channel->state == OPEN && !channel->step.posted) {
+        ngx_post_event(&channel->step, &ngx_posted_events);
+    }
+}
+
+ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle)
+{
+    store->channels = ngx_pcalloc(cycle->pool, WEIR__CHANNELS * sizeof(ngx_weir_channel_t));
+    if (store->channels == NULL)
+        return NGX_ERROR;
+    for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
+        ngx_weir_channel_t *channel = &store->channels[i];
+        channel->store = store;
+        channel->number = i;
+        channel->step.handler = ngx_weir_channel_step;
+        channel->step.data = channel;
+        channel->step.log = cycle->log;
+    }
+    return NGX_OK;
+}

@@ -1,0 +1,142 @@
+/*
+ * What all workers have counted about the store, and what each believes of it, in shared memory: /metrics is answered
+ * by any of them. The modules for http and stream use the same zone, so each has its part of it.
+ */
+#include "ngx_weir_store.h"
+
+#define BLOCKS  2
+#define WORKERS 512
+#define ZONE    (256 * 1024)
+
+typedef struct {
+    ngx_pid_t pid; /* 0: nobody yet */
+    ngx_uint_t down;
+    ngx_int_t error;
+} ngx_weir_believes_t;
+
+struct ngx_weir_figures_s {
+    struct {
+        ngx_atomic_t totals[NGX_WEIR_STORE_TOTALS];
+        ngx_atomic_t failures[NGX_WEIR_STORE_REASONS];
+        ngx_weir_believes_t workers[WORKERS];
+    } blocks[BLOCKS];
+};
+
+static ngx_int_t ngx_weir_figures_init(ngx_shm_zone_t *zone, void *before)
+{
+    ngx_slab_pool_t *pool = (ngx_slab_pool_t *)zone->shm.addr;
+    if (before) { /* a reload: the figures go on, and new workers see for themselves */
+        ngx_weir_figures_t *figures = before;
+        for (ngx_uint_t i = 0; i < BLOCKS; i++)
+            ngx_memzero(figures->blocks[i].workers, sizeof(figures->blocks[i].workers));
+        zone->data = figures;
+        return NGX_OK;
+    }
+    if (zone->shm.exists) {
+        zone->data = pool->data;
+        return NGX_OK;
+    }
+    pool->data = ngx_slab_calloc(pool, sizeof(ngx_weir_figures_t));
+    zone->data = pool->data;
+    return pool->data ? NGX_OK : NGX_ERROR;
+}
+
+ngx_int_t ngx_weir_figures_make(ngx_conf_t *cf, ngx_weir_store_t *store)
+{
+    static ngx_str_t name = ngx_string("weir_store");
+    /* The tag says whose zone it is. It must be the same for both of our modules, which know nothing of each other. */
+    store->zone = ngx_shared_memory_add(cf, &name, ZONE, &ngx_core_module);
+    if (store->zone == NULL)
+        return NGX_ERROR;
+    store->zone->init = ngx_weir_figures_init;
+    return NGX_OK;
+}
+
+static ngx_weir_believes_t *ngx_weir_figures_own(const ngx_weir_store_t *store)
+{
+    return &store->figures->blocks[store->block].workers[ngx_worker % WORKERS];
+}
+
+void ngx_weir_figures_begin(ngx_weir_store_t *store)
+{
+    store->figures = store->zone->data;
+    *ngx_weir_figures_own(store) = (ngx_weir_believes_t){.pid = ngx_pid};
+}
+
+void ngx_weir_figures_publish(ngx_weir_store_t *store)
+{
+    struct weir__client_stats stats;
+    const uint64_t *now = &stats.questions;
+    uint64_t *before = &store->published.questions;
+    weir__client_stats_read(store->client, &stats);
+    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_TOTALS; i++) {
+        if (now[i] != before[i])
+            (void)ngx_atomic_fetch_add(&store->figures->blocks[store->block].totals[i],
+                                       (ngx_atomic_int_t)(now[i] - before[i]));
+        before[i] = now[i];
+    }
+}
+
+static ngx_uint_t ngx_weir_figures_index(int error)
+{
+    int index = WEIR_ESTOREURL - error;
+    return index >= 0 && index < NGX_WEIR_STORE_REASONS ? (ngx_uint_t)index : 0;
+}
+
+void ngx_weir_figures_failed(ngx_weir_store_t *store, int error)
+{
+    (void)ngx_atomic_fetch_add(&store->figures->blocks[store->block].failures[ngx_weir_figures_index(error)], 1);
+}
+
+static void ngx_weir_figures_believed(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
+{
+    sum->workers = sum->down = 0;
+    sum->error = 0;
+    for (ngx_uint_t i = 0; i < BLOCKS; i++) {
+        for (ngx_uint_t j = 0; j < WORKERS; j++) {
+            const ngx_weir_believes_t *worker = &store->figures->blocks[i].workers[j];
+            sum->workers += worker->pid != 0;
+            sum->down += worker->pid != 0 && worker->down;
+            sum->error = worker->pid != 0 && worker->down ? (int)worker->error : sum->error;
+        }
+    }
+}
+
+ngx_uint_t ngx_weir_figures_changed(ngx_weir_store_t *store, ngx_uint_t up, int error)
+{
+    ngx_weir_believes_t *own = ngx_weir_figures_own(store);
+    ngx_weir_store_sum_t before, after;
+    if (own->pid != ngx_pid)
+        return 0; /* a worker that is about to end; its place is another's */
+    ngx_weir_figures_believed(store, &before);
+    own->error = error;
+    own->down = !up;
+    ngx_weir_figures_believed(store, &after);
+    return (before.down == 0) != (after.down == 0);
+}
+
+void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum)
+{
+    ngx_memzero(sum, sizeof(*sum));
+    if (store->figures == NULL)
+        return;
+    for (ngx_uint_t i = 0; i < BLOCKS; i++) {
+        for (ngx_uint_t j = 0; j < NGX_WEIR_STORE_TOTALS; j++)
+            sum->totals[j] += store->figures->blocks[i].totals[j];
+        for (ngx_uint_t j = 0; j < NGX_WEIR_STORE_REASONS; j++)
+            sum->failures[j] += store->figures->blocks[i].failures[j];
+    }
+    ngx_weir_figures_believed(store, sum);
+}
+
+/* The library's name of the error, WEIR_ESTORESLOW, without what all have. */
+const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32])
+{
+    static const char before[] = "ESTORE";
+    const char *name = weir_error_name(WEIR_ESTOREURL - (int)reason), *at = strstr(name, before);
+    at = at ? at + sizeof(before) - 1 : name;
+    size_t len = ngx_min(ngx_strlen(at), 31);
+    ngx_strlow((u_char *)text, (u_char *)at, len);
+    text[len] = '\0';
+    return text;
+}

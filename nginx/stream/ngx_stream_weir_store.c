@@ -1,0 +1,104 @@
+/*
+ * Commands that wait for the store. Commands are carried out one after the other, so one that must ask holds up those
+ * behind it; but what follows it and is a check, too, is asked for along with it. Replies keep their order.
+ */
+#include "ngx_stream_weir.h"
+
+#define AHEAD_MAX 64 /* checks that are asked for at once */
+
+static struct weir__resp_command ngx_stream_weir_next;
+
+static weir_ask *ngx_stream_weir_own_ask(ngx_stream_weir_session_t *session)
+{
+    if (session->wait == NULL && session->store)
+        session->wait = ngx_weir_wait_new(session->store);
+    return session->wait ? session->wait->ask : NULL;
+}
+
+ngx_uint_t ngx_stream_weir_must_ask(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    question->ask = ngx_stream_weir_own_ask(session);
+    if (session->prepared || question->ask == NULL)
+        return 0;
+    call->must_ask = ngx_stream_weir_decide(session->engine, question, NULL) == 1;
+    return call->must_ask;
+}
+
+void ngx_stream_weir_asked(ngx_stream_weir_session_t *session)
+{
+    if (session->prepared)
+        session->prepared--;
+    if (session->wait && session->prepared == 0) {
+        ngx_weir_wait_end(session->wait);
+        session->wait = NULL;
+    }
+}
+
+/* A check that follows: adds what it asks. 0: what it is cannot be known before those before it are done. */
+static ngx_uint_t ngx_stream_weir_look_ahead(ngx_stream_weir_session_t *session)
+{
+    char nobody[1024];
+    struct weir__resp_out out = {.at = nobody, .end = nobody + sizeof(nobody), .version = session->version};
+    const struct weir__resp_command *next = &ngx_stream_weir_next;
+    ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
+    ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
+    ngx_stream_weir_question_t question = {.dry_run = peek, .ask = session->wait->ask};
+    if (weir__resp_is(next->args[0], "cl.throttle"))
+        return 1;
+    if (!peek && !weir__resp_is(next->args[0], "weir.check"))
+        return 0;
+    if (!ngx_stream_weir_read_question(&call, &question))
+        return 1; /* it will be told what is wrong with it, and asks nothing */
+    if (ngx_stream_weir_decide(session->engine, &question, NULL) < 0)
+        return 0;
+    session->prepared++;
+    return 1;
+}
+
+void ngx_stream_weir_ask_ahead(ngx_stream_weir_session_t *session, char *at, size_t len)
+{
+    char *end = at + len;
+    session->prepared = 1;
+    /* Inline commands change as they are read, so they are read only once. */
+    while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&
+           weir__resp_parse(at, (size_t)(end - at), false, &ngx_stream_weir_next) == WEIR__RESP_COMMAND) {
+        if (ngx_stream_weir_next.count && !ngx_stream_weir_look_ahead(session))
+            break;
+        at += ngx_stream_weir_next.length;
+    }
+}
+
+static void ngx_stream_weir_answered(ngx_weir_wait_t *wait)
+{
+    ngx_stream_weir_session_t *session = wait->data;
+    session->waiting = 0;
+    ngx_stream_weir_go_on(session);
+}
+
+void ngx_stream_weir_ask_store(ngx_stream_weir_session_t *session)
+{
+    session->wait->data = session;
+    session->waiting = ngx_weir_wait_begin(session->wait, ngx_stream_weir_answered) == NGX_AGAIN;
+}
+
+void ngx_stream_weir_leave_store(ngx_stream_weir_session_t *session)
+{
+    if (session->wait)
+        ngx_weir_wait_end(session->wait);
+    session->wait = NULL;
+    session->waiting = 0;
+}
+
+/* An inline command's quotes are gone once it was read: it is written anew, as an array, so that it can be read again.
+ */
+size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size)
+{
+    u_char *at = (u_char *)to, *last = at + size;
+    at = ngx_slprintf(at, last, "*%uz\r\n", call->count);
+    for (size_t i = 0; i < call->count; i++) {
+        ngx_str_t word = {call->args[i].len, (u_char *)call->args[i].data};
+        at = ngx_slprintf(at, last, "$%uz\r\n%V\r\n", word.len, &word);
+    }
+    return (size_t)(at - (u_char *)to);
+}
