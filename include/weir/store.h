@@ -51,6 +51,25 @@ void weir_ask_clear(weir_ask *ask);
 WEIR_MUST_CHECK int weir_check_prepare(weir *engine, const weir_query *query);
 WEIR_MUST_CHECK int weir_check_descriptors_prepare(weir *engine, const weir_descriptor_query *query);
 
+/*
+ * The same for weir_key_state, weir_key_reset and weir_key_settle, which ask by themselves only with an engine that has
+ * connections of its own: prepare (1: the store must be asked), ask, and then the call that has the answers. Without
+ * them a state is the host's own (outcome->error says so), and the others fail with the store's error. Blocks are each
+ * host's own, and need no store.
+ */
+WEIR_MUST_CHECK int weir_key_state_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                           weir_ask *ask);
+WEIR_MUST_CHECK int weir_key_state_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                         weir_ask *ask, weir_outcome *outcome);
+WEIR_MUST_CHECK int weir_key_reset_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                           weir_ask *ask);
+WEIR_MUST_CHECK int weir_key_reset_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                                         weir_ask *ask);
+WEIR_MUST_CHECK int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
+                                            weir_ask *ask);
+WEIR_MUST_CHECK int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
+                                          weir_ask *ask, weir_decision *decision);
+
 /* What is to be asked, for the client in src/store. */
 struct weir__question;
 struct weir__question *weir_ask_question(weir_ask *ask);

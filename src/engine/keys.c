@@ -1,6 +1,7 @@
 /* One key under one rule, for an operator: what it has consumed, forgetting that, blocking it. */
 #include "engine/denials.h"
-#include "engine/hits.h"
+#include "engine/links.h"
+#include "engine/strict.h"
 #include "rules/key.h"
 
 #define CUT_HASH 33 /* '#' and 32 digits at the end of a key that was cut */
@@ -13,7 +14,9 @@ struct errand {
     weir_text key; /* as rules count it */
     char key_text[WEIR__KEY_MAX];
     int64_t block_ns;
-    bool done; /* there was a counter, or something to tell */
+    weir_ask *ask;  /* what the store said; NULL: nobody asked it */
+    bool preparing; /* nothing is done yet: only finds out what to ask */
+    bool done;      /* there was a counter, or something to tell */
     weir_outcome told;
     int (*run)(struct errand *errand, const struct weir__rule *rule);
 };
@@ -78,22 +81,95 @@ static int run(weir *engine, const char *rule, const void *key, size_t len, weir
     return error;
 }
 
+/* Only finds out what the store is to be asked. 1: something. */
+static int prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct errand *errand)
+{
+    if (!engine || !errand->ask || errand->ask->engine != engine)
+        return WEIR_EINVAL;
+    uint32_t before = errand->ask->question.ask_count;
+    errand->preparing = true;
+    int error = run(engine, rule, key, len, now, errand);
+    errand->preparing = false;
+    return error ? error : errand->ask->question.ask_count > before;
+}
+
+/* All of it, for a caller who waits; the store is asked in between if the engine can, and a rule needs it. */
+static int run_waiting(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
+                       struct errand *errand)
+{
+    int unused, error = 0;
+    struct weir__borrowed *borrowed = engine && weir__asks_store(engine) ? weir__links_borrow(engine, &unused) : NULL;
+    if (borrowed) {
+        errand->ask = borrowed->ask;
+        error = prepare(engine, rule, key, len, now, errand);
+        if (error == 1)
+            weir__links_ask(borrowed);
+    }
+    if (error >= 0)
+        error = run(engine, rule, key, len, now, errand);
+    if (borrowed)
+        weir__links_return(borrowed);
+    return error;
+}
+
+/* As a request under this rule alone would be, but for its cost. */
+static struct weir__trial trial_of(const struct errand *errand)
+{
+    return (struct weir__trial){.engine = errand->engine, .loaded = errand->loaded, .now = errand->now};
+}
+
+static bool is_strict(const struct errand *errand, const struct weir__rule *rule)
+{
+    return errand->loaded->consistency[rule->index] == WEIR__STRICT;
+}
+
 /* ---- State ---- */
 
 /* What one unit would meet; what remains is told as it is without it. */
-static int look(const struct errand *errand, struct weir__hit *hit)
+static void join(const weir_decision *without, weir_decision *with)
+{
+    if (!weir_passes(with))
+        return;
+    with->remaining = without->remaining;
+    with->reset_after_ns = without->reset_after_ns;
+}
+
+static int look_here(const struct errand *errand, struct weir__hit *hit)
 {
     const weir_segment *segment = errand->engine->segment;
     const weir_limit *limit = &hit->quota->limit;
-    weir_decision unused;
+    weir_decision without;
     int error = weir_peek(segment, limit, hit->key, hit->key_len, 1, errand->now, &hit->decision);
     if (!error)
-        error = weir_peek(segment, limit, hit->key, hit->key_len, 0, errand->now, &unused);
-    if (!error && weir_passes(&hit->decision)) {
-        hit->decision.remaining = unused.remaining;
-        hit->decision.reset_after_ns = unused.reset_after_ns;
-    }
+        error = weir_peek(segment, limit, hit->key, hit->key_len, 0, errand->now, &without);
+    if (!error)
+        join(&without, &hit->decision);
     return error;
+}
+
+/* A block is this host's own; the rest the store knows. Without its answer, what the host has counted alone. */
+static int look_far(const struct errand *errand, struct weir__hit *hit)
+{
+    struct weir__trial trial = trial_of(errand);
+    weir_decision with, without;
+    int error = look_here(errand, hit);
+    if (error || hit->decision.verdict == WEIR_BLOCKED)
+        return error;
+    hit->cost = 1;
+    if (errand->preparing)
+        error = weir__strict_add(&trial, errand->ask, hit, WEIR__ASK_PEEK);
+    else
+        hit->store_error = weir__strict_told(&trial, errand->ask, hit, WEIR__ASK_PEEK, &with);
+    hit->cost = 0;
+    if (errand->preparing)
+        return error ? error : weir__strict_add(&trial, errand->ask, hit, WEIR__ASK_PEEK);
+    if (!hit->store_error)
+        hit->store_error = weir__strict_told(&trial, errand->ask, hit, WEIR__ASK_PEEK, &without);
+    if (hit->store_error)
+        return 0;
+    join(&without, &with);
+    hit->decision = with;
+    return 0;
 }
 
 static bool is_tighter(const weir_decision *a, const weir_decision *b)
@@ -116,8 +192,8 @@ static int tell_state(struct errand *errand, const struct weir__rule *rule)
     if (hit.reason != WEIR_BY_LIMIT)
         hit.quota = NULL;
     weir__hit_settle(&hit);
-    int error = hit.quota ? look(errand, &hit) : 0;
-    if (error)
+    int error = !hit.quota ? 0 : is_strict(errand, rule) ? look_far(errand, &hit) : look_here(errand, &hit);
+    if (error || errand->preparing)
         return error;
     weir__hit_tell(&hit, &outcome);
     if (!errand->done || is_tighter(&outcome.decision, &errand->told.decision))
@@ -129,9 +205,23 @@ static int tell_state(struct errand *errand, const struct weir__rule *rule)
 int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
 {
     struct errand errand = {.run = tell_state};
-    if (!outcome)
-        return WEIR_EINVAL;
-    int error = run(engine, rule, key, len, now, &errand);
+    int error = outcome ? run_waiting(engine, rule, key, len, now, &errand) : WEIR_EINVAL;
+    if (!error)
+        *outcome = errand.told;
+    return error;
+}
+
+int weir_key_state_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
+{
+    struct errand errand = {.run = tell_state, .ask = ask};
+    return prepare(engine, rule, key, len, now, &errand);
+}
+
+int weir_key_state_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask,
+                         weir_outcome *outcome)
+{
+    struct errand errand = {.run = tell_state, .ask = ask};
+    int error = ask && outcome ? run(engine, rule, key, len, now, &errand) : WEIR_EINVAL;
     if (!error)
         *outcome = errand.told;
     return error;
@@ -154,7 +244,7 @@ static int forget_denials(const struct errand *errand, const struct weir__rule *
 }
 
 /* All tiers: those of a sliding counter have counters of their own where their windows differ. */
-static int reset(struct errand *errand, const struct weir__rule *rule)
+static int reset_here(const struct errand *errand, const struct weir__rule *rule)
 {
     int error = 0;
     for (size_t i = 0; i < rule->quota_count && !error; i++) {
@@ -162,16 +252,43 @@ static int reset(struct errand *errand, const struct weir__rule *rule)
         if (rule->quotas[i].kind != WEIR__LIMITED)
             continue;
         error = weir_reset(errand->engine->segment, limit, errand->key.data, errand->key.len, errand->now);
-        if (!error && errand->loaded->strict)
+        if (!error && is_strict(errand, rule))
             error = forget_denials(errand, rule, limit);
     }
     return error;
 }
 
+/* In the store one counter is that of all tiers. */
+static int reset(struct errand *errand, const struct weir__rule *rule)
+{
+    struct weir__trial trial = trial_of(errand);
+    struct weir__hit hit = {.rule = rule, .key = errand->key.data, .key_len = (uint32_t)errand->key.len};
+    weir_decision unused;
+    for (size_t i = 0; i < rule->quota_count && !hit.quota && is_strict(errand, rule); i++)
+        if (rule->quotas[i].kind == WEIR__LIMITED)
+            hit.quota = &rule->quotas[i];
+    if (errand->preparing)
+        return hit.quota ? weir__strict_add(&trial, errand->ask, &hit, WEIR__ASK_RESET) : 0;
+    int error = reset_here(errand, rule);
+    return error || !hit.quota ? error : weir__strict_told(&trial, errand->ask, &hit, WEIR__ASK_RESET, &unused);
+}
+
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
 {
     struct errand errand = {.run = reset};
-    return run(engine, rule, key, len, now, &errand);
+    return run_waiting(engine, rule, key, len, now, &errand);
+}
+
+int weir_key_reset_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
+{
+    struct errand errand = {.run = reset, .ask = ask};
+    return prepare(engine, rule, key, len, now, &errand);
+}
+
+int weir_key_reset_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
+{
+    struct errand errand = {.run = reset, .ask = ask};
+    return ask ? run(engine, rule, key, len, now, &errand) : WEIR_EINVAL;
 }
 
 static int block(struct errand *errand, const struct weir__rule *rule)

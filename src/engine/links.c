@@ -125,6 +125,12 @@ struct weir__borrowed *weir__links_borrow(weir *engine, int *error)
     return &place->borrowed;
 }
 
+void weir__links_ask(struct weir__borrowed *borrowed)
+{
+    struct weir__question *question = weir_ask_question(borrowed->ask);
+    question->error = weir__link_ask(borrowed->link, question);
+}
+
 void weir__links_return(struct weir__borrowed *borrowed)
 {
     struct weir__question *back = weir_ask_back(borrowed->ask);

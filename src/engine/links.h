@@ -23,6 +23,9 @@ void weir__links_free(struct weir__links *links);
 /* One that is free, with an empty ask. NULL: *error says why: none was free within the store's deadline, or there is no
  * memory. */
 struct weir__borrowed *weir__links_borrow(weir *engine, int *error);
+/* Asks what is in its ask, and waits; the question then has its answers, or its error. */
+void weir__links_ask(struct weir__borrowed *borrowed);
+/* Gives back to the store what was not kept, and the link to whoever needs it next. */
 void weir__links_return(struct weir__borrowed *borrowed);
 
 /* Sums over this process's. Waits for those who are asking, each at most as long as the deadline. */

@@ -38,6 +38,15 @@ enum weir__consistency weir__consistency_of(const weir *engine, const struct wei
     return engine->store ? fitting(engine->default_consistency, limit) : WEIR__LOCAL;
 }
 
+bool weir__asks_store(weir *engine)
+{
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    bool strict = loaded->strict;
+    weir__unpin(&engine->pins, at);
+    return strict && weir__load64(&engine->links);
+}
+
 struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
 {
     struct weir__loaded *loaded = calloc(1, sizeof *loaded);

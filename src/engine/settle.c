@@ -1,7 +1,7 @@
 /* Settling what was taken earlier, and the secret that proves who took it. */
-#include "engine/weir.h"
+#include "engine/links.h"
+#include "engine/strict.h"
 #include "rules/hash.h"
-#include "rules/set.h"
 
 static const struct weir__rule *rule_named(const weir_rules *rules, const char *name, bool shadow)
 {
@@ -26,22 +26,90 @@ static const struct weir__quota *quota_of(const struct weir__rule *rule, const w
     return first;
 }
 
-int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
+/* What is to be corrected, and the store's part in it. */
+struct settling {
+    const weir_taken *taken;
+    int64_t amount;
+    weir_time now;
+    weir_ask *ask;  /* what the store said; NULL: nobody asked it */
+    bool preparing; /* nothing is done yet: only finds out what to ask */
+};
+
+static int settle_here(weir *engine, const weir_limit *limit, const struct settling *what, weir_decision *decision)
 {
-    if (!engine || !taken || !taken->rule || !decision)
+    const weir_taken *taken = what->taken;
+    if (what->amount < 0)
+        return weir_refund(engine->segment, limit, taken->key, taken->key_len, -what->amount, what->now, decision);
+    return weir_charge(engine->segment, limit, taken->key, taken->key_len, what->amount, what->now, decision);
+}
+
+/* The host does not know the server's time of the take, so what is given back comes off what is used now. */
+static int settle_far(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
+                      const struct settling *what, weir_decision *decision)
+{
+    struct weir__hit hit = {.rule = rule,
+                            .quota = quota,
+                            .key = what->taken->key,
+                            .key_len = (uint32_t)what->taken->key_len,
+                            .cost = what->amount};
+    if (!what->taken->key || !what->taken->key_len || what->taken->key_len > WEIR__KEY_MAX)
         return WEIR_EINVAL;
-    if (amount > WEIR__USED_MAX || amount < -WEIR__USED_MAX)
+    if (what->preparing)
+        return weir__strict_add(trial, what->ask, &hit, WEIR__ASK_CHARGE);
+    return weir__strict_told(trial, what->ask, &hit, WEIR__ASK_CHARGE, decision);
+}
+
+static int settle(weir *engine, const struct settling *what, weir_decision *decision)
+{
+    if (!what->taken || !what->taken->rule || !decision)
+        return WEIR_EINVAL;
+    if (what->amount > WEIR__USED_MAX || what->amount < -WEIR__USED_MAX)
         return WEIR_ECOST;
     int at;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    const struct weir__rule *rule = rule_named(loaded->rules, taken->rule, taken->shadow);
-    const struct weir__quota *quota = rule ? quota_of(rule, taken) : NULL;
+    const struct weir__rule *rule = rule_named(loaded->rules, what->taken->rule, what->taken->shadow);
+    const struct weir__quota *quota = rule ? quota_of(rule, what->taken) : NULL;
+    struct weir__trial trial = {.engine = engine, .loaded = loaded, .now = what->now};
     int error = WEIR_ENORULE;
-    if (quota && amount < 0)
-        error = weir_refund(engine->segment, &quota->limit, taken->key, taken->key_len, -amount, now, decision);
+    if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
+        error = settle_far(&trial, rule, quota, what, decision);
     else if (quota)
-        error = weir_charge(engine->segment, &quota->limit, taken->key, taken->key_len, amount, now, decision);
+        error = what->preparing ? 0 : settle_here(engine, &quota->limit, what, decision);
     weir__unpin(&engine->pins, at);
+    return error;
+}
+
+int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask)
+{
+    struct settling what = {taken, amount, now, ask, true};
+    weir_decision unused;
+    if (!engine || !ask || ask->engine != engine)
+        return WEIR_EINVAL;
+    uint32_t before = ask->question.ask_count;
+    int error = settle(engine, &what, &unused);
+    return error ? error : ask->question.ask_count > before;
+}
+
+int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask,
+                          weir_decision *decision)
+{
+    struct settling what = {taken, amount, now, ask, false};
+    return engine && ask ? settle(engine, &what, decision) : WEIR_EINVAL;
+}
+
+int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
+{
+    struct settling what = {taken, amount, now, NULL, false};
+    int unused;
+    if (!engine)
+        return WEIR_EINVAL;
+    struct weir__borrowed *borrowed = weir__asks_store(engine) ? weir__links_borrow(engine, &unused) : NULL;
+    if (borrowed && weir_key_settle_prepare(engine, taken, amount, now, borrowed->ask) == 1)
+        weir__links_ask(borrowed);
+    what.ask = borrowed ? borrowed->ask : NULL;
+    int error = settle(engine, &what, decision);
+    if (borrowed)
+        weir__links_return(borrowed);
     return error;
 }
 

@@ -1,7 +1,6 @@
 /* Rules that a store decides. See strict.h. */
 #include "engine/strict.h"
 #include "engine/denials.h"
-#include "engine/link.h"
 #include "engine/links.h"
 #include "store/name.h"
 
@@ -75,7 +74,8 @@ static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us
     weir__calendar_window(limit->zone, limit->calendar, bounds_us[2], &unused, &bounds_us[3]);
 }
 
-void weir__strict_describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to)
+/* What a hit is in the store; only how, cost and name are needed to find it again. */
+static void describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to)
 {
     const struct weir__store_options *store = trial->engine->store;
     struct weir__naming naming = {store->prefix, store->hash_keys};
@@ -92,15 +92,43 @@ void weir__strict_describe(const struct weir__trial *trial, const struct weir__h
     to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
 }
 
-static void add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit, bool new_group,
-                bool after_first)
+static struct weir__ask *add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+                             bool new_group, bool after_first)
 {
     struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
-    weir__strict_describe(trial, hit, to);
+    describe(trial, hit, to);
     to->limit = hit->quota->limit;
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
         set_bounds(&to->limit, trial->now, to->bounds_us);
     to->limit.zone = NULL; /* the rules may be gone before the answer comes */
+    return to;
+}
+
+int weir__strict_add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+                     enum weir__ask_how how)
+{
+    int error = weir__ask_reserve(ask, 1);
+    if (!error)
+        add(trial, ask, hit, true, false)->how = how;
+    return error;
+}
+
+int weir__strict_told(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+                      enum weir__ask_how how, weir_decision *decision)
+{
+    struct weir__ask like;
+    if (!ask)
+        return WEIR_ESTOREAWAY;
+    describe(trial, hit, &like);
+    like.how = how;
+    const struct weir__ask *told = weir__ask_find(ask, &like);
+    if (!told)
+        return WEIR_ESTOREAWAY;
+    weir__ask_keep(ask, told);
+    int error = weir__ask_error(ask, told);
+    if (!error)
+        *decision = told->decision;
+    return error;
 }
 
 /* The enforced rule of a shadow's own name does not stand in its way. */
@@ -179,10 +207,9 @@ struct weir__borrowed *weir__strict_ask(struct weir__trial *trial)
     if (!borrowed)
         return NULL;
     borrowed->ask->refused = (uint32_t)trial->strict - open;
-    struct weir__question *question = weir_ask_question(borrowed->ask);
     trial->away = add_all(trial, borrowed->ask);
     if (!trial->away)
-        question->error = weir__link_ask(borrowed->link, question);
+        weir__links_ask(borrowed);
     trial->ask = borrowed->ask;
     return borrowed;
 }
@@ -209,7 +236,7 @@ void weir__strict_answer(struct weir__trial *trial)
         if (!hit->strict)
             continue;
         if (ask) {
-            weir__strict_describe(trial, hit, &like);
+            describe(trial, hit, &like);
             hit->told = weir__ask_find(ask, &like);
         }
         int error = hit->told ? weir__ask_error(ask, hit->told) : 0;

@@ -30,7 +30,11 @@ void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool 
 /* The request is decided: keeps what the store took for it, or leaves it to be given back. */
 void weir__strict_keep(struct weir__trial *trial);
 
-/* What a hit is in the store; only how, cost and name are needed to find it again. */
-void weir__strict_describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to);
+/* One counter that is asked for by itself, not for a request: of the hit's rule, quota, key and cost. */
+int weir__strict_add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+                     enum weir__ask_how how);
+/* What the store said to that. An error: it did not; WEIR_ESTOREAWAY if it was never asked. */
+int weir__strict_told(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+                      enum weir__ask_how how, weir_decision *decision);
 
 #endif

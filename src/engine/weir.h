@@ -56,6 +56,9 @@ struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, c
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
                                             const struct weir__rule *rule, const weir_limit *limit);
 
+/* True if some rule may need the store, and it is the engine that asks it. */
+bool weir__asks_store(weir *engine);
+
 /* Makes what goes with a set, which it then owns. NULL: no memory. */
 struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules);
 void weir__loaded_free(struct weir__loaded *loaded);

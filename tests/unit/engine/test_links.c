@@ -141,6 +141,35 @@ TEST(failures_are_the_policys)
     weir_segment_close(store.segment);
 }
 
+TEST(keys_are_asked_for_too)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL), *other = begin(NULL);
+    weir_time now = test_seconds(0);
+    weir_outcome outcome;
+    weir_decision decision;
+    weir_taken taken = {.rule = "api", .key = "u:1", .key_len = 3, .quota = 50, .window_ns = WEIR_DAY};
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
+    CHECK_EQ(weir_key_state(other, "api", "u:1", 3, now, &outcome), 0);
+    CHECK_EQ(outcome.decision.remaining, 0);
+    CHECK(!weir_passes(&outcome.decision));
+    CHECK_EQ(weir_key_settle(other, &taken, -20, now, &decision), 0);
+    CHECK_EQ(decision.remaining, 20);
+    CHECK_EQ(test_passing(other, "GET /api/x user_id=1", 0, 60), 20);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), 0);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
+    store.error = WEIR_ESTOREDOWN;
+    CHECK_EQ(weir_key_state(engine, "api", "u:2", 3, now, &outcome), 0);
+    CHECK_EQ(outcome.error, WEIR_ESTOREDOWN);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), WEIR_ESTOREDOWN);
+    CHECK_EQ(weir_key_settle(engine, &taken, -20, now, &decision), WEIR_ESTOREDOWN);
+    CHECK_EQ(weir_key_settle(engine, &taken, INT64_MIN, now, &decision), WEIR_ECOST);
+    CHECK_EQ(weir_key_state(NULL, "api", "u:2", 3, now, &outcome), WEIR_EINVAL);
+    weir_close(engine);
+    weir_close(other);
+    weir_segment_close(store.segment);
+}
+
 /* ---- Many at once ---- */
 
 enum { THREADS = 24, KEYS = 4 };

@@ -130,17 +130,79 @@ TEST(the_calendar_comes_along)
     weir_segment_close(store.segment);
 }
 
+/* ---- Keys, for an operator ---- */
+
+TEST(a_key_is_what_the_store_knows)
+{
+    test_store_open(&store);
+    weir *engine = test_strict_engine(one, WEIR_LOCAL);
+    weir_time now = test_seconds(0);
+    weir_ask *a = NULL;
+    weir_outcome outcome;
+    weir_decision decision;
+    CHECK_EQ(weir_ask_new(engine, &a), 0);
+    CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 3), 3);
+    CHECK_EQ(weir_key_state_prepare(engine, "api", "u:1", 3, now, a), 1);
+    test_store_answer(&store, weir_ask_question(a));
+    CHECK_EQ(weir_key_state_asked(engine, "api", "u:1", 3, now, a, &outcome), 0);
+    CHECK_EQ(outcome.decision.remaining, 2);
+    CHECK_EQ(outcome.error, 0);
+    CHECK(weir_ask_back(a) == NULL);
+    /* What really was consumed, either way. */
+    weir_taken taken = {.rule = "api", .key = "u:1", .key_len = 3, .quota = 5, .window_ns = 60 * WEIR_SECOND};
+    weir_ask_clear(a);
+    CHECK_EQ(weir_key_settle_prepare(engine, &taken, -2, now, a), 1);
+    test_store_answer(&store, weir_ask_question(a));
+    CHECK_EQ(weir_key_settle_asked(engine, &taken, -2, now, a, &decision), 0);
+    CHECK_EQ(decision.remaining, 4);
+    weir_ask_clear(a);
+    CHECK_EQ(weir_key_settle_prepare(engine, &taken, 7, now, a), 1);
+    test_store_answer(&store, weir_ask_question(a));
+    CHECK_EQ(weir_key_settle_asked(engine, &taken, 7, now, a, &decision), 0);
+    CHECK_EQ(decision.remaining, -3);
+    CHECK(weir_ask_back(a) == NULL);
+    /* Nobody asked: the host's own, and it says so. */
+    CHECK_EQ(weir_key_state(engine, "api", "u:1", 3, now, &outcome), 0);
+    CHECK_EQ(outcome.error, WEIR_ESTOREAWAY);
+    CHECK_EQ(outcome.decision.remaining, 5);
+    CHECK_EQ(weir_key_settle(engine, &taken, 1, now, &decision), WEIR_ESTOREAWAY);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), WEIR_ESTOREAWAY);
+    /* A block needs no store. */
+    CHECK_EQ(weir_key_block(engine, "api", "u:1", 3, WEIR_SECOND, now), 0);
+    weir_ask_clear(a);
+    CHECK_EQ(weir_key_state_prepare(engine, "api", "u:1", 3, now, a), 0);
+    CHECK_EQ(weir_key_state_asked(engine, "api", "u:1", 3, now, a, &outcome), 0);
+    CHECK_EQ(outcome.decision.verdict, WEIR_BLOCKED);
+    /* Nor does a local rule. */
+    CHECK_EQ(weir_key_state_prepare(engine, "near", "*", 1, now, a), 0);
+    CHECK_EQ(weir_key_reset_prepare(engine, "near", "*", 1, now, a), 0);
+    CHECK_EQ(weir_key_state_prepare(engine, "gone", "*", 1, now, a), WEIR_ENORULE);
+    CHECK_EQ(weir_key_settle_prepare(engine, &taken, INT64_MAX, now, a), WEIR_ECOST);
+    CHECK_EQ(weir_key_state_prepare(engine, "api", "u:1", 3, now, NULL), WEIR_EINVAL);
+    weir_ask_free(a);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
 TEST(a_reset_forgets_denials)
 {
     test_store_open(&store);
     weir *engine = test_strict_engine(one, WEIR_LOCAL);
+    weir_ask *a = NULL;
+    CHECK_EQ(weir_ask_new(engine, &a), 0);
     CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
     CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
-    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, test_seconds(0)), 0);
-    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 1);
+    CHECK_EQ(weir_key_reset_prepare(engine, "api", "u:1", 3, test_seconds(0), a), 1);
+    CHECK_EQ(ask(engine, "GET /api user_id=1", 0).prepared, 0);
+    test_store_answer(&store, weir_ask_question(a));
+    CHECK_EQ(weir_key_reset_asked(engine, "api", "u:1", 3, test_seconds(0), a), 0);
+    CHECK_EQ(passing(engine, "GET /api user_id=1", 0, 6), 5);
+    weir_ask_free(a);
     weir_close(engine);
     weir_segment_close(store.segment);
 }
+
+/* ---- What is refused ---- */
 
 struct heard {
     int errors, warnings;
