@@ -130,14 +130,14 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     if (asked.target.len == 0)
         return ngx_http_weir_auth_send(r, NGX_HTTP_BAD_REQUEST,
                                        "the proxy must say what is asked: X-Forwarded-Uri or X-Original-URI\n");
-    ngx_weir_wait_t *asked;
-    rc = ngx_http_weir_ask(r, mcf, &query, ngx_http_weir_auth_again, &asked);
+    ngx_weir_wait_t *wait;
+    rc = ngx_http_weir_ask(r, mcf, &query, ngx_http_weir_auth_again, &wait);
     if (rc != NGX_OK) {
         r->main->count += rc == NGX_AGAIN;
         return rc == NGX_AGAIN ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     int error = weir_check(mcf->engine, &query, &answer);
-    ngx_http_weir_wait_over(asked);
+    ngx_http_weir_wait_over(wait);
     if (error) {
         ngx_weir_complain(r->connection->log, error, "weir_auth lets a request pass undecided", "");
         return ngx_http_weir_auth_send(r, NGX_HTTP_OK, "");

@@ -4,6 +4,8 @@
  */
 #include "ngx_weir_store.h"
 
+#include <ngx_event_connect.h>
+
 #include <openssl/x509v3.h>
 
 #define READ_BYTES 65536

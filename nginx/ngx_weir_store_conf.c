@@ -146,7 +146,11 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_ERROR;
     weir__store_shown(&store->options, store->shown, sizeof(store->shown));
     store->block = ngx_strcmp(engine->block, "stream") == 0;
-    if ((store->options.tls && ngx_weir_store_tls(cf, store) != NGX_OK) || ngx_weir_figures_make(cf, store) != NGX_OK)
+    if (store->options.tls && ngx_weir_store_tls(cf, store) != NGX_OK) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": TLS cannot be made ready with these files", &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    if (ngx_weir_figures_make(cf, store) != NGX_OK)
         return NGX_CONF_ERROR;
     engine->store = store;
     return NGX_CONF_OK;
