@@ -56,6 +56,38 @@ TEST(listeners_beside_each_other)
     weir__config_free(&config);
 }
 
+static const char *setting(const char *name)
+{
+    for (size_t i = 0; i < config.store.setting_count; i++)
+        if (strcmp(config.store.settings[i].name, name) == 0)
+            return config.store.settings[i].value;
+    return "";
+}
+
+TEST(stores)
+{
+    char path[128];
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK(!config.store.url);
+    CHECK_EQ(load(GATEWAY RULES "store: redis://me:secret@10.0.0.5/2\n"), 0);
+    CHECK(strcmp(config.store.url, "redis://me:secret@10.0.0.5/2") == 0);
+    CHECK(!strstr(config.store.shown, "secret"));
+    CHECK_EQ(config.store.place.line, 3);
+    CHECK_EQ(config.store.setting_count, 0);
+
+    CHECK_EQ(load(GATEWAY RULES "store:\n  url: rediss://a\n  deadline: 5ms\n  hash_keys: true\n  ca: ca.pem\n"
+                                "  password_file: /etc/weir/secret\n  consistency: strict\n  breaker_failures: 3\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK_EQ(config.store.setting_count, 6);
+    CHECK(strcmp(setting("deadline"), "5ms") == 0);
+    CHECK(strcmp(setting("consistency"), "strict") == 0);
+    CHECK(strcmp(setting("password_file"), "/etc/weir/secret") == 0);
+    snprintf(path, sizeof path, "%s/ca.pem", folder);
+    CHECK(strcmp(setting("ca"), path) == 0);
+    weir__config_free(&config);
+}
+
 TEST(paths_with_dots)
 {
     static const char *const paths[] = {"/",      "/*",      "/a/", "/.well-known/*", "/..a", "/a../b",
@@ -166,7 +198,18 @@ static const struct {
     {RULES, 1, 1, "there is neither a gateway", ""},
     {GATEWAY, 1, 1, "there are no rules", ""},
     {GATEWAY RULES "gatway: 1\n", 3, 1, "weir.yaml has no field \"gatway\"", "gateway"},
-    {GATEWAY RULES "store: redis://x\n", 3, 1, "store is not available in this version", ""},
+    {GATEWAY RULES "admin: 127.0.0.1:1\n", 3, 1, "admin is not available in this version", ""},
+    {GATEWAY RULES "store: http://x\n", 3, 8, "store: ", ""},
+    {GATEWAY RULES "store: redis://:secret@x:y\n", 3, 8, "store: ", ""},
+    {GATEWAY RULES "store: [a]\n", 3, 8, "store", ""},
+    {GATEWAY RULES "store: { prefix: a }\n", 3, 8, "store has no url", ""},
+    {GATEWAY RULES "store: { url: 'redis://x', prefx: a }\n", 3, 28, "store has no field \"prefx\"", "prefix"},
+    {GATEWAY RULES "store: { url: 'redis://x', deadline: 20 }\n", 3, 38, "deadline: ", ""},
+    {GATEWAY RULES "store: { url: 'redis://x', verify: perhaps }\n", 3, 36, "verify: ", ""},
+    {GATEWAY RULES "store: { url: 'redis://x', password: \"a\\nb\" }\n", 3, 38, "password has control characters", ""},
+    {GATEWAY RULES "store: { url: 'redis://x', password: a, password_file: b }\n", 3, 56, "give one", ""},
+    {GATEWAY RULES "store: { url: 'redis://x', consistency: sometimes }\n", 3, 41, "consistency must be", ""},
+    {GATEWAY RULES "store: { url: 'redis://x', ca: '' }\n", 3, 32, "ca must be a path", ""},
     {GATEWAY RULES "metrics: 127.0.0.1:8080\n", 3, 10, "127.0.0.1:8080 is listened on at ", ""},
     {GATEWAY RULES "metrics: 0.0.0.0:8080\n", 3, 10, "0.0.0.0:8080 is listened on at ", ""},
     {"gateway: { listen: ['[::1]:1', '[::]:1'], upstreams: ['http://a'] }\n" RULES, 1, 32, "[::]:1 is listened on", ""},
