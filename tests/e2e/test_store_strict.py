@@ -1,0 +1,521 @@
+"""Strict rules: several hosts, one limit, exactly; and a store that is away, slow or wrong takes nothing with it."""
+import collections
+import http.client
+import json
+import random
+import re
+import threading
+import time
+
+import pytest
+
+import rls
+from clients import get, statuses, together
+from gateway import free_port, wait_until
+from redis_server import RedisServer
+from resp import Client, RespGateway, fields
+from served import Backend, Served, certificate
+
+ALGORITHMS = {
+    "token_bucket": "",
+    "leaky_bucket": ", algorithm: leaky_bucket",
+    "fixed_window": ", algorithm: fixed_window",
+    "fixed_calendar": ", algorithm: fixed_window, window: 1d, timezone: Asia/Tokyo",
+    "fixed_first": ", algorithm: fixed_window, align: first_request",
+    "sliding_window_log": ", algorithm: sliding_window_log",
+    "sliding_window_counter": ", algorithm: sliding_window_counter",
+}
+
+
+def strict(name="five", limit=5, more="", failure="local", window="1h"):
+    window = "" if "window:" in more else f", window: {window}"
+    return (f"  - {{ name: {name}, key: '${{header:x-key}}', limit: {limit}{window}, consistency: strict, "
+            f"on_store_failure: {failure}{more} }}\n")
+
+
+def rules(*lines):
+    return "rules:\n" + "".join(lines or (strict(),))
+
+
+@pytest.fixture
+def redis_server():
+    """Makes Redis servers; each is started, and removed at the end."""
+    made = []
+
+    def make(start=True, **more):
+        one = RedisServer(**more)
+        made.append(one)
+        return one.start() if start else one
+    yield make
+    for one in made:
+        one.remove()
+
+
+@pytest.fixture
+def hosts(gateway):
+    """Gateways with segments of their own: as many hosts."""
+    def make(store, count, text=None, settings="", **more):
+        url = store if isinstance(store, str) else store.url()
+        return [gateway(text or rules(), http=f"weir_store {url} {settings};", **more) for _ in range(count)]
+    return make
+
+
+def key(name):
+    return {"headers": {"X-Key": name}}
+
+
+def hammer(ports, keys, each, connections=12):
+    """Every key is asked for `each` times, spread over the hosts at random: how often it passed."""
+    jobs = [name for name in keys for _ in range(each)]
+    random.shuffle(jobs)
+    passed, others, lock = collections.Counter(), collections.Counter(), threading.Lock()
+
+    def client():
+        mine = {port: http.client.HTTPConnection("127.0.0.1", port, timeout=20) for port in ports}
+        while True:
+            with lock:
+                if not jobs:
+                    break
+                name = jobs.pop()
+            port = random.choice(ports)
+            status = get(port, "/", connection=mine[port], **key(name)).status
+            with lock:
+                if status == 200:
+                    passed[name] += 1
+                elif status != 429:
+                    others[status] += 1
+        for each_one in mine.values():
+            each_one.close()
+    together([client] * connections)
+    assert not others, others
+    return passed
+
+
+# ---- Many hosts, one limit ----
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_three_hosts_share_one_limit_exactly(redis_server, hosts, algorithm):
+    server = redis_server()
+    three = hosts(server, 3, rules(strict(more=ALGORITHMS[algorithm])), workers=2, settings="deadline=5s")
+    names = [f"k{i}" for i in range(200)]
+    passed = hammer([host.port for host in three], names, 9)
+    assert {passed[name] for name in names} == {5}, collections.Counter(passed.values())
+    assert len(list(server.client().scan_iter("weir:five:*", count=1000))) == 200
+    for host in three:
+        assert host.status()["store"]["up"] and host.rule("five")["failures"] == 0
+
+
+def test_two_served_hosts_share_one_limit(redis_server):
+    server, backend = redis_server(), Backend()
+    yaml = """
+segment: { path: @FOLDER@/segment, size: 4MiB }
+workers: 2
+store: { url: "%s", prefix: shop, deadline: 500ms }
+gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+%s""" % (server.url(), rules())
+    two = [Served(yaml, backend).start() for _ in range(2)]
+    try:
+        assert f"shared with other hosts through {server.url()}" in two[0].said()
+        seen = [two[i % 2].get("/", **key("a")).status for i in range(12)]
+        assert seen == [200] * 5 + [429] * 7
+        assert server.client().keys() == [b"shop:five:a"]
+        metrics = get(two[0].metrics, "/metrics").body.decode()
+        assert re.search(r"^weir_store_up 1$", metrics, re.M)
+        assert int(re.search(r"^weir_store_questions_total (\d+)$", metrics, re.M)[1]) >= 3
+        assert 'weir_store_failures_total{reason="slow"} 0' in metrics
+    finally:
+        for one in two:
+            one.remove()
+        backend.stop()
+
+
+def test_denials_cost_the_store_nothing_after_the_first(redis_server, hosts):
+    server = redis_server()
+    one, = hosts(server, 1, workers=2)
+    assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
+    before = server.calls()
+    assert set(statuses(one.port, "/", 100, **key("a"))) == {429}
+    assert server.calls() == before
+    assert statuses(one.port, "/", 1, **key("b")) == [200]
+    assert server.calls() == before + 1
+
+
+def test_several_rules_take_together_or_not_at_all(redis_server, hosts):
+    text = rules(strict("wide", 10), strict("narrow", 3), "  - { name: here, key: '${header:x-key}', limit: 100, window: 1h }\n")
+    server = redis_server()
+    one, other = hosts(server, 2, text)
+    assert [get(h.port, "/", **key("a")).status for h in (one, other, one, other, one)] == [200] * 3 + [429] * 2
+    answer = get(one.port, "/", **key("a"))
+    assert answer.status == 429 and 'by rule "narrow"' in one.errors()
+    assert sum(host.rule("here")["allowed"] for host in (one, other)) == 3
+
+
+def test_what_a_local_rule_denies_costs_the_store_nothing(redis_server, hosts):
+    text = rules(strict("wide", 10), "  - { name: here, key: '${header:x-key}', limit: 2, window: 1h }\n")
+    server = redis_server()
+    one, = hosts(server, 1, text)
+    assert statuses(one.port, "/", 2, **key("a")) == [200] * 2
+    before = server.calls()
+    assert set(statuses(one.port, "/", 20, **key("a"))) == {429}
+    assert server.calls() == before
+
+
+def test_clients_that_leave_take_nothing(redis_server, hosts):
+    """Their question is on its way: what it takes is given back."""
+    server = redis_server()
+    one, = hosts(server, 1, settings="deadline=3s")
+    assert get(one.port, "/", **key("warm")).status == 200
+    server.pause()
+    waiting = [http.client.HTTPConnection("127.0.0.1", one.port) for _ in range(5)]
+    for c in waiting:
+        c.request("GET", "/", headers={"X-Key": "a"})
+    time.sleep(0.3)
+    for c in waiting:
+        c.close()
+    time.sleep(0.3)
+    server.resume()
+    wait_until(lambda: one.status()["store"]["gave_back"] >= 5, "what they took to be back")
+    assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
+
+
+def test_error_pages_and_redirects_ask_once(redis_server, hosts):
+    server = redis_server()
+    one, = hosts(server, 1, server="location /fails { proxy_pass http://@BACKEND@; proxy_intercept_errors on; error_page 500 /page.txt; }"
+                 "location = /page.txt { root @FOLDER@/html; }")
+    assert statuses(one.port, "/fails", 6, **key("a")) == [500] * 5 + [429]
+    assert one.status()["store"]["questions"] == 6
+
+
+def test_delays_come_from_the_store_too(redis_server, hosts):
+    text = rules(strict("slow", 10, ", algorithm: leaky_bucket, on_limit: delay, burst: 3, max_delay: 2s", window="1s"))
+    one, = hosts(redis_server(), 1, text)
+    start = time.monotonic()
+    assert set(statuses(one.port, "/", 4, **key("a"))) <= {200, 429}
+    assert time.monotonic() - start > 0.15
+
+
+# ---- How to reach it ----
+
+def test_a_password_tls_and_client_certificates(redis_server, hosts, tmp_path):
+    tmp_path.chmod(0o755)
+    own = certificate(tmp_path)
+    server = redis_server(password="s3cret:pass/word", tls=own, ca=own[0])
+    secret = tmp_path / "password"
+    secret.write_text("s3cret:pass/word\n")
+    more = f"ca={own[0]} certificate={own[0]} key={own[1]} password_file={secret} deadline=500ms"
+    one, two = hosts(server.url(host="localhost"), 2, settings=more)
+    assert [get(h.port, "/", **key("a")).status for h in (one, two) * 3] == [200] * 5 + [429]
+    shown = one.status()["store"]
+    assert "s3cret" not in json.dumps(shown) and shown["up"]
+    # by its address
+    three, = hosts(server.url(), 1, settings=more)
+    assert get(three.port, "/", **key("a")).status == 429
+
+
+def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, tmp_path):
+    tmp_path.chmod(0o755)
+    server = redis_server(tls=certificate(tmp_path))
+    other = certificate(tmp_path, "other")
+    wrong, = hosts(server.url(), 1, settings=f"ca={other[0]}", text=rules(strict(failure="closed")))
+    assert statuses(wrong.port, "/", 6, **key("a")) == [429] * 6
+    wait_until(lambda: "is away" in wrong.errors(), "the news")
+    assert "the certificate of 127.0.0.1 is not good" in wrong.errors()
+    named, = hosts(server.url(), 1, settings=f"ca={server.tls[0]} server_name=elsewhere", text=rules(strict(failure="closed")))
+    assert statuses(named.port, "/", 6, **key("a")) == [429] * 6
+    wait_until(lambda: "the certificate is not for elsewhere" in named.errors(), "the news")
+    loose, = hosts(server.url(), 1, settings="verify=off deadline=500ms")
+    assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]
+
+
+def test_a_socket_and_names(redis_server, hosts):
+    server = redis_server(socket=True)
+    one, = hosts(f"redis+unix://{server.path}", 1)
+    two, = hosts(server.url(host="localhost"), 1)
+    three, = hosts(server.url() + "?prefix=other", 1)
+    four, = hosts(server.url(), 1, settings="hash_keys=true")
+    assert [get(h.port, "/", **key("a")).status for h in (one, two) * 3] == [200] * 5 + [429]
+    assert get(three.port, "/", **key("a")).status == 200
+    assert get(four.port, "/", **key("a")).status == 200
+    names = {name.decode() for name in server.client().keys()}
+    assert len(names) == 3 and names >= {"weir:five:a", "other:five:a"} and any(name.startswith("weir:five:~") for name in names)
+
+
+def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
+    one, = hosts("redis://no-such-host.invalid:6379", 1)
+    start = time.monotonic()
+    assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
+    assert time.monotonic() - start < 1
+    wait_until(lambda: "is away" in one.errors(), "the news", 15)
+
+
+@pytest.mark.parametrize("url, said", [
+    ("redis://", "weir_store"),
+    ("http://127.0.0.1", "weir_store"),
+    ("redis://127.0.0.1:99999", "weir_store"),
+    ("redis://127.0.0.1 deadline=soon", "deadline"),
+    ("redis://127.0.0.1 nonsense=1", "nonsense"),
+    ("redis://127.0.0.1 nonsense", "use name=value"),
+    ("redis://127.0.0.1 consistency=often", "local, eventual, strict"),
+    ("redis://127.0.0.1 password_file=/nowhere", "password_file"),
+    ("rediss://127.0.0.1 ca=/nowhere.pem", "nowhere.pem"),
+    ("redis://:s3cret@127.0.0.1:port", "weir_store"),
+])
+def test_what_is_wrong_is_told_with_its_place(gateway, url, said):
+    one = gateway(rules(), http=f"weir_store {url};", start=False)
+    good, words = one.test()
+    assert not good and said in words and re.search(r"nginx\.conf:\d+", words), words
+    assert "s3cret" not in words
+
+
+@pytest.mark.parametrize("store, place", [
+    ("store: http://x", "3:8"), ("store: { deadline: 1s }", "3:8"), ("store: { url: 'redis://x', deadline: soon }", "3:38"),
+    ("store: { url: 'redis://x', dead: 1s }", "3:28"), ("store: { url: 'redis://x', consistency: often }", "3:41"),
+    ("store: { url: 'redis://x', password: a, password_file: b }", "3:56"), ("store: [redis://x]", "3:8"),
+])
+def test_weir_yaml_tells_the_place(store, place):
+    one = Served("gateway: { listen: 127.0.0.1:@PORT@, upstreams: ['http://127.0.0.1:1'] }\nrules: []\n" + store + "\n")
+    try:
+        done = one.run("--check")
+        assert done.returncode == 1 and f"weir.yaml:{place}: error:" in done.stderr, done.stderr
+    finally:
+        one.remove()
+
+
+# ---- A store that is away ----
+
+POLICIES = {"open": [200] * 9, "closed": [429] * 9, "local": [200] * 5 + [429] * 4}
+
+
+@pytest.mark.parametrize("failure", POLICIES)
+def test_start_without_redis_and_its_coming(redis_server, hosts, failure):
+    server = redis_server(start=False)
+    one, = hosts(server, 1, rules(strict(failure=failure)), settings="retry_max=500ms")
+    assert statuses(one.port, "/", 9, **key("a")) == POLICIES[failure]
+    wait_until(lambda: "is away" in one.errors(), "the news")
+    assert not one.status()["store"]["up"]
+    server.start()
+    wait_until(lambda: get(one.port, "/", **key("c")) and one.status()["store"]["up"], "the return", 2)
+    assert statuses(one.port, "/", 6, **key("b")) == [200] * 5 + [429]
+    assert b"weir:five:b" in server.client().keys()
+    assert one.errors().count(f"{server.url()} is away") == 1 and one.errors().count(f"{server.url()} is back") == 1
+
+
+class Load:
+    """Clients that ask all the time: when each request began, how long it took, and its status."""
+
+    def __init__(self, port, connections=8):
+        self.port, self.ended, self.done = port, threading.Event(), []
+        self.threads = [threading.Thread(target=self._ask) for _ in range(connections)]
+        for thread in self.threads:
+            thread.start()
+
+    def _ask(self):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        while not self.ended.is_set():
+            start = time.monotonic()
+            status = get(self.port, "/", connection=c, **key(f"k{random.randrange(100000)}")).status
+            self.done.append((start, time.monotonic() - start, status))
+        c.close()
+
+    def end(self):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()
+
+    def took(self, begin, end):
+        """Of requests that began between: in order of time."""
+        return sorted(took for start, took, _ in self.done if begin <= start < end)
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_faults_under_load(redis_server, hosts, fault):
+    server = redis_server()
+    one, = hosts(server, 1, rules(strict(limit=5)), workers=2)
+    load = Load(one.port)
+    try:
+        time.sleep(1)
+        begin = time.monotonic()
+        getattr(server, fault)()
+        time.sleep(2)
+        end = time.monotonic()
+        (server.start if fault == "kill" else server.resume)()
+        answers = time.monotonic()
+        wait_until(lambda: one.status()["store"]["up"], "the return", 2)
+        back = time.monotonic() - answers
+    finally:
+        load.end()
+    took = load.took(begin, end)
+    p99 = took[len(took) * 99 // 100]
+    print(f"{fault}: {len(took)} requests, p99 {p99 * 1000:.1f} ms, slowest {took[-1] * 1000:.1f} ms, back after {back:.2f} s")
+    assert {status for _, _, status in load.done} <= {200, 429}
+    assert p99 < 0.05, p99  # the deadline of 20 ms, and what this machine and these clients add
+    store = one.status()["store"]
+    assert store["failures"] and store["breaker_opened"] >= 1
+    assert store["slow"] < 200  # while it is known to be away nobody waits for it
+    news = f"{server.url()} is "
+    assert 1 <= one.errors().count(news + "away") <= 3 and 1 <= one.errors().count(news + "back") <= 3
+    assert "a request passes undecided" not in one.errors()
+
+
+def test_script_flush_under_load(redis_server, hosts):
+    server = redis_server()
+    two = hosts(server, 2, workers=2, settings="deadline=500ms")
+    flushed = threading.Event()
+
+    def flush():
+        while not flushed.wait(0.05):
+            server.client().script_flush()
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        names = [f"k{i}" for i in range(200)]
+        passed = hammer([host.port for host in two], names, 8)
+    finally:
+        flushed.set()
+        thread.join()
+    assert {passed[name] for name in names} == {5}
+    assert sum(host.status()["store"]["script_loads"] for host in two) > 2
+
+
+def test_reloads_and_the_end_of_workers_keep_connections_in_order(redis_server, hosts):
+    server = redis_server()
+    one, = hosts(server, 1, rules(strict(limit=1000)), workers=2)
+    stop = threading.Event()
+    seen = collections.Counter()
+
+    def client():
+        while not stop.is_set():
+            seen[get(one.port, "/", **key("a")).status] += 1
+    thread = threading.Thread(target=client)
+    thread.start()
+    for _ in range(3):
+        one.reload()
+        time.sleep(0.2)
+    stop.set()
+    thread.join()
+    assert set(seen) <= {200, 429}
+    before = one.status()["store"]["questions"]
+    assert before > 0
+    wait_until(lambda: server.client().info("clients")["connected_clients"] <= 4, "the old workers' connections to end")
+
+
+def test_something_else_in_the_counters_place(redis_server, hosts):
+    server = redis_server()
+    server.client().lpush("weir:five:a", "x")
+    one, = hosts(server, 1, rules(strict(failure="closed")))
+    assert get(one.port, "/", **key("a")).status == 429
+    assert get(one.port, "/", **key("b")).status == 200
+    assert one.rule("five")["failures"] == 1 and one.status()["store"]["up"]
+
+
+# ---- The other doors ----
+
+DOORS = """
+    location /v1/ { weir off; weir_api; weir_api_operator on; }
+    location = /v1/auth { weir off; weir_auth; }
+    location /asks { auth_request /sub; proxy_pass http://@BACKEND@; weir off; }
+    location = /sub { internal; weir_auth; proxy_set_header X-Original-URI /x; }
+"""
+
+
+def post(port, path, body):
+    answer = get(port, path, method="POST", body=json.dumps(body))
+    return answer.status, json.loads(answer.body)
+
+
+def test_forward_auth(redis_server, hosts):
+    server = redis_server()
+    one, two = hosts(server, 2, server=DOORS)
+    asked = {"headers": {"X-Key": "a", "X-Forwarded-Uri": "/x"}}
+    assert [get(h.port, "/v1/auth", **asked).status for h in (one, two) * 3] == [200] * 5 + [429]
+    assert get(one.port, "/", **key("a")).status == 429
+
+
+def test_the_api(redis_server, hosts):
+    server = redis_server()
+    one, two = hosts(server, 2, server=DOORS)
+    item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}}
+    assert [post(h.port, "/v1/check", item)[1]["allowed"] for h in (one, two) * 3] == [True] * 5 + [False]
+    # A batch asks once for all of its items.
+    names = [f"b{i % 50}" for i in range(500)]
+    before = server.calls()
+    status, body = post(one.port, "/v1/check", {"batch": [{"attributes": {"headers": {"x-key": n}, "path": "/x"}} for n in names]})
+    assert status == 200 and server.calls() - before <= 10
+    allowed = collections.Counter(n for n, result in zip(names, body["results"]) if result["allowed"])
+    assert set(allowed.values()) == {5} and len(allowed) == 50
+    # Giving back, on the other host.
+    assert post(two.port, "/v1/refund", {**item, "cost": 2})[0] == 200
+    other = {"attributes": {"headers": {"x-key": "c"}, "path": "/x"}}
+    assert post(one.port, "/v1/check", {**other, "cost": 5})[1]["allowed"]
+    assert post(one.port, "/v1/refund", {**other, "cost": 3})[0] == 200
+    assert [post(two.port, "/v1/check", other)[1]["allowed"] for _ in range(4)] == [True] * 3 + [False]
+
+
+def test_reservations(redis_server, hosts):
+    one, two = hosts(redis_server(), 2, server=DOORS)
+    item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}, "cost": 4}
+    status, made = post(one.port, "/v1/reserve", item)
+    assert status == 200 and made["allowed"] and made["ticket"]
+    assert not post(two.port, "/v1/reserve", item)[1]["allowed"]
+
+
+def test_grpc_and_json(redis_server, hosts):
+    text = "domain: d\ndescriptors:\n  - { key: five, rate_limit: { unit: day, requests_per_unit: 5 } }\n"
+    server = redis_server()
+    one, two = hosts(server, 2, text, server=rls.LOCATIONS, listen="http2", settings="consistency=strict")
+    with rls.client(one.port) as a, rls.client(two.port) as b:
+        codes = [each.ask("five=x").overall_code for each in (a, b) * 4]
+    assert codes == [rls.OK] * 5 + [rls.OVER] * 3
+    three, = hosts(server, 1, text, server=rls.LOCATIONS, settings="consistency=strict")
+    body = {"domain": "d", "descriptors": [{"entries": [{"key": "five", "value": "x"}]}]}
+    assert post(three.port, "/json", body)[0] == 429
+    body["descriptors"][0]["entries"][0]["value"] = "y"
+    assert [post(three.port, "/json", body)[0] for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_grpc_calls_at_once(redis_server, hosts):
+    text = "domain: d\ndescriptors:\n  - { key: five, rate_limit: { unit: day, requests_per_unit: 5 } }\n"
+    server = redis_server()
+    one, = hosts(server, 1, text, server=rls.LOCATIONS, listen="http2", settings="consistency=strict deadline=1s")
+    with rls.client(one.port) as c:
+        c.ask("five=warm")
+        before = server.calls()
+        calls = [c.should.future(rls.request(f"five=k{i % 10}"), timeout=10) for i in range(100)]
+        codes = collections.Counter(call.result().overall_code for call in calls)
+    assert codes[rls.OK] == 50 and codes[rls.OVER] == 50
+    assert server.calls() - before < 60  # they share commands
+
+
+def test_resp_pipelines_keep_their_order(redis_server, gateway):
+    server = redis_server()
+    store = f"weir_store {server.url()} deadline=1s;"
+    one, two = (gateway(rules(), kind=RespGateway, http=store, outside=store) for _ in range(2))
+    check = ("WEIR.CHECK", "header:x-key", "a")
+    with Client(one.resp) as a, Client(two.resp) as b:
+        assert [fields(c.do(*check))["decision"] for c in (a, b) * 3] == [b"allow"] * 5 + [b"deny"]
+        before = server.calls()
+        replies = a.pipeline([("PING",), ("WEIR.CHECK", "header:x-key", "b"), ("CL.THROTTLE", "t", "1", "1", "60"),
+                              ("WEIR.CHECK", "odd"), ("WEIR.CHECK", "COST", "3", "header:x-key", "b"),
+                              ("WEIR.PEEK", "header:x-key", "b"), ("ECHO", "x"), ("WEIR.CHECK", "COST", "2", "header:x-key", "b")])
+        assert replies[0] == "PONG" and replies[2][0] == 0 and replies[6] == b"x"
+        assert "pairs" in str(replies[3]) or "arguments" in str(replies[3])
+        told = [fields(replies[i]) for i in (1, 4, 5, 7)]
+        assert [each["decision"] for each in told] == [b"allow", b"allow", b"allow", b"deny"]
+        assert [each["remaining"] for each in told] == [4, 1, 0, 1]  # a look says what would be left
+        assert server.calls() - before == 2
+        a.send(b'WEIR.CHECK header:x-key "c c"\r\nPING\r\n')
+        assert fields(a.reply())["decision"] == b"allow" and a.reply() == "PONG"
+        many = a.pipeline([("WEIR.CHECK", "header:x-key", f"m{i % 100}") for i in range(1000)])
+        passed = collections.Counter(i % 100 for i, reply in enumerate(many) if fields(reply)["decision"] == b"allow")
+        assert set(passed.values()) == {5} and len(passed) == 100
+    assert b"weir:five:c%20c" in server.client().keys()
+
+
+def test_without_strict_rules_nothing_is_asked(redis_server, hosts):
+    server = redis_server()
+    one, = hosts(server, 1, "rules:\n  - { name: five, key: '${header:x-key}', limit: 5, window: 1h }\n")
+    assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
+    assert one.status()["store"]["questions"] == 0
+    plain, = hosts(f"redis://127.0.0.1:{free_port()}", 1, rules(strict()), settings="consistency=strict")
+    assert statuses(plain.port, "/", 6, **key("a")) == [200] * 5 + [429]
