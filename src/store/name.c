@@ -1,13 +1,15 @@
 #include "store/name.h"
 
-#include "rules/hash.h"
+#include "store/sha256.h"
 
-#define KEY_MAX    80 /* bytes of a key that appear as they are */
-#define KEY_SHOWN  40 /* of a longer one */
+#include <string.h>
+
+#define KEY_MAX    WEIR__NAME_KEY_MAX
+#define KEY_SHOWN  WEIR__NAME_KEY_CUT
 #define RULE_MAX   72 /* bytes of a rule's name, escapes and all */
 #define RULE_SHOWN 13
 #define PREFIX_MAX 64
-#define HASH_LEN   33 /* ~ and 32 digits */
+#define HASH_LEN   (1 + WEIR__NAME_DIGITS) /* after a ~ */
 
 _Static_assert(PREFIX_MAX + 1 + RULE_MAX + 1 + 1 + 3 * KEY_MAX <= WEIR__STORE_NAME_MAX, "every name has room");
 _Static_assert(3 * RULE_SHOWN + HASH_LEN <= RULE_MAX, "a long rule's name, too");
@@ -47,21 +49,29 @@ static char *add_escaped(char *to, weir_text text, const char *also)
     return to;
 }
 
-static char *add_hash(char *to, weir_text text)
+void weir__store_digits(weir_text key, char *to)
 {
-    XXH128_hash_t hash = XXH3_128bits(text.data, text.len);
-    *to++ = '~';
-    for (int shift = 60; shift >= 0; shift -= 4)
-        *to++ = digits[hash.high64 >> shift & 15];
-    for (int shift = 60; shift >= 0; shift -= 4)
-        *to++ = digits[hash.low64 >> shift & 15];
-    return to;
+    uint8_t hash[WEIR__SHA256_BYTES];
+    weir__sha256(key.data, key.len, hash);
+    for (int i = 0; i < WEIR__NAME_DIGITS; i++)
+        to[i] = digits[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
 }
 
-size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to)
+/* With `hash` (its digits) where they are known already. */
+static char *add_hash(char *to, weir_text text, const char *hash)
+{
+    *to++ = '~';
+    if (hash)
+        memcpy(to, hash, WEIR__NAME_DIGITS);
+    else
+        weir__store_digits(text, to);
+    return to + WEIR__NAME_DIGITS;
+}
+
+/* prefix:rule: */
+static char *add_beginning(char *at, const struct weir__naming *naming, weir_text rule, bool shadow)
 {
     size_t prefix = strnlen(naming->prefix, PREFIX_MAX);
-    char *at = to;
     memcpy(at, naming->prefix, prefix);
     at += prefix;
     *at++ = ':';
@@ -69,15 +79,32 @@ size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool 
         at = add_escaped(at, rule, ":!");
     } else {
         at = add_escaped(at, (weir_text){rule.data, RULE_SHOWN}, ":!");
-        at = add_hash(at, rule);
+        at = add_hash(at, rule, NULL);
     }
     if (shadow)
         *at++ = '!';
     *at++ = ':';
+    return at;
+}
+
+size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to)
+{
+    char *at = add_beginning(to, naming, rule, shadow);
     if (!naming->hash_keys)
         at = add_escaped(at, (weir_text){key.data, key.len > KEY_MAX ? KEY_SHOWN : key.len}, "");
     if (naming->hash_keys || key.len > KEY_MAX)
-        at = add_hash(at, key);
+        at = add_hash(at, key, NULL);
+    *at = 0;
+    return (size_t)(at - to);
+}
+
+size_t weir__store_name_cut(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text cut,
+                            const char *hash, char *to)
+{
+    char *at = add_beginning(to, naming, rule, shadow);
+    if (!naming->hash_keys)
+        at = add_escaped(at, cut, "");
+    at = add_hash(at, cut, hash);
     *at = 0;
     return (size_t)(at - to);
 }
