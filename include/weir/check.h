@@ -101,6 +101,13 @@ typedef struct weir_options {
     int flags;
     const char *store; /* the URL of a store that hosts share, or NULL; docs/store.md. weir_check asks it and waits */
     enum weir_consistency default_consistency; /* of rules that do not say, with a store: the descriptor dialect's */
+    /*
+     * With a store: where rules of `consistency: eventual` write down what they let pass, for weir agent to tell it. A
+     * file, by custom the segment's path and ".ledger"; made when the first such rule is loaded, with segment.mode. "":
+     * anonymous memory. NULL: nowhere, and they act as local.
+     */
+    const char *ledger;
+    uint64_t ledger_bytes; /* of a new one; 0: 16 MiB, which is 130,000 keys in use at once */
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);

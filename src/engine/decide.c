@@ -1,4 +1,5 @@
 /* Deciding a request under all the rules that it has hit. See hits.h. */
+#include "engine/book.h"
 #include "engine/links.h"
 #include "engine/strict.h"
 
@@ -30,23 +31,45 @@ void weir__hit_fail(struct weir__hit *hit, int error)
 
 #define BACK_TRIES 8
 
-enum asking { PEEK, TAKE, GIVE_BACK };
+enum asking { PEEK, TAKE, GIVE_BACK, CHARGE };
+
+/* What an eventual rule's counter has taken or given back is written down. `before`: what was left. */
+static void write_down(const struct weir__trial *trial, const struct weir__hit *hit, enum asking how, int64_t before,
+                       const weir_decision *made)
+{
+    const struct weir__book *book = weir__book_of(trial->loaded, hit->rule);
+    const weir_segment *segment = trial->engine->segment;
+    weir_text key = {hit->key, hit->key_len};
+    if (!book || how == PEEK)
+        return;
+    if (how == TAKE && hit->cost < 0)
+        weir__book_gave_back(book, segment, hit->rule, hit->quota, key, -hit->cost, before, made->remaining);
+    else if (how == GIVE_BACK)
+        weir__book_add(book, segment, hit->rule, hit->quota, key, -hit->cost);
+    else if (weir_passes(made) || hit->quota->limit.count_rejected)
+        weir__book_add(book, segment, hit->rule, hit->quota, key, hit->cost);
+}
 
 static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
 {
     const weir_limit *limit = &hit->quota->limit;
     weir_segment *segment = trial->engine->segment;
     weir_decision made;
+    int64_t before = 0;
     int error = WEIR_EBUSY;
+    if (hit->cost < 0 && how == TAKE && weir__book_of(trial->loaded, hit->rule))
+        before = weir__book_before(segment, hit->quota, (weir_text){hit->key, hit->key_len}, trial->now);
     /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
         error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                 : how == TAKE ? weir_take(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
-    if (error)
+    if (error) {
         weir__hit_fail(hit, error);
-    else
-        hit->decision = made;
+        return;
+    }
+    write_down(trial, hit, how, before, &made);
+    hit->decision = made;
 }
 
 void weir__hit_settle(struct weir__hit *hit)
@@ -263,6 +286,8 @@ static void charge_denied(const struct weir__trial *trial)
             continue;
         int error = weir_charge(trial->engine->segment, &hit->quota->limit, hit->key, hit->key_len, hit->cost,
                                 trial->now, &made);
+        if (!error)
+            write_down(trial, hit, CHARGE, 0, &made);
         if (!error && !denies)
             hit->decision = made;
     }
@@ -368,6 +393,10 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         weir__hit_settle(hit);
+        if (has_counter(hit) && weir__book_away(trial->loaded, hit->rule)) {
+            weir__hit_fail(hit, WEIR_ESTOREAWAY);
+            hit->quota = NULL;
+        }
         if (enforced(hit) && has_counter(hit)) {
             counters++;
             only = hit;

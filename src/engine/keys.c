@@ -1,4 +1,5 @@
 /* One key under one rule, for an operator: what it has consumed, forgetting that, blocking it. */
+#include "engine/book.h"
 #include "engine/denials.h"
 #include "engine/links.h"
 #include "engine/strict.h"
@@ -243,17 +244,28 @@ static int forget_denials(const struct errand *errand, const struct weir__rule *
     return error;
 }
 
+/* Forgets what was consumed; under an eventual rule that is given back to all hosts. */
+static int reset_one(const struct errand *errand, const struct weir__rule *rule, const struct weir__quota *quota)
+{
+    const struct weir__book *book = weir__book_of(errand->loaded, rule);
+    weir_segment *segment = errand->engine->segment;
+    int64_t before = book ? weir__book_before(segment, quota, errand->key, errand->now) : 0;
+    int error = weir_reset(segment, &quota->limit, errand->key.data, errand->key.len, errand->now);
+    if (!error && book)
+        weir__book_gave_back(book, segment, rule, quota, errand->key, INT64_MAX, before, quota->limit.hard);
+    return error;
+}
+
 /* All tiers: those of a sliding counter have counters of their own where their windows differ. */
 static int reset_here(const struct errand *errand, const struct weir__rule *rule)
 {
     int error = 0;
     for (size_t i = 0; i < rule->quota_count && !error; i++) {
-        const weir_limit *limit = &rule->quotas[i].limit;
         if (rule->quotas[i].kind != WEIR__LIMITED)
             continue;
-        error = weir_reset(errand->engine->segment, limit, errand->key.data, errand->key.len, errand->now);
+        error = reset_one(errand, rule, &rule->quotas[i]);
         if (!error && is_strict(errand, rule))
-            error = forget_denials(errand, rule, limit);
+            error = forget_denials(errand, rule, &rule->quotas[i].limit);
     }
     return error;
 }

@@ -1,4 +1,5 @@
 /* Settling what was taken earlier, and the secret that proves who took it. */
+#include "engine/book.h"
 #include "engine/links.h"
 #include "engine/strict.h"
 #include "rules/hash.h"
@@ -35,12 +36,23 @@ struct settling {
     bool preparing; /* nothing is done yet: only finds out what to ask */
 };
 
-static int settle_here(weir *engine, const weir_limit *limit, const struct settling *what, weir_decision *decision)
+/* Corrects the counter, and writes it down for an eventual rule. */
+static int settle_here(weir *engine, const struct weir__book *book, const struct weir__rule *rule,
+                       const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
 {
-    const weir_taken *taken = what->taken;
-    if (what->amount < 0)
-        return weir_refund(engine->segment, limit, taken->key, taken->key_len, -what->amount, what->now, decision);
-    return weir_charge(engine->segment, limit, taken->key, taken->key_len, what->amount, what->now, decision);
+    weir_segment *segment = engine->segment;
+    weir_text key = {what->taken->key, what->taken->key_len};
+    if (what->amount >= 0) {
+        int error = weir_charge(segment, &quota->limit, key.data, key.len, what->amount, what->now, decision);
+        if (!error && book)
+            weir__book_add(book, segment, rule, quota, key, what->amount);
+        return error;
+    }
+    int64_t before = book ? weir__book_before(segment, quota, key, what->now) : 0;
+    int error = weir_refund(segment, &quota->limit, key.data, key.len, -what->amount, what->now, decision);
+    if (!error && book)
+        weir__book_gave_back(book, segment, rule, quota, key, -what->amount, before, decision->remaining);
+    return error;
 }
 
 /* The host does not know the server's time of the take, so what is given back comes off what is used now. */
@@ -74,7 +86,7 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
         error = settle_far(&trial, rule, quota, what, decision);
     else if (quota)
-        error = what->preparing ? 0 : settle_here(engine, &quota->limit, what, decision);
+        error = what->preparing ? 0 : settle_here(engine, weir__book_of(loaded, rule), rule, quota, what, decision);
     weir__unpin(&engine->pins, at);
     return error;
 }

@@ -1,8 +1,8 @@
 /* Opening an engine, and keeping its rules as the disk has them. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
+#include "engine/book.h"
 #include "engine/denials.h"
 #include "engine/links.h"
-#include "engine/weir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +58,20 @@ static int make_rooms(weir *engine)
     return 0;
 }
 
+/* The ledger is made when it is needed first. One without a name is made at once: later each process had its own. */
+static int open_book(weir *engine, struct weir__loaded *loaded)
+{
+    bool needed = false;
+    for (size_t i = 0; i < loaded->rules->count && !needed; i++)
+        needed = loaded->consistency[i] == WEIR__EVENTUAL;
+    int error = 0;
+    if (engine->ledger && !engine->book && (needed || !*engine->ledger))
+        error = weir__book_open(*engine->ledger ? engine->ledger : NULL, engine->ledger_bytes, engine->ledger_mode,
+                                &engine->book);
+    loaded->book = needed ? engine->book : NULL;
+    return error;
+}
+
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
 static int install(weir *engine, weir_rules *rules)
 {
@@ -67,6 +81,12 @@ static int install(weir *engine, weir_rules *rules)
     struct weir__loaded *loaded = weir__loaded_make(engine, rules);
     if (!loaded)
         return WEIR_ENOMEM;
+    int error = open_book(engine, loaded);
+    if (error) {
+        loaded->rules = NULL;
+        weir__loaded_free(loaded);
+        return error;
+    }
     weir__pins_replace(&engine->pins, loaded);
     if (before) {
         before->older = engine->replaced;
@@ -254,8 +274,11 @@ int weir_open(const weir_options *options, weir **engine)
     fresh->watch = options->rules_path && !(options->flags & WEIR_NO_WATCH);
     fresh->segment = options->attached;
     fresh->default_consistency = (enum weir__consistency)options->default_consistency;
+    fresh->ledger_bytes = options->ledger_bytes;
+    fresh->ledger_mode = options->segment.mode;
     fresh->next_look_ns = coarse_ns() + (uint64_t)WEIR_SECOND;
-    int error = open_both(fresh, options);
+    fresh->ledger = options->ledger ? strdup(options->ledger) : NULL;
+    int error = options->ledger && !fresh->ledger ? WEIR_ENOMEM : open_both(fresh, options);
     if (error) {
         weir_close(fresh);
         return error;
@@ -280,6 +303,8 @@ void weir_close(weir *engine)
     weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
     if (engine->own_segment)
         weir_segment_close(engine->segment);
+    weir__book_close(engine->book);
+    free(engine->ledger);
     free(engine->path);
     free(engine->store);
     free(engine);

@@ -14,6 +14,7 @@ struct weir__loaded {
     struct weir__tally **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
     uint8_t *consistency;       /* by rule index, enum weir__consistency: as it is with this engine's store */
     bool strict;                /* some request may have to ask the store */
+    struct weir__book *book;    /* the engine's, if a rule needs it; see book.h */
     struct weir__loaded *older; /* in the list of those that were replaced */
 };
 
@@ -28,7 +29,11 @@ struct weir {
     struct weir__store_options *store; /* NULL: none, and all rules are local */
     uint64_t links; /* struct weir__links *, which a forked process replaces; 0: the store is not ours to ask */
     enum weir__consistency default_consistency;
-    weir_limit denials; /* see denials.h */
+    weir_limit denials;      /* see denials.h */
+    struct weir__book *book; /* NULL: no rule needed one so far */
+    char *ledger;            /* where it is to be made; NULL: nowhere */
+    uint64_t ledger_bytes;
+    unsigned ledger_mode;
     bool watch;
     char *path; /* NULL: the rules came as text and stay */
     weir_diagnose *diagnose;

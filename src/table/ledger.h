@@ -32,9 +32,7 @@
 #define WEIR__LEDGER_MAGIC     UINT64_C(0x0a52474c524945f7)
 #define WEIR__LEDGER_LAYOUT    1 /* raise with every change of this file */
 #define WEIR__LEDGER_BYTES_MIN (UINT64_C(256) << 10)
-#define WEIR__LEDGER_KEY       80   /* bytes of a key that are kept; of a longer one: */
-#define WEIR__LEDGER_CUT       40   /* so many of its first, and WEIR__LEDGER_KEY_HASH digits */
-#define WEIR__LEDGER_KEY_HASH  32   /* as in its name in the store */
+#define WEIR__LEDGER_KEY       80   /* bytes of a key; of a longer one, what its name in the store has of it */
 #define WEIR__LEDGER_NOTES     4096 /* counters of a batch */
 #define WEIR__LEDGER_SENDER    32   /* digits */
 
@@ -65,7 +63,7 @@ struct weir__ledger_header {
     char sender[WEIR__LEDGER_SENDER + 1]; /* what the agent calls itself in the store */
     uint64_t check;
 
-    /* The agent's; each word stands for itself. Times are milliseconds of CLOCK_BOOTTIME. */
+    /* The agent's; each word stands for itself. Times are milliseconds of CLOCK_MONOTONIC. */
     uint64_t batch __attribute__((aligned(64))); /* the last number that was used */
     uint64_t noted;                              /* counters of the batch on its way; 0: none is */
     uint64_t beat_ms;                            /* the agent's last life sign */

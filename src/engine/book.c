@@ -1,0 +1,173 @@
+/* Writing down what was let pass. See book.h. */
+#define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
+#include "engine/book.h"
+#include "engine/counter.h"
+#include "rules/hash.h"
+#include "store/name.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIER_SEED 3
+
+_Static_assert(WEIR__LEDGER_KEY >= WEIR__NAME_KEY_MAX, "a key that is shown whole in the store must fit");
+
+uint64_t weir__book_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ---- Opening ---- */
+
+static int format(void *memory, uint64_t bytes, const void *plan)
+{
+    return weir__ledger_format(memory, bytes, plan);
+}
+
+static int make(const char *path, uint64_t bytes, unsigned mode, bool replace, struct weir__mapped *mapped)
+{
+    unsigned char random[WEIR__LEDGER_SENDER / 2];
+    char sender[WEIR__LEDGER_SENDER + 1];
+    if (bytes < WEIR__LEDGER_BYTES_MIN || bytes > INT64_MAX)
+        return WEIR_ESIZE;
+    int error = weir__random_fill(random, sizeof random);
+    if (error)
+        return error;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(sender + 2 * i, 3, "%02x", random[i]);
+    struct weir__making making = {
+        .path = path, .bytes = bytes, .mode = mode, .replace = replace, .format = format, .plan = sender};
+    return weir__mapped_make(&making, mapped);
+}
+
+static int attach(const char *path, struct weir__book *book)
+{
+    int error = weir__mapped_attach(path, false, &book->mapped);
+    if (error)
+        return error;
+    error = weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
+    if (error)
+        weir__mapped_close(&book->mapped);
+    return error;
+}
+
+static bool is_broken(int error)
+{
+    return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
+}
+
+static int open_at(const char *path, uint64_t bytes, unsigned mode, struct weir__book *book)
+{
+    int error = WEIR_ENOENT, lock = -1;
+    /* Three times: somebody else may have made or replaced it between two looks. */
+    for (int round = 0; round < 3; round++) {
+        error = attach(path, book);
+        if (error != WEIR_ENOENT && !is_broken(error))
+            break;
+        if (is_broken(error) && lock < 0) {
+            lock = weir__mapped_lock(path); /* one replaces it; who comes second finds what the first has made */
+            continue;
+        }
+        error = make(path, bytes, mode, lock >= 0, &book->mapped);
+        if (!error)
+            error = weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
+        if (error != WEIR_EEXIST)
+            break;
+    }
+    if (lock >= 0)
+        close(lock);
+    return error;
+}
+
+int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir__book **book)
+{
+    struct weir__book *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR_ENOMEM;
+    bytes = bytes ? bytes : WEIR__BOOK_BYTES;
+    int error = path ? open_at(path, bytes, mode, made) : make(NULL, bytes, mode, false, &made->mapped);
+    if (!error && !path)
+        error = weir__ledger_attach(made->mapped.memory, made->mapped.bytes, &made->ledger);
+    if (error) {
+        weir__book_close(made);
+        return error;
+    }
+    made->opened_ms = weir__book_ms();
+    *book = made;
+    return 0;
+}
+
+void weir__book_close(struct weir__book *book)
+{
+    if (!book)
+        return;
+    weir__mapped_close(&book->mapped);
+    free(book);
+}
+
+/* ---- Writing down ---- */
+
+uint64_t weir__book_tier(const struct weir__quota *quota)
+{
+    return quota->tier.len ? weir__hash(quota->tier, TIER_SEED) : 0;
+}
+
+/* Of a key that is too long, what its name in the store has: its beginning, and its hash. */
+static void name_it(struct weir__ledger_text *text, weir_text key)
+{
+    if (key.len <= WEIR__LEDGER_KEY) {
+        memcpy(text->key, key.data, key.len);
+        text->key_len = (uint16_t)key.len;
+        return;
+    }
+    memcpy(text->key, key.data, WEIR__NAME_KEY_CUT);
+    weir__store_digits(key, text->key + WEIR__NAME_KEY_CUT);
+    text->key_len = WEIR__NAME_KEY_CUT + WEIR__NAME_DIGITS;
+    text->cut = 1;
+}
+
+void weir__book_add(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
+                    const struct weir__quota *quota, weir_text key, int64_t amount)
+{
+    uint64_t tier = weir__book_tier(quota);
+    uint64_t identity = weir__counter_hash(segment, &quota->limit, key.data, key.len) ^ tier;
+    identity = identity ? identity : 1; /* 0 is free */
+    if (!amount || weir__ledger_add(&book->ledger, identity, amount))
+        return;
+    struct weir__ledger_text text = {.rule = rule->id, .tier = tier};
+    name_it(&text, key);
+    (void)weir__ledger_enter(&book->ledger, identity, &text, amount); /* it counts what finds no room */
+}
+
+int64_t weir__book_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key, weir_time now)
+{
+    weir_decision before;
+    int error = weir_peek(segment, &quota->limit, key.data, key.len, 0, now, &before);
+    return error ? INT64_MAX : before.remaining; /* then nothing looks given back */
+}
+
+void weir__book_gave_back(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
+                          const struct weir__quota *quota, weir_text key, int64_t asked, int64_t before, int64_t after)
+{
+    int64_t given = after > before ? after - before : 0;
+    weir__book_add(book, segment, rule, quota, key, -(given < asked ? given : asked));
+}
+
+/* ---- Is anybody there? ---- */
+
+bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule)
+{
+    const struct weir__book *book = weir__book_of(loaded, rule);
+    if (!book || rule->on_failure == WEIR__FAIL_LOCAL)
+        return false;
+    const struct weir__ledger_header *header = book->ledger.header;
+    uint64_t now = weir__book_ms(), beat = weir__load64(&header->beat_ms);
+    bool alive = beat <= now + WEIR__BOOK_SILENT_MS && now <= beat + WEIR__BOOK_SILENT_MS;
+    if (alive)
+        return weir__load64(&header->state) == WEIR__LEDGER_DOWN;
+    return now > book->opened_ms + WEIR__BOOK_SILENT_MS; /* or it is still being started */
+}

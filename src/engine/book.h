@@ -1,0 +1,55 @@
+/*
+ * What rules of `consistency: eventual` let pass is written down in a ledger (table/ledger.h), from which the agent
+ * tells the store. Nothing here waits, and nothing that goes wrong with it disturbs a request.
+ */
+#ifndef WEIR_ENGINE_BOOK_H
+#define WEIR_ENGINE_BOOK_H
+
+#include "engine/mapped.h"
+#include "engine/weir.h"
+#include "table/ledger.h"
+
+#define WEIR__BOOK_BYTES (UINT64_C(16) << 20) /* of a new one, unless told: 130,000 keys in use at once */
+/* The agent gives a life sign several times a second: one that is silent for longer is gone. */
+#define WEIR__BOOK_SILENT_MS 2000
+
+struct weir__book {
+    struct weir__mapped mapped;
+    struct weir__ledger ledger;
+    uint64_t opened_ms;
+};
+
+/*
+ * Opens or makes the ledger at `path`; NULL: in anonymous memory, for this process and those it forks. One that is
+ * damaged is replaced: it was beside a segment that may be whole, and what it had cannot be read.
+ */
+int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir__book **book);
+void weir__book_close(struct weir__book *book);
+
+/* Milliseconds on the clock of the ledger's times. */
+uint64_t weir__book_ms(void);
+
+/* The book in which a rule's counters are written down, or NULL. */
+static inline struct weir__book *weir__book_of(const struct weir__loaded *loaded, const struct weir__rule *rule)
+{
+    return loaded->book && rule && loaded->consistency[rule->index] == WEIR__EVENTUAL ? loaded->book : NULL;
+}
+
+/* Writes down that `amount` was taken, or with a negative one given back. */
+void weir__book_add(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
+                    const struct weir__quota *quota, weir_text key, int64_t amount);
+/*
+ * For those who give back, as it may be less than they ask for: what the counter has before, and after it the rest.
+ * Others who take meanwhile make it look less: then less passes, not more.
+ */
+int64_t weir__book_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key, weir_time now);
+void weir__book_gave_back(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
+                          const struct weir__quota *quota, weir_text key, int64_t asked, int64_t before, int64_t after);
+
+/* True if the rule's policy is not to decide alone, and the store is away or nobody speaks to it. */
+bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule);
+
+/* What sets tiers apart in the ledger: a hash of the tier's name, 0 for the default. */
+uint64_t weir__book_tier(const struct weir__quota *quota);
+
+#endif
