@@ -36,11 +36,12 @@ struct settling {
     bool preparing; /* nothing is done yet: only finds out what to ask */
 };
 
-/* Corrects the counter, and writes it down for an eventual rule. */
-static int settle_here(weir *engine, const struct weir__book *book, const struct weir__rule *rule,
-                       const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
+/* In the segment; written down for an eventual rule. */
+static int settle_here(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
+                       const struct settling *what, weir_decision *decision)
 {
-    weir_segment *segment = engine->segment;
+    const struct weir__book *book = weir__book_of(trial->loaded, rule);
+    weir_segment *segment = trial->engine->segment;
     weir_text key = {what->taken->key, what->taken->key_len};
     if (what->amount >= 0) {
         int error = weir_charge(segment, &quota->limit, key.data, key.len, what->amount, what->now, decision);
@@ -86,7 +87,7 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
         error = settle_far(&trial, rule, quota, what, decision);
     else if (quota)
-        error = what->preparing ? 0 : settle_here(engine, weir__book_of(loaded, rule), rule, quota, what, decision);
+        error = what->preparing ? 0 : settle_here(&trial, rule, quota, what, decision);
     weir__unpin(&engine->pins, at);
     return error;
 }
