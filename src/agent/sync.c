@@ -1,0 +1,313 @@
+/* The exchange with the store, round by round. */
+#include "agent/sync_parts.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define DOWN_AFTER   3     /* rounds in a row that failed, and the data plane is told */
+#define LOOK_MS      1000  /* without anything to tell, the store is asked for nothing, to know whether it is there */
+#define SWEEP_MS     10000 /* in which the sweep goes round once */
+#define ORPHAN_TIMES 6     /* sweeps after which an amount that nobody knows is given up */
+
+static int64_t microseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* ---- Making one ---- */
+
+void weir__sync_free(struct weir__sync *sync)
+{
+    if (!sync)
+        return;
+    free(sync->followed);
+    free(sync->following);
+    free(sync->asks);
+    free(sync->groups);
+    free(sync->by_id);
+    free(sync);
+}
+
+/* All that is in the ledger is asked for once: an agent before us may have been killed in the middle. */
+static void follow_all(struct weir__sync *sync)
+{
+    for (uint64_t i = 0; i < sync->ledger->entries; i++)
+        if (weir__load64(&sync->ledger->cell[i].lo))
+            weir__sync_follow(sync, i, 1);
+}
+
+struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
+{
+    if (!options->engine->book)
+        return NULL;
+    struct weir__sync *sync = calloc(1, sizeof *sync);
+    if (!sync)
+        return NULL;
+    sync->with = *options;
+    sync->with.now = options->now ? options->now : weir_clock;
+    sync->segment = options->engine->segment;
+    sync->ledger = &options->engine->book->ledger;
+    sync->followed = calloc(sync->ledger->entries, sizeof *sync->followed);
+    sync->following = calloc(sync->ledger->entries / 64, sizeof *sync->following);
+    sync->asks = calloc(WEIR__LEDGER_NOTES, sizeof *sync->asks);
+    sync->groups = calloc(WEIR__LEDGER_NOTES, sizeof *sync->groups);
+    if (!sync->followed || !sync->following || !sync->asks || !sync->groups) {
+        weir__sync_free(sync);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < WEIR__LEDGER_NOTES; i++)
+        sync->groups[i] = (struct weir__group){.first = i, .count = 1};
+    follow_all(sync);
+    return sync;
+}
+
+/* ---- What is followed ---- */
+
+void weir__sync_follow(struct weir__sync *sync, uint64_t index, uint32_t rounds)
+{
+    sync->following[index / 64] |= UINT64_C(1) << index % 64;
+    sync->followed[index].due = sync->round + rounds;
+    sync->followed[index].idle = false;
+}
+
+void weir__sync_unfollow(struct weir__sync *sync, uint64_t index)
+{
+    sync->following[index / 64] &= ~(UINT64_C(1) << index % 64);
+}
+
+/* Those of a word whose time has come. */
+static uint64_t due(const struct weir__sync *sync, uint64_t word)
+{
+    uint64_t bits = 0;
+    for (uint64_t left = sync->following[word]; left; left &= left - 1) {
+        uint64_t bit = left & -left, index = word * 64 + (uint64_t)__builtin_ctzll(left);
+        bits |= (int32_t)(sync->round - sync->followed[index].due) >= 0 ? bit : 0;
+    }
+    return bits;
+}
+
+/* ---- What the data plane and the figures are told ---- */
+
+void weir__sync_beat(struct weir__sync *sync)
+{
+    weir__store64(&sync->ledger->header->beat_ms, weir__book_ms());
+}
+
+bool weir__sync_is_down(const struct weir__sync *sync)
+{
+    return weir__load64(&sync->ledger->header->state) == WEIR__LEDGER_DOWN;
+}
+
+void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in)
+{
+    weir__store64(&sync->ledger->header->bytes_out, out);
+    weir__store64(&sync->ledger->header->bytes_in, in);
+}
+
+static void tell_state(struct weir__sync *sync, int error)
+{
+    struct weir__ledger_header *header = sync->ledger->header;
+    uint64_t state = error ? WEIR__LEDGER_DOWN : WEIR__LEDGER_UP;
+    sync->failed = error ? sync->failed + 1 : 0;
+    if (error)
+        weir__store64(&header->last_error, (uint64_t)-error);
+    if ((error && sync->failed < DOWN_AFTER) || weir__load64(&header->state) == state)
+        return;
+    weir__store64(&header->state_since_ms, weir__book_ms());
+    weir__store64(&header->state, state);
+}
+
+/* ---- Batches ---- */
+
+/* Asks for what is noted and does what the answer says. 0, or an error, and the batch is still noted. */
+static int exchange(struct weir__sync *sync)
+{
+    const struct weir__ledger *ledger = sync->ledger;
+    struct weir__ledger_header *header = ledger->header;
+    uint64_t count = weir__load64(&header->noted);
+    for (uint64_t i = 0; i < count; i++)
+        weir__sync_fill(sync, &ledger->note[i], &sync->asks[i]);
+    sync->question = (struct weir__question){.asks = sync->asks,
+                                             .ask_count = (uint32_t)count,
+                                             .groups = sync->groups,
+                                             .group_count = (uint32_t)count,
+                                             .sender = header->sender,
+                                             .batch = header->batch};
+    int64_t began = microseconds();
+    int error = sync->with.bring(sync->with.bring_context, &sync->question);
+    int64_t took = microseconds() - began;
+    weir__sync_beat(sync);
+    weir__count(&header->exchanges, 1);
+    if (error) {
+        weir__count(&header->failures, 1);
+        return error;
+    }
+    sync->asked = true;
+    sync->asked_ms = weir__book_ms();
+    weir__count(&header->asks, count);
+    for (uint64_t i = 0; i < count; i++)
+        weir__sync_apply(sync, &ledger->note[i], &sync->asks[i], took);
+    weir__store64(&header->noted, 0);
+    return 0;
+}
+
+/* A new batch of `count` notes, which are written already. */
+static int send(struct weir__sync *sync, uint64_t count)
+{
+    struct weir__ledger_header *header = sync->ledger->header;
+    uint64_t batch = header->batch + 1, kept = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        struct weir__ledger_note *note = &sync->ledger->note[i];
+        if (weir__ledger_prepare(sync->ledger, note->index, note->identity, batch))
+            sync->ledger->note[kept++] = *note;
+    }
+    if (!kept)
+        return 0;
+    weir__store64(&header->batch, batch);
+    weir__store64(&header->noted, kept);
+    return exchange(sync);
+}
+
+/*
+ * In fixed windows, what was let pass before the present one has nothing left to limit. It cannot be more than the
+ * counter has: what is beyond that is of a window that is over.
+ */
+static int64_t of_this_window(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                              const weir_limit *limit, const weir_decision *here)
+{
+    int64_t used = here->limit - here->remaining;
+    if (limit->algorithm != WEIR_FIXED_WINDOW || entry->amount <= used)
+        return entry->amount;
+    weir__ledger_forget(sync->ledger, index, entry->identity, entry->amount - used);
+    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount - used));
+    return used;
+}
+
+/* Writes the note for an entry. False: there is nothing to ask for. */
+static bool note(struct weir__sync *sync, uint64_t index, struct weir__ledger_note *to)
+{
+    struct weir__ledger_entry entry;
+    struct weir__subject subject;
+    weir_decision here;
+    weir__ledger_read(sync->ledger, index, &entry);
+    sync->followed[index].idle = false;
+    if (!weir__sync_subject(sync, &entry, &subject) || weir__sync_look(sync, &subject, &here) != 0) {
+        weir__sync_unfollow(sync, index); /* the sweep tries again */
+        return false;
+    }
+    sync->followed[index].orphan = 0;
+    const weir_limit *limit = &subject.quota->limit;
+    *to = (struct weir__ledger_note){.identity = entry.identity,
+                                     .amount = of_this_window(sync, index, &entry, limit, &here),
+                                     .window_end_us = weir__sync_window_end(sync, limit),
+                                     .index = index};
+    return true;
+}
+
+/* All that was used or is due. What does not get its turn keeps its dirty bit. */
+static int collect(struct weir__sync *sync)
+{
+    uint64_t count = 0;
+    int error = 0;
+    for (uint64_t word = 0; word < sync->ledger->entries / 64 && !error; word++) {
+        uint64_t bits = weir__ledger_dirty(sync->ledger, word) | due(sync, word);
+        for (; bits && !error; bits &= bits - 1) {
+            count += note(sync, word * 64 + (uint64_t)__builtin_ctzll(bits), &sync->ledger->note[count]);
+            if (count < WEIR__LEDGER_NOTES)
+                continue;
+            error = send(sync, count);
+            count = 0;
+        }
+        for (; bits; bits &= bits - 1)
+            weir__ledger_mark(sync->ledger, word * 64 + (uint64_t)__builtin_ctzll(bits));
+    }
+    return count && !error ? send(sync, count) : error;
+}
+
+/* Asks for nothing, to see whether the store is there. */
+static int look(struct weir__sync *sync)
+{
+    weir__sync_fill(sync, &(struct weir__ledger_note){0}, &sync->asks[0]);
+    sync->question =
+        (struct weir__question){.asks = sync->asks, .ask_count = 1, .groups = sync->groups, .group_count = 1};
+    int error = sync->with.bring(sync->with.bring_context, &sync->question);
+    if (!error)
+        sync->asked_ms = weir__book_ms();
+    return error;
+}
+
+/* ---- The sweep ---- */
+
+/* An amount whose counter is not known: the rule is gone, or the text. It may come back; not for ever. */
+static void wait_for_owner(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry)
+{
+    struct weir__subject subject;
+    struct weir__followed *f = &sync->followed[index];
+    if (weir__sync_subject(sync, entry, &subject)) {
+        weir__sync_follow(sync, index, 1);
+        return;
+    }
+    if (++f->orphan < ORPHAN_TIMES)
+        return;
+    weir__ledger_forget(sync->ledger, index, entry->identity, entry->amount);
+    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount > 0 ? entry->amount : 0));
+    f->orphan = 0;
+}
+
+void weir__sync_sweep(struct weir__sync *sync)
+{
+    uint64_t entries = sync->ledger->entries, rounds = SWEEP_MS / (sync->with.interval_ms ? sync->with.interval_ms : 1);
+    uint64_t part = entries / (rounds ? rounds : 1) + 1;
+    for (uint64_t i = 0; i < part; i++) {
+        uint64_t index = sync->swept;
+        struct weir__ledger_entry entry;
+        weir__ledger_read(sync->ledger, index, &entry);
+        sync->filled += entry.identity != 0;
+        bool followed = sync->following[index / 64] >> index % 64 & 1;
+        if (entry.identity && !followed && entry.amount) {
+            wait_for_owner(sync, index, &entry);
+        } else if (entry.identity && !followed) {
+            if (sync->followed[index].idle)
+                weir__ledger_free(sync->ledger, index, entry.identity);
+            sync->followed[index].idle = !sync->followed[index].idle;
+        }
+        sync->swept = index + 1 < entries ? index + 1 : 0;
+        if (!sync->swept) {
+            weir__store64(&sync->ledger->header->filled, sync->filled);
+            sync->filled = 0;
+        }
+    }
+}
+
+/* ---- All of it ---- */
+
+int weir__sync_round(struct weir__sync *sync)
+{
+    int at, error = 0;
+    struct weir__ledger_header *header = sync->ledger->header;
+    weir__sync_beat(sync);
+    if (!weir__sync_pin(sync, &at))
+        return WEIR_ENOMEM;
+    sync->round++;
+    sync->asked = false;
+    uint64_t began = weir__book_ms();
+    /* Whoever noted more than there is room for was not us. */
+    if (weir__load64(&header->noted) > WEIR__LEDGER_NOTES)
+        weir__store64(&header->noted, 0);
+    if (weir__load64(&header->noted))
+        error = exchange(sync);
+    if (!error)
+        error = collect(sync);
+    if (!error)
+        weir__store64(&header->told_ms, began);
+    if (!error && !sync->asked && began - sync->asked_ms >= LOOK_MS)
+        error = look(sync);
+    if (!weir__load64(&header->noted))
+        weir__sync_sweep(sync);
+    weir__sync_unpin(sync, at);
+    tell_state(sync, error);
+    weir__sync_beat(sync);
+    return error;
+}

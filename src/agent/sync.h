@@ -1,0 +1,49 @@
+/*
+ * The exchange with the store: what rules of `consistency: eventual` let pass on this host is told, and what the others
+ * let pass is taken off the host's own counters. docs/store.md, "Eventual".
+ *
+ * For each counter that was used, the store is told the amount that it does not know of, and answers with what is left
+ * for all. The host's counter is then moved to that: so hosts agree up to what has not been told yet, and what went
+ * wrong once is right again after the next exchange.
+ *
+ * The amount stays in the ledger until the store has acknowledged it. The batch that is on its way is noted in the
+ * ledger, too, with its number: whoever comes after a killed agent sends the same again, and the server knows it.
+ */
+#ifndef WEIR_AGENT_SYNC_H
+#define WEIR_AGENT_SYNC_H
+
+#include "engine/book.h"
+#include "store/name.h"
+#include "store/question.h"
+
+/* Brings a question to the store and waits for its answer: question->error, which is also returned. */
+typedef int weir__bring(void *context, struct weir__question *question);
+
+struct weir__sync_options {
+    weir *engine; /* opened with the ledger that the data plane writes to */
+    struct weir__naming naming;
+    uint64_t interval_ms; /* how often weir__sync_round is called: for what is counted in rounds */
+    weir__bring *bring;
+    void *bring_context;
+    weir_time (*now)(const weir_segment *segment); /* weir_clock */
+};
+
+struct weir__sync;
+
+/* NULL: no memory, or the engine has no ledger. */
+struct weir__sync *weir__sync_new(const struct weir__sync_options *options);
+void weir__sync_free(struct weir__sync *sync);
+
+/*
+ * One exchange of everything that was used since the last, and of what others may have used. 0: all of it was told; or
+ * why not, and then it is still there.
+ */
+int weir__sync_round(struct weir__sync *sync);
+/* The agent's life sign for the data plane; rounds give it, too. */
+void weir__sync_beat(struct weir__sync *sync);
+/* True if the data plane takes the store for away. */
+bool weir__sync_is_down(const struct weir__sync *sync);
+/* What went over the wire so far, for the figures. */
+void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in);
+
+#endif

@@ -1,0 +1,247 @@
+/* From an entry of the ledger to what the store is asked, and from its answer to the host's counter. */
+#include "agent/sync_parts.h"
+#include "algo/calendar.h"
+#include "engine/counter.h"
+
+#include <stdlib.h>
+
+#define QUIET_MAX 3 /* answers without news, with doubling pauses; then the counter is left alone */
+
+/* ---- Rules ---- */
+
+static int by_id(const void *a, const void *b)
+{
+    uint64_t left = (*(const struct weir__rule *const *)a)->id, right = (*(const struct weir__rule *const *)b)->id;
+    return left < right ? -1 : left > right;
+}
+
+static bool index_rules(struct weir__sync *sync)
+{
+    const weir_rules *rules = sync->loaded->rules;
+    const struct weir__rule **list = malloc((rules->count + 1) * sizeof(const struct weir__rule *));
+    if (!list)
+        return false;
+    size_t count = 0;
+    for (size_t i = 0; i < rules->count; i++)
+        if (weir__book_of(sync->loaded, rules->rules[i]))
+            list[count++] = rules->rules[i];
+    qsort(list, count, sizeof *list, by_id);
+    free(sync->by_id);
+    sync->by_id = list;
+    sync->by_id_count = count;
+    return true;
+}
+
+bool weir__sync_pin(struct weir__sync *sync, int *at)
+{
+    weir *engine = sync->with.engine;
+    weir__watch(engine);
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, at);
+    uint64_t reloads = weir__load64(&engine->reloads);
+    bool same = sync->by_id && loaded == sync->loaded && reloads == sync->reloads;
+    sync->loaded = loaded;
+    sync->reloads = reloads;
+    if (same || index_rules(sync))
+        return true;
+    sync->reloads = UINT64_MAX; /* to be tried again */
+    weir__unpin(&engine->pins, *at);
+    return false;
+}
+
+void weir__sync_unpin(struct weir__sync *sync, int at)
+{
+    weir__unpin(&sync->with.engine->pins, at);
+}
+
+static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t id)
+{
+    size_t low = 0, high = sync->by_id_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (sync->by_id[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sync->by_id_count && sync->by_id[low]->id == id ? sync->by_id[low] : NULL;
+}
+
+/* The tier's, or the first that counts: a changed rule keeps its counters. */
+static const struct weir__quota *quota_of(const struct weir__rule *rule, uint64_t tier)
+{
+    const struct weir__quota *first = NULL;
+    for (size_t i = 0; i < rule->quota_count; i++) {
+        const struct weir__quota *quota = &rule->quotas[i];
+        if (quota->kind != WEIR__LIMITED)
+            continue;
+        if (weir__book_tier(quota) == tier)
+            return quota;
+        first = first ? first : quota;
+    }
+    return first;
+}
+
+bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
+                        struct weir__subject *subject)
+{
+    const struct weir__ledger_text *text = &entry->text;
+    if (!entry->identity || !entry->ready)
+        return false;
+    subject->rule = rule_of(sync, text->rule);
+    subject->quota = subject->rule ? quota_of(subject->rule, text->tier) : NULL;
+    if (!subject->quota)
+        return false;
+    subject->hash = text->cut ? entry->identity ^ text->tier
+                              : weir__counter_hash(sync->segment, &subject->quota->limit, text->key, text->key_len);
+    return true;
+}
+
+/* ---- Asking ---- */
+
+int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, weir_decision *decision)
+{
+    return weir__counter_move(sync->segment, &subject->quota->limit, subject->hash, 0, sync->with.now(sync->segment),
+                              decision);
+}
+
+int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit)
+{
+    int64_t start, end, now_us = sync->with.now(sync->segment).wall_ns / 1000;
+    if (!weir__on_wall(limit))
+        return 0;
+    if (limit->align == WEIR_ALIGN_CLOCK)
+        return now_us - now_us % limit->window_us + limit->window_us;
+    weir__calendar_window(limit->zone, (enum weir_calendar)limit->calendar, now_us, &start, &end);
+    return end;
+}
+
+/* The windows around the present one: the server has no zones. */
+static void set_bounds(const struct weir__sync *sync, const weir_limit *limit, int64_t bounds_us[4])
+{
+    int64_t unused, now_us = sync->with.now(sync->segment).wall_ns / 1000;
+    enum weir_calendar calendar = (enum weir_calendar)limit->calendar;
+    weir__calendar_window(limit->zone, calendar, now_us, &bounds_us[1], &bounds_us[2]);
+    weir__calendar_window(limit->zone, calendar, bounds_us[1] - 1, &bounds_us[0], &unused);
+    weir__calendar_window(limit->zone, calendar, bounds_us[2], &unused, &bounds_us[3]);
+}
+
+static size_t name_of(const struct weir__sync *sync, const struct weir__subject *subject,
+                      const struct weir__ledger_text *text, char *to)
+{
+    const struct weir__rule *rule = subject->rule;
+    weir_text key = {text->key, text->key_len};
+    if (!text->cut)
+        return weir__store_name(&sync->with.naming, rule->name, rule->shadow, key, to);
+    key.len = WEIR__NAME_KEY_CUT;
+    return weir__store_name_cut(&sync->with.naming, rule->name, rule->shadow, key, text->key + WEIR__NAME_KEY_CUT, to);
+}
+
+/* An ask that takes nothing and leaves nothing behind. */
+static void fill_nothing(const struct weir__sync *sync, struct weir__ask *ask)
+{
+    weir_params one = {.limit = 1, .window_ns = WEIR_SECOND};
+    ask->how = WEIR__ASK_PEEK;
+    if (weir_limit_init(&ask->limit, &one) == 0)
+        ask->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
+                                                   WEIR__TEXT("looks"), ask->name);
+}
+
+void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_note *note, struct weir__ask *ask)
+{
+    struct weir__ledger_entry entry = {0};
+    struct weir__subject subject;
+    weir_decision here;
+    memset(ask, 0, sizeof *ask);
+    if (note->identity && note->index < sync->ledger->entries) /* it may come from a file that others wrote to */
+        weir__ledger_read(sync->ledger, note->index, &entry);
+    if (!entry.identity || entry.identity != note->identity || !weir__sync_subject(sync, &entry, &subject) ||
+        weir__sync_look(sync, &subject, &here) != 0) {
+        fill_nothing(sync, ask);
+        return;
+    }
+    const weir_limit *limit = &subject.quota->limit;
+    ask->limit = *limit;
+    ask->limit.zone = NULL;
+    ask->how = WEIR__ASK_EXCHANGE;
+    ask->cost = note->amount;
+    ask->level = here.remaining + entry.amount - note->amount;
+    if (note->window_end_us)
+        ask->left_us = note->window_end_us - sync->with.now(sync->segment).wall_ns / 1000;
+    if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
+        set_bounds(sync, limit, ask->bounds_us);
+    ask->name_len = (uint16_t)name_of(sync, &subject, &entry.text, ask->name);
+}
+
+/* ---- The answer ---- */
+
+/* Host and server are not asked at the same moment, and count in whole units: so much is no difference. */
+static int64_t tolerance(const weir_limit *limit, int64_t took_us)
+{
+    if (limit->algorithm == WEIR_FIXED_WINDOW)
+        return 0;
+    double refilled = (double)limit->limit * (double)took_us / (double)limit->window_us;
+    return 1 + (refilled < (double)limit->hard ? (int64_t)refilled : limit->hard);
+}
+
+static int64_t within(int64_t amount)
+{
+    return amount > WEIR__USED_MAX ? WEIR__USED_MAX : amount < -WEIR__USED_MAX ? -WEIR__USED_MAX : amount;
+}
+
+/* Moves the host's counter to what is left for all. Returns whether there was anything to move. */
+static bool move(struct weir__sync *sync, const struct weir__subject *subject, int64_t difference, int64_t took_us)
+{
+    weir_decision unused;
+    struct weir__ledger_header *header = sync->ledger->header;
+    if (difference == 0 || (difference < 0 && -difference <= tolerance(&subject->quota->limit, took_us)))
+        return false;
+    int64_t amount = within(difference);
+    int error = weir__counter_move(sync->segment, &subject->quota->limit, subject->hash, amount,
+                                   sync->with.now(sync->segment), &unused);
+    if (!error && amount > 0)
+        weir__count(&header->applied, (uint64_t)amount);
+    else if (!error)
+        weir__count(&header->given_back, (uint64_t)-amount);
+    return true;
+}
+
+/* When to ask for it again, if at all. */
+static void follow(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
+{
+    struct weir__followed *f = &sync->followed[index];
+    f->quiet = news ? 0 : (uint8_t)(f->quiet + 1);
+    if (!news && (recovered || f->quiet > QUIET_MAX))
+        weir__sync_unfollow(sync, index);
+    else
+        weir__sync_follow(sync, index, 1U << f->quiet);
+}
+
+void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *note, const struct weir__ask *ask,
+                      int64_t took_us)
+{
+    struct weir__ledger_header *header = sync->ledger->header;
+    struct weir__ledger_entry entry;
+    struct weir__subject subject;
+    weir_decision here;
+    if (ask->how != WEIR__ASK_EXCHANGE)
+        return; /* nobody knew what it was for; the sweep will see */
+    if (ask->error || ask->other_window > 0) {
+        follow(sync, note->index, false, false); /* nothing was taken: later */
+        sync->followed[note->index].quiet = QUIET_MAX - 1;
+        return;
+    }
+    weir__ledger_read(sync->ledger, note->index, &entry);
+    bool known = entry.identity == note->identity && weir__sync_subject(sync, &entry, &subject) &&
+                 weir__sync_look(sync, &subject, &here) == 0;
+    if (ask->other_window < 0) {
+        weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
+        follow(sync, note->index, note->amount != 0, true);
+    } else if (known) {
+        /* The counter is looked at before the amount: who comes between makes it seem less, not more. */
+        int64_t untold = weir__ledger_amount(sync->ledger, note->index, note->identity) - note->amount;
+        bool moved = move(sync, &subject, here.remaining + untold - ask->decision.remaining, took_us);
+        follow(sync, note->index, moved || note->amount != 0, here.remaining >= here.limit);
+        weir__count(&header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
+    }
+    weir__ledger_settle(sync->ledger, note->index, note->identity, note->amount, header->batch);
+}

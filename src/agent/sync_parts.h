@@ -1,0 +1,68 @@
+/* What the files of the exchange share. */
+#ifndef WEIR_AGENT_SYNC_PARTS_H
+#define WEIR_AGENT_SYNC_PARTS_H
+
+#include "agent/sync.h"
+
+/* What the agent remembers of an entry of the ledger; nothing of it is missed after a restart. */
+struct weir__followed {
+    uint32_t due;   /* the round in which to ask again, if it is followed */
+    uint8_t quiet;  /* answers in a row that brought nothing new */
+    bool idle;      /* so it was when the sweep came by */
+    uint8_t orphan; /* times the sweep found that nobody knows what it is for */
+};
+
+struct weir__sync {
+    struct weir__sync_options with;
+    const struct weir__ledger *ledger;
+    weir_segment *segment;
+    struct weir__followed *followed; /* by entry */
+    uint64_t *following;             /* a bit an entry: it is asked for again when it is due */
+    uint64_t swept;                  /* where the sweep is */
+    uint64_t filled;                 /* entries in use so far in this sweep */
+    uint32_t round;
+    unsigned failed; /* rounds in a row */
+    uint64_t asked_ms;
+    bool asked; /* in this round */
+
+    struct weir__question question;
+    struct weir__ask *asks;
+    struct weir__group *groups;
+
+    /* The rules in force, during a round; and all of them by id. */
+    const struct weir__loaded *loaded;
+    uint64_t reloads;
+    const struct weir__rule **by_id;
+    size_t by_id_count;
+};
+
+/* The counter of an entry. */
+struct weir__subject {
+    const struct weir__rule *rule;
+    const struct weir__quota *quota;
+    uint64_t hash; /* in the segment */
+};
+
+/* Pins the rules and finds them by id until weir__sync_unpin. False: no memory. */
+bool weir__sync_pin(struct weir__sync *sync, int *at);
+void weir__sync_unpin(struct weir__sync *sync, int at);
+/* What an entry is for. False: no rule of ours (any more), or its text is not there. */
+bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
+                        struct weir__subject *subject);
+/* What the host has left. 0 or an error. */
+int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, weir_decision *decision);
+/* The end of the present window of a limit by clock or calendar, on the wall clock; 0 for all others. */
+int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit);
+/* Fills an ask from a note. An entry that has no subject gets one that asks for nothing, so that a batch stays as it
+ * was. */
+void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_note *note, struct weir__ask *ask);
+/* Does what the answer says. `took_us`: how long it was on its way. */
+void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *note, const struct weir__ask *ask,
+                      int64_t took_us);
+
+void weir__sync_follow(struct weir__sync *sync, uint64_t index, uint32_t rounds);
+void weir__sync_unfollow(struct weir__sync *sync, uint64_t index);
+/* Looks at a part of the ledger: frees what is idle, gives up what nobody knows. */
+void weir__sync_sweep(struct weir__sync *sync);
+
+#endif

@@ -1,0 +1,199 @@
+/* Several hosts in one process, each with a segment, a ledger and an exchange of its own; and a store to play with. */
+#ifndef WEIR_TESTS_HOSTS_H
+#define WEIR_TESTS_HOSTS_H
+
+#include "agent/sync.h"
+#include "agent/sync_parts.h"
+
+#include "../../engine.h"
+
+#define HOSTS_MAX 10
+
+/* The time that everybody goes by, in seconds. */
+static double hosts_time;
+
+static inline weir_time hosts_now(const weir_segment *segment)
+{
+    (void)segment;
+    return test_seconds(hosts_time);
+}
+
+/* ---- A store that does what the script does, on a segment ---- */
+
+enum fate { ANSWERS, REFUSES, LOSES_ANSWER };
+
+struct fake_store {
+    weir_segment *counters;
+    char sender[HOSTS_MAX][WEIR__LEDGER_SENDER + 1];
+    uint64_t batch[HOSTS_MAX];
+    enum fate fate;
+    int64_t taken;            /* of all counters */
+    uint64_t questions, asks; /* that came */
+    int8_t other_window;      /* what it says of windows */
+    int error;                /* what it says of each counter */
+    double ahead;             /* of its clock */
+};
+
+static inline void fake_store_make(struct fake_store *store)
+{
+    weir_segment_options how = {.size = 8 << 20};
+    memset(store, 0, sizeof *store);
+    if (weir_segment_open(&how, &store->counters) != 0)
+        exit(1);
+}
+
+static inline void fake_store_free(struct fake_store *store)
+{
+    weir_segment_close(store->counters);
+}
+
+/* FLUSHALL. */
+static inline void fake_store_flush(struct fake_store *store)
+{
+    weir_segment_options how = {.size = 8 << 20};
+    weir_segment_close(store->counters);
+    if (weir_segment_open(&how, &store->counters) != 0)
+        exit(1);
+}
+
+static inline bool is_repeated(struct fake_store *store, const struct weir__question *question)
+{
+    for (int i = 0; question->sender && i < HOSTS_MAX; i++) {
+        if (store->sender[i][0] && strcmp(store->sender[i], question->sender) != 0)
+            continue;
+        bool repeated = store->sender[i][0] && store->batch[i] == question->batch;
+        CHECK(!store->sender[i][0] || store->batch[i] <= question->batch);
+        snprintf(store->sender[i], sizeof store->sender[i], "%s", question->sender);
+        store->batch[i] = question->batch;
+        return repeated;
+    }
+    return false;
+}
+
+static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask, bool repeated)
+{
+    weir_decision *d = &ask->decision;
+    weir_time now = test_seconds(hosts_time + store->ahead);
+    ask->other_window = store->other_window;
+    ask->error = store->error;
+    if (ask->other_window || ask->error)
+        return;
+    CHECK_EQ(weir_peek(store->counters, &ask->limit, ask->name, ask->name_len, 0, now, d), 0);
+    int64_t cost = d->reset_after_ns == 0 ? ask->limit.hard - ask->level : repeated ? 0 : ask->cost;
+    if (d->reset_after_ns == 0 && cost < 0)
+        cost = 0;
+    if (cost >= 0)
+        CHECK_EQ(weir_charge(store->counters, &ask->limit, ask->name, ask->name_len, cost, now, d), 0);
+    else
+        CHECK_EQ(weir_refund(store->counters, &ask->limit, ask->name, ask->name_len, -cost, now, d), 0);
+    store->taken += repeated ? 0 : ask->cost;
+}
+
+static inline int fake_bring(void *context, struct weir__question *question)
+{
+    struct fake_store *store = context;
+    store->questions++;
+    store->asks += question->ask_count;
+    question->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
+    if (store->fate == REFUSES)
+        return question->error;
+    bool repeated = is_repeated(store, question);
+    for (uint32_t i = 0; i < question->ask_count; i++)
+        if (question->asks[i].how == WEIR__ASK_EXCHANGE)
+            fake_exchange(store, &question->asks[i], repeated);
+    return question->error;
+}
+
+/* ---- Hosts ---- */
+
+struct host {
+    weir *engine;
+    struct weir__sync *sync;
+    int64_t admitted;
+    weir__bring *bring;
+    void *bring_context;
+    weir_time (*now)(const weir_segment *segment);
+};
+
+static inline void host_start_sync(struct host *host)
+{
+    struct weir__sync_options options = {.engine = host->engine,
+                                         .naming = {"weir", false},
+                                         .interval_ms = 50,
+                                         .bring = host->bring,
+                                         .bring_context = host->bring_context,
+                                         .now = host->now};
+    host->sync = weir__sync_new(&options);
+    CHECK(host->sync != NULL);
+}
+
+static inline void host_make(struct host *host, const char *rules, weir__bring *bring, void *context,
+                             weir_time (*now)(const weir_segment *segment))
+{
+    weir_options how = {.segment = {.size = 1 << 20},
+                        .rules_text = rules,
+                        .diagnose = test_print_diagnostic,
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_LINK,
+                        .ledger = "",
+                        .ledger_bytes = 1 << 20};
+    *host = (struct host){.bring = bring, .bring_context = context, .now = now};
+    int error = weir_open(&how, &host->engine);
+    if (error) {
+        printf("  %s\n", weir_strerror(error));
+        exit(1);
+    }
+    host_start_sync(host);
+}
+
+static inline void host_free(struct host *host)
+{
+    weir__sync_free(host->sync);
+    weir_close(host->engine);
+}
+
+/* So many requests of one unit; returns how many passed. */
+static inline int host_ask(struct host *host, const char *line, int count)
+{
+    int passed = 0;
+    for (int i = 0; i < count; i++) {
+        struct test_request r;
+        weir_answer answer;
+        test_request(&r, line);
+        r.query.now = host->now(host->engine->segment);
+        CHECK_EQ(weir_check(host->engine, &r.query, &answer), 0);
+        passed += weir_passes(&answer.decision);
+    }
+    host->admitted += passed;
+    return passed;
+}
+
+/* What the host believes to be left of a key under a rule. */
+static inline int64_t host_left(struct host *host, const char *rule, const char *key)
+{
+    weir_outcome outcome;
+    CHECK_EQ(weir_key_state(host->engine, rule, key, strlen(key), host->now(host->engine->segment), &outcome), 0);
+    return outcome.decision.remaining;
+}
+
+/* The sum of what is not told yet. */
+static inline int64_t host_untold(const struct host *host)
+{
+    int64_t sum = 0;
+    for (uint64_t i = 0; i < host->engine->book->ledger.entries; i++) {
+        struct weir__ledger_entry entry;
+        weir__ledger_read(&host->engine->book->ledger, i, &entry);
+        sum += entry.amount;
+    }
+    return sum;
+}
+
+/* Everybody tells, then everybody hears. */
+static inline void hosts_sync(struct host *hosts, int count)
+{
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < count; i++)
+            CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+}
+
+#endif

@@ -1,0 +1,376 @@
+/* The exchange, with a store that can be made to fail and a clock that stands still. */
+#include "hosts.h"
+
+#define RULE(more) "rules: [{name: a, key: \"${client_ip}\", consistency: eventual, " more "}]\n"
+#define REQUEST    "GET / ip=192.0.2.1"
+#define KEY        "192.0.2.1"
+
+static struct fake_store store;
+static struct host hosts[HOSTS_MAX];
+
+static void begin(const char *rules, int count)
+{
+    hosts_time = 0;
+    fake_store_make(&store);
+    for (int i = 0; i < count; i++)
+        host_make(&hosts[i], rules, fake_bring, &store, hosts_now);
+}
+
+static void end(int count)
+{
+    for (int i = 0; i < count; i++)
+        host_free(&hosts[i]);
+    fake_store_free(&store);
+}
+
+/* ---- "several_hosts" of the worked examples ---- */
+
+TEST(four_a_second_on_three_hosts_spread)
+{
+    begin(RULE("limit: 4, window: 1s"), 3);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_ask(&hosts[2], REQUEST, 1), 1);
+    CHECK_EQ(host_ask(&hosts[1], REQUEST, 2), 2);
+    hosts_sync(hosts, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(host_left(&hosts[i], "a", KEY), 0);
+    CHECK_EQ(store.taken, 4);
+    end(3);
+}
+
+TEST(twelve_at_once_then_repaid)
+{
+    begin(RULE("limit: 4, window: 1s"), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(host_ask(&hosts[i], REQUEST, 4), 4);
+    hosts_sync(hosts, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(host_left(&hosts[i], "a", KEY), -8);
+    hosts_time = 1.9;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 0);
+    hosts_time = 2.3;
+    CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+    end(3);
+}
+
+/* ---- Nothing is lost, nothing is told twice ---- */
+
+TEST(what_is_not_acknowledged_is_told_again)
+{
+    begin(RULE("limit: 100, window: 1h"), 2);
+    store.fate = REFUSES;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+    CHECK(weir__sync_is_down(hosts[0].sync));
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 7), 7);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+    CHECK_EQ(host_untold(&hosts[0]), 17);
+    store.fate = ANSWERS;
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK(!weir__sync_is_down(hosts[0].sync));
+    CHECK_EQ(store.taken, 17);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 83);
+
+    /* The server did it, and its answer was lost. */
+    store.fate = LOSES_ANSWER;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTORESLOW);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTORESLOW);
+    store.fate = ANSWERS;
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.taken, 27);
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 73);
+    end(2);
+}
+
+TEST(random_failures_and_new_agents)
+{
+    enum { COUNT = 3, KEYS = 40 };
+    uint64_t seed = 3;
+    begin(RULE("limit: 1000000, window: 1d"), COUNT);
+    for (int64_t step = 0; step < test_scaled(3000, 600); step++) {
+        struct host *host = &hosts[test_random(&seed) % COUNT];
+        char line[64];
+        snprintf(line, sizeof line, "GET / ip=10.0.0.%d", (int)(test_random(&seed) % KEYS));
+        host_ask(host, line, (int)(test_random(&seed) % 4));
+        store.fate = (enum fate)(test_random(&seed) % 3);
+        if (test_random(&seed) % 3 == 0)
+            (void)!weir__sync_round(host->sync);
+        if (test_random(&seed) % 50 == 0) { /* killed, and another comes */
+            weir__sync_free(host->sync);
+            host_start_sync(host);
+        }
+    }
+    store.fate = ANSWERS;
+    hosts_sync(hosts, COUNT);
+    int64_t admitted = 0;
+    for (int i = 0; i < COUNT; i++) {
+        admitted += hosts[i].admitted;
+        CHECK_EQ(host_untold(&hosts[i]), 0);
+    }
+    CHECK_EQ(store.taken, admitted);
+    /* Who uses a key knows what all have used of it. */
+    for (int key = 0; key < KEYS; key++)
+        for (int i = 0; i < COUNT; i++) {
+            char line[64];
+            snprintf(line, sizeof line, "GET / ip=10.0.0.%d", key);
+            host_ask(&hosts[i], line, 1);
+        }
+    hosts_sync(hosts, COUNT);
+    for (int key = 0; key < KEYS; key++) {
+        char text[32];
+        snprintf(text, sizeof text, "10.0.0.%d", key);
+        for (int i = 1; i < COUNT; i++)
+            CHECK_EQ(host_left(&hosts[i], "a", text), host_left(&hosts[0], "a", text));
+    }
+    end(COUNT);
+}
+
+TEST(after_a_flush_hosts_bring_back_what_they_know)
+{
+    begin(RULE("limit: 10, window: 1h"), 2);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 3), 3);
+    CHECK_EQ(host_ask(&hosts[1], REQUEST, 4), 4);
+    hosts_sync(hosts, 2);
+    fake_store_flush(&store);
+    CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+    for (int i = 0; i < 4; i++) /* the first host hears of it when it next asks for the key */
+        hosts_sync(hosts, 2);
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 2);
+    CHECK_EQ(host_left(&hosts[1], "a", KEY), 2);
+    end(2);
+}
+
+TEST(more_questions_than_one)
+{
+    enum { KEYS = 6000 };
+    fake_store_make(&store);
+    weir_options how = {.segment = {.size = 4 << 20},
+                        .rules_text = RULE("limit: 100, window: 1h"),
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_LINK,
+                        .ledger = "",
+                        .ledger_bytes = 2 << 20};
+    struct host host = {.bring = fake_bring, .bring_context = &store, .now = hosts_now};
+    CHECK_EQ(weir_open(&how, &host.engine), 0);
+    host_start_sync(&host);
+    for (int round = 0; round < 3; round++) {
+        for (int key = 0; key < KEYS; key++) {
+            char line[64];
+            snprintf(line, sizeof line, "GET / ip=10.0.%d.%d", key / 250, key % 250);
+            host_ask(&host, line, 1);
+        }
+        store.fate = round == 1 ? LOSES_ANSWER : ANSWERS;
+        store.questions = 0;
+        CHECK_EQ(weir__sync_round(host.sync), round == 1 ? WEIR_ESTORESLOW : 0);
+        if (round != 1)
+            CHECK(store.questions >= 2);
+    }
+    CHECK_EQ(store.taken, 3 * KEYS);
+    CHECK_EQ(host_untold(&host), 0);
+    host_free(&host);
+    fake_store_free(&store);
+}
+
+/* ---- Who is asked for, and how often ---- */
+
+TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
+{
+    begin(RULE("limit: 1000, window: 1h"), 1);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    store.asks = 0;
+    for (int i = 0; i < 10; i++) {
+        host_ask(&hosts[0], REQUEST, 20);
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    }
+    CHECK_EQ(store.asks, 10);
+    store.asks = 0;
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK(store.asks >= 2 && store.asks <= 5);
+    store.asks = 0;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.asks, 0);
+    end(1);
+}
+
+TEST(what_others_use_is_followed)
+{
+    begin(RULE("limit: 1000, window: 1h"), 2);
+    host_ask(&hosts[0], REQUEST, 1);
+    for (int i = 0; i < 30; i++) {
+        host_ask(&hosts[1], REQUEST, 1);
+        CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 2 - i);
+    }
+    end(2);
+}
+
+TEST(idle_entries_are_freed)
+{
+    begin(RULE("limit: 1000, window: 1h"), 1);
+    host_ask(&hosts[0], REQUEST, 1);
+    const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
+    uint64_t used = 0;
+    for (int i = 0; i < 700; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    for (uint64_t i = 0; i < ledger->entries; i++)
+        used += ledger->cell[i].lo != 0;
+    CHECK_EQ(used, 0);
+    host_ask(&hosts[0], REQUEST, 1);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.taken, 2);
+    end(1);
+}
+
+/* ---- Windows, errors, rules that are gone ---- */
+
+TEST(windows_of_another_time)
+{
+    begin(RULE("limit: 10, window: 1m, algorithm: fixed_window"), 1);
+    host_ask(&hosts[0], REQUEST, 4);
+    store.other_window = 1; /* has not begun there: waits */
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 4);
+    store.other_window = 0;
+    for (int i = 0; i < 9; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.taken, 4);
+    host_ask(&hosts[0], REQUEST, 2);
+    store.other_window = -1; /* is over there: nothing left to limit */
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(store.taken, 4);
+    CHECK_EQ(hosts[0].engine->book->ledger.header->dropped, 2);
+    end(1);
+}
+
+TEST(what_is_of_an_earlier_window_is_not_told)
+{
+    begin(RULE("limit: 10, window: 1m, algorithm: fixed_window"), 1);
+    store.fate = REFUSES;
+    host_ask(&hosts[0], REQUEST, 4);
+    hosts_time = 61;
+    host_ask(&hosts[0], REQUEST, 3);
+    store.fate = ANSWERS;
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.taken, 3);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    end(1);
+}
+
+TEST(errors_of_one_counter_leave_its_amount)
+{
+    begin(RULE("limit: 10, window: 1h"), 1);
+    host_ask(&hosts[0], REQUEST, 4);
+    store.error = WEIR_ESTOREWRONGTYPE;
+    for (int i = 0; i < 30; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 4);
+    store.error = 0;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.taken, 4);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    end(1);
+}
+
+TEST(a_counter_that_nobody_knows_is_given_up)
+{
+    begin(RULE("limit: 10, window: 1h"), 1);
+    struct weir__ledger_text text = {.rule = 12345, .key_len = 1, .key = "x"};
+    const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
+    CHECK(weir__ledger_enter(ledger, 99, &text, 5));
+    for (int i = 0; i < 500; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 5); /* not at once: the rule may come back */
+    for (int i = 0; i < 1500; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(ledger->header->dropped, 5);
+    CHECK_EQ(store.taken, 0);
+    end(1);
+}
+
+TEST(notes_that_make_no_sense)
+{
+    begin(RULE("limit: 10, window: 1h"), 1);
+    const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
+    ledger->header->noted = UINT64_C(1) << 40;
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    for (uint64_t i = 0; i < 100; i++)
+        ledger->note[i] = (struct weir__ledger_note){i, 5, -1, UINT64_MAX - i};
+    ledger->header->noted = 100;
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(ledger->header->noted, 0);
+    CHECK_EQ(store.taken, 0);
+    end(1);
+}
+
+/* ---- How much more passes ---- */
+
+struct measured {
+    int64_t passed; /* in all */
+    int64_t over;   /* most that was ahead of burst + rate * time */
+};
+
+/* `count` hosts, each as many requests as it can get rid of, for `seconds`, with an exchange every interval. */
+static struct measured run(int count, int64_t limit, double interval, double seconds)
+{
+    char rules[256];
+    struct measured m = {0, 0};
+    snprintf(rules, sizeof rules, RULE("limit: %d, window: 1s"), (int)limit);
+    begin(rules, count);
+    double step = interval / 5, next = interval;
+    for (hosts_time = 0; hosts_time < seconds; hosts_time += step) {
+        for (int i = 0; i < count; i++)
+            m.passed += host_ask(&hosts[i], REQUEST, (int)((double)limit * step * 2) + 2);
+        int64_t over = m.passed - limit - (int64_t)(hosts_time * (double)limit);
+        m.over = over > m.over ? over : m.over;
+        if (hosts_time + step / 2 >= next) {
+            for (int i = 0; i < count; i++)
+                CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+            next += interval;
+        }
+    }
+    end(count);
+    return m;
+}
+
+TEST(in_the_long_run_the_limit_holds)
+{
+    static const int counts[] = {1, 3, 5, 10};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct measured m = run(counts[i], 1000, 0.05, 20);
+        double expected = 1000 + 20 * 1000.0, got = (double)m.passed / expected;
+        CHECK(got > 0.99 && got < 1.01);
+        if (!(got > 0.99 && got < 1.01))
+            printf("  %d hosts: %.4f of the limit\n", counts[i], got);
+    }
+}
+
+/*
+ * The bound: beyond the limit, what the other hosts admit between two exchanges. At the beginning all buckets are full;
+ * so it is the bucket and what comes in one interval, once for each other host.
+ */
+TEST(what_passes_beyond_it_is_bounded)
+{
+    static const int counts[] = {3, 5, 10};
+    static const double intervals[] = {0.02, 0.05, 0.2};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (size_t k = 0; k < sizeof intervals / sizeof *intervals; k++) {
+            struct measured m = run(counts[i], 200, intervals[k], 5);
+            int64_t bound = (counts[i] - 1) * (200 + (int64_t)(200 * intervals[k]) + 2);
+            CHECK(m.over <= bound);
+            printf("  %2d hosts, %3.0f ms: %4d over, bound %d\n", counts[i], intervals[k] * 1000, (int)m.over,
+                   (int)bound);
+        }
+}
+
+TEST_MAIN
