@@ -79,6 +79,31 @@ struct weir__question *weir_ask_question(weir_ask *ask);
  */
 struct weir__question *weir_ask_back(weir_ask *ask);
 
+/* ---- Eventual: between this host and the store ---- */
+
+enum weir_store_state { WEIR_STORE_UNKNOWN = 0, WEIR_STORE_UP, WEIR_STORE_DOWN };
+
+/* Since the ledger was made, by whichever agent. Amounts are units of limits. */
+typedef struct weir_ledger_stats {
+    bool agent;                   /* one is there: it gave a life sign within the last 2 s */
+    enum weir_store_state store;  /* as the last agent saw it */
+    int64_t since_ns;             /* for how long */
+    int last_error;               /* why it was away the last time; 0: it never was */
+    int64_t lag_ns;               /* for how long the oldest amount has not been told; 0: all has */
+    uint64_t exchanges, failures; /* questions to the store; of these, those without an answer */
+    uint64_t asks;                /* counters asked for */
+    uint64_t told;                /* that this host let pass, and the store knows */
+    uint64_t applied;             /* that others let pass, and this host has taken off its own counters */
+    uint64_t given_back;          /* by which this host's counters were behind the store's */
+    uint64_t dropped;             /* of windows that were over, or of rules that are gone */
+    uint64_t full;                /* times an amount found no room in the ledger and stayed local */
+    uint64_t bytes_out, bytes_in; /* by the agent that is there now */
+    uint64_t entries, used;       /* keys that fit, and how many are in it */
+} weir_ledger_stats;
+
+/* WEIR_ENOENT: the engine has no ledger, as it was given none, or no rule needs one. */
+WEIR_MUST_CHECK int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -5,6 +5,8 @@
 #include "rules/hash.h"
 #include "store/name.h"
 
+#include <weir/store.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -159,15 +161,70 @@ void weir__book_gave_back(const struct weir__book *book, const weir_segment *seg
 
 /* ---- Is anybody there? ---- */
 
+static bool is_alive(const struct weir__ledger_header *header, uint64_t now)
+{
+    uint64_t beat = weir__load64(&header->beat_ms);
+    return beat <= now + WEIR__BOOK_SILENT_MS && now <= beat + WEIR__BOOK_SILENT_MS; /* not of an earlier boot */
+}
+
 bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
     const struct weir__book *book = weir__book_of(loaded, rule);
     if (!book || rule->on_failure == WEIR__FAIL_LOCAL)
         return false;
     const struct weir__ledger_header *header = book->ledger.header;
-    uint64_t now = weir__book_ms(), beat = weir__load64(&header->beat_ms);
-    bool alive = beat <= now + WEIR__BOOK_SILENT_MS && now <= beat + WEIR__BOOK_SILENT_MS;
-    if (alive)
+    uint64_t now = weir__book_ms();
+    if (is_alive(header, now))
         return weir__load64(&header->state) == WEIR__LEDGER_DOWN;
     return now > book->opened_ms + WEIR__BOOK_SILENT_MS; /* or it is still being started */
+}
+
+static int64_t ns_since(uint64_t then_ms, uint64_t now_ms)
+{
+    return now_ms > then_ms ? (int64_t)(now_ms - then_ms) * 1000000 : 0;
+}
+
+/* When everything was told the last time that something was not; 0 if all is. */
+static int64_t lag(const struct weir__book *book, uint64_t now)
+{
+    const struct weir__ledger_header *header = book->ledger.header;
+    bool untold = weir__load64(&header->noted) != 0;
+    for (uint64_t i = 0; i < book->ledger.entries / 64 && !untold; i++)
+        untold = weir__load64(&book->ledger.dirty[i]) != 0;
+    uint64_t told = weir__load64(&header->told_ms);
+    return untold ? ns_since(told && told <= now ? told : book->opened_ms, now) : 0;
+}
+
+int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
+{
+    if (!engine || !stats)
+        return WEIR_EINVAL;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const struct weir__book *book = loaded->book; /* stays as long as the engine */
+    weir__unpin(&engine->pins, at);
+    if (!book)
+        return WEIR_ENOENT;
+    const struct weir__ledger_header *h = book->ledger.header;
+    uint64_t now = weir__book_ms(), state = weir__load64(&h->state);
+    *stats = (weir_ledger_stats){.agent = is_alive(h, now),
+                                 .store = state == WEIR__LEDGER_UP     ? WEIR_STORE_UP
+                                          : state == WEIR__LEDGER_DOWN ? WEIR_STORE_DOWN
+                                                                       : WEIR_STORE_UNKNOWN,
+                                 .since_ns = ns_since(weir__load64(&h->state_since_ms), now),
+                                 .last_error = -(int)(weir__load64(&h->last_error) & 0xffff),
+                                 .lag_ns = lag(book, now),
+                                 .exchanges = weir__load64(&h->exchanges),
+                                 .failures = weir__load64(&h->failures),
+                                 .asks = weir__load64(&h->asks),
+                                 .told = weir__load64(&h->told),
+                                 .applied = weir__load64(&h->applied),
+                                 .given_back = weir__load64(&h->given_back),
+                                 .dropped = weir__load64(&h->dropped),
+                                 .full = weir__load64(&h->full),
+                                 .bytes_out = weir__load64(&h->bytes_out),
+                                 .bytes_in = weir__load64(&h->bytes_in),
+                                 .entries = book->ledger.entries,
+                                 .used = weir__load64(&h->filled)};
+    return 0;
 }
