@@ -1,6 +1,6 @@
 """The same questions to weir and to what it takes the place of: envoyproxy/ratelimit over gRPC, throttlecrab over RESP.
 
-tools/peer.sh builds them into build/peers: ./dev test the first where there is go, ./dev bench service both.
+tools/peer.sh builds them into build/peers, where there are go and cargo; ./dev test calls it.
 """
 import contextlib
 import os
