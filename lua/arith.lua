@@ -1,7 +1,7 @@
 -- b * d / c rounded down, and whether something is left; exact for c below 2^45 and d below 2^35, also when the product
 -- is beyond what a double holds: then d goes through a long division seven bits at a time. Beyond 2^52 the result
 -- only says that it is that large.
-local function muldiv(b, d, c)
+muldiv = function(b, d, c)
     local product = b * d
     if product < 9007199254740992 then
         local rest = product % c
@@ -23,7 +23,8 @@ local function muldiv(b, d, c)
     end
     return quotient + low, rest > 0
 end
-local function judge(held, cost, charge, cap, hard)
+-- Whether it is taken, code and what remains.
+judge = function(held, cost, charge, cap, hard)
     if held + cost <= cap or cost < 0 or charge then
         local after = held + cost
         if after < 0 then

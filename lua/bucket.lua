@@ -1,15 +1,29 @@
 -- Token bucket with continuous refill, and leaky bucket. Limit: period, units a period, longest delay (-1: no delay).
 -- `used` units since `since`, of which `q` come back in every `p` microseconds.
-decide[1] = function(limit, value, time, cost, charge)
+-- How long until so many units have come back; nine years at most.
+local function drip(limit, units)
+    local p, q = a[limit + 3], a[limit + 4]
+    local wait = units * p
+    if q > 1 then
+        local more
+        wait, more = muldiv(p, units, q)
+        if more then
+            wait = wait + 1
+        end
+    end
+    return wait < 281474976710656 and wait or 281474976710656
+end
+bucket = function(limit, value, time, cost, charge)
     local since, used = stored(value, 1)
     if not since then
-        return nil, -43
+        return -43
     end
     local cap, hard, p, q = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
     if cost < 0 then
         charge = true
         if used > 0 and time < since then
-            cost = cost + muldiv(since - time, q, p)
+            local ahead = since - time
+            cost = cost + (q > 1 and muldiv(ahead, q, p) or (ahead - ahead % p) / p)
             if cost > 0 then
                 cost = 0
             end
@@ -38,22 +52,13 @@ decide[1] = function(limit, value, time, cost, charge)
     if used == 0 then
         since = time
     end
-    -- When so many have come back; nine years at most.
-    local function back(units)
-        local wait = units * p
-        if q > 1 then
-            local more
-            wait, more = muldiv(p, units, q)
-            if more then
-                wait = wait + 1
-            end
-        end
-        return since + (wait < 281474976710656 and wait or 281474976710656)
+    local taken, code, remaining = true, 0, nil
+    if used - dripped + cost > cap and cost >= 0 and not charge then
+        taken, code, remaining = false, cost > cap and 3 or 2, hard - used + dripped
     end
-    local taken, code, remaining = judge(used - dripped, cost, charge, cap, hard)
     local wait, after = 0, used
     if code == 2 then
-        wait = back(used + cost - cap) - time
+        wait = since + drip(limit, used + cost - cap) - time
         if wait < 0 then
             wait = 0
         end
@@ -62,13 +67,16 @@ decide[1] = function(limit, value, time, cost, charge)
         after = used + cost
         after = after <= dripped and 0 or after > 4294967295 and 4294967295 or after
         remaining = hard - (after > 0 and after - dripped or 0)
+        if cost > 0 and used - dripped + cost > hard then
+            code = 8
+        end
     end
-    local till = after > 0 and back(after) or time
+    local till = after > 0 and since + drip(limit, after) or time
     local reset = till > time and till - time or 0
     local most = a[limit + 5]
     if most >= 0 and not charge then
         -- All before it must have left.
-        local queue = used > 0 and back(used) - time or 0
+        local queue = used > 0 and since + drip(limit, used) - time or 0
         if queue > most and code ~= 3 then
             local shrink = queue - most
             return 2, taken and remaining + cost or remaining, queue, wait > shrink and wait or shrink

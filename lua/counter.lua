@@ -1,14 +1,14 @@
 -- Sliding window counter with two buckets. Limit: window, whether weights are rounded up, what a bucket can hold.
 -- The value: 19 digits: 3, the present window's start in milliseconds (10 digits, modulo), its count and that of the
 -- window before it, 4 digits each. What does not fit is an s, and start, count and count before with colons between.
-decide[6] = function(limit, value, time, cost, charge)
+pair = function(limit, value, time, cost, charge)
     local cap, hard, w, up = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4] == 1
     local first = time - time % w
     local start, current, before = first, 0, 0
     local entered = false
     if value then
         local since, count, old
-        if #value == 19 and not find(value, '%D') then
+        if #value == 19 and not string.find(value, '%D') then
             local digit = byte(value)
             if digit == 51 then
                 local clock = (now - now % 1000) / 1000
@@ -18,14 +18,14 @@ decide[6] = function(limit, value, time, cost, charge)
                 end
                 since, count, old = (clock - age) * 1000, sub(value, 12, 15) + 0, sub(value, 16) + 0
             elseif digit < 49 or digit > 53 then
-                return nil, -43
+                return -43
             end
         else
-            since, count, old = match(value, '^s(%d+):(%d+):(%d+)$')
+            since, count, old = string.match(value, '^s(%d+):(%d+):(%d+)$')
             if since and #since < 17 and #count < 11 and #old < 11 then
                 since, count, old = since + 0, count + 0, old + 0
-            elseif since or not find(value, '^[bwln]') then
-                return nil, -43
+            elseif since or not string.find(value, '^[bwln]') then
+                return -43
             end
         end
         if since and count + old > 0 then

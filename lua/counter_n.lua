@@ -1,7 +1,7 @@
 -- Sliding window counter with more buckets. Limit: length of a part, number of parts, what a part can hold.
 -- The value: n, and a MessagePack array: length and number of parts, the newest part's number, and their counts, the
 -- newest first. Parts of another length or number are another count.
-decide[7] = function(limit, value, time, cost, charge)
+parts = function(limit, value, time, cost, charge)
     local cap, hard, w, n = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
     local here = (time - time % w) / w
     local part, counts, found = here, {}, false
@@ -9,15 +9,15 @@ decide[7] = function(limit, value, time, cost, charge)
         if byte(value) == 110 then
             local fine, held = pcall(cmsgpack.unpack, sub(value, 2))
             if not fine or type(held) ~= 'table' or #held < 3 then
-                return nil, -43
+                return -43
             end
             if held[1] == w and held[2] == n then
                 if #held ~= n + 3 then
-                    return nil, -43
+                    return -43
                 end
                 for i = 3, n + 3 do
                     if type(held[i]) ~= 'number' or held[i] < 0 or held[i] > 9007199254740992 or held[i] % 1 ~= 0 then
-                        return nil, -43
+                        return -43
                     end
                 end
                 found = true
@@ -27,8 +27,8 @@ decide[7] = function(limit, value, time, cost, charge)
                     counts[i] = i > shift and held[i - shift + 3] or 0
                 end
             end
-        elseif not (#value == 19 and find(value, '^[1-5]%d+$') or find(value, '^[bwsl]')) then
-            return nil, -43
+        elseif not (#value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bwsl]')) then
+            return -43
         end
     end
     local before = 0

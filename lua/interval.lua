@@ -1,8 +1,8 @@
 -- Token bucket with interval refill: all `most` units of a window at once. Limit: window, units a window.
-decide[2] = function(limit, value, time, cost, charge)
+interval = function(limit, value, time, cost, charge)
     local since, used = stored(value, 1)
     if not since then
-        return nil, -43
+        return -43
     end
     local cap, hard, window, most = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
     if cost < 0 then

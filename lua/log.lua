@@ -3,7 +3,7 @@
 -- 4 bytes a unit: its time in quanta, modulo 2^32, the oldest first. Below LOG_SHORT bytes it is read and written whole;
 -- a longer one is read and changed in place, and rewritten when more than half of it has left.
 -- Aged: units were dropped while others stayed. Nothing is logged before `newest` then, even if that was given back.
-decide[8] = function(limit, value, time, cost, charge, _, name, whole)
+log = function(limit, value, time, cost, charge, _, name, whole)
     local cap, hard, window, quantum = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
     local HEAD, SHORT = 22, 1046
     local aged, newest, first, span, full = 0, 0, 0, 0, true
@@ -12,15 +12,15 @@ decide[8] = function(limit, value, time, cost, charge, _, name, whole)
             local _, old, resolution, latest, gone, count = struct.unpack('>BBI4I8I4I4', value)
             full = whole or #value < SHORT
             if full and HEAD + 4 * (gone + count) > #value or count > 65535 or latest > 9007199254740992 then
-                return nil, -43
+                return -43
             end
             if resolution == quantum then
                 aged, newest, first, span = old, latest, gone, count
             else
                 full = true
             end
-        elseif not (#value == 19 and find(value, '^[1-5]%d+$') or find(value, '^[bwsn]')) then
-            return nil, -43
+        elseif not (#value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bwsn]')) then
+            return -43
         end
     end
     local block, from = value, 0

@@ -4,166 +4,176 @@
 -- ARGV[1]: a MessagePack array of whole numbers:
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
---     then for each counter: limit, how, cost, and for a refund its time, for an exchange level and what is left of
---     the host's window (-1: none).
+--     then for each counter: the limit's place in the array, how, cost; for a refund also its time, for an exchange
+--     level and what is left of the host's window (-1: does not matter).
 -- ARGV[2]: the number of a sender's batch, as text.
--- The answer: a MessagePack array: the server's time, then for each counter a code, and if it is not negative what
--- remains, the time to reset, and with a denial or a delay the time to wait. Times are in microseconds.
+-- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
+-- the time to wait (8 bytes each), big-endian. Times are in microseconds.
 --
--- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun.
+-- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
 --
 -- Every algorithm is a function (limit's place, value, time, cost, whether it is charged, what is left of the host's
 -- window, name, whether the value is all there is) -> code, remaining, reset, wait, new value (nil: as it was, false:
--- none), until when it is needed, whether it is written even if the group is denied; or nil and an error. Functions are
--- made only for what a run needs. Numbers stay below 2^53, where doubles are exact.
+-- none), until when it is needed, whether it is written even if the group is denied; or an error alone.
+--
+-- Functions and tables are made only for what a run needs: most runs decide a few buckets. Numbers stay below 2^53,
+-- where doubles are exact.
 local call, ask = redis.call, redis.pcall
-local byte, sub, find, format, match = string.byte, string.sub, string.find, string.format, string.match
+local byte, sub, format = string.byte, string.sub, string.format
+local keys = KEYS
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local a = cmsgpack.unpack(ARGV[1])
 local repeated = false
 if ARGV[2] then
-    local sender = KEYS[#KEYS]
+    local sender = keys[#keys]
     repeated = call('GET', sender) == ARGV[2]
     if not repeated then
         call('SET', sender, ARGV[2], 'PX', 3600000)
     end
 end
---@arith.lua
 --@state.lua
-local decide = {}
+local bucket, interval, fixed, pair, parts, log, muldiv, judge
 local place = 2
 for _ = 1, a[1] do
     local kind = a[place]
-    if not decide[kind] then
-        if kind == 1 then
+    if not muldiv and (kind > 1 or a[place + 4] > 1) then
+        --@arith.lua
+    end
+    if kind == 1 then
+        if not bucket then
             --@bucket.lua
-        elseif kind == 2 then
+        end
+        a[place] = bucket
+    elseif kind == 2 then
+        if not interval then
             --@interval.lua
-        elseif kind < 6 then
+        end
+        a[place] = interval
+    elseif kind == 3 then
+        if not fixed then
             --@window.lua
-        elseif kind == 6 then
+        end
+        a[place] = fixed
+    elseif kind == 4 then
+        if not pair then
             --@counter.lua
-        elseif kind == 7 then
+        end
+        a[place] = pair
+    elseif kind == 5 then
+        if not parts then
             --@counter_n.lua
-        else
+        end
+        a[place] = parts
+    else
+        if not log then
             --@log.lua
         end
+        a[place] = log
     end
     place = place + 7
 end
 
-local out, filled = {now}, 1
-local passed, group, counter = {}, 0, 0
-local names, values, untils, places, forced = {}, {}, {}, {}, {}
-local last = #a
-while place < last do
-    local count, gate = a[place], a[place + 1]
-    local look = gate > 0 and not passed[gate]
-    local pass, writes = true, 0
-    local pending = count > 1 and {}
-    place = place + 2
-    group = group + 1
-    for nth = 1, count do
-        counter = counter + 1
-        local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
-        local name, kind, charge, left, level = KEYS[counter], a[limit], how == 3, nil, nil
-        place = place + 3
-        if how == 2 then
-            cost = -cost
-            if a[place] < now then
-                time = a[place]
-            end
-            place = place + 1
-        elseif how == 4 then
-            charge, level, left = true, a[place], a[place + 1]
-            place = place + 2
+local counter = 0
+-- The next counter, on what is stored or what the group has not written yet.
+local function evaluate(pending, others)
+    counter = counter + 1
+    local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
+    local name, decide, charge, level, left = keys[counter], a[limit], how == 3, nil, nil
+    place = place + 3
+    if how == 2 then
+        cost = -cost
+        if a[place] < now then
+            time = a[place]
         end
-        local whole, value = false, pending and pending[name]
-        if value == nil or not pending then
-            if kind == 8 then
-                -- A long log is not read whole, unless another counter of the group has its name.
-                for i = counter - nth + 1, counter - nth + count do
-                    whole = whole or i ~= counter and KEYS[i] == name
-                end
-                value = whole and ask('GET', name) or ask('GETRANGE', name, 0, 1045)
-                value = value ~= '' and value
-            else
-                value = ask('GET', name)
-            end
+        place = place + 1
+    elseif how == 4 then
+        charge, level, left = true, a[place], a[place + 1]
+        place = place + 2
+    end
+    local value, whole = pending and pending[name], false
+    if value == nil or not pending then
+        if decide == log then
+            -- A long log is not read whole, unless another counter of the group has its name.
+            whole = others and others[name] > 1
+            value = whole and ask('GET', name) or ask('GETRANGE', name, 0, 1045)
+            value = value ~= '' and value
         else
-            whole = true
+            value = ask('GET', name)
         end
-        local code, remaining, reset, wait, fresh, till, always
-        if type(value) == 'table' then
-            code, remaining = nil, -43
-        else
-            if level then
-                if not value then
-                    cost = a[limit + 2] - level
-                    if cost < 0 then
-                        cost = 0
-                    end
-                elseif repeated then
-                    cost = 0
-                end
+    else
+        whole = true
+    end
+    if type(value) == 'table' then
+        return -43
+    end
+    if level then
+        if not value then
+            cost = a[limit + 2] - level
+            if cost < 0 then
+                cost = 0
             end
-            code, remaining, reset, wait, fresh, till, always = decide[kind](limit, value, time, cost, charge, left, name,
-                whole)
-        end
-        filled = filled + 1
-        if not code then
-            pass = false
-            out[filled] = remaining
-        else
-            if how == 5 then
-                code, remaining, reset, fresh = 0, a[limit + 2], 0, false
-            end
-            local verdict = code % 8
-            if verdict > 1 then
-                pass = false
-            end
-            if fresh ~= nil and how ~= 1 and not look then
-                writes = writes + 1
-                names[writes], values[writes], untils[writes] = name, fresh, till
-                places[writes] = cost > 0 and how ~= 5 and filled
-                forced[writes] = always and not (pending and pending[name] ~= nil)
-                if pending and not always then
-                    pending[name] = fresh
-                end
-            end
-            out[filled], out[filled + 1], out[filled + 2] = code, remaining, reset
-            filled = filled + 2
-            if verdict == 1 or verdict == 2 then
-                filled = filled + 1
-                out[filled] = wait
-            end
+        elseif repeated then
+            cost = 0
         end
     end
-    passed[group] = pass
-    for i = 1, writes do
-        if pass or forced[i] then
-            local name, value = names[i], values[i]
-            if value then
-                -- Rounded up twice: the server counts from a whole millisecond that has begun before.
-                local ttl = untils[i] - now
-                ttl = ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1
-                if type(value) == 'table' then
-                    call('SETRANGE', name, 0, value[1])
-                    if value[3] ~= '' then
-                        call('SETRANGE', name, value[2], value[3])
-                    end
-                    call('PEXPIRE', name, ttl)
-                else
-                    call('SET', name, value, 'PX', ttl)
-                end
-            else
-                call('DEL', name)
-            end
-            if pass and places[i] then
-                out[places[i]] = out[places[i]] + 16
-            end
+    local code, remaining, reset, wait, fresh, till, always = decide(limit, value, time, cost, charge, left, name, whole)
+    if how == 1 then
+        fresh = nil
+    elseif how == 5 and code >= 0 then
+        return 0, a[limit + 2], 0, 0, false, now, false, name, 0
+    end
+    return code, remaining, reset, wait, fresh, till, always, name, cost
+end
+local function write(name, value, till)
+    if not value then
+        call('DEL', name)
+        return
+    end
+    -- Rounded up twice: the server counts from a whole millisecond that has begun before.
+    local ttl = till - now
+    ttl = format('%d', ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1)
+    if type(value) == 'table' then
+        call('SETRANGE', name, 0, value[1])
+        if value[3] ~= '' then
+            call('SETRANGE', name, value[2], value[3])
         end
+        call('PEXPIRE', name, ttl)
+    else
+        call('PSETEX', name, ttl, value)
     end
 end
-return cmsgpack.pack(out)
+
+local last, pack = #a, struct.pack
+local out, filled, passed = pack('>I8', now), 1, nil
+if last ~= place + 4 then
+    out, passed = {out}, {}
+end
+local group = 0
+while place < last do
+    local count, gate = a[place], a[place + 1]
+    local look = gate > 0 and not (passed and passed[gate])
+    place = place + 2
+    group = group + 1
+    if count == 1 then
+        local code, remaining, reset, wait, fresh, till, always, name, cost = evaluate()
+        local verdict = code % 8
+        local pass = code >= 0 and verdict < 2
+        if fresh ~= nil and not look and (pass or always) then
+            write(name, fresh, till)
+            if pass and cost > 0 then
+                code = code + 16
+            end
+        end
+        local answer = pack('>bi8I8I8', code, remaining or 0, reset or 0, wait or 0)
+        if not passed then
+            return out .. answer
+        end
+        passed[group] = pass
+        filled = filled + 1
+        out[filled] = answer
+    else
+        --@group.lua
+    end
+end
+return passed and table.concat(out) or out

@@ -8,40 +8,46 @@ local function stored(value, kind)
     if not value then
         return 0, 0
     end
-    if #value ~= 19 or find(value, '%D') then
-        local letter, since, used = match(value, '^(%l)(%d+):(%d+)$')
-        if letter == (kind == 1 and 'b' or 'w') and #since < 17 and #used < 11 then
-            return since + 0, used + 0
-        elseif letter or find(value, '^[sln]') then
+    local digit = byte(value)
+    if #value == 19 and digit and digit > 48 and digit < 54 then
+        local since, used, modulus
+        if digit == kind + 48 then
+            since, used, modulus = sub(value, 2, 15), sub(value, 16), 100000000000000
+        elseif digit == kind + 51 then
+            since, used, modulus = sub(value, 2, 13), sub(value, 14), 1000000000000
+        else
             return 0, 0
         end
-        return nil
+        since, used = tonumber(since), tonumber(used)
+        if not since or not used then
+            return nil
+        end
+        -- At most seven eighths of the modulus ago; what seems older is ahead, as the clock was stepped back.
+        local age = (now - since) % modulus
+        if age >= modulus / 8 * 7 then
+            age = age - modulus
+        end
+        -- Also for what only looks like a number.
+        if age % 1 ~= 0 or used % 1 ~= 0 or used < 0 then
+            return nil
+        end
+        return now - age, used
     end
-    local digit = byte(value) - 48
-    local modulus, used
-    if digit == kind then
-        modulus, used = 100000000000000, sub(value, 16) + 0
-    elseif digit == kind + 3 then
-        modulus, used = 1000000000000, sub(value, 14) + 0
-    elseif digit > 0 and digit < 6 then
+    local letter, since, used = string.match(value, '^(%l)(%d+):(%d+)$')
+    if letter == (kind == 1 and 'b' or 'w') and #since < 17 and #used < 11 then
+        return since + 0, used + 0
+    elseif letter or string.find(value, '^[sln]') then
         return 0, 0
-    else
-        return nil
     end
-    -- At most seven eighths of the modulus ago; what seems older is ahead, as the clock was stepped back.
-    local age = (now - sub(value, 2, digit == kind and 15 or 13)) % modulus
-    if age >= modulus / 8 * 7 then
-        age = age - modulus
-    end
-    return now - age, used
+    return nil
 end
 -- The value for it, when it is needed no longer than until `till`.
 local function packed(kind, since, used, till)
     local span = till - since
     if used < 10000 and span < 80000000000000 and since - now < 10000000000000 then
-        return format('%d%014d%04d', kind, since % 100000000000000, used)
+        return format('%015d%04d', kind * 100000000000000 + since % 100000000000000, used)
     elseif used < 1000000 and span < 800000000000 and since - now < 100000000000 then
-        return format('%d%012d%06d', kind + 3, since % 1000000000000, used)
+        return format('%013d%06d', (kind + 3) * 1000000000000 + since % 1000000000000, used)
     end
     return format('%s%d:%d', kind == 1 and 'b' or 'w', since, used)
 end

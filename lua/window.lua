@@ -1,7 +1,7 @@
--- Fixed window: kind 3 begins with the first request, 4 is a whole one since 1970 (limit: its length), 5 one of the
--- calendar (limit: the starts of four in a row, of which the second was the host's).
-local function around(limit, kind, time)
-    if kind == 4 then
+-- Fixed window. Limit: its length and 0 if it is a whole one since 1970, or 1 if it begins with the first request; or the
+-- starts of four in a row, of which the second was the host's, if it is one of the calendar.
+local function around(limit, time)
+    if a[limit + 4] == 0 then
         local window = a[limit + 3]
         local start = time - time % window
         return start, start + window
@@ -13,31 +13,31 @@ local function around(limit, kind, time)
     end
     return nil
 end
-local function fixed(limit, value, time, cost, charge, left)
+fixed = function(limit, value, time, cost, charge, left)
     local since, used = stored(value, 2)
     if not since then
-        return nil, -43
+        return -43
     end
-    local kind, cap, hard = a[limit], a[limit + 1], a[limit + 2]
+    local kind, cap, hard = a[limit + 4], a[limit + 1], a[limit + 2]
     local finish
-    if kind == 3 then
+    if kind == 1 then
         if used == 0 or time - since >= a[limit + 3] then
             since, used = time, 0
         end
         finish = since + a[limit + 3]
     else
         local start
-        if cost < 0 and kind == 5 and time < a[limit + 3] then
+        if cost < 0 and kind > 1 and time < a[limit + 3] then
             -- Taken in a window that is over for long: there is nothing to give back to.
             time, cost, charge = now, 0, true
         end
-        start, finish = around(limit, kind, time)
+        start, finish = around(limit, time)
         -- Stepped back by at most one window: the one that was reached stays.
         if start and used > 0 and since >= finish and since - time <= finish - start then
-            start, finish = around(limit, kind, since)
+            start, finish = around(limit, since)
         end
         if not start then
-            return nil, -46
+            return -46
         end
         if since < start or since >= finish then
             used = 0
@@ -69,4 +69,3 @@ local function fixed(limit, value, time, cost, charge, left)
     end
     return code, remaining, used > 0 and wait or 0, wait, used > 0 and packed(2, since, used, finish), finish
 end
-decide[3], decide[4], decide[5] = fixed, fixed, fixed

@@ -29,11 +29,10 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
     int64_t kind = WEIR__KIND_BUCKET, more[4] = {0};
     switch (l->algorithm) {
     case WEIR_FIXED_WINDOW:
-        kind = l->align == WEIR_ALIGN_FIRST_REQUEST ? WEIR__KIND_WINDOW_FIRST
-               : l->align == WEIR_ALIGN_CALENDAR    ? WEIR__KIND_WINDOW_CALENDAR
-                                                    : WEIR__KIND_WINDOW_CLOCK;
+        kind = WEIR__KIND_WINDOW;
         more[0] = l->window_us;
-        for (int i = 0; i < 4 && kind == WEIR__KIND_WINDOW_CALENDAR; i++)
+        more[1] = l->align == WEIR_ALIGN_FIRST_REQUEST;
+        for (int i = 0; i < 4 && l->align == WEIR_ALIGN_CALENDAR; i++)
             more[i] = clamp(ask->bounds_us[i], WEIR__EXACT_MAX);
         break;
     case WEIR_SLIDING_WINDOW_LOG:

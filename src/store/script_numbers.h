@@ -1,7 +1,4 @@
-/*
- * Arrays of whole numbers as the script and the library exchange them: MessagePack, of which nothing but one array and
- * integers is used. And how the script and the library number things.
- */
+/* How the script and the library number things, and how numbers are written for it: as MessagePack. */
 #ifndef WEIR_STORE_SCRIPT_NUMBERS_H
 #define WEIR_STORE_SCRIPT_NUMBERS_H
 
@@ -13,9 +10,7 @@
 enum {
     WEIR__KIND_BUCKET = 1,
     WEIR__KIND_INTERVAL,
-    WEIR__KIND_WINDOW_FIRST,
-    WEIR__KIND_WINDOW_CLOCK,
-    WEIR__KIND_WINDOW_CALENDAR,
+    WEIR__KIND_WINDOW,
     WEIR__KIND_COUNTER_2,
     WEIR__KIND_COUNTER_N,
     WEIR__KIND_LOG
@@ -26,15 +21,5 @@ enum { WEIR__CODE_SOFT = 8, WEIR__CODE_TAKEN = 16, WEIR__CODE_OVER = 32, WEIR__C
 
 /* Appends one number. */
 void weir__number_add(struct weir__buffer *to, int64_t number);
-
-struct weir__numbers {
-    const unsigned char *at, *end;
-    bool broken; /* what was read is none, and nothing more is read */
-};
-
-/* The number of elements of the array that begins here. */
-uint32_t weir__numbers_begin(struct weir__numbers *from);
-/* The next number, which must lie within the bounds. */
-int64_t weir__number_read(struct weir__numbers *from, int64_t least, int64_t most);
 
 #endif

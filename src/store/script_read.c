@@ -11,54 +11,71 @@
 #define UNITS_MAX (4 * WEIR__USED_MAX)
 #define TIME_MAX  (4 * WEIR__DEBT_MAX)
 
-static void read_ask(struct weir__numbers *from, struct weir__ask *ask, int64_t now_us)
+#define TIME_LEN 8
+#define ASK_LEN  (1 + 3 * 8) /* code, remaining, reset, wait */
+
+static int64_t number_at(const char *text)
 {
-    weir_decision *d = &ask->decision;
-    int64_t code = weir__number_read(from, WEIR_ESTORELIMIT, WEIR__CODE_END - 1);
-    *d = (weir_decision){.limit = ask->limit.hard};
+    uint64_t bits = 0;
+    for (int i = 0; i < 8; i++)
+        bits = bits << 8 | (unsigned char)text[i];
+    return (int64_t)bits;
+}
+
+static bool is_time(int64_t us)
+{
+    return us >= 0 && us <= TIME_MAX;
+}
+
+/* False: it makes no sense. */
+static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
+{
+    int code = (signed char)text[0];
+    int64_t remaining = number_at(text + 1), reset_us = number_at(text + 9), wait_us = number_at(text + 17);
+    int verdict = code & 7;
+    bool passes = verdict <= WEIR_DELAY, elsewhere = code & (WEIR__CODE_OVER | WEIR__CODE_AHEAD);
+
+    ask->decision = (weir_decision){.limit = ask->limit.hard};
     ask->taken = false;
     ask->other_window = 0;
-    ask->error = 0;
-    if (code < 0) {
-        ask->error = (int)code;
-        from->broken |= code != WEIR_ESTOREWRONGTYPE && code != WEIR_ESTORECLOCK;
-        return;
-    }
-    from->broken |= (code & 7) > WEIR_NEVER_FITS;
-    d->verdict = (enum weir_verdict)(code & 3);
-    d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
-    d->remaining = weir__number_read(from, -UNITS_MAX, ask->limit.hard);
-    d->reset_after_ns = weir__us_to_ns(weir__number_read(from, 0, TIME_MAX));
-    if (d->verdict == WEIR_DELAY)
-        d->delay_ns = weir__us_to_ns(weir__number_read(from, 0, TIME_MAX));
-    else if (d->verdict == WEIR_DENY)
-        d->retry_after_ns = weir__us_to_ns(weir__number_read(from, 0, TIME_MAX));
-    else if (d->verdict == WEIR_NEVER_FITS)
-        d->retry_after_ns = -1;
-
-    bool elsewhere = code & (WEIR__CODE_OVER | WEIR__CODE_AHEAD);
-    ask->taken = code & WEIR__CODE_TAKEN;
-    ask->other_window = code & WEIR__CODE_OVER ? -1 : code & WEIR__CODE_AHEAD ? 1 : 0;
-    from->broken |= ask->taken && (!weir_passes(d) || elsewhere);
-    from->broken |= elsewhere && (ask->how != WEIR__ASK_EXCHANGE || !weir__on_wall(&ask->limit));
+    ask->error = code < 0 ? code : 0;
     if (ask->how != WEIR__ASK_REFUND)
         ask->at_us = now_us;
+    if (code < 0)
+        return code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK;
+    if (verdict > WEIR_NEVER_FITS || remaining > ask->limit.hard || remaining < -UNITS_MAX || !is_time(reset_us) ||
+        !is_time(wait_us) || (code & WEIR__CODE_TAKEN && (!passes || elsewhere)) ||
+        (elsewhere && (ask->how != WEIR__ASK_EXCHANGE || !weir__on_wall(&ask->limit))))
+        return false;
+
+    weir_decision *d = &ask->decision;
+    d->verdict = (enum weir_verdict)verdict;
+    d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
+    d->remaining = remaining;
+    d->reset_after_ns = weir__us_to_ns(reset_us);
+    d->delay_ns = verdict == WEIR_DELAY ? weir__us_to_ns(wait_us) : 0;
+    d->retry_after_ns = verdict == WEIR_DENY ? weir__us_to_ns(wait_us) : verdict == WEIR_NEVER_FITS ? -1 : 0;
+    ask->taken = code & WEIR__CODE_TAKEN;
+    ask->other_window = code & WEIR__CODE_OVER ? -1 : code & WEIR__CODE_AHEAD ? 1 : 0;
+    return true;
 }
 
 int weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count)
 {
-    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str)
+    size_t asks = 0;
+    for (size_t p = 0; p < count; p++)
+        asks += parts[p].question->groups[parts[p].group].count;
+    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str || reply->len != TIME_LEN + asks * ASK_LEN)
         return WEIR_ESTOREGARBAGE;
-    const unsigned char *text = (const unsigned char *)reply->str;
-    struct weir__numbers from = {.at = text, .end = text + reply->len};
-    (void)weir__numbers_begin(&from); /* how many there must be is known from what was asked */
-    int64_t now_us = weir__number_read(&from, 0, WEIR__EXACT_MAX);
-    for (size_t p = 0; p < count && !from.broken; p++) {
+    const char *at = reply->str + TIME_LEN;
+    int64_t now_us = number_at(reply->str);
+    bool sound = now_us >= 0 && now_us <= WEIR__EXACT_MAX;
+    for (size_t p = 0; p < count && sound; p++) {
         const struct weir__group *group = &parts[p].question->groups[parts[p].group];
-        for (uint32_t i = 0; i < group->count && !from.broken; i++)
-            read_ask(&from, &parts[p].question->asks[group->first + i], now_us);
+        for (uint32_t i = 0; i < group->count && sound; i++, at += ASK_LEN)
+            sound = read_ask(at, &parts[p].question->asks[group->first + i], now_us);
     }
-    return from.broken || from.at != from.end ? WEIR_ESTOREGARBAGE : 0;
+    return sound ? 0 : WEIR_ESTOREGARBAGE;
 }
 
 int weir__store_error(const char *text, size_t len)
