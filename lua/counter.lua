@@ -22,9 +22,9 @@ pair = function(limit, value, time, cost, charge)
             end
         else
             since, count, old = string.match(value, '^s(%d+):(%d+):(%d+)$')
-            if since and #since < 17 and #count < 11 and #old < 11 then
+            if since and #count < 11 and #old < 11 and since + 0 < beyond then
                 since, count, old = since + 0, count + 0, old + 0
-            elseif since or not string.find(value, '^[bwln]') then
+            elseif since or not ours(value) then
                 return -43
             end
         end

@@ -16,7 +16,8 @@ parts = function(limit, value, time, cost, charge)
                     return -43
                 end
                 for i = 3, n + 3 do
-                    if type(held[i]) ~= 'number' or held[i] < 0 or held[i] > 9007199254740992 or held[i] % 1 ~= 0 then
+                    if type(held[i]) ~= 'number' or held[i] < 0 or held[i] % 1 ~= 0 or
+                        i > 3 and held[i] > 4294967295 or i == 3 and held[i] * w > beyond then
                         return -43
                     end
                 end
@@ -27,7 +28,7 @@ parts = function(limit, value, time, cost, charge)
                     counts[i] = i > shift and held[i - shift + 3] or 0
                 end
             end
-        elseif not (#value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bwsl]')) then
+        elseif not ours(value) then
             return -43
         end
     end

@@ -11,7 +11,7 @@ log = function(limit, value, time, cost, charge, _, name, whole)
         if byte(value) == 108 and #value >= HEAD then
             local _, old, resolution, latest, gone, count = struct.unpack('>BBI4I8I4I4', value)
             full = whole or #value < SHORT
-            if full and HEAD + 4 * (gone + count) > #value or count > 65535 or latest > 9007199254740992 then
+            if full and HEAD + 4 * (gone + count) > #value or count > 65535 or latest > beyond then
                 return -43
             end
             if resolution == quantum then
@@ -19,7 +19,7 @@ log = function(limit, value, time, cost, charge, _, name, whole)
             else
                 full = true
             end
-        elseif not (#value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bwsn]')) then
+        elseif byte(value) == 108 or not ours(value) then
             return -43
         end
     end

@@ -1,9 +1,18 @@
+-- Whether a value looks like one of some algorithm of ours.
+local function ours(value)
+    local first, second = byte(value, 1, 2)
+    return #value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bw]%d+:%d+$') or
+        string.find(value, '^s%d+:%d+:%d+$') or first == 110 and (second or 0) > 143 and second < 222 or
+        first == 108 and #value >= 22 and second < 2
+end
 -- The value of a bucket or a fixed window: since when it counts, and how much. 19 digits that make a signed 64-bit
 -- integer, which the server keeps without a string of its own: kind, microseconds modulo a power of ten, units.
 --     k tttttttttttttt uuuu     kind 1 bucket, 2 window: 14 digits of time, 4 of units
 --     k tttttttttttt uuuuuu     kind 4 bucket, 5 window: 12 digits of time, 6 of units
 -- What does not fit is a letter (b, w), the time, a colon and the units.
+-- A time more than three years ahead is nobody's.
 -- Returns time and units (0, 0: none, also if it is another algorithm's), or nil if it is none of ours.
+local beyond = now + 100000000000000
 local function stored(value, kind)
     if not value then
         return 0, 0
@@ -28,15 +37,16 @@ local function stored(value, kind)
             age = age - modulus
         end
         -- Also for what only looks like a number.
-        if age % 1 ~= 0 or used % 1 ~= 0 or used < 0 then
+        if age % 1 ~= 0 or used % 1 ~= 0 or used < 0 or used > 999999 then
             return nil
         end
         return now - age, used
     end
+    local own = kind == 1 and 'b' or 'w'
     local letter, since, used = string.match(value, '^(%l)(%d+):(%d+)$')
-    if letter == (kind == 1 and 'b' or 'w') and #since < 17 and #used < 11 then
+    if letter == own and #used < 11 and since + 0 < beyond then
         return since + 0, used + 0
-    elseif letter or string.find(value, '^[sln]') then
+    elseif letter ~= own and ours(value) then
         return 0, 0
     end
     return nil

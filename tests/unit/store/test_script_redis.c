@@ -57,7 +57,7 @@ static const struct kind kinds[] = {
     {"log that counts all",
      {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 4 * MS, .count_rejected = true},
      3},
-    {"long log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 20 * MS}, 60},
+    {"long log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 60 * MS}, 60},
     {"longest log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 65535, .window_ns = 90 * MS}, 6000},
     {"coarse log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 300, .window_ns = 86400 * WEIR_SECOND}, 9},
     {"slow debt", {.limit = 1, .window_ns = 86400 * WEIR_SECOND, .burst = 3}, 3},
@@ -165,7 +165,7 @@ static void show(const char *who, const weir_decision *d)
            who, (int)d->verdict, d->flags, d->remaining, d->delay_ns, d->retry_after_ns, d->reset_after_ns);
 }
 
-static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed)
+static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed, int64_t *refused)
 {
     static struct weir__ask asks[ASKS];
     struct weir__group groups[ASKS];
@@ -208,9 +208,8 @@ static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed
             others += want.verdict == WEIR_DELAY;
         }
     }
-    /* Random operations that meet nothing prove nothing. */
     CHECK(passed > operations / 20);
-    CHECK(denied + others > operations / 50);
+    *refused += denied + others;
     weir_segment_close(segment);
     return test_failures == before;
 }
@@ -218,12 +217,16 @@ static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed
 TEST(the_script_says_what_the_library_says)
 {
     uint64_t seed = 20261115;
+    size_t count = sizeof kinds / sizeof kinds[0];
+    int64_t operations = test_scaled(6000, 960), refused = 0;
     if (!server_start())
         return;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (!run_kind(&kinds[i], test_scaled(6000, 960), &seed))
+    for (size_t i = 0; i < count; i++) {
+        if (!run_kind(&kinds[i], operations, &seed, &refused))
             printf("  in: %s\n", kinds[i].name);
     }
+    /* Random operations that meet no limit prove nothing; how many do depends on how fast the server is. */
+    CHECK(refused > operations * (int64_t)count / 20);
 }
 
 TEST_MAIN
