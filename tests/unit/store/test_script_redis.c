@@ -229,4 +229,67 @@ TEST(the_script_says_what_the_library_says)
     CHECK(refused > operations * (int64_t)count / 20);
 }
 
+/* A counter that was used a second from now, by a server whose clock was ahead, in the store and in the library. */
+static void use_ahead(const weir_limit *limit, weir_segment *segment, const char *name, int64_t then_us)
+{
+    weir_decision decision;
+    weir_time then = {then_us * 1000, then_us * 1000};
+    CHECK_EQ(weir_take(segment, limit, name, strlen(name), 6, then, &decision), 0);
+    int64_t since = then_us;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER || weir__on_wall(limit))
+        since -= since % limit->window_us;
+    const char *format = limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER ? "SET %s s%lld:6:0"
+                         : limit->algorithm == WEIR_FIXED_WINDOW         ? "SET %s w%lld:6"
+                                                                         : "SET %s b%lld:6";
+    freeReplyObject(redisCommand(server.context, format, name, (long long)since));
+}
+
+TEST(a_clock_that_goes_back_gives_nothing)
+{
+    static const weir_params params[] = {
+        {.limit = 10, .window_ns = WEIR_SECOND / 5},
+        {.limit = 7, .window_ns = WEIR_SECOND / 5, .burst = 10},
+        {.limit = 10, .window_ns = WEIR_SECOND / 5, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = WEIR_SECOND / 5, .delay = true},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND / 5, .align = WEIR_ALIGN_FIRST_REQUEST},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND / 5}, /* so far back begins anew */
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 2 * WEIR_SECOND},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_SECOND / 5},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 2 * WEIR_SECOND},
+    };
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
+        weir_limit limit;
+        weir_segment *segment;
+        weir_params p = params[i];
+        weir_segment_options how = {.size = 1 << 20};
+        p.id = 1;
+        CHECK_EQ(weir_limit_init(&limit, &p), 0);
+        CHECK_EQ(weir_segment_open(&how, &segment), 0);
+        struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
+        ask_name(&ask, "ahead");
+        server_do("DEL ahead");
+        CHECK_EQ(server_one(&ask), 0);
+        int64_t taken = ask.at_us + 1000000;
+        use_ahead(&limit, segment, "ahead", taken);
+        static const enum weir__ask_how hows[] = {WEIR__ASK_PEEK, WEIR__ASK_TAKE, WEIR__ASK_TAKE,   WEIR__ASK_REFUND,
+                                                  WEIR__ASK_TAKE, WEIR__ASK_TAKE, WEIR__ASK_CHARGE, WEIR__ASK_PEEK};
+        for (size_t j = 0; j < sizeof hows / sizeof hows[0]; j++) {
+            weir_decision want;
+            ask.how = hows[j];
+            ask.cost = 3;
+            CHECK_EQ(server_one(&ask), 0);
+            CHECK_EQ(model(segment, &ask, &want), 0);
+            CHECK(same(&ask, &want));
+            if (!same(&ask, &want)) {
+                printf("    limit %zu, step %zu\n", i, j);
+                show("script ", &ask.decision);
+                show("library", &want);
+            }
+        }
+        weir_segment_close(segment);
+    }
+}
+
 TEST_MAIN
