@@ -19,7 +19,7 @@
 -- Functions and tables are made only for what a run needs: most runs decide a few buckets. Numbers stay below 2^53,
 -- where doubles are exact.
 local call, ask = redis.call, redis.pcall
-local byte, sub, format = string.byte, string.sub, string.format
+local byte, sub, format, tonumber = string.byte, string.sub, string.format, tonumber
 local keys = KEYS
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -104,7 +104,8 @@ local function evaluate(pending, others)
     else
         whole = true
     end
-    if type(value) == 'table' then
+    -- A text has no field of that name; an error has.
+    if value and value.err then
         return -43
     end
     if level then
@@ -133,7 +134,7 @@ local function write(name, value, till)
     -- Rounded up twice: the server counts from a whole millisecond that has begun before.
     local ttl = till - now
     ttl = format('%d', ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1)
-    if type(value) == 'table' then
+    if value[1] then
         call('SETRANGE', name, 0, value[1])
         if value[3] ~= '' then
             call('SETRANGE', name, value[2], value[3])

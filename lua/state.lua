@@ -17,18 +17,19 @@ local function stored(value, kind)
     if not value then
         return 0, 0
     end
-    local digit = byte(value)
-    if #value == 19 and digit and digit > 48 and digit < 54 then
-        local since, used, modulus
-        if digit == kind + 48 then
-            since, used, modulus = sub(value, 2, 15), sub(value, 16), 100000000000000
-        elseif digit == kind + 51 then
-            since, used, modulus = sub(value, 2, 13), sub(value, 14), 1000000000000
-        else
-            return 0, 0
+    local since = #value == 19 and tonumber(sub(value, 1, 15))
+    if since then
+        local modulus, used = 100000000000000, tonumber(sub(value, 16))
+        local digit = (since - since % modulus) / modulus
+        if digit == kind + 3 then
+            modulus, since, used = 1000000000000, tonumber(sub(value, 1, 13)), tonumber(sub(value, 14))
+        elseif digit ~= kind then
+            used = nil
         end
-        since, used = tonumber(since), tonumber(used)
         if not since or not used then
+            if ours(value) then
+                return 0, 0
+            end
             return nil
         end
         -- At most seven eighths of the modulus ago; what seems older is ahead, as the clock was stepped back.
@@ -43,7 +44,8 @@ local function stored(value, kind)
         return now - age, used
     end
     local own = kind == 1 and 'b' or 'w'
-    local letter, since, used = string.match(value, '^(%l)(%d+):(%d+)$')
+    local letter, used
+    letter, since, used = string.match(value, '^(%l)(%d+):(%d+)$')
     if letter == own and #used < 11 and since + 0 < beyond then
         return since + 0, used + 0
     elseif letter ~= own and ours(value) then

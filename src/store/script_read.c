@@ -11,6 +11,8 @@
 #define UNITS_MAX (4 * WEIR__USED_MAX)
 #define TIME_MAX  (4 * WEIR__DEBT_MAX)
 
+#define ERROR_LOOKED 512 /* bytes of an error's text */
+
 #define TIME_LEN 8
 #define ASK_LEN  (1 + 3 * 8) /* code, remaining, reset, wait */
 
@@ -30,7 +32,7 @@ static bool is_time(int64_t us)
 /* False: it makes no sense. */
 static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
 {
-    int code = (signed char)text[0];
+    int code = (unsigned char)text[0] < 0x80 ? (unsigned char)text[0] : (unsigned char)text[0] - 0x100;
     int64_t remaining = number_at(text + 1), reset_us = number_at(text + 9), wait_us = number_at(text + 17);
     int verdict = code & 7;
     bool passes = verdict <= WEIR_DELAY, elsewhere = code & (WEIR__CODE_OVER | WEIR__CODE_AHEAD);
@@ -78,7 +80,8 @@ int weir__script_read(const struct redisReply *reply, const struct weir__batch_p
     return sound ? 0 : WEIR_ESTOREGARBAGE;
 }
 
-int weir__store_error(const char *text, size_t len)
+/* The error whose word a text begins with; 0: none that is known. */
+static int known_error(const char *text, size_t len)
 {
     static const struct {
         const char *begins;
@@ -106,5 +109,17 @@ int weir__store_error(const char *text, size_t len)
         if (len >= begins && memcmp(text, known[i].begins, begins) == 0 && (len == begins || text[begins] == ' '))
             return known[i].error;
     }
-    return WEIR_ESTOREERROR;
+    return 0;
+}
+
+int weir__store_error(const char *text, size_t len)
+{
+    static const char wrapped[] = "ERR Error running script";
+    int error = known_error(text, len);
+    /* Servers before version 7 tell what went wrong within a script in the middle of a sentence of their own. */
+    if (len >= sizeof wrapped && memcmp(text, wrapped, sizeof wrapped - 1) == 0)
+        for (size_t i = sizeof wrapped; i < len && i < ERROR_LOOKED && !error; i++)
+            if (text[i - 1] == ' ' || text[i - 1] == '-')
+                error = known_error(text + i, len - i);
+    return error ? error : WEIR_ESTOREERROR;
 }

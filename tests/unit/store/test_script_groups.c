@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include "algo/algo.h"
+#include "rules/text.h"
 
 #define SECOND INT64_C(1000000)
 
@@ -346,41 +347,41 @@ TEST(what_is_not_ours_is_left_alone)
         made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_DAY}),
         made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_DAY, .buckets = 9}),
         logged(10, true)};
-    static const char *const foreign[] = {
-        "hello",
-        "session",
-        "null",
-        "large, but not a log, at all",
-        "1",
-        "0000000000000000000",
-        "9000000000000000000",
-        "1-00000000000000042",
-        "100000000000000nan ",
-        "1           inf  1 ",
-        "11.5e300.2.........",
-        "1000000000000001e99",
-        "100000000000000 1.5",
-        "40000000000001e9999",
-        "300000000000x 10000",
-        "b12:34:56",
-        "b99999999999999999999:1",
-        "s1:2",
-        "n",
-        "nabc",
-        "n\x94\x01\x02\x03\x04",
-        "l",
-        "l2345678901234567890123456789",
-        "b9007199254740991:1",
-        "b1:9999999999",
-        "w9007199254740991:1",
-        "s9007199254740991:1:1",
-        "s1:9999999999:9999999999",
-        "n\x9c\xcf\x00\x00\x00\x02\x3c\x34\x60\x00\x09\xcf\x00\x20\x00\x00\x00\x00\x00"
-        "\x00\x01\x01\x01\x01\x01\x01\x01\x01\x01",
-        "l1\x01\x01\x01\x01\x20\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01",
-        "q1:1",
-        "{}",
-        "\xff\xff\xff\xff"};
+    const weir_text foreign[] = {
+        WEIR__TEXT("hello"),
+        WEIR__TEXT("session"),
+        WEIR__TEXT("null"),
+        WEIR__TEXT("large, but not a log, at all"),
+        WEIR__TEXT("1"),
+        WEIR__TEXT("0000000000000000000"),
+        WEIR__TEXT("9000000000000000000"),
+        WEIR__TEXT("1-00000000000000042"),
+        WEIR__TEXT("100000000000000nan "),
+        WEIR__TEXT("1           inf  1 "),
+        WEIR__TEXT("11.5e300.2........."),
+        WEIR__TEXT("1000000000000001e99"),
+        WEIR__TEXT("100000000000000 1.5"),
+        WEIR__TEXT("40000000000001e9999"),
+        WEIR__TEXT("300000000000x 10000"),
+        WEIR__TEXT("b12:34:56"),
+        WEIR__TEXT("b99999999999999999999:1"),
+        WEIR__TEXT("s1:2"),
+        WEIR__TEXT("n"),
+        WEIR__TEXT("nabc"),
+        WEIR__TEXT("n\x94\x01\x02\x03\x04"),
+        WEIR__TEXT("l"),
+        WEIR__TEXT("l2345678901234567890123456789"),
+        WEIR__TEXT("b9007199254740991:1"),
+        WEIR__TEXT("b1:9999999999"),
+        WEIR__TEXT("w9007199254740991:1"),
+        WEIR__TEXT("s9007199254740991:1:1"),
+        WEIR__TEXT("s1:9999999999:9999999999"),
+        WEIR__TEXT("n\x9c\xcf\x00\x00\x00\x02\x3c\x34\x60\x00\x09\xcf\x00\x20\x00\x00\x00\x00\x00\x00\x01\x01\x01\x01"
+                   "\x01\x01\x01\x01\x01"),
+        WEIR__TEXT("l1\x01\x01\x01\x01\x20\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01"),
+        WEIR__TEXT("q1:1"),
+        WEIR__TEXT("{}"),
+        WEIR__TEXT("\xff\xff\xff\xff")};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         struct weir__group group = {0, 2, false};
         struct weir__ask asks[2] = {asking(limits[i], "good", WEIR__ASK_TAKE, 1),
@@ -400,7 +401,7 @@ TEST(what_is_not_ours_is_left_alone)
         CHECK_EQ(number_of("LLEN bad"), 1);
         /* Any text is refused, or counts for as much as a state of ours may hold: the script never breaks. */
         for (size_t f = 0; f < sizeof foreign / sizeof foreign[0]; f++) {
-            freeReplyObject(redisCommand(server.context, "SET bad %s", foreign[f]));
+            freeReplyObject(redisCommand(server.context, "SET bad %b", foreign[f].data, foreign[f].len));
             struct weir__ask ask = asking(limits[i], "bad", WEIR__ASK_TAKE, 1);
             CHECK_EQ(server_one(&ask), 0);
             CHECK(ask.error == WEIR_ESTOREWRONGTYPE || !ask.error);
