@@ -128,30 +128,34 @@ static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, ui
     return 3;
 }
 
-/* Appends limits and groups; returns how many numbers that were. */
-static uint32_t add_numbers(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+/* Appends the limits' rows; returns how many. */
+static uint32_t add_rows(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
 {
     struct rows rows = {.count = 0};
-    bool fresh;
-    for (size_t p = 0; p < count; p++)
-        for (uint32_t i = 0; i < group_of(&parts[p])->count; i++)
-            row_number(&rows, &parts[p].question->asks[group_of(&parts[p])->first + i], &fresh);
-    uint32_t numbers = 1 + ROW * rows.count;
-    weir__number_add(to, rows.count);
-    rows.count = 0;
-    for (size_t p = 0; p < count; p++)
-        for (uint32_t i = 0; i < group_of(&parts[p])->count; i++) {
-            uint32_t row = row_number(&rows, &parts[p].question->asks[group_of(&parts[p])->first + i], &fresh);
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&parts[p]);
+        for (uint32_t i = 0; i < group->count; i++) {
+            bool fresh;
+            uint32_t row = row_number(&rows, &parts[p].question->asks[group->first + i], &fresh);
             for (int j = 0; j < ROW && fresh; j++)
                 weir__number_add(to, rows.row[row % ROWS_LOOKED][j]);
         }
-    rows.count = 0;
+    }
+    return rows.count;
+}
+
+/* Appends the groups, finding the same rows again; returns how many numbers that were. */
+static uint32_t add_groups(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+{
+    struct rows rows = {.count = 0};
+    uint32_t numbers = 0;
     for (size_t p = 0; p < count; p++) {
         const struct weir__group *group = group_of(&parts[p]);
         weir__number_add(to, group->count);
         weir__number_add(to, gate_of(parts, p));
         numbers += 2;
         for (uint32_t i = 0; i < group->count; i++) {
+            bool fresh;
             const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
             numbers += add_ask(to, ask, row_number(&rows, ask, &fresh));
         }
@@ -181,22 +185,28 @@ static void add_decimal(struct weir__buffer *to, uint64_t number)
     add_text(to, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)number));
 }
 
-/* The numbers as one argument: its length comes first, but is known last. */
+static void put_32(char *to, unsigned char mark, uint32_t number)
+{
+    to[0] = (char)mark;
+    for (int i = 0; i < 4; i++)
+        to[1 + i] = (char)(number >> (24 - 8 * i));
+}
+
+/* The numbers as one argument: its length, theirs and that of the limits come first, but are known last. */
 static void add_array(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
 {
-    enum { HEADER = 5, ROOM = 32 };
+    enum { HEADER = 10, ROOM = 32 };
     static const char room[ROOM + HEADER];
     size_t start = to->len;
     weir__buffer_add(to, room, sizeof room);
-    uint32_t numbers = add_numbers(to, parts, count);
+    uint32_t rows = add_rows(to, parts, count);
+    uint32_t numbers = 1 + ROW * rows + add_groups(to, parts, count);
     if (to->failed)
         return;
-    size_t len = to->len - start - ROOM;
-    const unsigned char header[HEADER] = {0xdd, (unsigned char)(numbers >> 24), (unsigned char)(numbers >> 16),
-                                          (unsigned char)(numbers >> 8), (unsigned char)numbers};
     char text[ROOM];
-    size_t text_len = (size_t)snprintf(text, sizeof text, "$%zu\r\n", len);
-    memcpy(to->data + start + ROOM, header, HEADER);
+    size_t len = to->len - start - ROOM, text_len = (size_t)snprintf(text, sizeof text, "$%zu\r\n", len);
+    put_32(to->data + start + ROOM, 0xdd, numbers);
+    put_32(to->data + start + ROOM + 5, 0xce, rows);
     memmove(to->data + start + text_len, to->data + start + ROOM, len);
     memcpy(to->data + start, text, text_len);
     to->len = start + text_len + len;
