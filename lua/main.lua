@@ -1,10 +1,10 @@
 -- The script that decides in the store: several groups of counters in one run, each taken as a whole or not at all.
 --
 -- KEYS: one name a counter, in order; with a second argument, the sender's own key after them.
--- ARGV[1]: a MessagePack array of whole numbers:
+-- ARGV[1]: whole numbers in MessagePack, one after the other; if there are thousands, as an array:
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
---     then for each counter: the limit's place in the array, how, cost; for a refund also its time, for an exchange
+--     then for each counter: the limit's place among them, how, cost; for a refund also its time, for an exchange
 --     level and what is left of the host's window (-1: does not matter).
 -- ARGV[2]: the number of a sender's batch, as text.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
@@ -23,7 +23,11 @@ local byte, sub, format, tonumber = string.byte, string.sub, string.format, tonu
 local keys = KEYS
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local a = cmsgpack.unpack(ARGV[1])
+-- In this way the table has its size at once; but there is room for some thousands of results only.
+local a = {cmsgpack.unpack(ARGV[1])}
+if not a[2] then
+    a = a[1]
+end
 local repeated = false
 if ARGV[2] then
     local sender = keys[#keys]
@@ -146,9 +150,9 @@ local function write(name, value, till)
 end
 
 local last, pack = #a, struct.pack
-local out, filled, passed = pack('>I8', now), 1, nil
+local out, filled, passed
 if last ~= place + 4 then
-    out, passed = {out}, {}
+    out, filled, passed = {pack('>I8', now)}, 1, {}
 end
 local group = 0
 while place < last do
@@ -166,15 +170,14 @@ while place < last do
                 code = code + 16
             end
         end
-        local answer = pack('>bi8I8I8', code, remaining or 0, reset or 0, wait or 0)
         if not passed then
-            return out .. answer
+            return pack('>I8bi8I8I8', now, code, remaining or 0, reset or 0, wait or 0)
         end
         passed[group] = pass
         filled = filled + 1
-        out[filled] = answer
+        out[filled] = pack('>bi8I8I8', code, remaining or 0, reset or 0, wait or 0)
     else
         --@group.lua
     end
 end
-return passed and table.concat(out) or out
+return table.concat(out)

@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROW         7  /* numbers a limit */
-#define ROWS_LOOKED 16 /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
+#define LOOSE_MAX   2000 /* numbers that are not in an array */
+#define MARKED      5    /* bytes of a 32-bit number */
+#define ROW         7    /* numbers a limit */
+#define ROWS_LOOKED 16   /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
 
 static int64_t clamp(int64_t number, int64_t most)
 {
@@ -195,19 +197,20 @@ static void put_32(char *to, unsigned char mark, uint32_t number)
 /* The numbers as one argument: its length, theirs and that of the limits come first, but are known last. */
 static void add_array(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
 {
-    enum { HEADER = 10, ROOM = 32 };
-    static const char room[ROOM + HEADER];
+    enum { ROOM = 32 };
+    static const char room[ROOM + MARKED + MARKED];
     size_t start = to->len;
     weir__buffer_add(to, room, sizeof room);
     uint32_t rows = add_rows(to, parts, count);
     uint32_t numbers = 1 + ROW * rows + add_groups(to, parts, count);
     if (to->failed)
         return;
-    char text[ROOM];
-    size_t len = to->len - start - ROOM, text_len = (size_t)snprintf(text, sizeof text, "$%zu\r\n", len);
+    size_t begin = start + ROOM + (numbers > LOOSE_MAX ? 0 : MARKED);
     put_32(to->data + start + ROOM, 0xdd, numbers);
-    put_32(to->data + start + ROOM + 5, 0xce, rows);
-    memmove(to->data + start + text_len, to->data + start + ROOM, len);
+    put_32(to->data + start + ROOM + MARKED, 0xce, rows);
+    char text[ROOM];
+    size_t len = to->len - begin, text_len = (size_t)snprintf(text, sizeof text, "$%zu\r\n", len);
+    memmove(to->data + start + text_len, to->data + begin, len);
     memcpy(to->data + start, text, text_len);
     to->len = start + text_len + len;
     weir__buffer_add(to, "\r\n", 2);

@@ -45,9 +45,12 @@ static redisReply *parsed(const struct weir__buffer *buffer)
 static size_t numbers_of(const redisReply *argument, int64_t *to, size_t most)
 {
     const unsigned char *at = (const unsigned char *)argument->str, *end = at + argument->len;
-    size_t count = 0, said = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
-    CHECK_EQ(at[0], 0xdd);
-    for (at += 5; at < end && count < most; count++) {
+    size_t count = 0, said = 0;
+    if (at[0] == 0xdd) {
+        said = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
+        at += 5;
+    }
+    for (; at < end && count < most; count++) {
         unsigned mark = *at++, bytes = mark >= 0xcc && mark <= 0xd3 ? 1U << ((mark - 0xcc) & 3) : 0;
         uint64_t bits = mark < 0x80 ? mark : mark >= 0xe0 ? (uint64_t)(int64_t)(int8_t)mark : 0;
         for (unsigned i = 0; i < bytes; i++)
@@ -55,7 +58,7 @@ static size_t numbers_of(const redisReply *argument, int64_t *to, size_t most)
         to[count] = (int64_t)bits;
     }
     CHECK(at == end);
-    CHECK_EQ(count, said);
+    CHECK(said ? count == said && said > 2000 : count <= 2000);
     return count;
 }
 
@@ -123,7 +126,7 @@ TEST(limits_travel_once)
 
 TEST(more_limits_than_are_compared)
 {
-    enum { MANY = 60 };
+    enum { MANY = 600 };
     static struct weir__ask asks[MANY];
     struct weir__group group = {0, MANY, false};
     struct weir__question question = {.asks = asks, .ask_count = MANY, .groups = &group, .group_count = 1};
@@ -135,8 +138,8 @@ TEST(more_limits_than_are_compared)
     struct weir__buffer buffer = {0};
     weir__script_call(&buffer, &part, 1, NULL, 0);
     redisReply *call = parsed(&buffer);
-    int64_t got[1024];
-    size_t count = numbers_of(call->element[call->elements - 1], got, 1024);
+    static int64_t got[8192];
+    size_t count = numbers_of(call->element[call->elements - 1], got, 8192);
     CHECK(count > 0 && count == 1 + 7 * (size_t)got[0] + 2 + 3 * MANY);
     /* Each ask names the row of its limit. */
     for (size_t i = 0; i < MANY; i++) {
