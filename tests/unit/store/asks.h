@@ -1,0 +1,62 @@
+/* Limits and asks in few words, for tests with a server. */
+#ifndef WEIR_TEST_STORE_ASKS_H
+#define WEIR_TEST_STORE_ASKS_H
+
+#include "server.h"
+
+#define SECOND INT64_C(1000000)
+
+static inline weir_limit made(weir_params params)
+{
+    weir_limit limit;
+    params.id = 1;
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    return limit;
+}
+
+static inline struct weir__ask asking(weir_limit limit, const char *name, enum weir__ask_how how, int64_t cost)
+{
+    struct weir__ask ask = {.limit = limit, .how = how, .cost = cost};
+    ask_name(&ask, name);
+    return ask;
+}
+
+static inline weir_limit slow(int64_t limit)
+{
+    return made((weir_params){.limit = limit, .window_ns = 3600 * WEIR_SECOND});
+}
+
+static inline weir_limit logged(int64_t limit, bool count_rejected)
+{
+    return made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG,
+                              .limit = limit,
+                              .window_ns = 3600 * WEIR_SECOND,
+                              .count_rejected = count_rejected});
+}
+
+/* What is left of a counter. */
+static inline int64_t left(weir_limit limit, const char *name)
+{
+    struct weir__ask ask = asking(limit, name, WEIR__ASK_PEEK, 0);
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.error, 0);
+    return ask.decision.remaining;
+}
+
+static inline int64_t number_of(const char *command)
+{
+    redisReply *reply = server_run(command);
+    int64_t number = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1000;
+    freeReplyObject(reply);
+    return number;
+}
+
+static inline bool begin(void)
+{
+    if (!server_start())
+        return false;
+    server_do("FLUSHALL");
+    return true;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* The script in a real server: what hosts exchange with it, and batches that come again. */
+#include "asks.h"
+
+#include "algo/algo.h"
+
+static struct weir__ask exchange(weir_limit limit, const char *name, int64_t delta, int64_t level)
+{
+    struct weir__ask ask = asking(limit, name, WEIR__ASK_EXCHANGE, delta);
+    ask.level = level;
+    return ask;
+}
+
+/* The worked example "four a second on three hosts, spread", by its amounts. */
+TEST(three_hosts_agree)
+{
+    if (!begin())
+        return;
+    weir_limit four = made((weir_params){.limit = 4, .window_ns = 3600 * WEIR_SECOND, .burst = 4});
+    static const int64_t consumed[] = {1, 1, 2};
+    int64_t expected = 4;
+    for (int host = 0; host < 3; host++) {
+        struct weir__ask ask = exchange(four, "spread", consumed[host], 4 - consumed[host]);
+        CHECK_EQ(server_one(&ask), 0);
+        expected -= consumed[host];
+        CHECK_EQ(ask.decision.remaining, expected);
+        CHECK_EQ(ask.decision.verdict, WEIR_ALLOW);
+    }
+    for (int host = 0; host < 3; host++) {
+        struct weir__ask ask = exchange(four, "spread", 0, 4 - consumed[host]);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 0);
+    }
+}
+
+/* The worked example "twelve at once, then repaid", ten times as fast: 4 in 100 ms. */
+TEST(what_was_admitted_too_much_is_repaid)
+{
+    if (!begin())
+        return;
+    weir_limit four = made((weir_params){.limit = 4, .window_ns = WEIR_SECOND / 10, .burst = 4});
+    struct weir__ask asks[3], take = asking(four, "twelve", WEIR__ASK_TAKE, 1);
+    struct weir__group groups[3] = {{0, 1, false}, {1, 1, false}, {2, 1, false}};
+    for (int host = 0; host < 3; host++)
+        asks[host] = exchange(four, "twelve", 4, 0);
+    struct weir__question question = {.asks = asks, .ask_count = 3, .groups = groups, .group_count = 3};
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(asks[0].decision.remaining, 0);
+    CHECK_EQ(asks[1].decision.remaining, -4);
+    CHECK_EQ(asks[2].decision.remaining, -8);
+    int64_t start = asks[2].at_us;
+    /* Nine must come back before one passes: 225 ms. */
+    CHECK_EQ(server_one(&take), 0);
+    CHECK_EQ(take.decision.verdict, WEIR_DENY);
+    CHECK_EQ(take.at_us + take.decision.retry_after_ns / 1000, start + 225000);
+    usleep(190000);
+    CHECK_EQ(server_one(&take), 0);
+    CHECK(take.at_us - start >= 225000 || take.decision.verdict == WEIR_DENY);
+    usleep(40000);
+    CHECK_EQ(server_one(&take), 0);
+    CHECK_EQ(take.decision.verdict, WEIR_ALLOW);
+}
+
+TEST(exchanges_of_every_algorithm)
+{
+    if (!begin())
+        return;
+    static const weir_params params[] = {
+        {.limit = 10, .window_ns = 3600 * WEIR_SECOND},
+        {.limit = 10, .window_ns = 3600 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 3600 * WEIR_SECOND, .delay = true},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 400 * WEIR_DAY},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 3600 * WEIR_SECOND, .align = 1},
+        {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 3600 * WEIR_SECOND},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 400 * WEIR_DAY},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 400 * WEIR_DAY, .buckets = 4},
+    };
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
+        weir_limit limit = made(params[i]);
+        bool log = limit.algorithm == WEIR_SLIDING_WINDOW_LOG;
+        char name[16];
+        snprintf(name, sizeof name, "x%zu", i);
+        /* Absent: the host's level, whatever it took. */
+        struct weir__ask ask = exchange(limit, name, 3, 2);
+        struct weir__ask look = asking(limit, name, WEIR__ASK_PEEK, 0);
+        CHECK_EQ(server_one(&look), 0);
+        int64_t window = limit.window_us;
+        ask.left_us = window - look.at_us % window;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.other_window, 0);
+        CHECK_EQ(ask.decision.remaining, 2);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, log ? 0 : -1); /* a log holds no more than its limit */
+        ask.cost = -4;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, log ? 4 : 3);
+        CHECK_EQ(left(limit, name), ask.decision.remaining);
+        /* A debt beyond all measure is cut off. */
+        ask.cost = INT64_MAX;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK(ask.decision.remaining >= -WEIR__USED_MAX && ask.decision.remaining <= 0);
+        ask.cost = INT64_MIN;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 10);
+        /* More than full is full. */
+        ask = exchange(limit, name, 0, INT64_MAX);
+        ask.left_us = window - look.at_us % window;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 10);
+    }
+}
+
+TEST(windows_that_are_not_the_servers_are_not_compared)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 400 * WEIR_DAY});
+    int64_t w = limit.window_us;
+    struct weir__ask ask = exchange(limit, "w", 3, 7), look = asking(limit, "w", WEIR__ASK_PEEK, 0);
+    CHECK_EQ(server_one(&look), 0);
+    int64_t server_left = w - look.at_us % w;
+    ask.left_us = server_left + w / 2 + SECOND * 60;
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.other_window, 1);
+    CHECK(!ask.taken);
+    ask.left_us = server_left - w / 2 - SECOND * 60;
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.other_window, ask.left_us >= 0 ? -1 : 0);
+    ask.left_us = server_left + SECOND * 30;
+    server_do("DEL w");
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.other_window, 0);
+    CHECK_EQ(ask.decision.remaining, 7);
+}
+
+TEST(a_batch_counts_once)
+{
+    if (!begin())
+        return;
+    weir_limit ten = slow(10);
+    struct weir__ask ask = exchange(ten, "k", 3, 7);
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
+    question.sender = "weir:sender";
+    question.batch = UINT64_MAX - 1;
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(ask.decision.remaining, 7);
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(ask.decision.remaining, 7);
+    question.batch++; /* differs in what a double does not hold */
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(ask.decision.remaining, 4);
+    question.sender = "weir:other";
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(ask.decision.remaining, 1);
+    CHECK(number_of("PTTL weir:sender") > 3590000);
+    server_do("LPUSH weir:list 1");
+    question.sender = "weir:list";
+    CHECK_EQ(server_question(&question), WEIR_ESTOREWRONGTYPE);
+}
+
+TEST_MAIN
