@@ -52,7 +52,7 @@ static bool server_start(void)
     if (server.context)
         return true;
     if (system("command -v redis-server >/dev/null 2>&1") != 0) {
-        printf("  SKIPPED: redis-server is not installed (./dev test installs it)\n");
+        printf("SKIP the script in a real server: redis-server is not installed (./dev test installs it)\n");
         return false;
     }
     snprintf(server.folder, sizeof server.folder, "/tmp/weir-store-XXXXXX");
