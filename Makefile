@@ -172,6 +172,10 @@ $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_free
 $B/tests/unit/engine/test_links: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
 
+# The client's tests talk to servers that know no script: questions and answers are plain words.
+CLIENT_TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/store/test_client*.c))
+$(CLIENT_TESTS): ALL_LDFLAGS += -Wl,--wrap=weir__script_call -Wl,--wrap=weir__script_read
+
 # libyaml's own calls fail, too, if it is linked in.
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
