@@ -245,6 +245,7 @@ class Cluster:
         self.cli("create", *(f"127.0.0.1:{server.port}" for server in self.servers), "--cluster-replicas", "1")
         for server in self.servers:
             wait_until(lambda: b"cluster_state:ok" in server.do("CLUSTER", "INFO"), "a cluster", 15)
+        wait_until(lambda: len(self.masters()) == 3, "who is a replica known to the first", 15)
         for server in self.masters():
             server.in_step(1)
         return self

@@ -1,0 +1,157 @@
+/*
+ * Asks a store through the library's own link, for test_store_link.py: a line in, a line of JSON out.
+ *
+ *   take LIMIT COST NAME…   one group of token buckets of LIMIT an hour
+ *   back                    gives back what the last one took
+ *   work MS                 lets the link work
+ *   fork                    goes on in a child
+ *   hammer MS LIMIT KEYS    takes of 1 from KEYS counters in turn, in groups of two names every third time
+ *   stats
+ */
+#include "../unit/store/asked.h"
+#include "engine/link.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct asked asked;
+static struct weir__store_options options;
+
+static void begin(void)
+{
+    asked_begin(&asked);
+    asked_group(&asked, false);
+}
+
+static void take(struct weir__link *link, char *words)
+{
+    weir_limit limit = asked_limit(strtoll(words, &words, 10), 3600);
+    int64_t cost = strtoll(words, &words, 10), begun_us = weir__link_now();
+    bool passes = true, taken = false;
+    int of_one = 0;
+
+    begin();
+    for (char *name = strtok(words, " \n"); name; name = strtok(NULL, " \n"))
+        asked_add(&asked, name, WEIR__ASK_TAKE, cost, limit);
+    int error = weir__link_ask(link, &asked.question);
+    for (uint32_t i = 0; i < asked.question.ask_count && !error; i++) {
+        passes &= !asked.asks[i].error && weir_passes(&asked.asks[i].decision);
+        taken |= asked.asks[i].taken;
+        of_one = asked.asks[i].error ? asked.asks[i].error : of_one;
+    }
+    printf("{\"error\": \"%s\", \"of_one\": \"%s\", \"passes\": %s, \"taken\": %s, \"us\": %" PRId64 "}\n",
+           error ? weir_error_name(error) : "", of_one ? weir_error_name(of_one) : "",
+           !error && passes ? "true" : "false", taken ? "true" : "false", weir__link_now() - begun_us);
+}
+
+/* Errors by name, in the order of their codes. */
+static void print_errors(const uint64_t *errors, int count)
+{
+    bool any = false;
+
+    printf("\"errors\": {");
+    for (int i = 0; i < count; i++)
+        if (errors[i] > 0) {
+            printf("%s\"%s\": %" PRIu64, any ? ", " : "", weir_error_name(-i), errors[i]);
+            any = true;
+        }
+    printf("}");
+}
+
+static void hammer(struct weir__link *link, char *words)
+{
+    enum { CODES = 64, KEYS = 2000 };
+    static uint64_t errors[CODES], passed[KEYS];
+    int64_t end_us = weir__link_now() + strtoll(words, &words, 10) * 1000;
+    weir_limit limit = asked_limit(strtoll(words, &words, 10), 3600);
+    long keys = strtol(words, &words, 10);
+    uint64_t count = 0;
+    int64_t longest_us = 0, last_bad_us = 0, begun_us = weir__link_now();
+
+    memset(errors, 0, sizeof(errors));
+    memset(passed, 0, sizeof(passed));
+    while (weir__link_now() < end_us) {
+        int64_t asked_us = weir__link_now();
+        long names[2] = {(long)(count % (uint64_t)keys), (long)((count * 7 + 1) % (uint64_t)keys)};
+        bool both = count % 3 == 0 && names[0] != names[1];
+        char name[64];
+        begin();
+        for (int i = 0; i < 1 + both; i++) {
+            snprintf(name, sizeof(name), "weir:hammer:%ld", names[i]);
+            asked_add(&asked, name, WEIR__ASK_TAKE, 1, limit);
+        }
+        int error = weir__link_ask(link, &asked.question);
+        if (!error)
+            error = asked.asks[0].error ? asked.asks[0].error : both ? asked.asks[1].error : 0;
+        int64_t now_us = weir__link_now();
+        longest_us = now_us - asked_us > longest_us ? now_us - asked_us : longest_us;
+        count++;
+        if (error) {
+            errors[-error]++;
+            last_bad_us = now_us - begun_us;
+            usleep(200);
+            continue;
+        }
+        for (int i = 0; i < 1 + both; i++)
+            passed[names[i]] += asked.asks[i].taken;
+    }
+    printf("{\"count\": %" PRIu64 ", \"longest_us\": %" PRId64 ", \"last_bad_us\": %" PRId64 ", ", count, longest_us,
+           last_bad_us);
+    print_errors(errors, CODES);
+    printf(", \"passed\": [");
+    for (long i = 0; i < keys; i++)
+        printf("%s%" PRIu64, i > 0 ? ", " : "", passed[i]);
+    printf("]}\n");
+}
+
+static void print_stats(struct weir__link *link)
+{
+    struct weir__client_stats stats;
+
+    weir__link_stats(link, &stats);
+    printf("{\"state\": %d, \"connects\": %" PRIu64 ", \"script_loads\": %" PRIu64 ", \"redirects\": %" PRIu64
+           ", \"gave_back\": %" PRIu64 ", \"opened\": %" PRIu64 ", \"last_error\": \"%s\"}\n",
+           (int)stats.state, stats.connects, stats.script_loads, stats.redirects, stats.gave_back, stats.opened,
+           weir_error_name(stats.last_error));
+}
+
+int main(int argc, char **argv)
+{
+    char why[256], line[4096];
+
+    if (argc != 2 || weir__store_parse(argv[1], &options, why, sizeof(why))) {
+        fprintf(stderr, "%s\n", argc == 2 ? why : "ask URL");
+        return 2;
+    }
+    struct weir__link *link = weir__link_new(&options);
+    while (link && fgets(line, sizeof(line), stdin)) {
+        int status = 0;
+        if (strncmp(line, "take ", 5) == 0) {
+            take(link, line + 5);
+        } else if (strncmp(line, "hammer ", 7) == 0) {
+            hammer(link, line + 7);
+        } else if (strncmp(line, "work ", 5) == 0) {
+            weir__link_work(link, strtoll(line + 5, NULL, 10) * 1000);
+            printf("{}\n");
+        } else if (strcmp(line, "back\n") == 0) {
+            weir__link_give_back(link, &asked.question);
+            weir__link_work(link, 20000);
+            printf("{}\n");
+        } else if (strcmp(line, "fork\n") == 0) {
+            pid_t child = fork();
+            if (child > 0) {
+                waitpid(child, &status, 0);
+                weir__link_free(link);
+                return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+            }
+            printf("{}\n");
+        } else {
+            print_stats(link);
+        }
+        fflush(stdout);
+    }
+    weir__link_free(link);
+    return 0;
+}

@@ -1,0 +1,248 @@
+"""The client of a store and its blocking link with real servers: every kind of store, every fault, exact counts."""
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+
+from gateway import wait_until
+from stores import Authority, Cluster, Sentinels, Server, folder
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+WAY = ["SANITIZER=address"] if os.environ.get("WEIR_PRELOAD") else []
+PROGRAM = ROOT / f"build/gcc{'-address' if WAY else ''}/tests/e2e/ask"
+
+
+class Asker:
+    """One process with a link of its own."""
+
+    def __init__(self, url):
+        environment = {name: value for name, value in os.environ.items() if name != "ASAN_OPTIONS"}
+        self.process = subprocess.Popen([PROGRAM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=environment)
+
+    def send(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+
+    def receive(self):
+        line = self.process.stdout.readline()
+        assert line, f"ended with {self.process.wait(10)}"
+        return json.loads(line)
+
+    def do(self, *words):
+        self.send(*words)
+        return self.receive()
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def program():
+    subprocess.run(["make", "-s", *WAY, str(PROGRAM.relative_to(ROOT))], cwd=ROOT, check=True)
+
+
+@pytest.fixture
+def asker():
+    made = []
+
+    def make(url):
+        made.append(Asker(url))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def store():
+    made = []
+
+    def make(kind, *arguments, **more):
+        made.append(kind(*arguments, **more))
+        return made[-1].start()
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+def exact(ask, limit=3, name="weir:t:k"):
+    """The limit passes, and not one more."""
+    seen = [ask.do("take", limit, 1, name) for _ in range(limit + 2)]
+    assert [one["error"] for one in seen] == [""] * (limit + 2), seen
+    assert [one["passes"] for one in seen] == [True] * limit + [False] * 2
+
+
+def test_a_server(store, asker):
+    server = store(Server)
+    ask = asker(server.url + "/5")
+    exact(ask)
+    assert server.do("SELECT", 5) and server.info("keyspace")["db5"].startswith("keys=1")
+    assert ask.do("take", 10, 4, "weir:t:back")["taken"]
+    ask.do("back")
+    assert ask.do("stats")["gave_back"] == 1
+    assert ask.do("take", 10, 10, "weir:t:back")["passes"]
+
+
+def test_a_name_and_a_unix_socket(store, asker):
+    where = folder("weir-unix-")
+    server = store(Server, f"unixsocket {where}/s")
+    exact(asker(f"redis://localhost:{server.port}"))
+    exact(asker(f"redis+unix://{where}/s?database=2"))
+
+
+def test_users_and_passwords(store, asker):
+    server = store(Server, "user weir on >pw%:/ ~weir:* +@all -@dangerous +role", password="secret")
+    exact(asker(f"redis://:secret@127.0.0.1:{server.port}"))
+    exact(asker(f"redis://weir:pw%25%3a%2f@127.0.0.1:{server.port}"), name="weir:t:other")
+    assert asker(f"redis://weir:no@127.0.0.1:{server.port}").do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH"
+    assert asker(f"redis://127.0.0.1:{server.port}").do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH"
+    assert asker(f"redis://weir:pw%25%3a%2f@127.0.0.1:{server.port}").do("take", 1, 1, "not:ours")["error"] == \
+        "WEIR_ESTOREAUTH"
+
+
+def test_tls(store, asker):
+    where = folder("weir-tls-")
+    authority, other = Authority(where), Authority(where, "other")
+    own = authority.sign("client")
+    server = Server(tls=(authority, authority.sign("server", "DNS:store.test,IP:127.0.0.1")))
+    server.start()
+    try:
+        url = f"{server.url}?deadline=500ms&"
+        exact(asker(f"{url}ca={authority.ca}"))
+        exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:own")
+        exact(asker(f"{url}ca={authority.ca}&server_name=store.test"), name="weir:t:sni")
+        exact(asker(f"{url}verify=no"), name="weir:t:verify")
+        for wrong in (f"ca={other.ca}", "", f"ca={authority.ca}&server_name=another.test", f"ca={where}/none.pem"):
+            assert asker(url + wrong).do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH", wrong
+        server.must("CONFIG", "SET", "tls-auth-clients", "yes")
+        exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:mutual")
+        assert asker(f"{url}ca={authority.ca}").do("take", 1, 1, "k")["error"] in ("WEIR_ESTOREAUTH", "WEIR_ESTOREDOWN")
+        # Plain where TLS is spoken, and TLS where it is not.
+        assert asker(f"redis://127.0.0.1:{server.port}?deadline=500ms").do("take", 1, 1, "k")["error"]
+    finally:
+        server.remove()
+    plain = store(Server)
+    assert asker(f"rediss://127.0.0.1:{plain.port}?deadline=300ms").do("take", 1, 1, "k")["error"]
+
+
+def test_a_child_makes_its_own_connections(store, asker):
+    server = store(Server)
+    ask = asker(server.url)
+    assert ask.do("take", 3, 1, "weir:t:k")["passes"]
+    ask.do("fork")
+    assert [ask.do("take", 3, 1, "weir:t:k")["passes"] for _ in range(3)] == [True, True, False]
+    assert ask.do("stats")["connects"] == 1
+
+
+def test_away_and_back(store, asker):
+    server = store(Server)
+    ask = asker(server.url)
+    assert ask.do("take", 9, 1, "weir:t:k")["passes"]
+    server.kill()
+    seen = [ask.do("take", 9, 1, "weir:t:k") for _ in range(50)]
+    assert all(one["us"] < 60000 for one in seen)
+    assert seen[-1]["error"] == "WEIR_ESTOREAWAY"
+    server.start()
+    begun = time.monotonic()
+    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return", 5)
+    assert time.monotonic() - begun < 2
+
+
+def test_paused(store, asker):
+    server = store(Server)
+    ask = asker(server.url)
+    ask.do("take", 1000000, 1, "weir:t:k")
+    server.pause()
+    seen = [ask.do("take", 1000000, 1, "weir:t:k") for _ in range(50)]
+    assert {one["error"] for one in seen} == {"WEIR_ESTORESLOW", "WEIR_ESTOREAWAY"}
+    assert sum(one["error"] == "WEIR_ESTORESLOW" for one in seen) == 5
+    ask.do("work", 3000)
+    server.resume()
+    begun = time.monotonic()
+    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return", 5)
+    assert time.monotonic() - begun < 2
+
+
+def test_scripts_flushed_while_asked(store, asker):
+    server = store(Server)
+    ask = asker(server.url)
+    ask.send("hammer", 1500, 1000, 50)
+    for _ in range(20):
+        server.forget_scripts()
+        time.sleep(0.05)
+    seen = ask.receive()
+    assert seen["errors"] == {}
+    assert max(seen["passed"]) <= 1000
+    assert ask.do("stats")["script_loads"] >= 10
+
+
+def test_sentinel_failover(store, asker):
+    stores = store(Sentinels)
+    ask = asker(stores.url)
+    exact(ask)
+    ask.send("hammer", 8000, 1000000, 20)
+    time.sleep(1)
+    stores.failover()
+    seen = ask.receive()
+    assert seen["last_bad_us"] < 7000000, seen["errors"]
+    assert seen["longest_us"] < 100000
+    assert ask.do("take", 9, 1, "weir:t:after")["passes"]
+
+
+def test_sentinel_master_killed(store, asker):
+    stores = store(Sentinels)
+    ask = asker(stores.url)
+    exact(ask)
+    old = stores.master()
+    old.kill()
+    stores.promoted(old)
+    begun = time.monotonic()
+    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the new master", 10)
+    assert time.monotonic() - begun < 2
+
+
+def test_cluster_exact_through_a_resharding(store, asker):
+    cluster = store(Cluster)
+    asks = [asker(cluster.url) for _ in range(3)]
+    exact(asks[0])
+    for one in asks:
+        one.send("hammer", 8000, 100, 200)
+    first, second, _ = cluster.masters()
+    time.sleep(0.5)
+    cluster.reshard(first, second, 2000)
+    wait_until(lambda: all(server.must("CLUSTER", "SLOTS") == first.must("CLUSTER", "SLOTS") for server in cluster.masters()),
+               "agreement", 10)
+    cluster.reshard(second, first, 1000)
+    seen = [one.receive() for one in asks]
+    for one in seen:
+        assert one["errors"].keys() <= {"WEIR_ESTORESLOW"}, one["errors"]
+    total = [sum(of_one) for of_one in zip(*(one["passed"] for one in seen))]
+    assert max(total) <= 100
+    if not any(one["errors"] for one in seen):
+        assert total == [100] * 200
+    assert sum(one.do("stats")["redirects"] for one in asks) > 0
+
+
+def test_cluster_master_lost(store, asker):
+    cluster = store(Cluster)
+    ask = asker(cluster.url)
+    for key in range(50):
+        assert ask.do("take", 9, 1, f"weir:t:{key}")["passes"]
+    lost = cluster.masters()[0]
+    ask.send("hammer", 9000, 1000000, 100)
+    time.sleep(0.5)
+    cluster.lose(lost)
+    seen = ask.receive()
+    assert seen["last_bad_us"] < 8000000, seen["errors"]
+    assert seen["longest_us"] < 100000
+    # The slots of the others went on: most questions were answered.
+    assert sum(seen["errors"].values()) < seen["count"] * 0.7
+    for key in range(50):
+        assert ask.do("take", 9, 1, f"weir:t:{key}")["error"] == ""
