@@ -2,8 +2,10 @@
 #include "store/client_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define QUESTIONS_MAX 65536 /* that wait at once */
+#define OUT_MOVED     65536 /* bytes: from then on what is left to send moves to the front */
 
 uint64_t weir__client_random(struct weir__client *client, uint64_t bound)
 {
@@ -39,7 +41,7 @@ static void call_done(struct weir__client *client)
 
 static void flush_channels(struct weir__client *client)
 {
-    for (unsigned i = 0; i < WEIR__NODES; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         if (client->channels[i].waiting.first)
             weir__channel_flush(&client->channels[i]);
 }
@@ -86,6 +88,7 @@ struct weir__client *weir__client_new(const struct weir__store_options *options,
     }
     weir__guide(client)->used = options->kind != WEIR__SINGLE;
     if (options->kind != WEIR__CLUSTER) {
+        client->nodes_end = 1;
         client->channels[0].used = true;
         client->channels[0].host = options->seeds[0];
     }
@@ -268,6 +271,11 @@ void weir__client_sent(struct weir__client *client, unsigned channel, size_t len
     if (from->out_at == from->out.len) {
         from->out_at = from->out.len = 0;
         from->sending = false;
+    } else if (from->out_at > OUT_MOVED && from->out_at > from->out.len / 2) {
+        /* A server that is always a bit behind must not make the buffer grow. */
+        memmove(from->out.data, from->out.data + from->out_at, from->out.len - from->out_at);
+        from->out.len -= from->out_at;
+        from->out_at = 0;
     }
     leave(client, false);
 }
@@ -307,7 +315,7 @@ static enum weir__store_state store_state(const struct weir__client *client)
     else if (!client->have_map)
         state = state_of(&client->channels[WEIR__GUIDE].breaker);
     else
-        for (unsigned i = 0; i < WEIR__NODES; i++) {
+        for (unsigned i = 0; i < client->nodes_end; i++) {
             enum weir__store_state one = state_of(&client->channels[i].breaker);
             if (client->channels[i].listed && state != WEIR__STORE_UP && one != WEIR__STORE_DOWN)
                 state = one;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOOKED_THROUGH 64 /* questions of other slots, for those of one */
+
 /* ---- Sending ---- */
 
 /* A piece's first group is its question's, which it only looks at. */
@@ -42,6 +44,29 @@ static bool fits(const struct weir__client *client, const struct weir__command *
     return client->options->kind != WEIR__CLUSTER || first->slot == question->slot;
 }
 
+/*
+ * Moves what goes together from those that wait into the command. In a cluster that is what is in the same slot: the
+ * next ones are looked through for it, as a key that many want is among others.
+ */
+static void gather(struct weir__channel *channel, struct weir__command *command)
+{
+    struct weir__client *client = channel->client;
+    unsigned passed_over = 0, most = client->options->kind == WEIR__CLUSTER ? LOOKED_THROUGH : 0;
+    uint32_t groups = 0;
+
+    for (struct weir__question *question = channel->waiting.first, *next; question && passed_over <= most;
+         question = next) {
+        next = question->next;
+        if (!fits(client, command, question, groups)) {
+            passed_over++;
+            continue;
+        }
+        weir__list_remove(question);
+        weir__list_add(&command->questions, question);
+        groups += groups_asked(question);
+    }
+}
+
 /* Writes the command into the channel's buffer, and after it there is only the answer to wait for. */
 static bool send_command(struct weir__channel *channel, struct weir__command *command)
 {
@@ -77,14 +102,7 @@ void weir__channel_flush(struct weir__channel *channel)
             return;
         }
         command->questions.channel = channel;
-        uint32_t groups = 0;
-        for (struct weir__question *question; (question = channel->waiting.first);) {
-            if (!fits(client, command, question, groups))
-                break;
-            weir__list_remove(question);
-            weir__list_add(&command->questions, question);
-            groups += groups_asked(question);
-        }
+        gather(channel, command);
         (void)send_command(channel, command);
     }
 }

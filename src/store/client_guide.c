@@ -15,7 +15,7 @@ static unsigned places(const struct weir__client *client)
     unsigned count = (unsigned)client->options->seed_count;
 
     if (client->options->kind == WEIR__CLUSTER)
-        for (unsigned i = 0; i < WEIR__NODES; i++)
+        for (unsigned i = 0; i < client->nodes_end; i++)
             count += client->channels[i].used && client->channels[i].listed;
     return count;
 }
@@ -27,7 +27,7 @@ static const struct weir__store_host *place(const struct weir__client *client, u
 
     if (number < count)
         return &client->options->seeds[number];
-    for (unsigned i = 0; i < WEIR__NODES; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         if (client->channels[i].used && client->channels[i].listed && count++ == number)
             return &client->channels[i].host;
     return &client->options->seeds[0];
@@ -119,7 +119,7 @@ static void route_all_again(struct weir__client *client)
 {
     struct weir__list all = {0};
 
-    for (unsigned i = 0; i < WEIR__NODES; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         for (struct weir__question *question; (question = client->channels[i].waiting.first);) {
             if (question->state & WEIR__Q_TRIAL)
                 weir__breaker_untried(&client->channels[i].breaker);
@@ -139,7 +139,7 @@ static void route_all_again(struct weir__client *client)
         else
             weir__route(client, question);
     }
-    for (unsigned i = 0; i < WEIR__NODES; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         weir__channel_flush(&client->channels[i]);
 }
 
@@ -147,7 +147,7 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
 {
     struct weir__channel *of[WEIR__SLOT_NODES], *guide = weir__guide(client);
 
-    for (unsigned i = 0; i < WEIR__NODES; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         client->channels[i].listed = false;
     /* Those that are known first, so that they keep their places. */
     for (size_t i = 0; i < map->count; i++) {
@@ -167,7 +167,7 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
         client->driver.changed(client->driver.context, true, 0, guide->host.name);
     guide->down = false;
     route_all_again(client);
-    for (unsigned i = 0; i < WEIR__NODES; i++) {
+    for (unsigned i = 0; i < client->nodes_end; i++) {
         struct weir__channel *channel = &client->channels[i];
         if (!channel->used || channel->listed || channel->in_flight > 0)
             continue;
@@ -256,7 +256,7 @@ static bool cluster_ails(const struct weir__client *client)
 {
     if (client->homeless.first || !client->have_map)
         return true;
-    for (unsigned i = 0; i < WEIR__NODES; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         if (client->channels[i].listed && client->channels[i].breaker.state != WEIR__BREAKER_CLOSED)
             return true;
     return false;

@@ -131,6 +131,7 @@ struct weir__client {
     unsigned inside; /* calls of ours that are under way: `done` may call again */
 
     struct weir__channel channels[WEIR__CHANNELS];
+    unsigned nodes_end; /* channels from here on are no servers; the guide is far behind */
     struct weir__list finished; /* to be called done */
     struct weir__question **timers;
     uint32_t timer_count, timer_size;

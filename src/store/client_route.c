@@ -14,6 +14,8 @@ static void channel_use(struct weir__channel *channel, const struct weir__store_
     const struct weir__store_options *options = client->options;
 
     channel->used = true;
+    if (client->nodes_end <= channel->number)
+        client->nodes_end = channel->number + 1;
     channel->down = false;
     channel->host = *host;
     weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,

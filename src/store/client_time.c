@@ -29,8 +29,9 @@ void weir__question_late(struct weir__client *client, struct weir__question *que
 
 static void pass_deadlines(struct weir__client *client)
 {
-    for (unsigned i = 0; i < WEIR__CHANNELS; i++)
+    for (unsigned i = 0; i < client->nodes_end; i++)
         client->channels[i].lost_time = false;
+    weir__guide(client)->lost_time = false;
     while (client->timer_count > 0 && client->timers[0]->deadline_us <= client->now_us) {
         struct weir__question *question = client->timers[0];
         weir__timer_remove(client, question);
@@ -68,17 +69,21 @@ static int64_t channel_limit(const struct weir__channel *channel)
     }
 }
 
+static void shut_if_over(struct weir__channel *channel)
+{
+    if (channel_limit(channel) <= channel->client->now_us)
+        weir__channel_shut(channel, channel->state == WEIR__CONNECTING ? WEIR_ESTOREDOWN : WEIR_ESTORESLOW, false);
+}
+
 static void pass_channels(struct weir__client *client)
 {
-    for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
-        struct weir__channel *channel = &client->channels[i];
-        if (!channel->used)
+    for (unsigned i = 0; i < client->nodes_end; i++) {
+        if (!client->channels[i].used)
             continue;
-        if (channel_limit(channel) <= client->now_us)
-            weir__channel_shut(channel, channel->state == WEIR__CONNECTING ? WEIR_ESTOREDOWN : WEIR_ESTORESLOW, false);
-        if (i != WEIR__GUIDE)
-            weir__route_probe(channel);
+        shut_if_over(&client->channels[i]);
+        weir__route_probe(&client->channels[i]);
     }
+    shut_if_over(weir__guide(client));
 }
 
 /* ---- Second tries ---- */
@@ -127,13 +132,13 @@ int64_t weir__client_next_time(const struct weir__client *client)
         earlier(&at_us, client->soon_us);
     if (client->later.first)
         earlier(&at_us, client->later_us);
-    for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
+    for (unsigned i = 0; i < client->nodes_end; i++) {
         if (!client->channels[i].used)
             continue;
         earlier(&at_us, channel_limit(&client->channels[i]));
-        if (i != WEIR__GUIDE)
-            earlier(&at_us, weir__breaker_due(&client->channels[i].breaker));
+        earlier(&at_us, weir__breaker_due(&client->channels[i].breaker));
     }
+    earlier(&at_us, channel_limit(&client->channels[WEIR__GUIDE]));
     earlier(&at_us, weir__guide_due(client));
     return at_us;
 }
