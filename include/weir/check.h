@@ -229,7 +229,8 @@ typedef struct weir_answer {
 
 /*
  * Decides a request under all rules that match: it takes from all of them or from none. 0, or a negative error if
- * the query itself makes no sense. What goes wrong with a counter is the rule's failure policy, not an error.
+ * the query itself makes no sense. What goes wrong with a counter is the rule's failure policy, not an error. With
+ * weir_options.store it waits for the store where a strict rule matches, at most as long as the deadline.
  * Everything it needs is on the stack, about 110 KiB: threads with less than 256 KiB are too small for it.
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
@@ -327,15 +328,20 @@ size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *b
 
 /*
  * What one unit more would be told under the rule's default tier (without one, the first); takes nothing:
- * `decision.remaining` is what is left without it. Of several limits, the tightest.
+ * `decision.remaining` is what is left without it. Of several limits, the tightest. Of a strict rule it is the store's;
+ * if outcome->error is set, the store did not answer and it is what this host has counted alone.
  */
 WEIR_MUST_CHECK int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
                                    weir_outcome *outcome);
-/* Forgets what the key has consumed, in all tiers. A block stays. */
+/*
+ * Forgets what the key has consumed, in all tiers. A block stays. Of a strict rule in the store, too: an error of the
+ * store's if that failed. Other hosts go on remembering denials until they end.
+ */
 WEIR_MUST_CHECK int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now);
 /*
  * Denies the key's requests under the rule until now + for_ns (at most 400 days), in all tiers that have a limit; its
- * counter goes on as it was. 0 unblocks. WEIR_ELIMIT: the rule has no counter, as it bans or lets pass everything.
+ * counter goes on as it was. 0 unblocks. On this host alone, also under strict rules. WEIR_ELIMIT: the rule has no
+ * counter, as it bans or lets pass everything.
  */
 WEIR_MUST_CHECK int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns,
                                    weir_time now);
@@ -355,6 +361,7 @@ typedef struct weir_taken {
 /*
  * Corrects a counter by `amount`. Negative gives back as weir_refund does, `now` being the check's (weir_answer.now);
  * positive charges as weir_charge does, `now` being the present. WEIR_ENORULE: the rule is gone, or has no counter now.
+ * Under a strict rule it is the store that does, at its own time; an error of the store's: it did not.
  */
 WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
                                     weir_decision *decision);

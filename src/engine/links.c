@@ -110,6 +110,7 @@ static int fill(weir *engine, struct weir__borrowed *borrowed)
 
 struct weir__borrowed *weir__links_borrow(weir *engine, int *error)
 {
+    int64_t deadline_us = weir__link_now() + engine->store->deadline_us;
     struct weir__links *links = own_links(engine);
     struct place *place = links ? lock_any(links, engine->store->deadline_us) : NULL;
     if (!place) {
@@ -122,6 +123,7 @@ struct weir__borrowed *weir__links_borrow(weir *engine, int *error)
         return NULL;
     }
     weir_ask_clear(place->borrowed.ask);
+    weir_ask_question(place->borrowed.ask)->deadline_us = deadline_us; /* waiting for a link is waiting, too */
     return &place->borrowed;
 }
 
