@@ -145,6 +145,7 @@ static ngx_uint_t ngx_http_weir_api_wants_status(ngx_http_request_t *r)
            value.data[0] == '1';
 }
 
+/* NGX_BUSY: the store is asked first. (NGX_AGAIN: the answer is on its way to the client.) */
 static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body);
 
 /* With the whole body; and once more when the store has answered. */
@@ -153,7 +154,7 @@ static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
     struct weir__api_route route;
     weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
     ngx_int_t rc = ngx_http_weir_api_call(r, &route, (weir_text){body->len ? (const char *)body->data : "", body->len});
-    if (rc != NGX_AGAIN)
+    if (rc != NGX_BUSY)
         ngx_http_finalize_request(r, rc);
 }
 
@@ -189,7 +190,7 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
     ngx_int_t rc = ngx_http_weir_api_run(r, route, body, &reply);
     if (rc != NGX_OK) {
         weir__out_free(&reply.out);
-        return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        return rc == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     if (api->failure)
         ngx_weir_complain(r->connection->log, api->failure,
@@ -229,8 +230,8 @@ ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
     if (!route.takes_body) {
         rc = ngx_http_discard_request_body(r);
         rc = rc == NGX_OK ? ngx_http_weir_api_call(r, &route, (weir_text){"", 0}) : rc;
-        r->main->count += rc == NGX_AGAIN;
-        return rc == NGX_AGAIN ? NGX_DONE : rc;
+        r->main->count += rc == NGX_BUSY;
+        return rc == NGX_BUSY ? NGX_DONE : rc;
     }
     if (!ngx_http_weir_api_is_json(r))
         return ngx_http_weir_api_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",

@@ -81,7 +81,7 @@ static ngx_int_t ngx_http_weir_rls_send(ngx_http_request_t *r, const u_char *bod
 
 static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body);
 
-/* NGX_AGAIN: the store is asked first. */
+/* NGX_BUSY: the store is asked first. (NGX_AGAIN: the answer is on its way to the client.) */
 static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -105,7 +105,7 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
         weir__rls_memory_end(&memory);
         ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
         if (asked != NGX_OK)
-            return asked;
+            return asked == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
         service.answered = true;
         weir__rls_memory_begin(&memory, first, sizeof(first));
         weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
@@ -123,7 +123,7 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
 static void ngx_http_weir_rls_again(ngx_http_request_t *r, ngx_str_t *body)
 {
     ngx_int_t rc = ngx_http_weir_rls_call(r, body);
-    if (rc != NGX_AGAIN)
+    if (rc != NGX_BUSY)
         ngx_http_finalize_request(r, rc);
 }
 

@@ -15,7 +15,7 @@ static ngx_uint_t ngx_http_weir_rls_json_status(const struct weir__rls_reply *re
 
 static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body);
 
-/* NGX_AGAIN: the store is asked first. */
+/* NGX_BUSY: the store is asked first. */
 static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_str_t *body)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
@@ -37,7 +37,7 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
         weir__rls_memory_end(&memory);
         ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_json_again, body);
         if (asked != NGX_OK)
-            return asked == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
+            return asked == NGX_AGAIN ? NGX_BUSY : NGX_HTTP_INTERNAL_SERVER_ERROR;
         service.answered = true;
         weir__rls_memory_begin(&memory, first, sizeof(first));
         weir__rls_json(&service, &memory, body->data, body->len, &reply);
@@ -55,7 +55,7 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
 static void ngx_http_weir_rls_json_again(ngx_http_request_t *r, ngx_str_t *body)
 {
     ngx_int_t rc = ngx_http_weir_rls_json_call(r, body);
-    if (rc != NGX_AGAIN)
+    if (rc != NGX_BUSY)
         ngx_http_finalize_request(r, rc);
 }
 
