@@ -172,6 +172,9 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
     if (reply->must_ask) {
         ngx_str_t kept = {body.len, (u_char *)body.data};
         ngx_int_t rc = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_api_again, &kept);
+        /* What has begun to be settled is settled, whether the client hears of it or not. */
+        if (rc == NGX_AGAIN && (route->action == WEIR__API_COMMIT || route->action == WEIR__API_CANCEL))
+            r->read_event_handler = ngx_http_block_reading;
         if (rc != NGX_OK)
             return rc;
         api->answered = true;

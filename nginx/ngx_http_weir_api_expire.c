@@ -50,9 +50,18 @@ ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
 /* Every worker looks; the reservation's marker in the segment sees to it that only one gives back. */
 static void ngx_http_weir_expire(ngx_event_t *event)
 {
+    struct weir__api *api = &ngx_http_weir_api_own;
+    ngx_http_weir_main_conf_t *mcf = event->data;
     if (ngx_exiting)
         return;
-    (void)weir__api_expire(&ngx_http_weir_api_own);
+    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    api->ask = wait ? wait->ask : NULL;
+    api->answered = false;
+    (void)weir__api_expire(api);
+    if (wait && weir_ask_question(wait->ask)->ask_count > 0)
+        ngx_weir_wait_and_go(wait);
+    else if (wait)
+        ngx_weir_wait_end(wait);
     ngx_add_timer(event, LOOK_MS);
 }
 
@@ -70,6 +79,7 @@ ngx_int_t ngx_http_weir_api_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t 
     if (acf->reservations == NULL)
         return NGX_OK;
     event->handler = ngx_http_weir_expire;
+    event->data = mcf;
     event->log = cycle->log;
     event->cancelable = 1; /* a worker that is to end does not wait for it */
     ngx_add_timer(event, LOOK_MS);

@@ -131,21 +131,16 @@ ngx_int_t ngx_http_weir_ask_in_phase(ngx_http_request_t *r, ngx_http_weir_main_c
 
 /* ---- Without waiting ---- */
 
-#define GIVE_BACK_US 2000000
-
 int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer)
 {
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
-    ngx_int_t rc = NGX_OK;
-    if (wait) {
-        query->ask = wait->ask;
-        if (weir_check_prepare(mcf->engine, query) == 1) {
-            weir_ask_question(wait->ask)->deadline_us = ngx_weir_store_now() + GIVE_BACK_US;
-            rc = ngx_weir_wait_begin(wait, ngx_weir_wait_end);
-        }
-    }
+    query->ask = wait ? wait->ask : NULL;
+    ngx_uint_t asks = wait && weir_check_prepare(mcf->engine, query) == 1;
+    /* What the store will say counts as said: nothing in the answer is of interest. */
     int error = weir_check(mcf->engine, query, answer);
-    if (wait && rc != NGX_AGAIN)
+    if (asks)
+        ngx_weir_wait_and_go(wait);
+    else if (wait)
         ngx_weir_wait_end(wait);
     return error;
 }

@@ -1,6 +1,8 @@
 /* The store's client in a worker: its driver, its clock, and those who wait for its answers. */
 #include "ngx_weir_store.h"
 
+#define GIVE_BACK_US 2000000
+
 int64_t ngx_weir_store_now(void)
 {
     struct timespec now;
@@ -158,6 +160,13 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_w
         ngx_post_event(&store->flush, &ngx_posted_events);
     }
     return NGX_AGAIN;
+}
+
+void ngx_weir_wait_and_go(ngx_weir_wait_t *wait)
+{
+    weir_ask_question(wait->ask)->deadline_us = ngx_weir_store_now() + GIVE_BACK_US;
+    if (ngx_weir_wait_begin(wait, ngx_weir_wait_end) == NGX_OK)
+        ngx_weir_wait_end(wait);
 }
 
 void ngx_weir_wait_end(ngx_weir_wait_t *wait)

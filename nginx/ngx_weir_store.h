@@ -58,6 +58,8 @@ struct ngx_weir_wait_s {
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store);
 /* Brings the questions to the store. NGX_AGAIN: `answered` is called later; NGX_OK: it is known now what it says. */
 ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_wait_t *wait));
+/* The same without anybody who waits, for what is given back: it is tried for longer, and ends by itself. */
+void ngx_weir_wait_and_go(ngx_weir_wait_t *wait);
 /* The checks are done, or whoever wanted to know is gone: what was taken and is not used goes back. */
 void ngx_weir_wait_end(ngx_weir_wait_t *wait);
 

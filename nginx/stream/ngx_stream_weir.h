@@ -143,12 +143,14 @@ ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_strea
 /* As weir_check; without an answer as weir_check_prepare. */
 int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer);
 
+/* What the session asks the store with; NULL: there is none. */
+weir_ask *ngx_stream_weir_own_ask(ngx_stream_weir_session_t *session);
 /* Sets the question's `ask`. True: the command must wait until the store was asked. */
 ngx_uint_t ngx_stream_weir_must_ask(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question);
 /* A question was decided. */
 void ngx_stream_weir_asked(ngx_stream_weir_session_t *session);
 /* One command must ask: adds what the checks behind it, at `at`, will ask. */
-void ngx_stream_weir_ask_ahead(ngx_stream_weir_session_t *session, char *at, size_t len);
+void ngx_stream_weir_ask_ahead(ngx_stream_weir_call_t *call, char *at, size_t len);
 void ngx_stream_weir_ask_store(ngx_stream_weir_session_t *session);
 void ngx_stream_weir_leave_store(ngx_stream_weir_session_t *session);
 /* The command as an array of bulk strings; its length. */

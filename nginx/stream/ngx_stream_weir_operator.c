@@ -42,7 +42,16 @@ void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         return;
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
-    int error = engine ? weir_key_reset(engine, rule, key.data, key.len, now) : WEIR_ENORULE;
+    weir_ask *ask = ngx_stream_weir_own_ask(call->session);
+    if (ask && !call->session->prepared) {
+        call->must_ask = weir_key_reset_prepare(engine, rule, key.data, key.len, now, ask) == 1;
+        if (call->must_ask)
+            return;
+    }
+    int error = ask      ? weir_key_reset_asked(engine, rule, key.data, key.len, now, ask)
+                : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
+                         : WEIR_ENORULE;
+    ngx_stream_weir_asked(call->session);
     if (ngx_stream_weir_is_throttle(error, call->args[1]))
         error = weir_reset(segment, ngx_stream_weir_throttle_any(), key.data, key.len, now);
     ngx_stream_weir_done(call, error);

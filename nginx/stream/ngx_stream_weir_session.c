@@ -138,7 +138,7 @@ static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const 
 static ngx_int_t ngx_stream_weir_keep_asking(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
 {
     ngx_stream_weir_session_t *session = call->session;
-    ngx_stream_weir_ask_ahead(session, next, len);
+    ngx_stream_weir_ask_ahead(call, next, len);
     ngx_int_t kept;
     if (*from == '*') {
         kept = ngx_stream_weir_keep_in(session, from, (size_t)(next - from) + len, 1);

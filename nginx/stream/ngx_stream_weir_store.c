@@ -8,7 +8,7 @@
 
 static struct weir__resp_command ngx_stream_weir_next;
 
-static weir_ask *ngx_stream_weir_own_ask(ngx_stream_weir_session_t *session)
+weir_ask *ngx_stream_weir_own_ask(ngx_stream_weir_session_t *session)
 {
     if (session->wait == NULL && session->store)
         session->wait = ngx_weir_wait_new(session->store);
@@ -56,10 +56,13 @@ static ngx_uint_t ngx_stream_weir_look_ahead(ngx_stream_weir_session_t *session)
     return 1;
 }
 
-void ngx_stream_weir_ask_ahead(ngx_stream_weir_session_t *session, char *at, size_t len)
+void ngx_stream_weir_ask_ahead(ngx_stream_weir_call_t *call, char *at, size_t len)
 {
+    ngx_stream_weir_session_t *session = call->session;
     char *end = at + len;
     session->prepared = 1;
+    if (weir__resp_is(call->args[0], "weir.reset"))
+        return; /* what follows depends on it */
     /* Inline commands change as they are read, so they are read only once. */
     while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&
            weir__resp_parse(at, (size_t)(end - at), false, &ngx_stream_weir_next) == WEIR__RESP_COMMAND) {

@@ -94,7 +94,10 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
 void weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message,
                     const char *field);
 
-/* Gives back reservations that nobody has settled in time; a bounded number at once. Returns how many. */
+/*
+ * Gives back reservations that nobody has settled in time; a bounded number at once. Returns how many. With api->ask
+ * what the store gets back is added to it, and is to be asked.
+ */
 size_t weir__api_expire(struct weir__api *api);
 
 /* ---- Between the files ---- */

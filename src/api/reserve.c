@@ -35,21 +35,39 @@ static int take_marker(struct weir__api *api, const struct weir__ticket *ticket,
 
 /* ---- Settling ---- */
 
+/* Under a rule. `decision` NULL: finds out whether the store must be asked: 1. */
+static int settle_rule(struct weir__api *api, const struct weir__ticket_part *part, int64_t amount, weir_time when,
+                       weir_decision *decision)
+{
+    char rule[WEIR_NAME_MAX + 1];
+    if (part->rule.len > WEIR_NAME_MAX)
+        return WEIR_ENORULE;
+    memcpy(rule, part->rule.data, part->rule.len);
+    rule[part->rule.len] = 0;
+    weir_taken taken = {rule, part->shadow, part->key.data, part->key.len, part->quota, part->window_ns};
+    if (!decision)
+        return weir_key_settle_prepare(api->engine, &taken, amount, when, api->ask);
+    return api->ask ? weir_key_settle_asked(api->engine, &taken, amount, when, api->ask, decision)
+                    : weir_key_settle(api->engine, &taken, amount, when, decision);
+}
+
+/* True if the store must be asked first; then it is in api->ask. An error counts as nothing to ask. */
+static bool part_must_ask(struct weir__api *api, const struct weir__ticket *ticket,
+                          const struct weir__ticket_part *part, int64_t actual, weir_time now)
+{
+    int64_t amount = actual - part->cost;
+    return api->ask && !api->answered && !part->direct &&
+           settle_rule(api, part, amount, amount < 0 ? ticket->taken : now, NULL) == 1;
+}
+
 /* Corrects one counter to what it should have taken. */
 static int settle_part(struct weir__api *api, const struct weir__ticket *ticket, const struct weir__ticket_part *part,
                        int64_t actual, weir_time now, weir_decision *decision)
 {
     int64_t amount = actual - part->cost;
     weir_time when = amount < 0 ? ticket->taken : now;
-    if (!part->direct) {
-        char rule[WEIR_NAME_MAX + 1];
-        if (part->rule.len > WEIR_NAME_MAX)
-            return WEIR_ENORULE;
-        memcpy(rule, part->rule.data, part->rule.len);
-        rule[part->rule.len] = 0;
-        weir_taken taken = {rule, part->shadow, part->key.data, part->key.len, part->quota, part->window_ns};
-        return weir_key_settle(api->engine, &taken, amount, when, decision);
-    }
+    if (!part->direct)
+        return settle_rule(api, part, amount, when, decision);
     weir_segment *segment = weir_engine_segment(api->engine);
     weir_params params = part->params;
     weir_limit limit;
@@ -93,6 +111,8 @@ static void settle_all(struct weir__api *api, const struct weir__ticket *ticket,
         weir__reservations_release(api->reservations, ticket->slot, ticket->due_ns / 1000);
     for (size_t i = 0; i < ticket->count; i++) {
         weir_decision decision;
+        if (!out && part_must_ask(api, ticket, &ticket->parts[i], actual, now))
+            continue; /* nobody waits for it */
         int error = settle_part(api, ticket, &ticket->parts[i], actual, now, &decision);
         if (!out)
             continue;
@@ -120,6 +140,26 @@ static bool read_settlement(const json_t *root, bool cancel, uint8_t bytes[WEIR_
     return true;
 }
 
+/*
+ * Takes the marker: before the store is asked, so that of several who settle the same only one asks it. Who has it goes
+ * on when the store has answered. False: the fault was told.
+ */
+static bool begin_settling(struct weir__api *api, const struct weir__ticket *ticket, weir_time now,
+                           struct weir__api_reply *reply)
+{
+    bool first = false;
+    if (now.mono_ns >= ticket->due_ns) {
+        weir__api_fail(reply, 410, "expired", "the reservation has expired: its estimate is given back", "ticket");
+        return false;
+    }
+    int error = take_marker(api, ticket, now, &first);
+    if (error)
+        weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
+    else if (!first)
+        weir__api_fail(reply, 409, "already_settled", "the reservation was committed or cancelled before", "ticket");
+    return first;
+}
+
 void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply)
 {
     struct weir__api_fault fault = {.code = ""};
@@ -127,7 +167,6 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
     uint8_t bytes[WEIR__TICKET_MAX];
     size_t len = 0;
     int64_t actual = 0;
-    bool first = false;
     json_t *root = weir__api_parse(body, &fault);
     bool read = root && read_settlement(root, cancel, bytes, &len, &actual, &fault);
     json_decref(root);
@@ -140,19 +179,12 @@ void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct
         weir__api_fail(reply, 400, "bad_ticket", "this is no ticket of this segment", "ticket");
         return;
     }
-    if (now.mono_ns >= ticket.due_ns) {
-        weir__api_fail(reply, 410, "expired", "the reservation has expired: its estimate is given back", "ticket");
+    if (!api->answered && !begin_settling(api, &ticket, now, reply))
         return;
-    }
-    int error = take_marker(api, &ticket, now, &first);
-    if (error) {
-        weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
+    for (size_t i = 0; i < ticket.count; i++)
+        reply->must_ask |= part_must_ask(api, &ticket, &ticket.parts[i], actual, now);
+    if (reply->must_ask)
         return;
-    }
-    if (!first) {
-        weir__api_fail(reply, 409, "already_settled", "the reservation was committed or cancelled before", "ticket");
-        return;
-    }
     weir__out_text(&reply->out, "{\"settled\":true,\"cost\":");
     weir__out_int(&reply->out, actual);
     weir__out_text(&reply->out, ",\"rules\":[");

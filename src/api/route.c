@@ -143,10 +143,22 @@ static void tell_key(struct weir__api_reply *reply, const struct weir__api_route
 
 static void state(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
 {
+    weir_time now = {0, 0};
     weir_outcome outcome;
-    int error = weir_key_state(api->engine, route->rule, route->key, route->key_len, (weir_time){0, 0}, &outcome);
+    if (api->ask && !api->answered &&
+        weir_key_state_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int error =
+        api->ask ? weir_key_state_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask, &outcome)
+                 : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
     if (error) {
         fail_key(reply, error);
+        return;
+    }
+    if (outcome.error) { /* the host's own state, where the store's was wanted, would mislead */
+        fail_key(reply, outcome.error);
         return;
     }
     weir__out_text(&reply->out, "{");
@@ -156,7 +168,14 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
 
 static void reset(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
 {
-    int error = weir_key_reset(api->engine, route->rule, route->key, route->key_len, (weir_time){0, 0});
+    weir_time now = {0, 0};
+    if (api->ask && !api->answered &&
+        weir_key_reset_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int error = api->ask ? weir_key_reset_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask)
+                         : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
     if (error) {
         fail_key(reply, error);
         return;

@@ -460,6 +460,58 @@ def test_reservations(redis_server, hosts):
     assert not post(two.port, "/v1/reserve", item)[1]["allowed"]
 
 
+def test_reservations_are_settled_in_the_store(redis_server, hosts):
+    server = redis_server()
+    one, two = hosts(server, 2, server=DOORS)
+
+    def item(name, **more):
+        return {"attributes": {"headers": {"x-key": name}, "path": "/x"}, **more}
+
+    def left(name):
+        return post(two.port, "/v1/check", item(name, dry_run=True))[1]["remaining"] + 1  # what a look would leave, and itself
+
+    for settle, cost, remains in (("commit", {"cost": 1}, 4), ("cancel", {}, 5), ("commit", {"cost": 5}, 0)):
+        name = f"{settle}{remains}"
+        ticket = post(one.port, "/v1/reserve", item(name, cost=4))[1]["ticket"]
+        status, body = post(one.port, f"/v1/{settle}", {"ticket": ticket, **cost})
+        assert status == 200 and body["rules"][0]["remaining"] == remains, body
+        assert remains == 0 or left(name) == remains
+        # A second time it changes nothing.
+        assert post(one.port, f"/v1/{settle}", {"ticket": ticket, **cost})[0] == 409
+        assert remains == 0 or left(name) == remains
+    # What nobody settles comes back.
+    assert post(one.port, "/v1/reserve", item("late", cost=4, expires_s=1))[1]["ticket"]
+    assert left("late") == 1
+    wait_until(lambda: left("late") == 5, "the estimate's return", 5)
+
+
+def test_operators_see_and_reset_what_all_hosts_took(redis_server, hosts):
+    server = redis_server()
+    one, two = hosts(server, 2, server=DOORS, settings="breaker_failures=1")
+    assert statuses(one.port, "/", 3, **key("a")) == [200] * 3
+    state = json.loads(get(two.port, "/v1/keys/five/a").body)
+    assert state["remaining"] == 2 and state["limit"] == 5, state
+    assert statuses(two.port, "/", 3, **key("a")) == [200] * 2 + [429]
+    assert get(two.port, "/v1/keys/five/a", method="DELETE").status == 200
+    assert statuses(two.port, "/", 1, **key("a")) == [200]
+    assert json.loads(get(one.port, "/v1/keys/five/a").body)["remaining"] == 4
+    server.kill()
+    assert get(one.port, "/v1/keys/five/a").status == 503
+    assert get(one.port, "/v1/keys/five/a", method="DELETE").status == 503
+
+
+def test_resp_reset(redis_server, gateway):
+    server = redis_server()
+    store = f"weir_store {server.url()} deadline=1s;"
+    one = gateway(rules(), kind=RespGateway, http=store, outside=store, stream="weir_resp_operator_password s3cret;")
+    with Client(one.resp) as c:
+        assert c.do("AUTH", "s3cret") == "OK"
+        check = ("WEIR.CHECK", "COST", "5", "header:x-key", "a")
+        replies = c.pipeline([check, check, ("WEIR.RESET", "five", "a"), check, ("WEIR.RESET", "cl.throttle", "x"), ("WEIR.RESET", "no", "x")])
+        assert [fields(replies[i])["decision"] for i in (0, 1, 3)] == [b"allow", b"deny", b"allow"]
+        assert replies[2] == "OK" and replies[4] == "OK" and "ENORULE" in str(replies[5])
+
+
 def test_grpc_and_json(redis_server, hosts):
     text = "domain: d\ndescriptors:\n  - { key: five, rate_limit: { unit: day, requests_per_unit: 5 } }\n"
     server = redis_server()
