@@ -25,8 +25,8 @@ ALGORITHMS = {  # the first part of the path: what its rule says besides limit a
     "log": "algorithm: sliding_window_log",
     "counter": "algorithm: sliding_window_counter",
 }
-Record = collections.namedtuple("Record", "begun took key status host")  # seconds on time.monotonic's clock
-FORMAT = struct.Struct("=QIIHHI")
+Record = collections.namedtuple("Record", "begun took key status host path")  # seconds on time.monotonic's clock
+FORMAT = struct.Struct("=QIIHHHH")
 
 
 def rule(name, limit, window, consistency, algorithm="algorithm: token_bucket", policy="local", more=""):
@@ -99,8 +99,8 @@ class Fleet:
                               capture_output=True, text=True, timeout=10, check=True)
         return json.loads(done.stdout)
 
-    def load(self, path, **more):
-        return Load(self.targets(), f"/{path}/", **more)
+    def load(self, *paths, **more):
+        return Load(self.targets(), paths, **more)
 
     def remove(self):
         with contextlib.ExitStack() as stack:
@@ -112,12 +112,14 @@ class Fleet:
 class Load:
     """spread.c while the block runs; .records after it. Give `count` or `seconds`."""
 
-    def __init__(self, targets, prefix, clients=48, seconds=0.0, count=0, rate=0, keys=1000, seed=1):
+    def __init__(self, targets, paths, clients=48, seconds=0.0, count=0, rate=0, keys=1000, seed=1):
         program = ROOT / "build/gcc/tests/e2e/spread"
         subprocess.run(["make", "-s", str(program.relative_to(ROOT))], cwd=ROOT, check=True)
         handle, self.path = tempfile.mkstemp(prefix="weir-load-")
         os.close(handle)
-        words = [program, self.path, clients, seconds, count, rate, keys, seed, prefix, *targets]
+        prefixes = ",".join(f"/{path}/" for path in paths)
+        words = [program, self.path, clients, seconds, count, rate, keys, seed, prefixes, *targets]
+        self.paths = paths
         self.command = [*WITH_US, *map(str, words)]
 
     def __enter__(self):
@@ -132,23 +134,24 @@ class Load:
         data = pathlib.Path(self.path).read_bytes()
         os.unlink(self.path)
         data = data[:len(data) // FORMAT.size * FORMAT.size]
-        self.records = [Record(begun / 1e6, took / 1e6, key, status, host)
-                        for begun, took, key, status, host, _ in FORMAT.iter_unpack(data)]
+        self.records = [Record(begun / 1e6, took / 1e6, key, status, host, self.paths[path])
+                        for begun, took, key, status, host, path, _ in FORMAT.iter_unpack(data)]
 
     def run(self):
         with self:
             pass
         return self
 
-    def statuses(self):
-        return collections.Counter(record.status for record in self.records)
+    def statuses(self, path=None):
+        return collections.Counter(record.status for record in self.records if path in (None, record.path))
 
-    def admitted(self):
+    def admitted(self, path=None):
         """How often each key passed."""
-        return collections.Counter(record.key for record in self.records if record.status == 200)
+        return collections.Counter(record.key for record in self.records
+                                   if record.status == 200 and path in (None, record.path))
 
-    def between(self, begin, end):
-        return [record for record in self.records if begin <= record.begun < end]
+    def between(self, begin, end, path=None):
+        return [record for record in self.records if begin <= record.begun < end and path in (None, record.path)]
 
 
 def quantile(records, part):

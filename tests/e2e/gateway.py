@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 NGINX = "/usr/sbin/nginx"
@@ -21,6 +22,7 @@ LOG_FORMAT = (
 
 
 GIVEN = set()  # ports, so that none is given twice
+GIVING = threading.Lock()
 
 
 def free_ports_in_a_row(count):
@@ -30,9 +32,10 @@ def free_ports_in_a_row(count):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in ports:
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            if not ports & GIVEN:
-                GIVEN.update(ports)
-                return first
+            with GIVING:
+                if not ports & GIVEN:
+                    GIVEN.update(ports)
+                    return first
     raise RuntimeError("no free ports")
 
 

@@ -1,12 +1,12 @@
 /*
  * Sends requests to several hosts, each to one at random, as a load balancer would, and writes down what came of each.
  *
- *   spread OUT CLIENTS SECONDS COUNT RATE KEYS SEED PREFIX ADDRESS:PORT…
+ *   spread OUT CLIENTS SECONDS COUNT RATE KEYS SEED PREFIX[,PREFIX…] ADDRESS:PORT…
  *
- * COUNT requests (0: as many as fit) or until SECONDS have passed, with RATE a second begun (0: each client sends its
- * next at once). Keys are drawn at random; RATE 0 with a COUNT goes through all of them in turn instead, so that each
- * is asked for equally often. OUT gets a record for each request. With a RATE the time counts from when the request
- * was due, not from when a client was free for it.
+ * A path is a prefix and a key. COUNT requests go through the keys in turn, and then through them again with the next
+ * prefix, so that each path is asked for equally often; or, COUNT being 0, paths are drawn at random until SECONDS have
+ * passed. RATE requests a second are begun (0: each client sends its next at once); then the time of each counts from
+ * when it was due, not from when a client was free for it. OUT gets a record for each request.
  */
 #define _GNU_SOURCE /* memmem */
 #include <arpa/inet.h>
@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define HOSTS      16
+#define PREFIXES   16
 #define GIVE_UP_US 3000000 /* without an answer it has failed */
 
 struct record {
@@ -31,7 +32,8 @@ struct record {
     uint32_t key;
     uint16_t status; /* 0: no answer */
     uint16_t host;
-    uint32_t padding;
+    uint16_t prefix;
+    uint16_t padding;
 };
 
 /* Who sends one request at a time, over a connection to each host. */
@@ -46,7 +48,8 @@ struct client {
 
 static struct sockaddr_in hosts[HOSTS];
 static unsigned host_count;
-static const char *prefix;
+static const char *prefixes[PREFIXES];
+static unsigned prefix_count;
 static uint64_t seed;
 static int poller;
 static FILE *out;
@@ -73,7 +76,7 @@ static void finish(struct client *c, unsigned status)
     fwrite(&c->record, sizeof c->record, 1, out);
     c->busy = false;
     failed += !status;
-    if (!status) {
+    if (!status || strcasestr(c->buffer, "\r\nconnection: close")) {
         close(c->sockets[c->host]);
         c->sockets[c->host] = -1;
     }
@@ -99,15 +102,17 @@ static int connected(struct client *c, unsigned at, unsigned host)
     return c->sockets[host] = s;
 }
 
-static void begin(struct client *clients, unsigned at, uint32_t key, uint64_t due_us)
+static void begin(struct client *clients, unsigned at, uint32_t key, unsigned prefix, uint64_t due_us)
 {
     struct client *c = &clients[at];
     c->host = draw(host_count);
     c->busy = true;
     c->have = c->want = 0;
+    c->buffer[0] = 0;
     c->record = (struct record){.begun_us = due_us, .key = key, .host = (uint16_t)c->host};
+    c->record.prefix = (uint16_t)prefix;
     char text[512];
-    int len = snprintf(text, sizeof text, "GET %s%u HTTP/1.1\r\nHost: x\r\n\r\n", prefix, key);
+    int len = snprintf(text, sizeof text, "GET %s%u HTTP/1.1\r\nHost: x\r\n\r\n", prefixes[c->record.prefix], key);
     int s = connected(c, at, c->host);
     if (s < 0 || send(s, text, (size_t)len, MSG_NOSIGNAL) != len)
         finish(c, 0);
@@ -180,9 +185,11 @@ static unsigned begin_due(struct client *clients, struct plan *plan)
         bool more = plan->count ? plan->begun < plan->count : now < plan->end_us;
         uint64_t due = plan->rate ? plan->begun_us + plan->begun * 1000000 / plan->rate : now;
         if (!c->busy && more && due <= now) {
-            uint32_t key = plan->count && !plan->rate ? (uint32_t)(plan->begun % keys) : draw(keys);
-            plan->begun++;
-            begin(clients, i, key, due);
+            uint64_t turn = plan->begun++;
+            if (plan->count)
+                begin(clients, i, (uint32_t)(turn % keys), (unsigned)(turn / keys % prefix_count), due);
+            else
+                begin(clients, i, draw(keys), draw(prefix_count), due);
         }
         busy += c->busy;
     }
@@ -198,12 +205,13 @@ int main(int argc, char **argv)
     plan.rate = strtoull(argv[5], NULL, 10);
     keys = (uint32_t)atoi(argv[6]);
     seed = strtoull(argv[7], NULL, 10);
-    prefix = argv[8];
+    for (char *one = strtok(argv[8], ","); one && prefix_count < PREFIXES; one = strtok(NULL, ","))
+        prefixes[prefix_count++] = one;
     for (int i = 9; i < argc; i++)
         add_host(argv[i]);
     struct client *clients = calloc(plan.clients, sizeof *clients);
     poller = epoll_create1(0);
-    if (!out || !clients || poller < 0 || !keys)
+    if (!out || !clients || poller < 0 || !keys || !prefix_count)
         return 2;
     for (unsigned i = 0; i < plan.clients; i++)
         memset(clients[i].sockets, -1, sizeof clients[i].sockets);

@@ -22,6 +22,15 @@ def folder(prefix):
     return pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=base))
 
 
+class Folder:
+    def __init__(self):
+        self.path = folder("weir-store-")
+        self.path.chmod(0o755)
+
+    def remove(self):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
 def openssl(*arguments):
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
@@ -279,6 +288,11 @@ class Cluster:
 
     def reshard(self, source, target, slots):
         """Moves so many slots from one master to another, with what is in them, while clients go on."""
+        def agreed():
+            views = [{port: (name, count) for port, (name, _, count) in self.nodes(server).items()}
+                     for server in self.alive()]
+            return all(view == views[0] for view in views)
+        wait_until(agreed, "nodes that agree about the cluster", 10)
         nodes = self.nodes()
         return self.cli("reshard", f"127.0.0.1:{source.port}", "--cluster-from", nodes[source.port][0], "--cluster-to",
                         nodes[target.port][0], "--cluster-slots", slots, "--cluster-pipeline", 100)
@@ -287,10 +301,15 @@ class Cluster:
         """kill -9 of a master; returns when its replica has taken over, with how long that took."""
         begun = time.monotonic()
         master.kill()
-        owned = lambda: sum(count for port, (_, flags, count) in self.nodes().items()  # noqa: E731
-                            if "master" in flags and "fail" not in flags and port != master.port)
-        wait_until(lambda: owned() == 16384, "the replica in its place", seconds)
+        self.taken_over(master, seconds)
         return time.monotonic() - begun
+
+    def taken_over(self, lost, seconds=20):
+        """Waits until every node that lives knows another master for all that it had."""
+        def owned(server):
+            return sum(count for port, (_, flags, count) in self.nodes(server).items()
+                       if "master" in flags and "fail" not in flags and port != lost.port)
+        wait_until(lambda: all(owned(server) == 16384 for server in self.alive()), "the replica in its place", seconds)
 
     @property
     def url(self):

@@ -14,6 +14,7 @@ import select
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
@@ -40,14 +41,15 @@ def possible():
 class Site:
     """One namespace. Hosts inside reach the store at .store; clients outside reach hosts at .address."""
 
-    count = 0
+    used = set()
+    choosing = threading.Lock()
 
     def __init__(self):
-        Site.count += 1
-        self.name = f"weir{os.getpid() % 100000}-{Site.count}"
-        taken = ip("-br", "addr").stdout
-        free = [n for n in range(1, 255) if f"10.213.{n}." not in taken and f"10.214.{n}." not in taken]
-        n = random.choice(free)
+        with Site.choosing:
+            taken = ip("-br", "addr").stdout
+            n = random.choice([n for n in range(1, 255) if f"10.214.{n}." not in taken and n not in Site.used])
+            Site.used.add(n)
+        self.name = f"weir-{os.getpid()}-{n}"
         self.store, self.address = f"10.213.{n}.1", f"10.214.{n}.2"
         self.link, inside = f"wc{n}", f"wd{n}"
         ip("netns", "add", self.name)

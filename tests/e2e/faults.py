@@ -1,0 +1,350 @@
+"""What can happen to a store while hosts ask it: each fault with its cure, and what clients notice of it.
+
+tests/e2e/test_store_faults.py runs them briefly; tools/reliability.py at length, for the table of docs/reliability.md.
+"""
+import collections
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+import typing
+
+import wire
+from fleet import Fleet, quantile, rule
+from gateway import wait_until
+from relay import Relay
+from stores import Cluster, Sentinels, Server, small_disk
+
+KEYS = 20
+DAY = 1_000_000  # more than anybody asks for: what is denied is denied by a policy
+DEADLINE = 0.020
+RULES = (rule("closed", DAY, "1d", "strict", "algorithm: fixed_window", "closed", "response: { status: 503 }") +
+         rule("local", DAY, "1d", "strict", "algorithm: fixed_window", "local") +
+         rule("eventual", DAY, "1d", "eventual", "algorithm: fixed_window"))
+PATHS = ("closed", "local", "eventual")
+
+
+class Impossible(Exception):
+    """This machine does not have what the fault needs."""
+
+
+@dataclasses.dataclass
+class Case:
+    """A store, how it fails, and how it is well again: the cure returns when the store would answer."""
+    url: typing.Union[str, typing.Callable]
+    fault: typing.Callable
+    cure: typing.Callable
+    sites: typing.Optional[list] = None
+    fleet: typing.Optional[Fleet] = None  # once it runs
+
+
+@dataclasses.dataclass
+class Fault:
+    name: str
+    make: typing.Callable
+    interrupts: typing.Optional[bool] = True  # strict decisions fail while it lasts; None: some may
+    keeps: bool = True  # the store forgets nothing that it acknowledged
+    alone: float = 0.0  # how long it lasts by itself at least, in seconds
+    settle: float = 1.0
+
+
+FAULTS = {}
+
+
+def fault(name, **more):
+    def known(make):
+        FAULTS[make.__name__] = Fault(name, make, **more)
+        return make
+    return known
+
+
+def redis(keep, *options, **more):
+    return keep(Server(*options, **more)).start()
+
+
+def nothing():
+    pass
+
+
+@fault("nothing happens", interrupts=False)
+def no_fault(keep):
+    return Case(redis(keep).url, nothing, nothing)
+
+
+@fault("kill -9, started again with what it had")
+def killed(keep):
+    server = redis(keep, "appendonly yes", "appendfsync always")
+    return Case(server.url, server.kill, server.start)
+
+
+@fault("kill -9, started again empty", keeps=False)
+def killed_empty(keep):
+    server = redis(keep)
+    return Case(server.url, server.kill, server.start)
+
+
+@fault("paused (SIGSTOP)")
+def paused(keep):
+    server = redis(keep)
+    return Case(server.url, server.pause, server.resume)
+
+
+@fault("FLUSHALL", interrupts=False, keeps=False)
+def flushed(keep):
+    server = redis(keep)
+    return Case(server.url, server.flush, nothing)
+
+
+@fault("SCRIPT FLUSH, again and again", interrupts=False)
+def scripts_lost(keep):
+    server, ended = redis(keep), threading.Event()
+
+    def forget():
+        while not ended.wait(0.05):
+            server.forget_scripts()
+    thread = threading.Thread(target=forget)
+
+    def cure():
+        ended.set()
+        thread.join()
+    return Case(server.url, thread.start, cure)
+
+
+@fault("READONLY: it became a replica", keeps=False)
+def readonly(keep):
+    server, other = redis(keep), redis(keep)
+    return Case(server.url, lambda: server.must("REPLICAOF", "127.0.0.1", other.port),
+                lambda: server.must("REPLICAOF", "NO", "ONE"))
+
+
+@fault("OOM: no memory left")
+def oom(keep):
+    server = redis(keep, "maxmemory-policy noeviction")
+    return Case(server.url, lambda: server.must("CONFIG", "SET", "maxmemory", "1"),
+                lambda: server.must("CONFIG", "SET", "maxmemory", "0"))
+
+
+@fault("full disk (MISCONF)")
+def full_disk(keep):
+    disk = keep.enter(small_disk())
+    if not disk:
+        raise Impossible("no small file system can be mounted here")
+    server = redis(keep, "appendonly yes", "appendfsync everysec", where=disk)
+
+    def fill():
+        with open(disk / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+            for _ in range(10000):
+                filler.write(b"x" * 4096)
+        for _ in range(20):
+            server.do("SET", "filler", "x" * 4000)
+
+    def empty():
+        (disk / "filler").unlink()
+        wait_until(lambda: server.do("SET", "filler", "") == "OK", "room on the disk", 5)
+    return Case(server.url, fill, empty)
+
+
+@fault("LOADING: started with much to read")
+def loading(keep):
+    server = redis(keep, "loading-process-events-interval-bytes 1024")
+
+    def restart():
+        with server.connect() as client:
+            client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(1000)])
+        server.must("SAVE")
+        server.kill()
+        with open(server.config, "a") as config:
+            config.write("key-load-delay 20000\n")
+        server.start(wait=False)
+
+    def loaded():
+        wait_until(lambda: server.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it", 5)
+        wait_until(server.answers, "all read", 5)
+    return Case(server.url, restart, loaded)
+
+
+@fault("WRONGTYPE: something else has the counters' names")
+def wrong_type(keep):
+    server = redis(keep)
+    names = [f"weir:{path}:{key}" for path in ("closed", "local") for key in range(KEYS)]
+
+    def spoil():
+        with server.connect() as client:
+            for name in names:
+                client.pipeline([("MULTI",), ("DEL", name), ("LPUSH", name, "x"), ("EXEC",)])
+    return Case(server.url, spoil, lambda: server.must("DEL", *names))
+
+
+def relayed(name, mode, after_cut=False, **more):
+    @fault(name, **more)
+    def case(keep):
+        relay = keep(Relay(redis(keep).port))
+        return Case(f"redis://127.0.0.1:{relay.port}", lambda: relay.be(mode, text="ERR not today"),
+                    lambda: relay.be(cut=after_cut))
+    FAULTS[mode] = FAULTS.pop("case")
+
+
+relayed("connections cut and refused", "refuse")
+relayed("silence: connected, but nothing passes", "silent", after_cut=True)
+relayed("garbage instead of answers", "garbage")
+relayed("an error that nobody knows", "error")
+relayed("one byte a second", "trickle", after_cut=True)
+
+
+def wired(name, how, **more):
+    """Hosts in namespaces of their own; the wires to the store have the fault."""
+    @fault(name, **more)
+    def case(keep):
+        can, why_not = wire.possible()
+        if not can:
+            raise Impossible(why_not)
+        sites = [keep(wire.Site()) for _ in range(3)]
+        server = redis(keep, bind=("127.0.0.1", *(site.store for site in sites)))
+
+        def change(**to):
+            for site in sites:
+                site.be(**to)
+        return Case(lambda site: f"redis://{site.store}:{server.port}", lambda: change(**how), change, sites)
+    FAULTS[name.split()[0].strip(":")] = FAULTS.pop("case")
+
+
+wired("partition: no packet passes, then all do", {"cut": True})
+wired("latency of 50 ms", {"delay": 0.025})
+wired("loss of 5 % of the packets", {"loss": 0.05}, interrupts=None)
+
+
+@fault("Sentinel: the master killed", keeps=False, alone=1.0, settle=2.0)
+def sentinel_killed(keep):
+    sentinels = keep(Sentinels()).start()
+    master = sentinels.master()
+    return Case(sentinels.url, master.kill, lambda: sentinels.promoted(master))
+
+
+@fault("Sentinel: failover on request", interrupts=None, keeps=False, settle=2.0)
+def sentinel_failover(keep):
+    sentinels = keep(Sentinels()).start()
+    return Case(sentinels.url, sentinels.failover, nothing)
+
+
+@fault("Cluster: a master lost", keeps=False, alone=1.0, settle=2.0)
+def cluster_lost(keep):
+    cluster = keep(Cluster()).start()
+    lost = []
+
+    def lose():
+        lost.append(cluster.masters()[0])
+        lost[0].kill()
+    return Case(cluster.url, lose, lambda: cluster.taken_over(lost[0]))
+
+
+@fault("Cluster: slots move to another master", interrupts=None)
+def cluster_reshard(keep):
+    cluster = keep(Cluster()).start()
+    one, two, _ = cluster.masters()
+    return Case(cluster.url, lambda: cluster.reshard(one, two, 1000), lambda: cluster.reshard(two, one, 1000))
+
+
+@fault("weir agent killed (-9) and started again", interrupts=False)
+def agent_killed(keep):
+    case = Case(redis(keep).url, None, nothing)
+
+    def kill():
+        for host in case.fleet.hosts:
+            os.kill(agent_of(host), signal.SIGKILL)
+    case.fault = kill
+    return case
+
+
+def agent_of(host):
+    """The process that `weir serve` started for the exchange."""
+    for pid in pathlib.Path(f"/proc/{host.process.pid}/task/{host.process.pid}/children").read_text().split():
+        if "agent" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+            return int(pid)
+    raise AssertionError("no agent")
+
+
+class Keeper(contextlib.ExitStack):
+    """Removes what was made, the last first."""
+
+    def __call__(self, one):
+        self.callback(one.remove)
+        return one
+
+    enter = contextlib.ExitStack.enter_context
+
+
+Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost changes begun cured")
+
+
+def remaining(fleet, host, key):
+    """What is left for the key of the eventual rule, as a host tells it after an exchange; and what asking has taken."""
+    one = fleet.hosts[host]
+    words = [*one.inside, "curl", "-sS", "-o", "/dev/null", "-D", "-", f"http://{one.address}:{one.port}/eventual/{key}"]
+    for _ in range(2):
+        text = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout
+        time.sleep(0.25)
+    return next(int(line.split(":")[1]) for line in text.lower().splitlines() if line.startswith("x-ratelimit-remaining"))
+
+
+def lost_units(fleet, load, keys=3):
+    """What hosts admitted and the fleet no longer knows of, over some keys; negative: counted twice."""
+    admitted = load.admitted("eventual")
+    lost = 0
+    for asked, key in enumerate(sorted(admitted)[:keys]):
+        lost += remaining(fleet, asked % len(fleet.hosts), key) - (DAY - admitted[key] - 2)
+    return lost
+
+
+def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=()):
+    """Load, the fault, its cure, and more load: what came of it."""
+    with Keeper() as keep:
+        case = one.make(keep)
+        fleet = Fleet(RULES, case.url, workers=workers, sites=case.sites, options=options)
+        case.fleet = keep.enter(fleet)
+        for host in range(len(fleet.hosts)):  # each has met its store
+            wait_until(lambda: ask(fleet, host) == 200, "a first answer from the store", 5)
+        during = max(during, one.alone)
+        with fleet.load(*PATHS, seconds=before + during + one.settle + after, rate=rate, keys=KEYS) as load:
+            time.sleep(before)
+            said = sum(host.said().count("store") for host in fleet.hosts)
+            begun = time.monotonic()
+            case.fault()
+            time.sleep(max(begun + during - time.monotonic(), 0))
+            case.cure()
+            cured = time.monotonic()
+        changes = sum(host.said().count("store") for host in fleet.hosts) - said
+        return outcome(load, fleet, begun, cured, changes)
+
+
+def ask(fleet, host):
+    one = fleet.hosts[host]
+    words = [*one.inside, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}",
+             f"http://{one.address}:{one.port}/closed/first"]
+    return int(subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout)
+
+
+def well(records, host, never):
+    """When a host begins to be answered by the store again: the first of five answers in a row."""
+    own = sorted((record for record in records if record.host == host), key=lambda record: record.begun)
+    for at in range(len(own) - 4):
+        if all(record.status == 200 for record in own[at:at + 5]):
+            return own[at].begun + own[at].took
+    return never
+
+
+def outcome(load, fleet, begun, cured, changes):
+    end = load.records[-1].begun + 1
+    closed = load.between(begun, end, "closed")
+    refused = [record for record in closed if record.status != 200]
+    allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,)}
+    failed = [record for record in load.records if record.status not in allowed[record.path]]
+    return Outcome(
+        failed=len(failed), statuses=dict(load.statuses()), p99=quantile(load.between(begun, end), 0.99),
+        p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(load.between(begun, end), 1.0),
+        recovery=max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts))) - cured,
+        refused=len(refused) / max(len(load.between(begun, cured, "closed")), 1), lost=lost_units(fleet, load),
+        changes=changes, begun=begun - load.begun, cured=cured - load.begun)
