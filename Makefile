@@ -165,7 +165,7 @@ $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--w
 $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap=fstat
 
 # What comes between the look and the take of a decision.
-DECIDING := weir_peek weir_take weir_refund
+DECIDING := weir_peek weir__take_on weir_refund
 $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 
 # The engine's own connections to a store, which is played.

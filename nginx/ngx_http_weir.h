@@ -103,7 +103,9 @@ typedef struct {
     unsigned failed : 1;
     unsigned dry_run : 1;
     unsigned waiting : 1;
-    u_char text[]; /* rule, key, and the headers as ngx_http_weir_pack_headers made them */
+    unsigned reused : 1; /* goes back to the spare ones */
+    uint16_t header_len[WEIR_HEADER_COUNT];
+    u_char text[]; /* rule, key, and the headers' values as weir_answer_values wrote them */
 } ngx_http_weir_ctx_t;
 
 /* The decision on the client's request that `r` belongs to, or NULL. */
@@ -162,8 +164,6 @@ ngx_int_t ngx_http_weir_deny_grpc(ngx_http_request_t *r, const weir_answer *answ
 /* Sends headers and body; the status is set. */
 ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t len, const char *type);
 
-/* Writes the response headers of an answer in the form the filter reads. Returns their length, at most size. */
-size_t ngx_http_weir_pack_headers(const weir_answer *answer, const weir_outcome *outcomes, u_char *to, size_t size);
 /* Pushes one response header. */
 ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value);
 

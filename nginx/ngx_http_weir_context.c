@@ -4,13 +4,45 @@
  */
 #include "ngx_http_weir.h"
 
-/* Room to put texts together before their length is known. */
-#define TEXT_MAX (WEIR_NAME_MAX + WEIR_SHOWN_MAX + 3072)
+/*
+ * Its memory is not the request's: one that is proxied fills nginx's pool almost to the end of a page, and one more
+ * page for our few bytes would cost as much as the decision. So there are spare ones, used again and again. Requests
+ * that wait are the other case: there are many at once, and their pools are half empty.
+ */
+typedef struct ngx_http_weir_spare_s {
+    struct ngx_http_weir_spare_s *next;
+} ngx_http_weir_spare_t;
 
-/* Nothing to clean up; it marks our entry in the list. */
-static void ngx_http_weir_mark(void *data)
+#define SPARE_TEXT 120  /* bytes of text in one; what needs more is in the pool after all */
+#define SPARE_MAX  1024 /* that are kept */
+
+static ngx_http_weir_spare_t *ngx_http_weir_spare;
+static ngx_uint_t ngx_http_weir_spares;
+
+static ngx_http_weir_ctx_t *ngx_http_weir_take_spare(ngx_log_t *log)
 {
-    (void)data;
+    ngx_http_weir_spare_t *first = ngx_http_weir_spare;
+    if (first == NULL)
+        return ngx_alloc(sizeof(ngx_http_weir_ctx_t) + SPARE_TEXT, log);
+    ngx_http_weir_spare = first->next;
+    ngx_http_weir_spares--;
+    return (ngx_http_weir_ctx_t *)first;
+}
+
+/* The request is over. Also marks our entry in its list of things to clean up. */
+static void ngx_http_weir_done(void *data)
+{
+    const ngx_http_weir_ctx_t *ctx = data;
+    ngx_http_weir_spare_t *spare = data;
+    if (ctx == NULL || !ctx->reused)
+        return;
+    if (ngx_http_weir_spares == SPARE_MAX) {
+        ngx_free(data);
+        return;
+    }
+    spare->next = ngx_http_weir_spare;
+    ngx_http_weir_spare = spare;
+    ngx_http_weir_spares++;
 }
 
 ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r)
@@ -20,20 +52,27 @@ ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r)
     if (ctx || !(r->internal || r->filter_finalize))
         return ctx;
     for (ngx_pool_cleanup_t *cleanup = r->pool->cleanup; cleanup; cleanup = cleanup->next)
-        if (cleanup->handler == ngx_http_weir_mark)
+        if (cleanup->handler == ngx_http_weir_done)
             return cleanup->data;
     return NULL;
 }
 
-static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_request_t *r, size_t text)
+static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_request_t *r, size_t text, ngx_uint_t waits)
 {
-    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_weir_ctx_t) + text);
+    ngx_uint_t reused = !waits && text <= SPARE_TEXT;
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, reused ? 0 : sizeof(ngx_http_weir_ctx_t) + text);
     if (cleanup == NULL)
         return NULL;
-    cleanup->handler = ngx_http_weir_mark;
-    ngx_memzero(cleanup->data, sizeof(ngx_http_weir_ctx_t));
-    ngx_http_set_ctx(r, cleanup->data, ngx_http_weir_module);
-    return cleanup->data;
+    cleanup->handler = ngx_http_weir_done;
+    if (reused)
+        cleanup->data = ngx_http_weir_take_spare(r->connection->log);
+    ngx_http_weir_ctx_t *ctx = cleanup->data;
+    if (ctx == NULL)
+        return NULL;
+    ngx_memzero(ctx, sizeof(*ctx));
+    ctx->reused = reused ? 1 : 0;
+    ngx_http_set_ctx(r, ctx, ngx_http_weir_module);
+    return ctx;
 }
 
 /*
@@ -53,15 +92,15 @@ static int64_t ngx_http_weir_to_give_back(const weir_answer *answer, const weir_
 ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes,
                                         ngx_uint_t dry_run)
 {
-    u_char text[TEXT_MAX];
+    char values[WEIR_HEADER_ROOM];
+    uint16_t lens[WEIR_HEADER_COUNT] = {0};
     size_t rule_len = ngx_strlen(answer->by.rule), key_len = ngx_strlen(answer->by.key), headers_len = 0;
-    u_char *at = ngx_cpymem(text, answer->by.rule, rule_len);
-    at = ngx_cpymem(at, answer->by.key, key_len);
     /* Clients must not notice a dry run. */
     if (!dry_run)
-        headers_len = ngx_http_weir_pack_headers(answer, outcomes, at, (size_t)(text + sizeof(text) - at));
+        headers_len = weir_answer_values(answer, outcomes, values, lens);
 
-    ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, rule_len + key_len + headers_len);
+    ngx_http_weir_ctx_t *ctx =
+        ngx_http_weir_make(r, rule_len + key_len + headers_len, answer->decision.verdict == WEIR_DELAY);
     if (ctx == NULL)
         return NULL;
     ctx->limit = answer->decision.limit;
@@ -74,13 +113,16 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
     ctx->headers_len = (uint16_t)headers_len;
     ctx->give_back = ngx_http_weir_to_give_back(answer, outcomes);
     ctx->taken = answer->now;
-    ngx_memcpy(ctx->text, text, rule_len + key_len + headers_len);
+    ngx_memcpy(ctx->header_len, lens, sizeof(lens));
+    u_char *at = ngx_cpymem(ctx->text, answer->by.rule, rule_len);
+    at = ngx_cpymem(at, answer->by.key, key_len);
+    ngx_memcpy(at, values, headers_len);
     return ctx;
 }
 
 ngx_http_weir_ctx_t *ngx_http_weir_keep_failure(ngx_http_request_t *r)
 {
-    ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, 0);
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, 0, 0);
     if (ctx) {
         ctx->limit = ctx->remaining = -1;
         ctx->failed = 1;

@@ -10,8 +10,8 @@ typedef struct {
     u_char *lowcase;
 } ngx_http_weir_name_t;
 
-/* By enum weir_header. A packed header is its index here, the length in two bytes, and the value. */
-static const ngx_http_weir_name_t ngx_http_weir_names[] = {
+/* By enum weir_header. */
+static const ngx_http_weir_name_t ngx_http_weir_names[WEIR_HEADER_COUNT] = {
     {ngx_string("X-RateLimit-Limit"), (u_char *)"x-ratelimit-limit"},
     {ngx_string("X-RateLimit-Remaining"), (u_char *)"x-ratelimit-remaining"},
     {ngx_string("X-RateLimit-Reset"), (u_char *)"x-ratelimit-reset"},
@@ -21,55 +21,68 @@ static const ngx_http_weir_name_t ngx_http_weir_names[] = {
     {ngx_string("Retry-After"), (u_char *)"retry-after"},
     {ngx_string("Cache-Control"), (u_char *)"cache-control"},
 };
-#define NAMES (sizeof(ngx_http_weir_names) / sizeof(ngx_http_weir_names[0]))
 
-/* ---- Packing ---- */
-
-typedef struct {
-    u_char *at, *last;
-} ngx_http_weir_packer_t;
-
-static void ngx_http_weir_pack(void *context, enum weir_header header, const char *value, size_t len)
+static void ngx_http_weir_set_header(ngx_table_elt_t *header, ngx_str_t name, u_char *lowcase, ngx_str_t value)
 {
-    ngx_http_weir_packer_t *to = context;
-    if ((size_t)header >= NAMES || len > UINT16_MAX || (size_t)(to->last - to->at) < len + 3)
-        return;
-    *to->at++ = (u_char)header;
-    *to->at++ = (u_char)(len & 0xff);
-    *to->at++ = (u_char)(len >> 8);
-    to->at = ngx_cpymem(to->at, value, len);
+    ngx_memzero(header, sizeof(*header));
+    header->hash = 1;
+    header->key = name;
+    header->lowcase_key = lowcase;
+    header->value = value;
 }
-
-size_t ngx_http_weir_pack_headers(const weir_answer *answer, const weir_outcome *outcomes, u_char *to, size_t size)
-{
-    ngx_http_weir_packer_t packer = {to, to + size};
-    weir_answer_headers(answer, outcomes, ngx_http_weir_pack, &packer);
-    return (size_t)(packer.at - to);
-}
-
-/* ---- Adding them to an answer ---- */
 
 ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value)
 {
     ngx_table_elt_t *header = ngx_list_push(&r->headers_out.headers);
     if (header == NULL)
         return NGX_ERROR;
-    ngx_memzero(header, sizeof(*header));
-    header->hash = 1;
-    header->key = name;
-    header->lowcase_key = lowcase;
-    header->value = value;
+    ngx_http_weir_set_header(header, name, lowcase, value);
     return NGX_OK;
 }
 
-static void ngx_http_weir_remove(ngx_http_request_t *r, const ngx_str_t *name)
+/* True if it is one of those that we send. The first letter tells most others apart. */
+static ngx_uint_t ngx_http_weir_is_ours(const ngx_http_weir_ctx_t *ctx, const ngx_str_t *name)
+{
+    u_char first = name->len ? name->data[0] | 0x20 : 0;
+    if (first != 'x' && first != 'r' && first != 'c')
+        return 0;
+    for (ngx_uint_t i = 0; i < WEIR_HEADER_COUNT; i++)
+        if (ctx->header_len[i] && ngx_http_weir_names[i].name.len == name->len &&
+            ngx_strncasecmp(name->data, ngx_http_weir_names[i].name.data, name->len) == 0)
+            return 1;
+    return 0;
+}
+
+static void ngx_http_weir_remove(ngx_http_request_t *r, const ngx_http_weir_ctx_t *ctx)
 {
     for (ngx_list_part_t *part = &r->headers_out.headers.part; part; part = part->next) {
         ngx_table_elt_t *header = part->elts;
         for (ngx_uint_t i = 0; i < part->nelts; i++)
-            if (header[i].key.len == name->len && ngx_strncasecmp(header[i].key.data, name->data, name->len) == 0)
+            if (ngx_http_weir_is_ours(ctx, &header[i].key))
                 header[i].hash = 0;
     }
+}
+
+static ngx_int_t ngx_http_weir_add(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx)
+{
+    ngx_list_t *list = &r->headers_out.headers;
+    u_char *at = ctx->text + ctx->rule_len + ctx->key_len;
+    if (r->upstream || r->filter_finalize)
+        ngx_http_weir_remove(r, ctx);
+    for (ngx_uint_t i = 0; i < WEIR_HEADER_COUNT; i++) {
+        ngx_str_t value = {ctx->header_len[i], at};
+        if (value.len == 0)
+            continue;
+        /* The list has room for twenty from the start; the call is for those who need more. */
+        ngx_table_elt_t *header = list->last->nelts < list->nalloc
+                                      ? (ngx_table_elt_t *)list->last->elts + list->last->nelts++
+                                      : ngx_list_push(list);
+        if (header == NULL)
+            return NGX_ERROR;
+        ngx_http_weir_set_header(header, ngx_http_weir_names[i].name, ngx_http_weir_names[i].lowcase, value);
+        at += value.len;
+    }
+    return NGX_OK;
 }
 
 static ngx_http_output_header_filter_pt ngx_http_weir_next_filter;
@@ -79,18 +92,8 @@ static ngx_int_t ngx_http_weir_filter(ngx_http_request_t *r)
     ngx_http_weir_ctx_t *ctx = r == r->main ? ngx_http_weir_find(r) : NULL;
     if (r->headers_out.status == NGX_HTTP_REQUEST_ENTITY_TOO_LARGE && ngx_http_weir_rls_refused(r) != NGX_OK)
         return NGX_ERROR;
-    if (ctx == NULL)
-        return ngx_http_weir_next_filter(r);
-    u_char *at = ctx->text + ctx->rule_len + ctx->key_len, *last = at + ctx->headers_len;
-    while (at < last) {
-        const ngx_http_weir_name_t *name = &ngx_http_weir_names[*at];
-        ngx_str_t value = {(size_t)at[1] | (size_t)at[2] << 8, at + 3};
-        if (r->upstream || r->filter_finalize)
-            ngx_http_weir_remove(r, &name->name);
-        if (ngx_http_weir_push_header(r, name->name, name->lowcase, value) != NGX_OK)
-            return NGX_ERROR;
-        at += 3 + value.len;
-    }
+    if (ctx && ctx->headers_len && ngx_http_weir_add(r, ctx) != NGX_OK)
+        return NGX_ERROR;
     return ngx_http_weir_next_filter(r);
 }
 
@@ -104,7 +107,7 @@ static ngx_int_t ngx_http_weir_filter_init(ngx_conf_t *cf)
      */
     ngx_http_weir_next_filter = ngx_http_top_header_filter;
     ngx_http_top_header_filter = ngx_http_weir_filter;
-    if (mcf->engine == NULL)
+    if (mcf->engine == NULL || !mcf->precontent)
         return NGX_OK;
     ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
     if (handler == NULL)

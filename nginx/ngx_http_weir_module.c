@@ -106,11 +106,13 @@ static char *ngx_http_weir_merge_attributes(ngx_array_t *outer, ngx_array_t **in
 
 static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
+    ngx_http_weir_main_conf_t *mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_http_weir_loc_conf_t *prev = parent, *conf = child;
     if (ngx_http_weir_api_merge(cf, prev, conf) != NGX_CONF_OK)
         return NGX_CONF_ERROR;
     ngx_conf_merge_uint_value(conf->mode, prev->mode, NGX_HTTP_WEIR_OFF);
     ngx_conf_merge_uint_value(conf->phase, prev->phase, NGX_HTTP_WEIR_PREACCESS);
+    mcf->precontent |= conf->phase == NGX_HTTP_WEIR_PRECONTENT;
     ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
     ngx_conf_merge_ptr_value(conf->log, prev->log, NULL);
     ngx_conf_merge_value(conf->rls_headers, prev->rls_headers, 0);

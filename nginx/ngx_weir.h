@@ -19,6 +19,7 @@ typedef struct {
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
     ngx_flag_t wanted;              /* something in the block needs the engine */
+    ngx_flag_t precontent;          /* some location decides in that phase */
     struct ngx_weir_store_s *store; /* NULL: none */
 
     weir_segment *segment; /* NULL: neither configured nor needed */

@@ -300,6 +300,7 @@ enum weir_header {
 #define WEIR_HEADER_ENUM(name, text) WEIR_HEADER_##name,
     WEIR_HEADERS(WEIR_HEADER_ENUM)
 #undef WEIR_HEADER_ENUM
+        WEIR_HEADER_COUNT
 };
 
 /* The name of a header as it is sent; NULL if there is none of this number. */
@@ -311,6 +312,15 @@ typedef void weir_emit_header(void *context, enum weir_header header, const char
 /* The response headers for an answer. With `outcomes` (of the same check) RateLimit-Policy lists every rule. */
 void weir_answer_headers(const weir_answer *answer, const weir_outcome *outcomes, weir_emit_header *emit,
                          void *context);
+
+#define WEIR_HEADER_ROOM 2560 /* bytes: enough for the values of all headers of an answer */
+
+/*
+ * The same without a call for each: writes the values one behind the other, in the order of enum weir_header, and how
+ * long each is; 0: this one is not sent. Returns the length of all.
+ */
+size_t weir_answer_values(const weir_answer *answer, const weir_outcome *outcomes, char values[WEIR_HEADER_ROOM],
+                          uint16_t lens[WEIR_HEADER_COUNT]);
 /*
  * The body of a denial, into `buffer`; *type is its content type. Returns its length, at most size. `accepts_problem`:
  * the client's Accept names application/problem+json.

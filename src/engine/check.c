@@ -1,8 +1,7 @@
 /* weir_check: from a request's attributes to an answer. */
 #define _GNU_SOURCE /* sched_getcpu */
+#include "engine/cpu.h"
 #include "engine/strict.h"
-
-#include <sched.h>
 
 #define TIMED_ONE_IN 64
 
@@ -121,15 +120,11 @@ static bool whole_list(const weir_rules *rules, struct weir__values *values, wei
     return true;
 }
 
-static void tell_outcomes(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
-                          weir_answer *answer)
+static void tell_outcomes(const struct weir__trial *trial, const weir_query *query, weir_answer *answer)
 {
     for (size_t i = 0; i < trial->count && answer->outcomes < query->outcomes_max; i++) {
         weir_outcome *to = &query->outcomes[answer->outcomes++];
-        if (&trial->hits[i] == by)
-            *to = answer->by; /* told already */
-        else
-            weir__hit_tell(&trial->hits[i], to);
+        weir__hit_tell(&trial->hits[i], to);
     }
 }
 
@@ -150,49 +145,58 @@ static void tell_texts(const struct weir__rule *rule, const weir_query *query, w
     }
 }
 
+/* A request that has found its set of rules. */
+struct request {
+    weir *engine;
+    const struct weir__loaded *loaded;
+    struct weir__regex_room *room;
+    unsigned cpu;
+    int pin;
+    weir_time now;
+};
+
 /* From the query to the rules that it hits. 1: a list of the whole set decided already, in `answer`. */
-static int begin(struct work *work, weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
-                 const weir_query *query, weir_time now, struct weir__trial *trial, weir_answer *answer)
+static int begin(struct work *work, const struct request *request, const weir_query *query, struct weir__trial *trial,
+                 weir_answer *answer)
 {
-    weir__values_begin(&work->values, &loaded->rules->attributes, query);
-    work->matching = (struct weir__matching){.room = room};
+    const weir_rules *rules = request->loaded->rules;
+    weir__values_begin(&work->values, &rules->attributes, query);
+    work->matching = (struct weir__matching){.room = request->room};
     work->keys_used = 0;
-    *trial = (struct weir__trial){.engine = engine,
-                                  .loaded = loaded,
-                                  .now = now,
+    *trial = (struct weir__trial){.engine = request->engine,
+                                  .loaded = request->loaded,
+                                  .now = request->now,
                                   .dry_run = query->dry_run,
+                                  .cpu = request->cpu,
                                   .hits = work->hits,
                                   .ask = query->ask};
-    return whole_list(loaded->rules, &work->values, now, answer) ? 1 : find_hits(work, loaded->rules, query, trial);
+    return whole_list(rules, &work->values, request->now, answer) ? 1 : find_hits(work, rules, query, trial);
 }
 
-static int check_with(weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
-                      const weir_query *query, weir_time now, weir_answer *answer)
+static int check_with(const struct request *request, const weir_query *query, weir_answer *answer)
 {
     struct work work;
     struct weir__trial trial;
-    int begun = begin(&work, engine, loaded, room, query, now, &trial, answer);
+    int begun = begin(&work, request, query, &trial, answer);
     if (begun == 0) {
         const struct weir__hit *by = weir__trial_decide(&trial);
-        *answer = (weir_answer){.now = now};
         weir__trial_answer(&trial, by, answer);
-        tell_outcomes(&trial, by, query, answer);
+        tell_outcomes(&trial, query, answer);
         if (by && weir__hit_denies(by))
             tell_texts(by->rule, query, answer);
     }
     if (work.matching.limited)
-        weir__count(&engine->regex_limited, work.matching.limited);
+        weir__count(&request->engine->regex_limited, work.matching.limited);
     return begun < 0 ? begun : 0;
 }
 
 /* The same without deciding: what the store is to be asked. */
-static int prepare_with(weir *engine, const struct weir__loaded *loaded, struct weir__regex_room *room,
-                        const weir_query *query, weir_time now)
+static int prepare_with(const struct request *request, const weir_query *query)
 {
     struct work work;
     struct weir__trial trial;
     weir_answer unused;
-    int begun = begin(&work, engine, loaded, room, query, now, &trial, &unused);
+    int begun = begin(&work, request, query, &trial, &unused);
     return begun == 0 ? weir__strict_prepare(&trial, query->ask) : begun < 0 ? begun : 0;
 }
 
@@ -205,9 +209,7 @@ static bool is_timed(weir_time now)
 
 static void note_time(const weir *engine, weir_time start)
 {
-    int cpu = sched_getcpu();
-    weir__times_add(&engine->segment->table, cpu < 0 ? 0 : (unsigned)cpu,
-                    weir_clock(engine->segment).mono_ns - start.mono_ns);
+    weir__times_add(&engine->segment->table, weir__cpu(), weir_clock(engine->segment).mono_ns - start.mono_ns);
 }
 
 static int query_fault(const weir *engine, const weir_query *query)
@@ -223,10 +225,17 @@ static int query_fault(const weir *engine, const weir_query *query)
     return engine->segment->read_only && !query->dry_run ? WEIR_EREADONLY : 0;
 }
 
-/* Only sets with expressions: the rooms were made before the first of them was put in force. */
-static struct weir__regex_room *room_of(const weir *engine, const struct weir__loaded *loaded, int pin)
+/* Pins the rules in force; to be unpinned. */
+static struct request begin_request(weir *engine, const weir_query *query)
 {
-    return pin >= 0 && loaded->rules->has_regex ? engine->room[pin] : NULL;
+    bool given = query->now.mono_ns || query->now.wall_ns;
+    struct request request = {.engine = engine, .cpu = weir__cpu()};
+    request.loaded = weir__pin_near(&engine->pins, request.cpu, &request.pin);
+    request.now = given ? query->now : weir_clock(engine->segment);
+    /* Only sets with expressions: the rooms were made before the first of them was put in force. */
+    if (request.pin >= 0 && request.loaded->rules->has_regex)
+        request.room = engine->room[request.pin];
+    return request;
 }
 
 int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
@@ -236,14 +245,11 @@ int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
         return error;
     weir__watch(engine);
 
-    int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    bool given = query->now.mono_ns || query->now.wall_ns;
-    weir_time now = given ? query->now : weir_clock(engine->segment);
-    error = check_with(engine, loaded, room_of(engine, loaded, at), query, now, answer);
-    weir__unpin(&engine->pins, at);
-    if (!given && is_timed(now) && !query->dry_run)
-        note_time(engine, now);
+    struct request request = begin_request(engine, query);
+    error = check_with(&request, query, answer);
+    weir__unpin(&engine->pins, request.pin);
+    if (!query->now.mono_ns && !query->now.wall_ns && is_timed(request.now) && !query->dry_run)
+        note_time(engine, request.now);
     return error;
 }
 
@@ -253,12 +259,12 @@ int weir_check_prepare(weir *engine, const weir_query *query)
     if (error || !query->ask)
         return error ? error : WEIR_EINVAL;
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    if (loaded->strict) {
-        bool given = query->now.mono_ns || query->now.wall_ns;
-        weir_time now = given ? query->now : weir_clock(engine->segment);
-        error = prepare_with(engine, loaded, room_of(engine, loaded, at), query, now);
-    }
+    bool strict = ((const struct weir__loaded *)weir__pin(&engine->pins, &at))->strict;
     weir__unpin(&engine->pins, at);
+    if (!strict) /* most never ask, and need not look at the clock for it */
+        return 0;
+    struct request request = begin_request(engine, query);
+    error = prepare_with(&request, query);
+    weir__unpin(&engine->pins, request.pin);
     return error;
 }

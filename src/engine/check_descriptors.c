@@ -1,4 +1,6 @@
 /* weir_check_descriptors: the descriptor dialect's way to a decision. */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/cpu.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 
@@ -136,6 +138,7 @@ static int begin(struct work *work, weir *engine, const struct weir__loaded *loa
                                   .now = given ? query->now : weir_clock(engine->segment),
                                   .dry_run = query->dry_run,
                                   .charge_denied = query->charge_denied,
+                                  .cpu = weir__cpu(),
                                   .hits = work->hits,
                                   .count = query->descriptor_count,
                                   .ask = query->ask};
@@ -151,7 +154,6 @@ static int check_with(weir *engine, const struct weir__loaded *loaded, const wei
     if (error)
         return error;
     const struct weir__hit *by = weir__trial_decide(&trial);
-    *answer = (weir_answer){.now = trial.now};
     weir__trial_answer(&trial, by, answer);
     tell(&trial, query);
     answer->outcomes = trial.count;

@@ -50,6 +50,14 @@ static void write_down(const struct weir__trial *trial, const struct weir__hit *
         weir__book_add(book, segment, hit->rule, hit->quota, key, hit->cost);
 }
 
+static int take(const struct weir__trial *trial, const struct weir__hit *hit, weir_decision *made)
+{
+    weir_segment *segment = trial->engine->segment;
+    return segment->read_only ? WEIR_EREADONLY
+                              : weir__take_on(trial->cpu, segment, &hit->quota->limit, hit->key, hit->key_len,
+                                              hit->cost, trial->now, made);
+}
+
 static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
 {
     const weir_limit *limit = &hit->quota->limit;
@@ -62,7 +70,7 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
     /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
         error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
-                : how == TAKE ? weir_take(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
+                : how == TAKE ? take(trial, hit, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
     if (error) {
         weir__hit_fail(hit, error);
@@ -141,7 +149,7 @@ static void give_back(const struct weir__trial *trial, size_t end)
             continue;
         ask(trial, hit, GIVE_BACK);
         if (hit->rule && !hit->error)
-            weir__count(&weir__rule_tally(trial->loaded, hit->rule)->gave_back, 1);
+            weir__count(&weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu)->gave_back, 1);
     }
 }
 
@@ -339,7 +347,7 @@ static void count(const struct weir__trial *trial)
         const struct weir__hit *hit = &trial->hits[i];
         if (!hit->rule || hit->replaced || hit->cost <= 0 || hit->unasked)
             continue;
-        struct weir__tally_stripe *to = weir__rule_tally(trial->loaded, hit->rule);
+        struct weir__tally_stripe *to = weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu);
         bool denies = weir__hit_denies(hit);
         if (hit->reason == WEIR_BY_MISSING_KEY) {
             weir__count(&to->missing_key, 1);
@@ -385,8 +393,27 @@ static void decide(struct weir__trial *trial, struct weir__hit *only, bool shado
         weir__strict_keep(trial);
 }
 
+/* By far most requests: one rule, which has a counter here. What follows from it for others need not be asked. */
+static bool is_simple(const struct weir__trial *trial)
+{
+    const struct weir__hit *hit = trial->hits;
+    return trial->count == 1 && enforced(hit) && hit->quota && hit->quota->kind == WEIR__LIMITED && hit->cost > 0 &&
+           !hit->quota_mode && !trial->dry_run && !trial->charge_denied && !trial->loaded->strict &&
+           !weir__book_away(trial->loaded, hit->rule);
+}
+
+static const struct weir__hit *decide_simple(const struct weir__trial *trial)
+{
+    struct weir__hit *hit = trial->hits;
+    ask(trial, hit, TAKE);
+    count(trial);
+    return hit;
+}
+
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
 {
+    if (is_simple(trial))
+        return decide_simple(trial);
     struct weir__hit *only = NULL;
     size_t counters = 0;
     bool shadows = false;

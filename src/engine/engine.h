@@ -22,4 +22,8 @@ weir_time weir__clocks(void);
 /* Puts a segment that comes from an earlier boot onto the present one's clock. */
 void weir__clock_adopt(weir_segment *segment);
 
+/* weir_take on a segment that may be written to, for those who know their processor already. */
+int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                  int64_t cost, weir_time now, weir_decision *decision);
+
 #endif

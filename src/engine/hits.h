@@ -42,6 +42,7 @@ struct weir__trial {
     weir_time now;
     bool dry_run;
     bool charge_denied; /* in fixed windows what is denied counts all the same; not in the store */
+    unsigned cpu;       /* where it runs */
     struct weir__hit *hits;
     size_t count;
     weir_ask *ask; /* what the store said; NULL: nothing */

@@ -1,15 +1,14 @@
 /* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
 #define _GNU_SOURCE /* sched_getcpu */
+#include "engine/cpu.h"
 #include "engine/weir.h"
 #include "store/script.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
-    int cpu = sched_getcpu();
-    return &loaded->tally[rule->index]->stripe[(cpu < 0 ? 0 : (unsigned)cpu) % WEIR__TALLY_STRIPES];
+    return weir__rule_tally_on(loaded, rule, weir__cpu());
 }
 
 /* ---- Consistency ---- */

@@ -1,15 +1,12 @@
 /* Pins: see pins.h for the argument why a pinned set stays. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/pins.h"
+#include "engine/cpu.h"
 
-#include <sched.h>
-
-void *weir__pin(struct weir__pins *pins, int *at)
+void *weir__pin_near(struct weir__pins *pins, unsigned cpu, int *at)
 {
-    int cpu = sched_getcpu();
-    unsigned first = cpu < 0 ? 0 : (unsigned)cpu;
     for (unsigned i = 0; i < WEIR__PINS; i++) {
-        unsigned try = (first + i) % WEIR__PINS;
+        unsigned try = (cpu + i) % WEIR__PINS;
         struct weir__pin *pin = &pins->pin[try];
         uint64_t empty = 0, what = weir__load64_ordered(&pins->current);
         if (!weir__cas64(&pin->what, &empty, what))
@@ -23,6 +20,11 @@ void *weir__pin(struct weir__pins *pins, int *at)
     *at = -1;
     weir__add64(&pins->crowd, 1);
     return (void *)(uintptr_t)weir__load64_ordered(&pins->current);
+}
+
+void *weir__pin(struct weir__pins *pins, int *at)
+{
+    return weir__pin_near(pins, weir__cpu(), at);
 }
 
 void weir__unpin(struct weir__pins *pins, int at)

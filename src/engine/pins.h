@@ -26,6 +26,8 @@ struct weir__pins {
 
 /* Returns the current pointer, to be used until weir__unpin; *at is the pin, or -1 in a crowd. */
 void *weir__pin(struct weir__pins *pins, int *at);
+/* The same for those who know their processor: where to look for a free one first. */
+void *weir__pin_near(struct weir__pins *pins, unsigned cpu, int *at);
 void weir__unpin(struct weir__pins *pins, int at);
 
 /* For the one writer. */

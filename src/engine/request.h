@@ -2,17 +2,15 @@
 #ifndef WEIR_ENGINE_REQUEST_H
 #define WEIR_ENGINE_REQUEST_H
 
+#include "engine/cpu.h" /* define _GNU_SOURCE */
 #include "engine/engine.h"
-
-#include <sched.h> /* sched_getcpu: define _GNU_SOURCE */
 
 enum { WEIR__KEY_MAX = 65535 };
 
 /* The line of counters for this processor, so that threads that run at the same time rarely write the same one. */
 static inline struct weir__stripe *weir__stripe_here(const weir_segment *segment)
 {
-    int cpu = sched_getcpu();
-    return &segment->table.stats[(cpu < 0 ? 0 : (unsigned)cpu) % WEIR__STRIPES];
+    return &segment->table.stats[weir__cpu() % WEIR__STRIPES];
 }
 
 /* What is wrong with a request; the same tests as below, one by one. */

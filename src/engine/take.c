@@ -16,14 +16,10 @@ static int decide(const struct weir__op *op, const weir_limit *limit, const void
     return error;
 }
 
-int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
-              weir_time now, weir_decision *decision)
+__attribute__((always_inline)) static inline int take(struct weir__stripe *stats, weir_segment *segment,
+                                                      const weir_limit *limit, const void *key, size_t key_len,
+                                                      int64_t cost, weir_time now, weir_decision *decision)
 {
-    if (!segment || !decision)
-        return WEIR_EINVAL;
-    if (segment->read_only)
-        return WEIR_EREADONLY;
-    struct weir__stripe *stats = weir__stripe_here(segment);
     struct weir__op op = weir__operation(segment, stats, now);
     struct weir__where where;
     weir_decision made;
@@ -44,6 +40,22 @@ int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, s
         weir__count(&stats->soft, 1);
     *decision = made;
     return 0;
+}
+
+int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
+              weir_time now, weir_decision *decision)
+{
+    if (!segment || !decision)
+        return WEIR_EINVAL;
+    if (segment->read_only)
+        return WEIR_EREADONLY;
+    return take(weir__stripe_here(segment), segment, limit, key, key_len, cost, now, decision);
+}
+
+int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                  int64_t cost, weir_time now, weir_decision *decision)
+{
+    return take(&segment->table.stats[cpu % WEIR__STRIPES], segment, limit, key, key_len, cost, now, decision);
 }
 
 int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,

@@ -39,13 +39,21 @@ static int64_t longest_delay(const struct weir__trial *trial)
 
 void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
 {
+    static const struct weir__hit none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
+    /* Field by field: most of an answer is room for names, and clearing all of it costs as much as a decision. */
+    answer->now = trial->now;
     answer->matched = trial->count;
+    answer->outcomes = 0;
+    answer->shadow_denied = false;
+    answer->message = answer->body_text = (weir_text){NULL, 0};
+    answer->status = 0;
+    answer->headers = 0;
+    answer->body = WEIR_BODY_AUTO;
+    answer->on_limit = WEIR_ON_LIMIT_REJECT;
     if (!by || by->reason == WEIR_BY_NOTHING) {
         by = NULL;
-        answer->by.reason = WEIR_BY_NOTHING;
-        answer->by.quota = -1;
-        answer->by.decision = (weir_decision){.verdict = WEIR_ALLOW, .limit = -1, .remaining = -1};
-        answer->decision = answer->by.decision;
+        weir__hit_tell(&none, &answer->by);
+        answer->decision = none.decision;
     } else {
         weir__hit_tell(by, &answer->by);
         answer->decision = by->decision;

@@ -56,6 +56,12 @@ void weir__watch(weir *engine);
 
 /* What is counted under a rule, for this processor. */
 struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
+/* The same for those who know which it is. */
+static inline struct weir__tally_stripe *weir__rule_tally_on(const struct weir__loaded *loaded,
+                                                             const struct weir__rule *rule, unsigned cpu)
+{
+    return &loaded->tally[rule->index]->stripe[cpu % WEIR__TALLY_STRIPES];
+}
 
 /* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,

@@ -145,15 +145,34 @@ static size_t put_hex(char *to, unsigned value)
     return n;
 }
 
+/* Every byte as it stands in an address, with the dot behind it: most keys are addresses. */
+#define DIGIT(n) (char)('0' + (n) % 10)
+#define DOTTED_1(n)                                                                                                    \
+    {                                                                                                                  \
+        (n) >= 100  ? DIGIT((n) / 100)                                                                                 \
+        : (n) >= 10 ? DIGIT((n) / 10)                                                                                  \
+                    : DIGIT(n),                                                                                        \
+            (n) >= 100  ? DIGIT((n) / 10)                                                                              \
+            : (n) >= 10 ? DIGIT(n)                                                                                     \
+                        : '.',                                                                                         \
+            (n) >= 100 ? DIGIT(n) : '.', '.'                                                                           \
+    }
+#define DOTTED_4(n)  DOTTED_1(n), DOTTED_1((n) + 1), DOTTED_1((n) + 2), DOTTED_1((n) + 3)
+#define DOTTED_16(n) DOTTED_4(n), DOTTED_4((n) + 4), DOTTED_4((n) + 8), DOTTED_4((n) + 12)
+#define DOTTED_64(n) DOTTED_16(n), DOTTED_16((n) + 16), DOTTED_16((n) + 32), DOTTED_16((n) + 48)
+
+static const char dotted[256][4] = {DOTTED_64(0), DOTTED_64(64), DOTTED_64(128), DOTTED_64(192)};
+
+/* Writes up to 16 bytes. */
 static size_t text4(const uint8_t *bytes, char *to)
 {
-    size_t n = put_decimal(to, bytes[0]);
+    size_t n = 0;
 
-    for (int i = 1; i < 4; i++) {
-        to[n++] = '.';
-        n += put_decimal(to + n, bytes[i]);
+    for (int i = 0; i < 4; i++) {
+        memcpy(to + n, dotted[bytes[i]], 4);
+        n += 2 + (size_t)(bytes[i] >= 10) + (size_t)(bytes[i] >= 100);
     }
-    return n;
+    return n - 1; /* without the last dot */
 }
 
 /* RFC 5952: the first of the longest runs of at least two zero groups becomes "::". */

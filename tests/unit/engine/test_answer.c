@@ -4,7 +4,7 @@
 #include <weir/weir.h>
 
 struct seen {
-    char text[2048];
+    char text[4096];
 };
 
 static void see(void *context, enum weir_header header, const char *value, size_t len)
@@ -130,6 +130,67 @@ TEST(numbers_of_every_length)
         HEADERS(a, NULL, expected);
     }
     CHECK(weir_header_name((enum weir_header)99) == NULL);
+}
+
+TEST(numbers_around_powers_of_ten)
+{
+    weir_answer a = answer(WEIR_ALLOW);
+    a.headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_RESET_DELTA;
+    a.decision.reset_after_ns = 0;
+    for (int64_t power = 1; power > 0 && power <= INT64_MAX / 10; power *= 10) {
+        for (int64_t by = -1; by <= 1; by++) {
+            char expected[200];
+            a.decision.limit = power + by;
+            a.decision.remaining = -power;
+            snprintf(expected, sizeof expected,
+                     "X-RateLimit-Limit: %" PRId64 "\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 0\n", power + by);
+            HEADERS(a, NULL, expected);
+        }
+    }
+    a.decision.limit = a.decision.remaining = INT64_MAX;
+    HEADERS(a, NULL,
+            "X-RateLimit-Limit: 9223372036854775807\nX-RateLimit-Remaining: 9223372036854775807\n"
+            "X-RateLimit-Reset: 0\n");
+}
+
+static void join(void *context, enum weir_header header, const char *value, size_t len)
+{
+    struct seen *seen = context;
+    size_t used = strlen(seen->text);
+    (void)len;
+    snprintf(seen->text + used, sizeof seen->text - used, "%d=%s;", (int)header, value);
+}
+
+/* Both ways of telling tell the same, whatever is sent; and what is longest fits. */
+TEST(values_are_what_the_calls_tell)
+{
+    for (unsigned bits = 0; bits < 64; bits++) {
+        weir_answer a = answer(bits & 16 ? WEIR_DENY : WEIR_ALLOW);
+        char *values = malloc(WEIR_HEADER_ROOM);
+        uint16_t lens[WEIR_HEADER_COUNT];
+        struct seen called = {""}, written = {""};
+        size_t total = 0;
+        a.headers = bits & 15;
+        if (bits & 32) {
+            memset(a.by.rule, '\\', WEIR_NAME_MAX);
+            a.decision.limit = a.decision.remaining = a.decision.reset_after_ns = INT64_MAX;
+            a.by.quota = a.decision.retry_after_ns = a.by.window_ns = INT64_MAX;
+            a.now.wall_ns = 0;
+        }
+        size_t len = weir_answer_values(&a, NULL, values, lens);
+        weir_answer_headers(&a, NULL, join, &called);
+        for (int i = 0; i < WEIR_HEADER_COUNT; i++) {
+            char value[WEIR_HEADER_ROOM + 1];
+            memcpy(value, values + total, lens[i]);
+            value[lens[i]] = 0;
+            if (lens[i])
+                join(&written, (enum weir_header)i, value, lens[i]);
+            total += lens[i];
+        }
+        CHECK_EQ(total, len);
+        CHECK(strcmp(called.text, written.text) == 0);
+        free(values);
+    }
 }
 
 TEST(bodies)

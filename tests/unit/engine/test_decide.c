@@ -30,14 +30,14 @@ int __wrap_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, 
     return error;
 }
 
-int __real_weir_take(weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
-                     weir_decision *d);
-int __wrap_weir_take(weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
-                     weir_decision *d);
-int __wrap_weir_take(weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
-                     weir_decision *d)
+int __real_weir__take_on(unsigned cpu, weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c,
+                         weir_time t, weir_decision *d);
+int __wrap_weir__take_on(unsigned cpu, weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c,
+                         weir_time t, weir_decision *d);
+int __wrap_weir__take_on(unsigned cpu, weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c,
+                         weir_time t, weir_decision *d)
 {
-    return ++moment.takes == moment.failing_take ? moment.error : __real_weir_take(s, l, k, n, c, t, d);
+    return ++moment.takes == moment.failing_take ? moment.error : __real_weir__take_on(cpu, s, l, k, n, c, t, d);
 }
 
 int __real_weir_refund(weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
