@@ -85,6 +85,7 @@ static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind k
 static void ngx_http_weir_asked_describe(ngx_http_request_t *r, ngx_http_weir_asked_t *asked, weir_query *query)
 {
     ngx_http_weir_describe(r, query);
+    query->path = (weir_text){NULL, 0}; /* it follows from the target */
     asked->r = r;
     asked->usual = query->lookup;
     asked->method = r->method_name;

@@ -73,9 +73,6 @@ static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, w
     ngx_http_request_t *r = context;
     ngx_str_t found = ngx_null_string;
     switch (kind) {
-    case WEIR_ATTR_PATH:
-        found = r->uri;
-        break;
     case WEIR_ATTR_TARGET:
         found = r->unparsed_uri;
         break;
@@ -96,7 +93,8 @@ static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, w
         if (ngx_http_weir_named(r, name, &found) != NGX_OK)
             return false;
         break;
-    case WEIR_ATTR_PEER: /* given as bytes, or there is none */
+    case WEIR_ATTR_PATH: /* given in the query, as is the peer; or there is none */
+    case WEIR_ATTR_PEER:
         return false;
     }
     *value = (weir_text){(const char *)found.data, found.len};
@@ -123,5 +121,6 @@ void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query)
 {
     query->lookup = ngx_http_weir_lookup;
     query->lookup_context = r;
+    query->path = (weir_text){(const char *)r->uri.data, r->uri.len};
     ngx_http_weir_peer(r, query);
 }

@@ -157,11 +157,12 @@ typedef struct weir_query {
     size_t attribute_count;
     const uint8_t *peer; /* the peer's address in network order, 4 or 16 bytes; saves WEIR_ATTR_PEER */
     size_t peer_len;
-    bool has_cost; /* `cost` counts instead of what the rules say */
-    int64_t cost;  /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
-    bool dry_run;  /* says what would happen; takes nothing, counts nothing */
-    weir_time now; /* {0, 0}: read the clock */
-    weir_ask *ask; /* what the store said, or NULL: see store.h */
+    weir_text path; /* decoded and normalised; saves WEIR_ATTR_PATH */
+    bool has_cost;  /* `cost` counts instead of what the rules say */
+    int64_t cost;   /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
+    bool dry_run;   /* says what would happen; takes nothing, counts nothing */
+    weir_time now;  /* {0, 0}: read the clock */
+    weir_ask *ask;  /* what the store said, or NULL: see store.h */
 
     /* Where to put what happened under each matching rule, if anybody wants to know. */
     struct weir_outcome *outcomes;

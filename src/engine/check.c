@@ -7,12 +7,12 @@
 
 /* Everything a check needs, on its stack; what is large is touched only as far as it is used. */
 struct work {
-    struct weir__values values;
+    size_t keys_used;
     struct weir__matching matching;
+    struct weir__values values;
     uint32_t found[WEIR__HITS_MAX];
     struct weir__hit hits[WEIR__HITS_MAX];
     char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
-    size_t keys_used;
 };
 
 /* The counter of a rule without a key template. */
@@ -231,7 +231,7 @@ static struct request begin_request(weir *engine, const weir_query *query)
     bool given = query->now.mono_ns || query->now.wall_ns;
     struct request request = {.engine = engine, .cpu = weir__cpu()};
     request.loaded = weir__pin_near(&engine->pins, request.cpu, &request.pin);
-    request.now = given ? query->now : weir_clock(engine->segment);
+    request.now = given ? query->now : weir__clock_quick(engine->segment);
     /* Only sets with expressions: the rooms were made before the first of them was put in force. */
     if (request.pin >= 0 && request.loaded->rules->has_regex)
         request.room = engine->room[request.pin];

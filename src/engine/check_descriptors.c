@@ -135,7 +135,7 @@ static int begin(struct work *work, weir *engine, const struct weir__loaded *loa
     replace(work->hits, query->descriptor_count);
     *trial = (struct weir__trial){.engine = engine,
                                   .loaded = loaded,
-                                  .now = given ? query->now : weir_clock(engine->segment),
+                                  .now = given ? query->now : weir__clock_quick(engine->segment),
                                   .dry_run = query->dry_run,
                                   .charge_denied = query->charge_denied,
                                   .cpu = weir__cpu(),

@@ -1,4 +1,5 @@
 /* The only clock reads of the library. */
+#define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "engine/engine.h"
 
 #include <fcntl.h>
@@ -57,11 +58,21 @@ void weir__clock_adopt(weir_segment *segment)
     weir__store64(&header->boot[1], boot[1]);
 }
 
+static int64_t offset_of(const weir_segment *segment)
+{
+    return segment->own_offset ? segment->offset_ns
+                               : (int64_t)weir__load64((const uint64_t *)&segment->table.header->clock_offset_ns);
+}
+
 weir_time weir_clock(const weir_segment *segment)
 {
     weir_time now = weir__clocks();
-    now.mono_ns += segment->own_offset
-                       ? segment->offset_ns
-                       : (int64_t)weir__load64((const uint64_t *)&segment->table.header->clock_offset_ns);
+    now.mono_ns += offset_of(segment);
     return now;
+}
+
+weir_time weir__clock_quick(const weir_segment *segment)
+{
+    return (weir_time){.mono_ns = read_clock(CLOCK_BOOTTIME) + offset_of(segment),
+                       .wall_ns = read_clock(CLOCK_REALTIME_COARSE)};
 }

@@ -105,6 +105,8 @@ static inline bool weir__value(struct weir__values *values, int attribute, weir_
     return values->found[attribute >> 6] & bit;
 }
 
+/* The path; empty: neither it nor the target was given. */
+weir_text weir__value_path(struct weir__values *values);
 /* The client's address, ungrouped; NULL if there is none. */
 const struct weir__address *weir__value_client(struct weir__values *values);
 

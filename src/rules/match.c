@@ -76,8 +76,8 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
         return;
     if (set->by_host && !weir__value(values, WEIR__AT_HOST, &host))
         host.len = 0;
-    if (set->by_path && !weir__value(values, WEIR__AT_PATH, &path))
-        path.len = 0;
+    if (set->by_path)
+        path = weir__value_path(values);
     found->accept = verify;
     found->context = &verdict;
     weir__paths_find(set->paths, host, path, found);

@@ -55,13 +55,14 @@ static weir_text target_of(struct weir__values *values)
 
 /* ---- Path and arguments ---- */
 
-/* Also for those that are made of it. */
-static weir_text find_path(struct weir__values *values)
+weir_text weir__value_path(struct weir__values *values)
 {
     if (values->have_path)
         return values->path;
 
-    weir_text path = ask(values->query, WEIR_ATTR_PATH, MISSING), target;
+    weir_text path = values->query->path, target;
+    if (!path.data)
+        path = ask(values->query, WEIR_ATTR_PATH, MISSING);
     if (path.len > WEIR__PATH_MAX)
         path.len = WEIR__PATH_MAX;
     if (path.len == 0 && (target = target_of(values)).len > 0) {
@@ -76,7 +77,7 @@ static weir_text find_path(struct weir__values *values)
 /* The Nth part of the path. */
 static weir_text find_segment(struct weir__values *values, int number)
 {
-    weir_text path = find_path(values);
+    weir_text path = weir__value_path(values);
     const char *at = path.data, *end = path.data + path.len;
 
     if (path.len == 0 || *at != '/')
@@ -235,7 +236,7 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
 {
     switch (attribute->kind) {
     case WEIR__ATTR_PATH:
-        return find_path(values);
+        return weir__value_path(values);
     case WEIR__ATTR_METHOD:
         return find_method(values);
     case WEIR__ATTR_HOST:
