@@ -103,6 +103,9 @@ static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engi
                              "Part of the slots whose key has not recovered yet, from a sample.");
         ngx_http_weir_text_add(text, "weir_segment_fill_ratio %.4f\n", (double)live / (double)looked);
     }
+    ngx_http_weir_number(text, "weir_segment_lost", "gauge",
+                         "1: the segment's file was cut short under the worker that answers.",
+                         weir_segment_lost(segment) ? 1 : 0);
     ngx_http_weir_number(text, "weir_keys_created_total", "counter", "Keys that got a slot.", stats.created);
     ngx_http_weir_number(text, "weir_evicted_live_total", "counter",
                          "Keys that lost their slot before they had recovered: the segment is too small.",

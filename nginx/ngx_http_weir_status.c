@@ -14,6 +14,8 @@ static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_we
         ngx_http_weir_text_add(text, ",\"bytes\":%uL,\"slots\":%uL", stats.bytes, stats.slots);
         if (weir_segment_sample(segment, weir_clock(segment), SAMPLED_SLOTS, &looked, &live) == 0 && looked)
             ngx_http_weir_text_add(text, ",\"fill\":%.6f", (double)live / (double)looked);
+        if (weir_segment_lost(segment))
+            ngx_http_weir_text_add(text, ",\"lost\":true");
         ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"moved\":%uL,\"retries\":%uL",
                                stats.created, stats.evicted_live, stats.moved, stats.retries);
         ngx_http_weir_text_add(text,

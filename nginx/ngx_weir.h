@@ -24,6 +24,7 @@ typedef struct {
 
     weir_segment *segment; /* NULL: neither configured nor needed */
     weir *engine;          /* the same; without rules NULL, too */
+    ngx_flag_t lost;       /* its file was cut short, and it was said */
     ngx_log_t *open_log;   /* hears of the rules while the configuration is read; later ngx_cycle->log */
 } ngx_weir_engine_t;
 

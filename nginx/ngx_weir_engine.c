@@ -113,6 +113,11 @@ static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *co
     }
     if (ngx_weir_close_later(cf, ngx_weir_segment_close, segment) != NGX_OK)
         return NULL;
+    error = weir_segment_guard(segment);
+    if (error)
+        ngx_log_error(NGX_LOG_WARN, cf->log, error == WEIR_ESYS ? ngx_errno : 0,
+                      "weir_segment \"%V\" is not guarded against being cut short: %s (%s)", &conf->segment_path,
+                      weir_strerror(error), weir_error_name(error));
     if (weir_stats_read(segment, &stats) == 0 && stats.bytes != (uint64_t)conf->segment_size)
         ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                       "weir_segment \"%V\" exists and keeps its size of %uL bytes; remove the file for %O bytes: the "
@@ -162,6 +167,19 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
 
 static ngx_event_t ngx_weir_look_event;
 
+/* Once in each worker: the counters are each worker's loss. */
+static void ngx_weir_tell_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
+{
+    if (conf->lost || !weir_segment_lost(conf->segment))
+        return;
+    conf->lost = 1;
+    ngx_log_error(
+        NGX_LOG_CRIT, log, 0,
+        "weir: the file of weir_segment \"%V\" was cut short; on_store_failure of each rule decides until the "
+        "file is removed and nginx reloaded",
+        &conf->segment_path);
+}
+
 /* A check looks at the disk if a second has passed; here one that takes nothing, for when no requests come. */
 static void ngx_weir_look(ngx_event_t *event)
 {
@@ -173,6 +191,7 @@ static void ngx_weir_look(ngx_event_t *event)
     int error = weir_check(conf->engine, &nothing, &answer);
     if (error)
         ngx_weir_complain(event->log, error, "looking at the rules", "");
+    ngx_weir_tell_lost(event->log, conf);
     ngx_add_timer(event, LOOK_MS);
 }
 

@@ -97,7 +97,9 @@ extern "C" {
     X(ESTOREAUTH, 44, "the store refuses user, password or certificate (NOAUTH, WRONGPASS, NOPERM)")                   \
     X(ESTOREERROR, 45, "the store answered with an error that weir does not know; its log may say more")               \
     X(ESTORECLOCK, 46, "the store's clock and this host's are more than a window apart; set them")                     \
-    X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")
+    X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")       \
+    X(ELOST, 48, "the segment's file was cut short while it was in use; remove it and open a new one")                 \
+    X(EGUARDS, 49, "more than 16 segments are guarded in this process")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
@@ -216,6 +218,20 @@ WEIR_MUST_CHECK int weir_segment_open(const weir_segment_options *options, weir_
 void weir_segment_close(weir_segment *segment);
 
 /*
+ * Whoever may write the segment's file can also cut it short (truncate), and who has it mapped is sent SIGBUS at the
+ * next decision: without a guard that ends the process. With it, the process goes on with empty memory of its own in
+ * the segment's place, every call that would decide gives WEIR_ELOST, and weir_check does what each rule's
+ * on_store_failure says. There is no way back but another segment.
+ *
+ * Installs a handler for SIGBUS, which no library should do unasked, so ask for it. One for the whole process, kept
+ * across fork; faults in other memory and signals that somebody sent go to the handler that was there before. It goes
+ * with the last guarded segment. WEIR_EGUARDS: there are 16 already.
+ */
+WEIR_MUST_CHECK int weir_segment_guard(weir_segment *segment);
+/* True once it has happened to this process. */
+bool weir_segment_lost(const weir_segment *segment);
+
+/*
  * Reads the clocks: CLOCK_BOOTTIME, continued across reboots on the segment's own scale, and CLOCK_REALTIME. The
  * segment must not be NULL.
  */
@@ -267,7 +283,7 @@ typedef struct weir_request {
 /*
  * Decides `count` requests in order, each on its own, as weir_take does, while the memory of the next ones is
  * on its way. Returns the number of requests whose error is not 0, or a negative error if none was looked at
- * (WEIR_EINVAL, also for more than INT32_MAX at once; WEIR_EREADONLY).
+ * (WEIR_EINVAL, also for more than INT32_MAX at once; WEIR_EREADONLY), or whose answers mean nothing (WEIR_ELOST).
  */
 WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now);
 

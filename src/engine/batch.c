@@ -208,6 +208,8 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
         present = next;
         next = done;
     }
+    if (weir__lost(segment))
+        return WEIR_ELOST;
     add_counts(&b);
     return b.failed;
 }

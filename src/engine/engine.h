@@ -9,9 +9,18 @@ struct weir_segment {
     void *memory;
     uint64_t bytes; /* mapped */
     bool read_only;
+    uint32_t lost;   /* set by the handler of guard.c: what is mapped is not the file any more */
     bool own_offset; /* read-only, from an earlier boot: the header's offset cannot be set right, so this one counts */
     int64_t offset_ns;
 };
+
+static inline bool weir__lost(const weir_segment *segment)
+{
+    return weir__load32(&segment->lost) != 0;
+}
+
+/* Before a segment that may be guarded is unmapped. */
+void weir__unguard(const weir_segment *segment);
 
 /* The boot the machine is in, so that a segment can tell whether its monotonic clock has started anew. */
 void weir__boot_id(uint64_t boot[2]);

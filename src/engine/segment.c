@@ -151,6 +151,7 @@ void weir_segment_close(weir_segment *segment)
 {
     if (!segment)
         return;
+    weir__unguard(segment);
     munmap(segment->memory, segment->bytes);
     free(segment);
 }

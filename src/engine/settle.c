@@ -137,6 +137,8 @@ int weir_segment_secret(const weir_segment *segment, const char *purpose, uint8_
     if (!segment || !len || !secret || len > sizeof text - WEIR__SECRET_BYTES)
         return WEIR_EINVAL;
     memcpy(text, segment->table.header->secret, WEIR__SECRET_BYTES);
+    if (weir__lost(segment)) /* what everybody knows is no secret */
+        return WEIR_ELOST;
     for (size_t i = 0; i < len; i++) /* a text without its end */
         text[WEIR__SECRET_BYTES + i] = purpose[i];
     for (uint64_t i = 0; i < WEIR_SECRET_BYTES / 8; i++) {

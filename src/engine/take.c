@@ -4,13 +4,15 @@
 #include "table/hash.h"
 #include "table/usual.h"
 
-static int decide(const struct weir__op *op, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
-                  enum weir__mode mode, weir_decision *decision)
+static int decide(const weir_segment *segment, const struct weir__op *op, const weir_limit *limit, const void *key,
+                  size_t key_len, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     struct weir__where where;
     weir_decision made;
     weir__key_locate(op->table, limit, key, key_len, &where);
     int error = weir__table_take(op, limit, &where, cost, mode, &made);
+    if (weir__lost(segment))
+        error = WEIR_ELOST;
     if (!error)
         *decision = made;
     return error;
@@ -31,6 +33,8 @@ __attribute__((always_inline)) static inline int take(struct weir__stripe *stats
             !weir__usual_take(op.mono_us, limit, slot, where.tag, cost, &made))
             error = weir__long_way(&op, limit, &where, cost, &made);
     }
+    if (weir__lost(segment))
+        error = WEIR_ELOST;
     if (error) {
         weir__count(&stats->errors, 1);
         return error;
@@ -65,7 +69,7 @@ int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *
         return WEIR_EINVAL;
     struct weir__op op = weir__operation(segment, NULL, now);
     int error = weir__request_check(limit, key, key_len, cost, now);
-    return error ? error : decide(&op, limit, key, key_len, cost, WEIR__TAKE, decision);
+    return error ? error : decide(segment, &op, limit, key, key_len, cost, WEIR__TAKE, decision);
 }
 
 /* Refund and charge: not decisions about a request, so not counted as such. */
@@ -80,9 +84,9 @@ static int adjust(weir_segment *segment, const weir_limit *limit, const void *ke
     int error = weir__request_check(limit, key, key_len, amount, now);
     if (!error && amount < 0)
         error = WEIR_ECOST;
-    return error
-               ? error
-               : decide(&op, limit, key, key_len, back ? -amount : amount, back ? WEIR__TAKE : WEIR__CHARGE, decision);
+    return error ? error
+                 : decide(segment, &op, limit, key, key_len, back ? -amount : amount, back ? WEIR__TAKE : WEIR__CHARGE,
+                          decision);
 }
 
 int weir_refund(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t amount,
@@ -113,12 +117,18 @@ static int begin(weir_segment *segment, const weir_limit *limit, const void *key
     return 0;
 }
 
+/* What a change came to. */
+static int changed(const weir_segment *segment, int error)
+{
+    return weir__lost(segment) ? WEIR_ELOST : error;
+}
+
 int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, weir_time now)
 {
     struct weir__op op;
     struct weir__where where;
     int error = begin(segment, limit, key, key_len, now, &op, &where);
-    return error ? error : weir__table_reset(&op, limit, &where);
+    return error ? error : changed(segment, weir__table_reset(&op, limit, &where));
 }
 
 int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t for_ns,
@@ -133,7 +143,7 @@ int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, 
         return error;
     if (for_ns / 1000 > WEIR__WINDOW_MAX)
         return WEIR_EWINDOW;
-    return weir__table_block(&op, &where, for_ns / 1000 + (for_ns % 1000 != 0));
+    return changed(segment, weir__table_block(&op, &where, for_ns / 1000 + (for_ns % 1000 != 0)));
 }
 
 /* ---- Seeing inside ---- */

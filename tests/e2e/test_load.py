@@ -144,3 +144,32 @@ def test_the_segment_removed_while_running(gateway):
     assert statuses(g.port, "/x", 2) == [200, 429]  # it is mapped
     g.reload()
     assert statuses(g.port, "/x", 3) == [200, 200, 429]  # a new one
+
+
+def test_the_segment_cut_short_under_load(gateway):
+    g = gateway(json.dumps({"rules": [
+        {"name": "local", "match": {"path": "/x"}, "limit": 4000000, "window": "1d"},
+        {"name": "closed", "match": {"path": "/closed"}, "limit": 1, "window": "1d", "on_store_failure": "closed"}]}),
+        workers=2, listen="reuseport", expected=("was cut short",))
+    assert statuses(g.port, "/closed", 2) == [200, 429]
+    before = sorted(g.workers())
+    with Load(g, 3) as load:
+        os.truncate(g.segment, 0)
+        wait_until(lambda: g.status()["segment"].get("lost"), "the loss", 5)
+    counts = load.counts()
+    assert counts.pop("499", 0) <= 8  # those that were on their way when wrk left
+    assert counts.pop("200") > 1000 and counts.pop("429") == 1 and not counts, counts  # on_store_failure: local
+    assert "Non-2xx" not in load.said and "Socket errors" not in load.said, load.said
+    assert sorted(g.workers()) == before
+    denied = get(g.port, "/closed")
+    assert denied.status == 429 and "Retry-After" not in denied.headers
+    wait_until(lambda: g.errors().count("until the file is removed and nginx reloaded") == 2, "each worker's word", 5)
+
+    os.kill(g.master, signal.SIGHUP)  # what is left of the file is no segment: refused, and all goes on
+    wait_until(lambda: "WEIR_ENOTSEG" in g.errors(), "a refused configuration")
+    g.expected += ("WEIR_ENOTSEG",)
+    assert get(g.port, "/x").status == 200
+    g.segment.unlink()
+    g.reload()
+    assert statuses(g.port, "/closed", 2) == [200, 429]
+    assert "lost" not in g.status()["segment"]
