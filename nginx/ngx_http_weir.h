@@ -121,6 +121,11 @@ ngx_int_t ngx_http_weir_precontent(ngx_http_request_t *r);
 
 /* Fills in who is asked and what is known at once; the rest comes through the query's look-up. */
 void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query);
+/*
+ * The client of a query as text, in `room`: with trusted_proxies in the rules whom these name. Where there is none, the
+ * connection's other end, as $remote_addr has it.
+ */
+ngx_str_t ngx_http_weir_client(ngx_http_request_t *r, const weir_query *query, u_char room[NGX_INET6_ADDRSTRLEN]);
 /* The value of a request header (`name` in lower case), lines of one name joined. */
 ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
 
@@ -168,7 +173,8 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t l
 ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value);
 
 ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf);
-void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_answer *answer, ngx_uint_t dry_run);
+void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
+                       const weir_answer *answer, ngx_uint_t dry_run);
 
 /* Whole seconds, rounded up; 0: waiting does not help. */
 int64_t ngx_http_weir_seconds(int64_t retry_after_ns);

@@ -148,7 +148,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     if (weir_passes(&answer.decision))
         return ngx_http_weir_auth_send(r, NGX_HTTP_OK, "");
     if (conf->log)
-        ngx_http_weir_log(r, conf->log, &answer, 0);
+        ngx_http_weir_log(r, conf->log, &query, &answer, 0);
     if (conf->auth_status)
         answer.status = (int)conf->auth_status;
     return ngx_http_weir_deny_plain(r, &answer);

@@ -124,3 +124,15 @@ void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query)
     query->path = (weir_text){(const char *)r->uri.data, r->uri.len};
     ngx_http_weir_peer(r, query);
 }
+
+ngx_str_t ngx_http_weir_client(ngx_http_request_t *r, const weir_query *query, u_char room[NGX_INET6_ADDRSTRLEN])
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    uint8_t address[16];
+    int len = mcf->engine ? weir_client(mcf->engine, query, address) : 0;
+    if (len <= 0)
+        return r->connection->addr_text;
+    size_t written = len == 4 ? ngx_inet_ntop(AF_INET, address, room, NGX_INET6_ADDRSTRLEN)
+                              : ngx_inet6_ntop(address, room, NGX_INET6_ADDRSTRLEN);
+    return (ngx_str_t){written, room};
+}

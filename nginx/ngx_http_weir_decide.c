@@ -35,7 +35,7 @@ static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer
 
 /* Denied, or delayed: what the location says about it. */
 static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
-                                       const weir_answer *answer)
+                                       const weir_query *query, const weir_answer *answer)
 {
     if (weir_passes(&answer->decision)) {
         if (answer->decision.verdict == WEIR_DELAY && !ctx->dry_run && answer->decision.delay_ns > 0)
@@ -45,7 +45,7 @@ static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: denied%s by rule \"%s\", key \"%s\"",
                   ctx->dry_run ? " (dry run)" : "", answer->by.rule, answer->by.key);
     if (conf->log)
-        ngx_http_weir_log(r, conf->log, answer, ctx->dry_run);
+        ngx_http_weir_log(r, conf->log, query, answer, ctx->dry_run);
     return ctx->dry_run ? NGX_DECLINED : ngx_http_weir_deny(r, answer);
 }
 
@@ -73,7 +73,7 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_keep(r, &answer, outcomes, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
     if (ctx == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    return ngx_http_weir_enforce(r, conf, ctx, &answer);
+    return ngx_http_weir_enforce(r, conf, ctx, &query, &answer);
 }
 
 /*

@@ -56,18 +56,20 @@ static void ngx_http_weir_log_write(ngx_http_request_t *r, ngx_http_weir_log_t *
                   &log->file->name);
 }
 
-void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_answer *answer, ngx_uint_t dry_run)
+void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
+                       const weir_answer *answer, ngx_uint_t dry_run)
 {
-    u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1;
+    u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1, room[NGX_INET6_ADDRSTRLEN];
     if (!ngx_http_weir_log_sample(log))
         return;
+    ngx_str_t client = ngx_http_weir_client(r, query, room);
     at = ngx_slprintf(at, last, "{\"time\":\"%V\"", &ngx_cached_http_log_iso8601);
     at = ngx_http_weir_log_name(at, last, "rule");
     at = ngx_http_weir_json_string(at, last, (const u_char *)answer->by.rule, ngx_strlen(answer->by.rule));
     at = ngx_http_weir_log_name(at, last, "key");
     at = ngx_http_weir_log_who(at, last, log, answer->by.key, ngx_strlen(answer->by.key));
     at = ngx_http_weir_log_name(at, last, "client");
-    at = ngx_http_weir_log_who(at, last, log, r->connection->addr_text.data, r->connection->addr_text.len);
+    at = ngx_http_weir_log_who(at, last, log, client.data, client.len);
     at = ngx_http_weir_log_name(at, last, "method");
     at = ngx_http_weir_json_string(at, last, r->method_name.data, ngx_min(r->method_name.len, 32));
     at = ngx_http_weir_log_name(at, last, "path");

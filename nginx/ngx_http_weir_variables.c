@@ -63,6 +63,19 @@ static ngx_int_t ngx_http_weir_variable(ngx_http_request_t *r, ngx_http_variable
     }
 }
 
+/* Looked up when it is asked for, whether the request has been decided or not. */
+static ngx_int_t ngx_http_weir_client_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    weir_query query = {.lookup = NULL};
+    u_char *room = ngx_pnalloc(r->pool, NGX_INET6_ADDRSTRLEN);
+    (void)data;
+    if (room == NULL)
+        return NGX_ERROR;
+    ngx_http_weir_describe(r, &query);
+    ngx_str_t client = ngx_http_weir_client(r, &query, room);
+    return ngx_http_weir_text_value(v, client.data, client.len);
+}
+
 ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
 {
     static ngx_http_variable_t all[] = {
@@ -71,7 +84,8 @@ ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
         {ngx_string("weir_key"), NULL, ngx_http_weir_variable, KEY, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_limit"), NULL, ngx_http_weir_variable, LIMIT, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_remaining"), NULL, ngx_http_weir_variable, REMAINING, NGX_HTTP_VAR_NOCACHEABLE, 0},
-        {ngx_string("weir_retry_after"), NULL, ngx_http_weir_variable, RETRY_AFTER, NGX_HTTP_VAR_NOCACHEABLE, 0}};
+        {ngx_string("weir_retry_after"), NULL, ngx_http_weir_variable, RETRY_AFTER, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_client"), NULL, ngx_http_weir_client_variable, 0, 0, 0}};
     for (ngx_uint_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         ngx_http_variable_t *variable = ngx_http_add_variable(cf, &all[i].name, all[i].flags);
         if (variable == NULL)

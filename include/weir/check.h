@@ -236,6 +236,13 @@ typedef struct weir_answer {
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
 
+/*
+ * Who asks, by the rules' identity: the query's peer, or whom it names if it is a trusted proxy. Writes the address,
+ * not grouped by any prefix, in network order and returns its length, 4 or 16; 0: there is none; or a negative error.
+ * For logs: a check finds it out by itself, if a rule needs it.
+ */
+WEIR_MUST_CHECK int weir_client(weir *engine, const weir_query *query, uint8_t address[16]);
+
 /* ---- The descriptor dialect ---- */
 
 typedef struct weir_descriptor_entry {

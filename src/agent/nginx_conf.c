@@ -110,14 +110,14 @@ static void write_logs(struct writer *w)
     const struct weir__config *config = w->config;
     char more[96];
     if (config->access_log == WEIR__LOG_JSON) {
-        fputs("    log_format weir escape=json '{\"time\":\"$time_iso8601\",\"client\":\"$remote_addr\","
+        fputs("    log_format weir escape=json '{\"time\":\"$time_iso8601\",\"client\":\"$weir_client\","
               "\"method\":\"$request_method\",\"path\":\"$uri\",\"host\":\"$host\",\"status\":$status,"
               "\"bytes\":$body_bytes_sent,\"seconds\":$request_time,\"upstream\":\"$upstream_addr\","
               "\"decision\":\"$weir_decision\",\"rule\":\"$weir_rule\"}';\n",
               w->to);
     } else if (config->access_log == WEIR__LOG_TEXT) {
         fputs(
-            "    log_format weir '$remote_addr [$time_iso8601] \"$request\" $status $body_bytes_sent $request_time '\n"
+            "    log_format weir '$weir_client [$time_iso8601] \"$request\" $status $body_bytes_sent $request_time '\n"
             "                    '\"$upstream_addr\" \"$http_user_agent\" $weir_decision \"$weir_rule\"';\n",
             w->to);
     }
@@ -172,7 +172,7 @@ static void write_passing(struct writer *w)
           "    proxy_set_header Host $weir_host;\n"
           "    proxy_set_header Upgrade $weir_upgrade;\n"
           "    proxy_set_header Connection $weir_connection;\n"
-          "    proxy_set_header X-Real-IP $remote_addr;\n"
+          "    proxy_set_header X-Real-IP $weir_client;\n"
           "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
           "    proxy_set_header X-Forwarded-Host $weir_host;\n"
           "    proxy_set_header X-Forwarded-Proto $scheme;\n"

@@ -192,3 +192,20 @@ def test_the_log_can_hide_who_it_was(gateway):
     assert salted["key"] == hashlib.sha1(b"pepperip:192.0.2.7").hexdigest()[:16]
     assert "192.0.2.7" not in json.dumps(salted)
     assert len((g.folder / "denied").read_text().splitlines()) == 1
+
+
+def test_the_client_behind_a_trusted_proxy(gateway):
+    g = gateway(json.dumps({
+        "identity": {"client_ip": {"trusted_proxies": ["127.0.0.0/8"]}},
+        "rules": [{"name": "r", "match": {"path": "/x"}, "key": "u:${header:X-User}", "limit": 1, "window": "1d"}]}),
+        http='log_format who "$weir_client $remote_addr";', server="""
+        location = /who { return 200 $weir_client; }
+        location = /x { weir_log_denied @FOLDER@/denied; access_log @FOLDER@/who who; proxy_pass http://@BACKEND@; }""")
+    for said, client in (("203.0.113.9", "203.0.113.9"), ("198.51.100.1, 203.0.113.9, 127.0.0.3", "203.0.113.9"),
+                         ("2001:DB8::1", "2001:db8::1"), ("nonsense", "127.0.0.1"), ("", "127.0.0.1")):
+        assert get(g.port, "/who", headers={"X-Forwarded-For": said}).body.decode() == client, said
+    for _ in range(2):
+        get(g.port, "/x", headers={"X-Forwarded-For": "203.0.113.9", "X-User": "7"})
+    line, = [json.loads(line) for line in (g.folder / "denied").read_text().splitlines()]
+    assert (line["client"], line["key"]) == ("203.0.113.9", "u:7")  # though no rule asks for the address
+    wait_until(lambda: (g.folder / "who").read_text() == "203.0.113.9 127.0.0.1\n" * 2, "the log")

@@ -140,6 +140,21 @@ def test_what_upstreams_are_told(serve):
     assert one.get("/", method="POST", body=b"x", headers={"Content-Length": "99999999"}).status == 413
 
 
+def test_the_client_behind_a_trusted_proxy(serve):
+    one = serve(HEAD + "rules: rules.yaml\naccess_log: { path: access.log, format: json }\n", start=False)
+    (one.folder / "rules.yaml").write_text(json.dumps({
+        "identity": {"client_ip": {"trusted_proxies": ["127.0.0.1"]}},
+        "rules": [{"name": "two", "match": {"path": "/two"}, "limit": 2, "window": "1h"}]}))
+    one.start()
+    told = json.loads(one.get("/x", headers={"X-Forwarded-For": "192.0.2.1"}).body)
+    assert told["headers"]["X-Real-IP"] == "192.0.2.1"
+    assert told["headers"]["X-Forwarded-For"] == "192.0.2.1, 127.0.0.1"
+    log = one.folder / "access.log"
+    wait_until(lambda: log.exists() and log.read_text(), "the access log")
+    assert json.loads(log.read_text().splitlines()[0])["client"] == "192.0.2.1"
+
+
+
 def test_no_tunnel_past_the_limits(serve):
     """A server that is ready to switch to HTTP/2 would answer any number of requests that weir never sees."""
     seen = []
