@@ -17,6 +17,7 @@ command -v $builder >/dev/null || { echo "tools/clients.sh: $1 needs $builder" >
 mkdir -p "$2"
 work=$(mktemp -d "$2/XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 if [ "$1" = go ]; then
     cp examples/clients/throttle.go "$work"
     (cd "$work" && go mod init throttle && go get "github.com/redis/go-redis/$(echo $go_redis | cut -d. -f1)@$go_redis" &&

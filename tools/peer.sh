@@ -15,15 +15,17 @@ command -v $builder >/dev/null || { echo "tools/peer.sh: $1 needs $builder" >&2;
 mkdir -p "$2"
 work=$(mktemp -d "$2/XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 case $1 in
 ratelimit)
     GOBIN=$(realpath "$work") go install "github.com/envoyproxy/ratelimit/src/service_cmd@$version" >&2
     program=$work/service_cmd
     ;;
 throttlecrab)
-    # Its sources are built where they are thrown away: only the program is kept.
-    cargo install -q --locked --root "$work" --version "=$version" throttlecrab-server >&2
+    # Its parts stay until it is done: who is interrupted goes on from there the next time.
+    CARGO_TARGET_DIR=$2/throttlecrab-parts cargo install -q --locked --root "$work" --version "=$version" throttlecrab-server >&2
     program=$work/bin/throttlecrab-server
+    rm -rf "$2/throttlecrab-parts"
     ;;
 esac
 mv "$program" "$2/$1-$version"
