@@ -168,6 +168,9 @@ $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap
 DECIDING := weir_peek weir__take_on weir_refund
 $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 
+# What comes between the look and the take of a denial.
+$B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
+
 # The engine's own connections to a store, which is played.
 LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_free
 $B/tests/unit/engine/test_links: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
