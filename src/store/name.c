@@ -1,7 +1,6 @@
 #include "store/name.h"
 
-#include "store/sha256.h"
-
+#include <openssl/sha.h>
 #include <string.h>
 
 #define KEY_MAX    WEIR__NAME_KEY_MAX
@@ -51,8 +50,8 @@ static char *add_escaped(char *to, weir_text text, const char *also)
 
 void weir__store_digits(weir_text key, char *to)
 {
-    uint8_t hash[WEIR__SHA256_BYTES];
-    weir__sha256(key.data, key.len, hash);
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    SHA256((const unsigned char *)key.data, key.len, hash);
     for (int i = 0; i < WEIR__NAME_DIGITS; i++)
         to[i] = digits[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
 }
