@@ -69,8 +69,9 @@ void weir__client_flush(struct weir__client *client, int64_t now_us);
 /* Its owner has gone: what it takes is given back when the answer comes. The question may be freed at once. */
 void weir__client_forget(struct weir__client *client, struct weir__question *question);
 /*
- * Gives back what a question that is done has taken, all of it, without anybody waiting for it. As often as it needs,
- * for at most some seconds.
+ * Gives back what a question that is done has taken, all of it, without anybody waiting for it; sent at the next flush.
+ * As often as it needs, for at most some seconds; but never again when it may have been carried out, since that would
+ * let more pass.
  */
 void weir__client_give_back(struct weir__client *client, const struct weir__question *question, int64_t now_us);
 

@@ -42,7 +42,11 @@ struct weir__ask {
     /* EXCHANGE of fixed windows: the host's window is over for the server (-1) or has not begun (1); nothing was taken.
      */
     int8_t other_window;
-    int error; /* of this counter alone, e.g. WEIR_ESTOREWRONGTYPE; its group took nothing */
+    /*
+     * Of this counter alone, e.g. WEIR_ESTOREWRONGTYPE; in a cluster also that its server gave no answer, while others
+     * did. Its group took nothing; an exchange was not acknowledged.
+     */
+    int error;
 
     uint64_t tag; /* the owner's */
     uint16_t name_len;

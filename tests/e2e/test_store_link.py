@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -60,6 +61,14 @@ def asker():
 
 
 @pytest.fixture
+def place():
+    """A folder with a short path: a unix socket's has at most 107 bytes."""
+    made = folder("weir-link-")
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
 def store():
     made = []
 
@@ -72,8 +81,14 @@ def store():
         one.remove()
 
 
+def patient(url):
+    """Where it matters what is answered, not when: the machine may be busy."""
+    return url + ("&" if "?" in url else "?") + "deadline=500ms"
+
+
 def exact(ask, limit=3, name="weir:t:k"):
-    """The limit passes, and not one more."""
+    """The limit passes, and not one more. The first look may take longer than a deadline: everything is new."""
+    wait_until(lambda: not ask.do("take", limit, 0, name)["error"], "an answer", 5)
     seen = [ask.do("take", limit, 1, name) for _ in range(limit + 2)]
     assert [one["error"] for one in seen] == [""] * (limit + 2), seen
     assert [one["passes"] for one in seen] == [True] * limit + [False] * 2
@@ -81,7 +96,7 @@ def exact(ask, limit=3, name="weir:t:k"):
 
 def test_a_server(store, asker):
     server = store(Server)
-    ask = asker(server.url + "/5")
+    ask = asker(patient(server.url + "/5"))
     exact(ask)
     assert server.do("SELECT", 5) and server.info("keyspace")["db5"].startswith("keys=1")
     assert ask.do("take", 10, 4, "weir:t:back")["taken"]
@@ -90,51 +105,44 @@ def test_a_server(store, asker):
     assert ask.do("take", 10, 10, "weir:t:back")["passes"]
 
 
-def test_a_name_and_a_unix_socket(store, asker):
-    where = folder("weir-unix-")
-    server = store(Server, f"unixsocket {where}/s")
-    exact(asker(f"redis://localhost:{server.port}"))
-    exact(asker(f"redis+unix://{where}/s?database=2"))
+def test_a_name_and_a_unix_socket(store, asker, place):
+    server = store(Server, f"unixsocket {place}/s")
+    exact(asker(patient(f"redis://localhost:{server.port}")))
+    exact(asker(patient(f"redis+unix://{place}/s?database=2")))
 
 
 def test_users_and_passwords(store, asker):
     server = store(Server, "user weir on >pw%:/ ~weir:* +@all -@dangerous +role", password="secret")
-    exact(asker(f"redis://:secret@127.0.0.1:{server.port}"))
-    exact(asker(f"redis://weir:pw%25%3a%2f@127.0.0.1:{server.port}"), name="weir:t:other")
-    assert asker(f"redis://weir:no@127.0.0.1:{server.port}").do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH"
-    assert asker(f"redis://127.0.0.1:{server.port}").do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH"
-    assert asker(f"redis://weir:pw%25%3a%2f@127.0.0.1:{server.port}").do("take", 1, 1, "not:ours")["error"] == \
-        "WEIR_ESTOREAUTH"
+    url = lambda who: patient(f"redis://{who}127.0.0.1:{server.port}")  # noqa: E731
+    exact(asker(url(":secret@")))
+    exact(asker(url("weir:pw%25%3a%2f@")), name="weir:t:other")
+    for who, name in (("weir:no@", "weir:k"), ("", "weir:k"), ("weir:pw%25%3a%2f@", "not:ours")):
+        assert asker(url(who)).do("take", 1, 1, name)["error"] == "WEIR_ESTOREAUTH"
 
 
-def test_tls(store, asker):
-    where = folder("weir-tls-")
-    authority, other = Authority(where), Authority(where, "other")
+def test_tls(store, asker, place):
+    authority, other = Authority(place), Authority(place, "other")
     own = authority.sign("client")
-    server = Server(tls=(authority, authority.sign("server", "DNS:store.test,IP:127.0.0.1")))
-    server.start()
-    try:
-        url = f"{server.url}?deadline=500ms&"
-        exact(asker(f"{url}ca={authority.ca}"))
-        exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:own")
-        exact(asker(f"{url}ca={authority.ca}&server_name=store.test"), name="weir:t:sni")
-        exact(asker(f"{url}verify=no"), name="weir:t:verify")
-        for wrong in (f"ca={other.ca}", "", f"ca={authority.ca}&server_name=another.test", f"ca={where}/none.pem"):
-            assert asker(url + wrong).do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH", wrong
-        server.must("CONFIG", "SET", "tls-auth-clients", "yes")
-        exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:mutual")
-        assert asker(f"{url}ca={authority.ca}").do("take", 1, 1, "k")["error"] in ("WEIR_ESTOREAUTH", "WEIR_ESTOREDOWN")
-        # Plain where TLS is spoken, and TLS where it is not.
-        assert asker(f"redis://127.0.0.1:{server.port}?deadline=500ms").do("take", 1, 1, "k")["error"]
-    finally:
-        server.remove()
+    server = store(Server, tls=(authority, authority.sign("server", "DNS:store.test,IP:127.0.0.1")))
+    url = f"{server.url}?deadline=500ms&"
+    exact(asker(f"{url}ca={authority.ca}"))
+    exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:own")
+    exact(asker(f"{url}ca={authority.ca}&server_name=store.test"), name="weir:t:sni")
+    exact(asker(f"{url}verify=no"), name="weir:t:verify")
+    for wrong in (f"ca={other.ca}", "", f"ca={authority.ca}&server_name=another.test", f"ca={place}/none.pem"):
+        assert asker(url + wrong).do("take", 1, 1, "k")["error"] == "WEIR_ESTOREAUTH", wrong
+    server.must("CONFIG", "SET", "tls-auth-clients", "yes")
+    exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:mutual")
+    assert asker(f"{url}ca={authority.ca}").do("take", 1, 1, "k")["error"] in ("WEIR_ESTOREAUTH", "WEIR_ESTOREDOWN")
+    # Plain where TLS is spoken, and TLS where it is not.
+    assert asker(f"redis://127.0.0.1:{server.port}?deadline=500ms").do("take", 1, 1, "k")["error"]
     plain = store(Server)
     assert asker(f"rediss://127.0.0.1:{plain.port}?deadline=300ms").do("take", 1, 1, "k")["error"]
 
 
 def test_a_child_makes_its_own_connections(store, asker):
     server = store(Server)
-    ask = asker(server.url)
+    ask = asker(patient(server.url))
     assert ask.do("take", 3, 1, "weir:t:k")["passes"]
     ask.do("fork")
     assert [ask.do("take", 3, 1, "weir:t:k")["passes"] for _ in range(3)] == [True, True, False]
@@ -144,7 +152,7 @@ def test_a_child_makes_its_own_connections(store, asker):
 def test_away_and_back(store, asker):
     server = store(Server)
     ask = asker(server.url)
-    assert ask.do("take", 9, 1, "weir:t:k")["passes"]
+    exact(ask)
     server.kill()
     seen = [ask.do("take", 9, 1, "weir:t:k") for _ in range(50)]
     assert all(one["us"] < 60000 for one in seen)
@@ -158,7 +166,7 @@ def test_away_and_back(store, asker):
 def test_paused(store, asker):
     server = store(Server)
     ask = asker(server.url)
-    ask.do("take", 1000000, 1, "weir:t:k")
+    exact(ask)
     server.pause()
     seen = [ask.do("take", 1000000, 1, "weir:t:k") for _ in range(50)]
     assert {one["error"] for one in seen} == {"WEIR_ESTORESLOW", "WEIR_ESTOREAWAY"}
@@ -193,7 +201,7 @@ def test_sentinel_failover(store, asker):
     seen = ask.receive()
     assert seen["last_bad_us"] < 7000000, seen["errors"]
     assert seen["longest_us"] < 100000
-    assert ask.do("take", 9, 1, "weir:t:after")["passes"]
+    exact(ask, name="weir:t:after")
 
 
 def test_sentinel_master_killed(store, asker):
@@ -208,6 +216,10 @@ def test_sentinel_master_killed(store, asker):
     assert time.monotonic() - begun < 2
 
 
+def slots_seen(cluster, server):
+    return tuple(sorted((port, slots) for port, (_, _, slots) in cluster.nodes(server).items()))
+
+
 def test_cluster_exact_through_a_resharding(store, asker):
     cluster = store(Cluster)
     asks = [asker(cluster.url) for _ in range(3)]
@@ -217,8 +229,7 @@ def test_cluster_exact_through_a_resharding(store, asker):
     first, second, _ = cluster.masters()
     time.sleep(0.5)
     cluster.reshard(first, second, 2000)
-    wait_until(lambda: all(server.must("CLUSTER", "SLOTS") == first.must("CLUSTER", "SLOTS") for server in cluster.masters()),
-               "agreement", 10)
+    wait_until(lambda: len({slots_seen(cluster, server) for server in cluster.alive()}) == 1, "agreement", 10)
     cluster.reshard(second, first, 1000)
     seen = [one.receive() for one in asks]
     for one in seen:
@@ -233,8 +244,7 @@ def test_cluster_exact_through_a_resharding(store, asker):
 def test_cluster_master_lost(store, asker):
     cluster = store(Cluster)
     ask = asker(cluster.url)
-    for key in range(50):
-        assert ask.do("take", 9, 1, f"weir:t:{key}")["passes"]
+    exact(ask)
     lost = cluster.masters()[0]
     ask.send("hammer", 9000, 1000000, 100)
     time.sleep(0.5)
@@ -245,4 +255,4 @@ def test_cluster_master_lost(store, asker):
     # The slots of the others went on: most questions were answered.
     assert sum(seen["errors"].values()) < seen["count"] * 0.7
     for key in range(50):
-        assert ask.do("take", 9, 1, f"weir:t:{key}")["error"] == ""
+        wait_until(lambda: not ask.do("take", 9, 1, f"weir:t:{key}")["error"], "an answer", 2)
