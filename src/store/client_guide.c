@@ -173,6 +173,7 @@ static void found_map(struct weir__client *client, const struct weir__slot_map *
             continue;
         weir__channel_shut(channel, WEIR_ESTOREDOWN, false);
         channel->used = false;
+        weir__route_tell(channel, true, 0); /* nothing is missing any more: others have its slots */
     }
 }
 

@@ -131,7 +131,7 @@ struct weir__client {
     unsigned inside; /* calls of ours that are under way: `done` may call again */
 
     struct weir__channel channels[WEIR__CHANNELS];
-    unsigned nodes_end; /* channels from here on are no servers; the guide is far behind */
+    unsigned nodes_end;         /* channels from here on are no servers; the guide is far behind */
     struct weir__list finished; /* to be called done */
     struct weir__question **timers;
     uint32_t timer_count, timer_size;
@@ -206,6 +206,8 @@ void weir__route_to(struct weir__channel *channel, struct weir__question *questi
 void weir__route_soon(struct weir__client *client, struct weir__question *question);
 /* A server failed, or answered. */
 void weir__route_failed(struct weir__channel *channel, int error);
+/* Tells whoever keeps the log, if that is new. */
+void weir__route_tell(struct weir__channel *channel, bool up, int error);
 void weir__route_greeted(struct weir__channel *channel);
 void weir__route_succeeded(struct weir__channel *channel);
 void weir__route_connect(struct weir__channel *channel);

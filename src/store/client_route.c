@@ -47,7 +47,7 @@ struct weir__channel *weir__route_slot(struct weir__client *client, unsigned slo
 
 /* ---- The breaker, and who is told ---- */
 
-static void tell(struct weir__channel *channel, bool up, int error)
+void weir__route_tell(struct weir__channel *channel, bool up, int error)
 {
     struct weir__client *client = channel->client;
     char where[sizeof(channel->host.name) + 16];
@@ -69,7 +69,7 @@ void weir__route_failed(struct weir__channel *channel, int error)
     client->stats.last_error = error;
     if (weir__breaker_failed(&channel->breaker, client->now_us)) {
         client->stats.opened++;
-        tell(channel, false, error);
+        weir__route_tell(channel, false, error);
     }
     if (client->options->kind != WEIR__SINGLE)
         weir__guide_want(client);
@@ -78,7 +78,7 @@ void weir__route_failed(struct weir__channel *channel, int error)
 void weir__route_succeeded(struct weir__channel *channel)
 {
     if (weir__breaker_succeeded(&channel->breaker))
-        tell(channel, true, 0);
+        weir__route_tell(channel, true, 0);
     if (channel->client->stats.state == WEIR__STORE_NEW)
         channel->client->stats.state = WEIR__STORE_UP;
 }

@@ -287,6 +287,7 @@ TEST(a_lost_master_takes_only_its_slots_with_it)
     fake_servers[1].last_slot = 0;
     fake_pass(1000000);
     CHECK_EQ(ask_one(lost, 1), 0);
+    CHECK_EQ(fake_ups, 1);
     int connects = fake_servers[1].connects;
     fake_pass(20 * 1000000);
     CHECK_EQ(fake_servers[1].connects, connects);
