@@ -1,12 +1,16 @@
 """Strict rules: several hosts, one limit, exactly; and a store that is away, slow or wrong takes nothing with it."""
 import collections
+import contextlib
 import http.client
 import json
 import random
 import re
+import socket
 import threading
 import time
 
+import h2.connection
+import h2.events
 import pytest
 
 import rls
@@ -407,6 +411,110 @@ def test_something_else_in_the_counters_place(redis_server, hosts):
     assert get(one.port, "/", **key("a")).status == 429
     assert get(one.port, "/", **key("b")).status == 200
     assert one.rule("five")["failures"] == 1 and one.status()["store"]["up"]
+
+
+class Impostor:
+    """A server that answers what it likes: `talk(connection)` for each."""
+
+    def __init__(self, talk):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.talk, self.open = talk, []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                c = self.listener.accept()[0]
+                self.open.append(c)
+                threading.Thread(target=self._run, args=(c,), daemon=True).start()
+
+    def _run(self, c):
+        with contextlib.suppress(OSError):
+            self.talk(c)
+
+    def stop(self):
+        self.listener.close()
+        for c in self.open:
+            c.close()
+
+
+def drip(c):
+    for byte in b"+OK\r\n" * 1000:
+        c.send(bytes([byte]))
+        time.sleep(0.2)
+
+
+def each_time(answer):
+    def talk(c):
+        while c.recv(65536):
+            c.sendall(answer)
+    return talk
+
+
+def repeat(answer):
+    def talk(c):
+        while True:
+            c.sendall(answer)
+    return talk
+
+
+@pytest.mark.parametrize("kind, talk", tuple({
+    "silence": lambda c: time.sleep(30),
+    "closes": lambda c: c.close(),
+    "one byte at a time": drip,
+    "HTTP": each_time(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "garbage": repeat(b"\x00\xff\x80" * 1000),
+    "LOADING": each_time(b"-LOADING Redis is loading the dataset in memory\r\n"),
+    "numbers": each_time(b":1\r\n"),
+    "endless array": each_time(b"*1000000000\r\n"),
+    "endless text": repeat(b"$536870911\r\n" + b"x" * 60000),
+}.items()))
+def test_impostors(hosts, kind, talk):
+    """Whatever answers: it counts as absence, and requests go on."""
+    server = Impostor(talk)
+    try:
+        one, = hosts(server.url, 1, rules(strict(failure="open")), settings="connect_timeout=200ms")
+        times = []
+        for i in range(60):
+            start = time.monotonic()
+            assert get(one.port, "/", **key(f"k{i}")).status == 200
+            times.append(time.monotonic() - start)
+        assert sorted(times)[50] < 0.1, sorted(times)
+        wait_until(lambda: get(one.port, "/", **key("k")) and not one.status()["store"]["up"], "the news")
+        assert one.rule("five")["failures"] >= 60
+    finally:
+        server.stop()
+
+
+def test_http2_streams_that_are_reset(redis_server, hosts):
+    """Their questions are on their way; the connection and the worker go on."""
+    server = redis_server()
+    one, = hosts(server, 1, listen="http2", settings="deadline=3s")
+    server.pause()
+    with socket.create_connection(("127.0.0.1", one.port), timeout=10) as s:
+        c = h2.connection.H2Connection()
+        c.initiate_connection()
+        head = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "x"), ("x-key", "a")]
+        ids = [1 + 2 * i for i in range(20)]
+        for i in ids:
+            c.send_headers(i, head, end_stream=True)
+        s.sendall(c.data_to_send())
+        time.sleep(0.3)
+        for i in ids[:15]:
+            c.reset_stream(i)
+        s.sendall(c.data_to_send())
+        time.sleep(0.3)
+        server.resume()
+        answered = {}
+        while len(answered) < 5:
+            for event in c.receive_data(s.recv(65536)):
+                if isinstance(event, h2.events.ResponseReceived):
+                    answered[event.stream_id] = dict(event.headers)[b":status"]
+    assert set(answered) == set(ids[15:])
+    passed = list(answered.values()).count(b"200")
+    # All twenty were asked for; those that were reset gave back what they took.
+    wait_until(lambda: server.client().exists("weir:five:a") == (passed > 0), "what is left")
 
 
 # ---- The other doors ----
