@@ -59,7 +59,7 @@ void ngx_http_weir_store_metrics(ngx_http_weir_text_t *text, const ngx_weir_stor
     }
     ngx_http_weir_text_add(text, "# HELP %s Questions without an answer, by reason.\n# TYPE %s counter\n", failures,
                            failures);
-    for (ngx_uint_t i = 1; i < NGX_WEIR_STORE_REASONS; i++) /* not the first: a wrong URL is told at once */
+    for (ngx_uint_t i = 0; i < NGX_WEIR_STORE_REASONS; i++)
         ngx_http_weir_text_add(text, "%s{reason=\"%s\"} %uL\n", failures, ngx_weir_store_reason(i, reason),
                                sum.failures[i]);
 }

@@ -2,6 +2,8 @@
 #include "ngx_weir_store.h"
 
 #define GIVE_BACK_US 2000000
+#define KEEP_WAITS   1024 /* for the next that ask, */
+#define KEEP_ASKS    64   /* if they have asked for no more counters than this */
 
 int64_t ngx_weir_store_now(void)
 {
@@ -111,6 +113,7 @@ ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store)
     ngx_weir_wait_t *wait = store->idle;
     if (wait) {
         store->idle = wait->next;
+        store->idle_count--;
         return wait;
     }
     wait = ngx_calloc(sizeof(ngx_weir_wait_t), ngx_cycle->log);
@@ -172,6 +175,7 @@ void ngx_weir_wait_and_go(ngx_weir_wait_t *wait)
 void ngx_weir_wait_end(ngx_weir_wait_t *wait)
 {
     ngx_weir_store_t *store = wait->store;
+    uint32_t asks = weir_ask_question(wait->ask)->ask_count;
     if (wait->event.posted) {
         ngx_delete_posted_event(&wait->event);
     }
@@ -189,9 +193,15 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
             }
         }
     }
+    if (asks > KEEP_ASKS || store->idle_count >= KEEP_WAITS) {
+        weir_ask_free(wait->ask);
+        ngx_free(wait);
+        return;
+    }
     weir_ask_clear(wait->ask);
     wait->next = store->idle;
     store->idle = wait;
+    store->idle_count++;
 }
 
 /* ---- Beginning and end ---- */

@@ -105,9 +105,10 @@ struct ngx_weir_store_s {
     ngx_weir_figures_t *figures;
     struct weir__client_stats published;
     ngx_event_t flush, wake;
-    int64_t wake_at, timer_at;        /* when the client wants to be woken, and when it will be */
-    ngx_uint_t waiting;               /* questions on their way */
-    ngx_weir_wait_t *idle;            /* waits that were used before */
+    int64_t wake_at, timer_at; /* when the client wants to be woken, and when it will be */
+    ngx_uint_t waiting;        /* questions on their way */
+    ngx_weir_wait_t *idle;     /* waits that were used before */
+    ngx_uint_t idle_count;
     ngx_log_t quiet;                  /* of connections: what goes wrong with one is no news when the store is away */
     char detail[NGX_WEIR_DETAIL_MAX]; /* the last thing it heard */
 };

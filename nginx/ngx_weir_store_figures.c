@@ -52,15 +52,19 @@ ngx_int_t ngx_weir_figures_make(ngx_conf_t *cf, ngx_weir_store_t *store)
     return NGX_OK;
 }
 
+/* This worker's place. NULL: another has it, for this one is about to end. */
 static ngx_weir_believes_t *ngx_weir_figures_own(const ngx_weir_store_t *store)
 {
-    return &store->figures->blocks[store->block].workers[ngx_worker % WORKERS];
+    ngx_weir_believes_t *own = &store->figures->blocks[store->block].workers[ngx_worker % WORKERS];
+    if (own->pid == 0 && !ngx_exiting) /* a reload has begun, and failed */
+        own->pid = ngx_pid;
+    return own->pid == ngx_pid ? own : NULL;
 }
 
 void ngx_weir_figures_begin(ngx_weir_store_t *store)
 {
     store->figures = store->zone->data;
-    *ngx_weir_figures_own(store) = (ngx_weir_believes_t){.pid = ngx_pid};
+    store->figures->blocks[store->block].workers[ngx_worker % WORKERS] = (ngx_weir_believes_t){.pid = ngx_pid};
 }
 
 void ngx_weir_figures_publish(ngx_weir_store_t *store)
@@ -106,8 +110,8 @@ ngx_uint_t ngx_weir_figures_changed(ngx_weir_store_t *store, ngx_uint_t up, int 
 {
     ngx_weir_believes_t *own = ngx_weir_figures_own(store);
     ngx_weir_store_sum_t before, after;
-    if (own->pid != ngx_pid)
-        return 0; /* a worker that is about to end; its place is another's */
+    if (own == NULL)
+        return 0;
     ngx_weir_figures_believed(store, &before);
     own->error = error;
     own->down = !up;
@@ -133,6 +137,8 @@ void ngx_weir_store_sum(const ngx_weir_store_t *store, ngx_weir_store_sum_t *sum
 const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32])
 {
     static const char before[] = "ESTORE";
+    if (reason == 0)
+        return "other"; /* the first is that of a wrong URL, which is told long before; here: no memory */
     const char *name = weir_error_name(WEIR_ESTOREURL - (int)reason), *at = strstr(name, before);
     at = at ? at + sizeof(before) - 1 : name;
     size_t len = ngx_min(ngx_strlen(at), 31);

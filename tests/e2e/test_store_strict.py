@@ -191,6 +191,26 @@ def test_error_pages_and_redirects_ask_once(redis_server, hosts):
     assert one.status()["store"]["questions"] == 6
 
 
+def test_the_phase_after_authentication(redis_server, hosts):
+    server = redis_server()
+    one, two = hosts(server, 2, server="weir_phase precontent;")
+    assert [get(h.port, "/", **key("a")).status for h in (one, two) * 3] == [200] * 5 + [429]
+
+
+def test_who_leaves_while_delayed_gives_its_place_back(redis_server, hosts):
+    text = rules(strict("slow", 10, ", algorithm: leaky_bucket, on_limit: delay, burst: 5", window="10s"))
+    one, two = hosts(redis_server(), 2, text)
+    start = time.monotonic()
+    assert get(one.port, "/", **key("a")).status == 200
+    leaver = http.client.HTTPConnection("127.0.0.1", one.port)
+    leaver.request("GET", "/", headers={"X-Key": "a"})
+    time.sleep(0.2)
+    leaver.close()
+    time.sleep(0.2)
+    assert get(two.port, "/", **key("a")).status == 200
+    assert 0.8 < time.monotonic() - start < 1.7
+
+
 def test_delays_come_from_the_store_too(redis_server, hosts):
     text = rules(strict("slow", 10, ", algorithm: leaky_bucket, on_limit: delay, burst: 3, max_delay: 2s", window="1s"))
     one, = hosts(redis_server(), 1, text)
@@ -523,7 +543,7 @@ DOORS = """
     location /v1/ { weir off; weir_api; weir_api_operator on; }
     location = /v1/auth { weir off; weir_auth; }
     location /asks { auth_request /sub; proxy_pass http://@BACKEND@; weir off; }
-    location = /sub { internal; weir_auth; proxy_set_header X-Original-URI /x; }
+    location = /sub { internal; weir_auth; weir_auth_status 403; }
 """
 
 
@@ -538,6 +558,9 @@ def test_forward_auth(redis_server, hosts):
     asked = {"headers": {"X-Key": "a", "X-Forwarded-Uri": "/x"}}
     assert [get(h.port, "/v1/auth", **asked).status for h in (one, two) * 3] == [200] * 5 + [429]
     assert get(one.port, "/", **key("a")).status == 429
+    # nginx's own auth_request asks with a subrequest.
+    asked = {"headers": {"X-Key": "b", "X-Original-URI": "/x"}}
+    assert [get(h.port, "/asks", **asked).status for h in (one, two) * 3] == [200] * 5 + [403]
 
 
 def test_the_api(redis_server, hosts):
