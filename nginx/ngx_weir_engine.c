@@ -9,8 +9,9 @@
 #include "ngx_weir.h"
 #include "ngx_weir_store.h"
 
-#define LOOK_MS          1000
-#define COMPLAIN_SECONDS 60
+#define LOOK_MS           1000
+#define COMPLAIN_SECONDS  60
+#define NGX_WEIR_PATH_MAX 4096
 
 /* ---- Telling ---- */
 
@@ -142,7 +143,7 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     if (conf->rules_path.data == NULL)
         return NGX_OK;
 
-    char names[NGX_WEIR_STORE_NAMES_MAX];
+    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX];
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
@@ -151,6 +152,9 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
         options.flags = WEIR_NO_LINK;
         options.store = ngx_weir_store_names(conf->store, names);
         options.default_consistency = conf->store->consistency;
+        (void)snprintf(ledger, sizeof(ledger), "%s.ledger", (const char *)conf->segment_path.data);
+        options.ledger = ledger;
+        options.segment.mode = conf->segment_mode;
     }
     conf->open_log = cf->log;
     int error = weir_open(&options, &conf->engine);

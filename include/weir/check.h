@@ -107,7 +107,7 @@ typedef struct weir_options {
      * anonymous memory. NULL: nowhere, and they act as local.
      */
     const char *ledger;
-    uint64_t ledger_bytes; /* of a new one; 0: 16 MiB, which is 130,000 keys in use at once */
+    uint64_t ledger_bytes; /* of a new one; 128 a key in use. 0: a quarter of the segment, and at least 1 MiB */
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);

@@ -13,6 +13,13 @@
  *   supervise   the loop that looks after nginx
  *   serve       all of it together
  *   init        the starter weir.yaml
+ *
+ * And the exchange with a store, which weir serve runs beside nginx and weir agent alone:
+ *
+ *   sync        what was let pass is told, what others let pass is applied; sync_entry for one counter
+ *   exchange    that, every interval, as a process does it
+ *   companion   that process under weir serve
+ *   agent       weir agent
  */
 #ifndef WEIR_AGENT_AGENT_H
 #define WEIR_AGENT_AGENT_H
@@ -27,6 +34,12 @@ enum weir__serve_mode {
 
 /* Returns the exit code. What is wrong with the file or its rules is told to `diagnose` while nothing runs yet. */
 int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context);
+
+/*
+ * weir agent: exchanges with the store what eventual rules let pass, until it is told to end, or once. Returns the exit
+ * code. What is wrong with the file is told to `diagnose` while nothing runs yet.
+ */
+int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
 
 /* Writes the starter file. Returns the exit code. */
 int weir__init(const char *file, bool force);

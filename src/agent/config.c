@@ -189,7 +189,8 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if ((member = weir__node_get(root, members[i].name)))
             members[i].read(reader, member);
-    if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service"))
+    /* With a store it may be a file for weir agent; weir serve says the same of it (inspect.c). */
+    if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store"))
         weir__report_error(reader->report, root->place,
                            "there is neither a gateway (where to listen, and where to send on to) nor a service");
     weir__config_rules(reader, root);

@@ -290,6 +290,10 @@ bool weir__inspect(const struct weir__config *config, const struct weir__config 
                                   .source_count = config->sources.count};
     struct look look = {config, &report, facts};
     *facts = (struct weir__facts){0};
+    if (!config->listener_count)
+        weir__report_error(&report, (struct weir__place){0},
+                           "there is neither a gateway nor a service, so nothing for weir serve; weir agent exchanges "
+                           "with the store alone");
     look_at_user(&look);
     look_at_rules(&look);
     look_at_tls(&look);

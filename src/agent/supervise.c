@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
 #include "agent/supervise.h"
+#include "agent/companion.h"
 #include "agent/nginx_line.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@ struct supervisor {
     const struct weir__nginx *nginx;
     const struct weir__private *folder;
     struct weir__journal *journal;
+    struct weir__companion agent;
     int signals, children, output;
     pid_t master; /* 0: has ended */
     pid_t group;
@@ -164,6 +166,7 @@ static void reloaded(struct supervisor *s)
     s->plan = s->next;
     s->next = NULL;
     s->phase = RUNNING;
+    weir__companion_renew(&s->agent);
     weir__say(s->journal, WEIR__INFO, "reloaded %s", config->file);
     weir__plan_tell(s->plan, s->journal);
 }
@@ -318,6 +321,8 @@ static bool reap(struct supervisor *s)
             return s->master || kill(-s->group, 0) == 0;
         if (child == s->master)
             master_ended(s, status);
+        else
+            weir__companion_ended(&s->agent, child, status, s->journal, milliseconds());
     }
 }
 
@@ -363,6 +368,8 @@ static void loop(struct supervisor *s)
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && milliseconds() > s->deadline)
             late(s);
         look(s);
+        if (s->phase == RUNNING)
+            weir__companion_tend(&s->agent, &s->plan->config, s->journal, milliseconds());
     }
 }
 
@@ -407,6 +414,7 @@ int weir__supervise(struct weir__plan *plan, const struct weir__nginx *nginx, co
         weir__say(journal, WEIR__ERROR, "nginx cannot be started: %s", strerror(errno));
         s.code = 1;
     }
+    weir__companion_stop(&s.agent); /* after the workers: so that all they let pass is told */
     if (s.code == 0)
         weir__say(journal, WEIR__INFO, "stopped");
     if (s.output >= 0)

@@ -25,7 +25,7 @@ static bool index_rules(struct weir__sync *sync)
     for (size_t i = 0; i < rules->count; i++)
         if (weir__book_of(sync->loaded, rules->rules[i]))
             list[count++] = rules->rules[i];
-    qsort(list, count, sizeof *list, by_id);
+    qsort(list, count, sizeof(const struct weir__rule *), by_id);
     free(sync->by_id);
     sync->by_id = list;
     sync->by_id_count = count;

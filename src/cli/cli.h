@@ -4,6 +4,7 @@
 
 #include <weir/weir.h>
 
+int weir__cmd_agent(int argc, char **argv);
 int weir__cmd_bench(int argc, char **argv);
 int weir__cmd_check(int argc, char **argv);
 int weir__cmd_convert(int argc, char **argv);

@@ -90,7 +90,6 @@ int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir
     struct weir__book *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    bytes = bytes ? bytes : WEIR__BOOK_BYTES;
     int error = path ? open_at(path, bytes, mode, made) : make(NULL, bytes, mode, false, &made->mapped);
     if (!error && !path)
         error = weir__ledger_attach(made->mapped.memory, made->mapped.bytes, &made->ledger);

@@ -9,7 +9,7 @@
 #include "engine/weir.h"
 #include "table/ledger.h"
 
-#define WEIR__BOOK_BYTES (UINT64_C(16) << 20) /* of a new one, unless told: 130,000 keys in use at once */
+#define WEIR__BOOK_BYTES_MIN (UINT64_C(1) << 20) /* of a new one, unless told */
 /* The agent gives a life sign several times a second: one that is silent for longer is gone. */
 #define WEIR__BOOK_SILENT_MS 2000
 

@@ -4,6 +4,7 @@
 #include "engine/denials.h"
 #include "engine/links.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -65,11 +66,24 @@ static int open_book(weir *engine, struct weir__loaded *loaded)
     for (size_t i = 0; i < loaded->rules->count && !needed; i++)
         needed = loaded->consistency[i] == WEIR__EVENTUAL;
     int error = 0;
+    uint64_t bytes = engine->ledger_bytes ? engine->ledger_bytes : engine->segment->bytes / 4;
+    if (bytes < WEIR__BOOK_BYTES_MIN && !engine->ledger_bytes)
+        bytes = WEIR__BOOK_BYTES_MIN;
     if (engine->ledger && !engine->book && (needed || !*engine->ledger))
-        error = weir__book_open(*engine->ledger ? engine->ledger : NULL, engine->ledger_bytes, engine->ledger_mode,
-                                &engine->book);
+        error = weir__book_open(*engine->ledger ? engine->ledger : NULL, bytes, engine->ledger_mode, &engine->book);
     loaded->book = needed ? engine->book : NULL;
     return error;
+}
+
+/* Rules that come while requests do are not kept out for it: the eventual ones act as local. */
+static void tell_no_book(const weir *engine, int error)
+{
+    char message[256];
+    weir_diagnostic told = {.severity = WEIR_IS_WARNING, .file = engine->ledger, .message = message};
+    snprintf(message, sizeof message, "eventual rules act as local, as the ledger cannot be opened: %s",
+             weir_strerror(error));
+    if (engine->diagnose)
+        engine->diagnose(engine->diagnose_context, &told);
 }
 
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
@@ -82,7 +96,9 @@ static int install(weir *engine, weir_rules *rules)
     if (!loaded)
         return WEIR_ENOMEM;
     int error = open_book(engine, loaded);
-    if (error) {
+    if (error && before)
+        tell_no_book(engine, error);
+    else if (error) {
         loaded->rules = NULL;
         weir__loaded_free(loaded);
         return error;

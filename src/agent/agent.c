@@ -1,0 +1,107 @@
+/* weir agent: the exchange with the store, beside an nginx or an application that somebody else looks after. */
+#include "agent/agent.h"
+#include "agent/exchange.h"
+#include "agent/supervise.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* What runs, and what is on disk. */
+struct watched {
+    struct weir__config *config, *next;
+    struct weir__journal *journal;
+    uint64_t print, seen;
+};
+
+static uint64_t print_of(const char *file)
+{
+    struct weir__fingerprint print = weir__sources_look(file);
+    return print.error ? 0 : print.sum | 1;
+}
+
+/* A configuration with a store in it; NULL after everything that is wrong was told. */
+static struct weir__config *config_read(const char *file, weir_diagnose *diagnose, void *context)
+{
+    struct weir__config *config = calloc(1, sizeof *config);
+    int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
+    const char *wrong = error == WEIR_ENOMEM           ? weir_strerror(error)
+                        : error == WEIR_ERULESBUSY     ? "was written while it was read; try again"
+                        : !error && !config->store.url ? "there is no store in it: nothing to exchange with"
+                                                       : NULL;
+    if (wrong && diagnose)
+        diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
+    if (!error && !wrong)
+        return config;
+    if (config)
+        weir__config_free(config);
+    free(config);
+    return NULL;
+}
+
+/* Reads the file again when it has changed and nobody is writing, or when asked to. */
+static bool changed(void *context, bool asked)
+{
+    struct watched *w = context;
+    uint64_t print = print_of(w->config->file);
+    bool settled = print == w->seen;
+    w->seen = print;
+    if (!asked && (!print || print == w->print || !settled))
+        return false;
+    w->print = print;
+    w->next = config_read(w->config->file, weir__say_diagnostic, w->journal);
+    if (!w->next)
+        weir__say(w->journal, WEIR__ERROR, "%s was not taken; what ran before goes on", w->config->file);
+    return w->next != NULL;
+}
+
+static int run(struct watched *w, int signals)
+{
+    struct weir__exchange_watch watch = {changed, w};
+    enum weir__exchange_end end = WEIR__EXCHANGE_CHANGED;
+    while (end == WEIR__EXCHANGE_CHANGED) {
+        weir__say(w->journal, WEIR__INFO, "weir %s exchanges what passes under eventual rules with %s", weir_version(),
+                  w->config->store.shown);
+        end = weir__exchange_run(w->config, w->journal, signals, &watch);
+        if (end != WEIR__EXCHANGE_CHANGED || !w->next)
+            break;
+        weir__config_free(w->config);
+        free(w->config);
+        w->config = w->next;
+        w->next = NULL;
+        if (!weir__journal_open(w->journal, w->config->log_path, w->config->log_json))
+            weir__say(w->journal, WEIR__ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
+    }
+    if (end == WEIR__EXCHANGE_STOPPED)
+        weir__say(w->journal, WEIR__INFO, "stopped");
+    return end == WEIR__EXCHANGE_STOPPED ? 0 : 1;
+}
+
+int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context)
+{
+    struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
+    struct watched w = {.journal = &journal, .print = print_of(file)};
+    w.seen = w.print;
+    w.config = config_read(file, diagnose, context);
+    if (!w.config)
+        return 1;
+    int code = 1, signals = -1;
+    signal(SIGPIPE, SIG_IGN);
+    if (once) {
+        code = weir__exchange_once(w.config, &journal) == 0 ? 0 : 1;
+    } else if (!weir__journal_open(&journal, w.config->log_path, w.config->log_json)) {
+        weir__say(&journal, WEIR__ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
+    } else if ((signals = weir__take_signals()) < 0) {
+        weir__say(&journal, WEIR__ERROR, "no signals can be taken: %s", strerror(errno));
+    } else {
+        journal.plain = false;
+        code = run(&w, signals);
+    }
+    if (signals >= 0)
+        close(signals);
+    weir__journal_close(&journal);
+    weir__config_free(w.config);
+    free(w.config);
+    return code;
+}

@@ -1,0 +1,259 @@
+/*
+ * Exchanging with the store, as a process does it. It may be killed at any moment: what it has not told is still in the
+ * ledger.
+ */
+#define _GNU_SOURCE /* ppoll */
+#include "agent/exchange.h"
+#include "agent/sync.h"
+#include "engine/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define DEADLINE_US  500000 /* nobody waits for an exchange: it may take longer than a request's question */
+#define LOCK_MS      5000   /* for the agent before us to end */
+#define LOOK_US      500000 /* between two looks whether to begin anew */
+#define COMPLAINT_MS 60000  /* between two about the same */
+
+struct exchanger {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    struct weir__store_options store;
+    char ledger[4096];
+    weir *engine;
+    struct weir__link *link;
+    struct weir__sync *sync; /* NULL: no rule is eventual */
+    int lock;
+    uint64_t full, complained_ms;
+};
+
+/* ---- The store ---- */
+
+static bool password_read(struct weir__store_options *options, const char *path, char *why, size_t size)
+{
+    char line[sizeof options->password + 2];
+    FILE *file = fopen(path, "re");
+    bool read = file && fgets(line, sizeof line, file);
+    if (file)
+        fclose(file);
+    if (!read) {
+        snprintf(why, size, "password_file %s cannot be read, or is empty", path);
+        return false;
+    }
+    line[strcspn(line, "\r\n")] = 0;
+    return weir__store_option(options, "password", line, why, size) == 0;
+}
+
+static enum weir_consistency consistency_of(const char *word)
+{
+    return strcmp(word, "strict") == 0 ? WEIR_STRICT : strcmp(word, "eventual") == 0 ? WEIR_EVENTUAL : WEIR_LOCAL;
+}
+
+/* What weir.yaml says of the store. False after it was told what is wrong. */
+static bool store_read(struct exchanger *x, enum weir_consistency *usual)
+{
+    const struct weir__store *store = &x->config->store;
+    char why[256] = "";
+    bool good = weir__store_parse(store->url, &x->store, why, sizeof why) == 0;
+    for (size_t i = 0; i < store->setting_count && good; i++) {
+        const char *name = store->settings[i].name, *value = store->settings[i].value;
+        if (strcmp(name, "consistency") == 0)
+            *usual = consistency_of(value);
+        else if (strcmp(name, "password_file") == 0)
+            good = password_read(&x->store, value, why, sizeof why);
+        else
+            good = weir__store_option(&x->store, name, value, why, sizeof why) == 0;
+    }
+    if (x->store.deadline_us < DEADLINE_US)
+        x->store.deadline_us = DEADLINE_US;
+    if (!good)
+        weir__say(x->journal, WEIR__ERROR, "store: %s", why);
+    return good;
+}
+
+static void changed(void *context, bool up, int error, const char *where)
+{
+    const struct exchanger *x = context;
+    if (up)
+        weir__say(x->journal, WEIR__INFO, "the store %s is there; what was let pass is exchanged", where);
+    else
+        weir__say(x->journal, WEIR__WARNING, "the store %s is away: %s; what is let pass is told later", where,
+                  weir_strerror(error));
+}
+
+static int bring(void *context, struct weir__question *question)
+{
+    return weir__link_ask(context, question);
+}
+
+/* ---- Opening ---- */
+
+/* One agent a ledger. The one before us may still be about its last exchange. */
+static bool lock_ledger(struct exchanger *x)
+{
+    x->lock = open(x->ledger, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    for (int waited = 0; x->lock >= 0 && flock(x->lock, LOCK_EX | LOCK_NB) != 0; waited += 50) {
+        if (waited >= LOCK_MS) {
+            weir__say(x->journal, WEIR__ERROR, "another agent exchanges what is in %s", x->ledger);
+            return false;
+        }
+        poll(NULL, 0, 50);
+    }
+    if (x->lock < 0)
+        weir__say(x->journal, WEIR__ERROR, "%s cannot be opened: %s", x->ledger, strerror(errno));
+    return x->lock >= 0;
+}
+
+/* Once there is a ledger: it is made with the first eventual rule. */
+static bool begin(struct exchanger *x)
+{
+    if (x->sync || !x->engine->book)
+        return true;
+    if (!lock_ledger(x))
+        return false;
+    struct weir__sync_options options = {.engine = x->engine,
+                                         .naming = {x->store.prefix, x->store.hash_keys},
+                                         .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
+                                         .bring = bring,
+                                         .bring_context = x->link};
+    x->sync = weir__sync_new(&options);
+    if (!x->sync)
+        weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+    return x->sync != NULL;
+}
+
+static bool open_all(struct exchanger *x)
+{
+    const struct weir__config *config = x->config;
+    enum weir_consistency usual = WEIR_LOCAL;
+    if (!store_read(x, &usual))
+        return false;
+    snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
+    weir_options options = {.segment = {.path = config->segment_path,
+                                        .size = (uint64_t)config->segment_bytes,
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
+                            .rules_path = config->rules_path,
+                            .rules_text = config->rules_path ? NULL : config->rules_text.data,
+                            .flags = WEIR_NO_LINK,
+                            .store = config->store.url,
+                            .default_consistency = usual,
+                            .ledger = x->ledger};
+    int error = weir_open(&options, &x->engine);
+    if (error) {
+        weir__say(x->journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir_strerror(error),
+                  weir_error_name(error));
+        return false;
+    }
+    x->link = weir__link_new(&x->store);
+    if (!x->link) {
+        weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+        return false;
+    }
+    weir__link_tell(x->link, changed, x);
+    return begin(x);
+}
+
+static void close_all(struct exchanger *x)
+{
+    weir__sync_free(x->sync);
+    if (x->link)
+        weir__link_free(x->link);
+    weir_close(x->engine);
+    if (x->lock >= 0)
+        close(x->lock);
+}
+
+/* ---- Running ---- */
+
+/* Keys that find no room are told of now and then. */
+static void complain(struct exchanger *x)
+{
+    uint64_t full = weir__load64(&x->engine->book->ledger.header->full), now = weir__book_ms();
+    if (full == x->full || (x->complained_ms && now - x->complained_ms < COMPLAINT_MS))
+        return;
+    weir__say(x->journal, WEIR__WARNING,
+              "the ledger %s is full: %" PRIu64 " times what was let pass stayed on this host; remove the file while "
+              "nothing runs and give it more room",
+              x->ledger, full - x->full);
+    x->full = full;
+    x->complained_ms = now;
+}
+
+static int round_once(struct exchanger *x)
+{
+    struct weir__client_stats stats;
+    weir__watch(x->engine);
+    if (!begin(x))
+        return WEIR_ESYS;
+    if (!x->sync)
+        return 0;
+    int error = weir__sync_round(x->sync);
+    weir__link_stats(x->link, &stats);
+    weir__sync_bytes(x->sync, stats.bytes_out, stats.bytes_in);
+    complain(x);
+    return error;
+}
+
+/* What came from `signals` until `when`; the last one but an end counts. 0: nothing. */
+static int wait_until(int signals, int64_t when)
+{
+    struct signalfd_siginfo signal;
+    int64_t left = when - weir__link_now();
+    struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
+    struct pollfd wait = {.fd = signals, .events = POLLIN};
+    int came = 0;
+    ppoll(&wait, 1, &most, NULL);
+    while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
+        came = came && came != SIGHUP ? came : (int)signal.ssi_signo;
+    return came;
+}
+
+static enum weir__exchange_end loop(struct exchanger *x, int signals, const struct weir__exchange_watch *watch)
+{
+    int64_t next = weir__link_now(), looked = next;
+    for (;;) {
+        (void)!round_once(x); /* it was told, once */
+        int64_t now = weir__link_now();
+        next += x->store.sync_interval_us;
+        if (next < now) /* a slow store is not asked the more often for it */
+            next = now + x->store.sync_interval_us;
+        int came = wait_until(signals, next);
+        if (came && came != SIGHUP) {
+            (void)!round_once(x); /* what is not told stays for the next agent */
+            return WEIR__EXCHANGE_STOPPED;
+        }
+        if (watch && (came == SIGHUP || now - looked >= LOOK_US)) {
+            looked = now;
+            if (watch->changed(watch->context, came == SIGHUP))
+                return WEIR__EXCHANGE_CHANGED;
+        }
+    }
+}
+
+enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__journal *journal,
+                                           int signals, const struct weir__exchange_watch *watch)
+{
+    struct exchanger x = {.config = config, .journal = journal, .lock = -1};
+    enum weir__exchange_end end = WEIR__EXCHANGE_FAILED;
+    if (open_all(&x))
+        end = loop(&x, signals, watch);
+    close_all(&x);
+    return end;
+}
+
+int weir__exchange_once(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct exchanger x = {.config = config, .journal = journal, .lock = -1};
+    int error = open_all(&x) ? round_once(&x) : WEIR_ESYS;
+    if (error && x.sync)
+        weir__say(journal, WEIR__ERROR, "%s (%s)", weir_strerror(error), weir_error_name(error));
+    close_all(&x);
+    return error;
+}

@@ -1,0 +1,47 @@
+/* weir agent: the exchange with the store. */
+#include "agent/agent.h"
+#include "cli/cli.h"
+#include "cli/diagnose.h"
+#include "cli/options.h"
+
+static const char usage[] =
+    "usage: weir agent [--once] [FILE]\n"
+    "Tells the store that FILE (default: weir.yaml) names what this host lets pass under rules of\n"
+    "consistency eventual, and applies what other hosts let pass. weir serve does this by itself; this\n"
+    "is for an nginx or an application that somebody else looks after. docs/store.md describes it.\n"
+    "\n"
+    "  --once   one exchange, and end\n"
+    "\n"
+    "Of FILE it needs segment, store and rules. A changed FILE or SIGHUP reloads; a broken one is told,\n"
+    "and what ran before goes on. SIGTERM and SIGINT (Ctrl-C) end it after a last exchange. What could\n"
+    "not be told stays in the ledger beside the segment, for the next one.\n"
+    "\n"
+    "Exits with 0 after a stop, 1 if FILE is bad, another agent runs, or --once reaches no store, 2 for\n"
+    "a wrong command line.\n";
+
+int weir__cmd_agent(int argc, char **argv)
+{
+    enum { ONCE, HELP };
+    static const struct weir__option options[] = {{"once", 0, false}, {"help", 'h', false}};
+    struct weir__args args = {"agent", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
+    struct weir__findings findings = {.to = stderr};
+    const char *file = NULL;
+    bool once = false;
+    int option;
+    while ((option = weir__args_next(&args)) != WEIR__ARG_END) {
+        if (option == WEIR__ARG_BAD)
+            return 2;
+        if (option == HELP) {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (option == WEIR__ARG_WORD && file) {
+            fprintf(stderr, "weir agent: one file\n%s", usage);
+            return 2;
+        }
+        once |= option == ONCE;
+        if (option == WEIR__ARG_WORD)
+            file = args.value;
+    }
+    return weir__agent(file ? file : "weir.yaml", once, weir__find, &findings);
+}

@@ -1,0 +1,264 @@
+"""Eventual rules: every host decides by itself, and the agents make them agree; whatever is killed meanwhile."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from clients import get
+from gateway import wait_until
+from redis_server import RedisServer
+from served import ENVIRONMENT, WEIR, Backend, Served
+
+YAML = """
+segment: { path: @FOLDER@/segment, size: 4MiB }
+workers: 2
+store: { url: "%s", sync_interval: 50ms }
+gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+%s"""
+
+
+def rules(limit=100, window="1h", more=""):
+    return (f"rules:\n  - {{ name: e, key: '${{header:x-key}}', limit: {limit}, window: {window}, consistency: eventual{more} }}\n")
+
+
+@pytest.fixture
+def redis_server():
+    made = []
+
+    def make(start=True):
+        made.append(RedisServer())
+        return made[-1].start() if start else made[-1]
+    yield make
+    for one in made:
+        one.remove()
+
+
+@pytest.fixture
+def served():
+    """Makes hosts: weir serve, each with a segment of its own."""
+    made, backend = [], Backend()
+
+    def make(server, count=1, text=None):
+        new = [Served(YAML % (server.url(), text or rules()), backend).start() for _ in range(count)]
+        made.extend(new)
+        return new if count > 1 else new[0]
+    yield make
+    for one in made:
+        one.remove()
+    backend.stop()
+
+
+def ask(port, count, key="a"):
+    """How many of so many requests pass."""
+    statuses = [get(port, "/", headers={"X-Key": key}).status for _ in range(count)]
+    assert set(statuses) <= {200, 429}, statuses
+    return statuses.count(200)
+
+
+def left(port, key="a"):
+    """What is left before a request, which it takes."""
+    answer = get(port, "/", headers={"X-Key": key})
+    return int(answer.headers["X-RateLimit-Remaining"]) + (answer.status == 200)
+
+
+def agent_of(one):
+    """The pid of a weir serve's agent, or None."""
+    with open(f"/proc/{one.process.pid}/task/{one.process.pid}/children") as children:
+        for pid in children.read().split():
+            try:
+                if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "weir-agent":
+                    return int(pid)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return None
+
+
+def in_store(server):
+    return server.client().dbsize()
+
+
+def test_hosts_hear_of_each_other(redis_server, served):
+    server = redis_server()
+    three = served(server, 3)
+    assert [ask(host.port, 10) for host in three] == [10, 10, 10]
+    for host in three:
+        wait_until(lambda: left(host.port) <= 70, "what the others let pass", 5)
+    names = [name.decode() for name in server.client().scan_iter("*")]
+    assert "weir:e:a" in names and all(name == "weir:e:a" or name.startswith("weir::") for name in names), names
+
+
+def test_a_hot_key_costs_one_exchange_an_interval(redis_server, served):
+    server = redis_server()
+    host = served(server, text=rules(limit=100000))
+    ask(host.port, 5)
+    time.sleep(0.5)
+    before, began = server.calls(), time.monotonic()
+    passed = ask(host.port, 400)
+    took = time.monotonic() - began
+    assert passed == 400
+    assert server.calls() - before <= took / 0.05 + 3
+    time.sleep(1.5)  # it is asked for a few times more, then nobody is
+    before = server.calls()
+    time.sleep(2.1)
+    assert server.calls() - before <= 3  # whether the store is there, once a second
+
+
+def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, served):
+    server = redis_server()
+    host, other = served(server, 2, rules(limit=10000))
+    passed, stop = [0], threading.Event()
+
+    def load():
+        while not stop.is_set():
+            passed[0] += ask(host.port, 5)
+    thread = threading.Thread(target=load)
+    thread.start()
+    killed = [None]
+    try:
+        for _ in range(5):
+            wait_until(lambda: agent_of(host) not in killed, "the agent", 10)
+            killed.append(agent_of(host))
+            time.sleep(0.2)
+            os.kill(killed[-1], signal.SIGKILL)
+    finally:
+        stop.set()
+        thread.join()
+    host.says("the agent was killed by signal 9", 5)
+    asked = [ask(other.port, 1)]
+
+    def all_told():
+        """10,000 an hour: less than three come back a second. Nothing is missing, and nothing was told twice."""
+        used = 10000 - left(other.port)
+        missing = passed[0] + sum(asked) - used
+        asked.append(1)
+        assert missing > -5, missing
+        return missing < 60
+    wait_until(all_told, "all of it", 10)
+
+
+def test_redis_killed_and_back(redis_server, served):
+    server = redis_server()
+    one, two = served(server, 2)
+    assert ask(one.port, 10) == ask(two.port, 10) == 10
+    wait_until(lambda: left(one.port) <= 80 and left(two.port) <= 80, "agreement", 5)
+    server.kill()
+    for host in (one, two):
+        host.says("is away")
+    assert ask(one.port, 10) == ask(two.port, 10) == 10  # nobody is held up
+    server.start()
+    back = time.monotonic()
+    wait_until(lambda: left(one.port) <= 60 and left(two.port) <= 60, "agreement again", 5)
+    assert time.monotonic() - back < 3
+    for host in (one, two):
+        assert host.said().count("is away") == 1, host.said()  # once a change
+
+
+@pytest.mark.parametrize("failure", ["open", "closed", "local"])
+def test_policies_while_the_store_is_away(redis_server, served, failure):
+    server = redis_server()
+    host = served(server, text=rules(limit=5, more=f", on_store_failure: {failure}"))
+    assert ask(host.port, 7) == 5
+    server.kill()
+    passes = {"open": 3, "closed": 0, "local": 0}[failure]
+    wait_until(lambda: ask(host.port, 3, "b" if failure == "closed" else "a") == passes, "the policy", 5)
+    server.start()
+    back = time.monotonic()
+    wait_until(lambda: ask(host.port, 1, "c") == 1 and ask(host.port, 3) == 0, "the store's return", 5)
+    assert time.monotonic() - back < 3
+
+
+def test_the_end_tells_what_is_left(redis_server, served):
+    server = redis_server()
+    host, other = served(server, 2)
+    assert ask(host.port, 20) == 20
+    agent = agent_of(host)
+    host.signal(signal.SIGTERM)
+    assert host.end() == 0
+    assert not pathlib.Path(f"/proc/{agent}").exists() and host.nothing_left()
+    ask(other.port, 1)
+    wait_until(lambda: left(other.port) <= 80, "the last exchange", 5)
+
+
+def test_reload_renews_the_agent(redis_server, served):
+    server, second = redis_server(), redis_server()
+    host = served(server)
+    wait_until(lambda: agent_of(host), "the agent", 5)
+    first = agent_of(host)
+    host.change(server.url(), second.url())
+    host.says("reloaded")
+    wait_until(lambda: agent_of(host) not in (None, first), "another agent", 10)
+    ask(host.port, 3)
+    wait_until(lambda: any(name == b"weir:e:a" for name in second.client().scan_iter("*")), "the other store", 5)
+    assert "killed" not in host.said() and "ended (exit" not in host.said(), host.said()
+
+
+# ---- weir agent, beside an nginx of somebody's own ----
+
+def agent_file(folder, server, host):
+    file = folder / "agent.yaml"
+    file.write_text(f"segment: {{ path: {host.segment}, size: 4MiB }}\nstore: {server.url()}\nrules: {host.folder}/rules\n")
+    return file
+
+
+def run_agent(*arguments):
+    return subprocess.run([WEIR, "agent", *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=40)
+
+
+def test_weir_agent_alone(redis_server, gateway, tmp_path):
+    server = redis_server()
+    hosts = [gateway(rules(), http=f"weir_store {server.url()};") for _ in range(2)]
+    for host in hosts:
+        assert ask(host.port, 10) == 10
+    files = []
+    for i, host in enumerate(hosts):
+        (tmp_path / str(i)).mkdir()
+        files.append(agent_file(tmp_path / str(i), server, host))
+    for file in files * 2:
+        done = run_agent("--once", file)
+        assert done.returncode == 0, done.stderr
+    assert [left(host.port) for host in hosts] == [80, 80]
+
+    log = open(tmp_path / "said", "wb")
+    agents = [subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=log) for file in files]
+    try:
+        assert ask(hosts[0].port, 5) == 5
+        wait_until(lambda: left(hosts[1].port) <= 75, "the exchange", 5)
+        second = run_agent("--once", files[0])
+        assert second.returncode == 1 and "another agent" in second.stderr
+        ask(hosts[1].port, 20)
+    finally:
+        for agent in agents:
+            agent.terminate()
+        assert [agent.wait(10) for agent in agents] == [0, 0]
+    said = (tmp_path / "said").read_text()
+    assert said.count("exchanges what passes") == 2 and said.count("stopped") == 2, said
+
+
+@pytest.mark.parametrize("text,said", [
+    ("rules: []\n", "neither a gateway"),
+    ("store: http://x\nrules: []\n", "store"),
+    ("gateway: { listen: 127.0.0.1:1, upstreams: ['http://127.0.0.1:2'] }\nrules: []\n", "no store"),
+])
+def test_weir_agent_says_what_is_wrong(tmp_path, text, said):
+    file = tmp_path / "weir.yaml"
+    file.write_text(text)
+    done = run_agent(file)
+    assert done.returncode == 1 and said in done.stderr, done.stderr
+
+
+def test_weir_agent_once_without_a_store_is_an_error(redis_server, gateway, tmp_path):
+    server = redis_server()
+    host = gateway(rules(), http=f"weir_store {server.url()};")
+    assert ask(host.port, 4) == 4
+    server.kill()
+    done = run_agent("--once", agent_file(tmp_path, server, host))
+    assert done.returncode == 1 and re.search("ESTORE", done.stderr), done.stderr
+    server.start()
+    assert run_agent("--once", agent_file(tmp_path, server, host)).returncode == 0
+    assert any(name == b"weir:e:a" for name in server.client().scan_iter("*"))
