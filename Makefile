@@ -178,6 +178,7 @@ $B/tests/unit/engine/test_links: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
 # The client's tests talk to servers that know no script: questions and answers are plain words.
 CLIENT_TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/store/test_client*.c))
 $(CLIENT_TESTS): ALL_LDFLAGS += -Wl,--wrap=weir__script_call -Wl,--wrap=weir__script_read
+$B/tests/unit/store/test_client_memory: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
 
 # libyaml's own calls fail, too, if it is linked in.
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup

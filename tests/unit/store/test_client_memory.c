@@ -1,0 +1,117 @@
+/* The client when there is no memory: whichever allocation fails, each question is done once and nothing is lost. */
+#include "../../test.h"
+
+/* The servers that are played have enough. */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+#define malloc  __real_malloc
+#define realloc __real_realloc
+#include "fake.h"
+#undef malloc
+#undef realloc
+
+static bool failing;
+static uint64_t fail_random = 1;
+static unsigned fail_one_in = 4;
+static int failures_made;
+
+static bool fails(void)
+{
+    bool now = failing && test_random(&fail_random) % fail_one_in == 0;
+    failures_made += now;
+    return now;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+static void ask_some(const char *url, uint64_t *random)
+{
+    static struct asked crowd[16];
+    static int done[16];
+    weir_limit limit = asked_limit(FAKE_LIMIT, 60);
+
+    fake_begin(url);
+    for (int i = 0; i < 3; i++) {
+        fake_servers[i].first_slot = i * 5461;
+        fake_servers[i].last_slot = i == 2 ? 16383 : (i + 1) * 5461 - 1;
+        fake_servers[i].moved_port = 1;
+    }
+    failing = true;
+    for (int step = 0; step < 60; step++) {
+        struct asked *asked = &crowd[step % 16];
+        asked_begin(asked);
+        asked_group(asked, false);
+        for (int i = 0; i < 3; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "n%d", (step + i) % 9);
+            asked_add(asked, name, WEIR__ASK_TAKE, 1, limit);
+        }
+        done[step % 16] = 0;
+        asked->question.owner = &done[step % 16];
+        fake_servers[test_random(random) % 3].paused = test_random(random) % 3 == 0;
+        weir__client_ask(fake_client, &asked->question, fake_now);
+        fake_pass(25000);
+        CHECK_EQ(done[step % 16], 1);
+    }
+    failing = false;
+    for (int i = 0; i < FAKE_SERVERS; i++)
+        fake_servers[i].paused = false;
+    /* With memory everything is as it was. */
+    fake_pass(10 * 1000000);
+    asked_one(&crowd[0], "new", 1, limit);
+    crowd[0].question.owner = &done[0];
+    done[0] = 0;
+    weir__client_ask(fake_client, &crowd[0].question, fake_now);
+    fake_pass(25000);
+    CHECK_EQ(done[0], 1);
+    CHECK_EQ(crowd[0].question.error, 0);
+    fake_end();
+}
+
+TEST(one_server)
+{
+    uint64_t random = 1;
+    for (int64_t round = test_scaled(40, 5); round > 0; round--) {
+        fail_one_in = (unsigned)(2 + round % 20);
+        ask_some("redis://f:1?retry_min=1ms&retry_max=10ms", &random);
+    }
+    CHECK(failures_made > 10);
+}
+
+TEST(a_cluster)
+{
+    uint64_t random = 2;
+    for (int64_t round = test_scaled(40, 5); round > 0; round--) {
+        fail_one_in = (unsigned)(2 + round % 20);
+        ask_some("redis+cluster://f:1,f:2?retry_min=1ms&retry_max=10ms", &random);
+    }
+    CHECK(failures_made > 10);
+}
+
+TEST(no_client)
+{
+    failing = true;
+    fail_one_in = 1;
+    CHECK(weir__client_new(&fake_options, &fake_driver, 1, 0) == NULL);
+    failing = false;
+}
+
+TEST_MAIN
