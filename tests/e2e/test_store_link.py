@@ -180,7 +180,7 @@ def test_paused(store, asker):
 
 def test_scripts_flushed_while_asked(store, asker):
     server = store(Server)
-    ask = asker(server.url)
+    ask = asker(patient(server.url))
     ask.send("hammer", 1500, 1000, 50)
     for _ in range(20):
         server.forget_scripts()
@@ -222,7 +222,7 @@ def slots_seen(cluster, server):
 
 def test_cluster_exact_through_a_resharding(store, asker):
     cluster = store(Cluster)
-    asks = [asker(cluster.url) for _ in range(3)]
+    asks = [asker(patient(cluster.url)) for _ in range(3)]
     exact(asks[0])
     for one in asks:
         one.send("hammer", 8000, 100, 200)
@@ -246,13 +246,14 @@ def test_cluster_master_lost(store, asker):
     ask = asker(cluster.url)
     exact(ask)
     lost = cluster.masters()[0]
-    ask.send("hammer", 9000, 1000000, 100)
+    ask.send("hammer", 6000, 1000000, 100)
     time.sleep(0.5)
-    cluster.lose(lost)
+    took = cluster.lose(lost)
     seen = ask.receive()
-    assert seen["last_bad_us"] < 8000000, seen["errors"]
-    assert seen["longest_us"] < 100000
+    assert seen["longest_us"] < 200000
     # The slots of the others went on: most questions were answered.
-    assert sum(seen["errors"].values()) < seen["count"] * 0.7
-    for key in range(50):
-        wait_until(lambda: not ask.do("take", 9, 1, f"weir:t:{key}")["error"], "an answer", 2)
+    assert sum(seen["errors"].values()) < seen["count"] * 0.7, (took, seen["errors"])
+    # Two seconds after a replica has taken over, so has the client.
+    ask.do("work", 2000)
+    seen = ask.do("hammer", 1000, 1000000, 100)
+    assert seen["errors"].keys() <= {"WEIR_ESTORESLOW"} and sum(seen["errors"].values()) < 5, (took, seen["errors"])
