@@ -243,17 +243,17 @@ def test_cluster_exact_through_a_resharding(store, asker):
 
 def test_cluster_master_lost(store, asker):
     cluster = store(Cluster)
-    ask = asker(cluster.url)
+    ask = asker(patient(cluster.url))
     exact(ask)
     lost = cluster.masters()[0]
     ask.send("hammer", 6000, 1000000, 100)
     time.sleep(0.5)
     took = cluster.lose(lost)
     seen = ask.receive()
-    assert seen["longest_us"] < 200000
+    assert seen["longest_us"] < 700000
     # The slots of the others went on: most questions were answered.
     assert sum(seen["errors"].values()) < seen["count"] * 0.7, (took, seen["errors"])
     # Two seconds after a replica has taken over, so has the client.
     ask.do("work", 2000)
     seen = ask.do("hammer", 1000, 1000000, 100)
-    assert seen["errors"].keys() <= {"WEIR_ESTORESLOW"} and sum(seen["errors"].values()) < 5, (took, seen["errors"])
+    assert seen["errors"] == {}, (took, seen["errors"])
