@@ -3,6 +3,8 @@
 
 #include <weir/store.h>
 
+#include <pthread.h>
+
 #define RULE(more) "rules: [{name: a, key: \"${client_ip}\", consistency: eventual, " more "}]\n"
 #define REQUEST    "GET / ip=192.0.2.1"
 #define KEY        "192.0.2.1"
@@ -175,6 +177,48 @@ TEST(more_questions_than_one)
     CHECK_EQ(host_untold(&host), 0);
     host_free(&host);
     fake_store_free(&store);
+}
+
+/* ---- While requests come ---- */
+
+struct client {
+    struct host host; /* a copy: what it counts is its own */
+    int64_t rounds;
+    uint64_t *ended;
+};
+
+static void *be_a_client(void *context)
+{
+    struct client *client = context;
+    for (int64_t i = 0; i < client->rounds; i++)
+        host_ask(&client->host, i % 3 ? REQUEST : "GET / ip=192.0.2.2", 1);
+    __atomic_fetch_add(client->ended, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+TEST(requests_while_it_exchanges)
+{
+    enum { CLIENTS = 3 };
+    begin(RULE("limit: 4000000000, window: 1d"), 1);
+    pthread_t thread[CLIENTS];
+    struct client client[CLIENTS];
+    uint64_t ended = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        client[i] = (struct client){hosts[0], test_scaled(100000, 5000), &ended};
+        pthread_create(&thread[i], NULL, be_a_client, &client[i]);
+    }
+    while (__atomic_load_n(&ended, __ATOMIC_SEQ_CST) < CLIENTS)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    int64_t admitted = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        pthread_join(thread[i], NULL);
+        admitted += client[i].host.admitted;
+    }
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(store.taken, admitted);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK_EQ(admitted, CLIENTS * client[0].rounds);
+    end(1);
 }
 
 /* ---- Who is asked for, and how often ---- */
