@@ -113,13 +113,14 @@ local function evaluate(pending, others)
         return -43
     end
     if level then
-        if not value then
-            cost = a[limit + 2] - level
-            if cost < 0 then
-                cost = 0
-            end
-        elseif repeated then
+        if repeated then
             cost = 0
+        end
+        if not value then
+            -- What the host knows of it, and not less than it has used: its own counter may have recovered since.
+            local owed = a[limit + 2] - level
+            cost = owed > cost and owed or cost
+            cost = cost > 0 and cost or 0
         end
     end
     local code, remaining, reset, wait, fresh, till, always = decide(limit, value, time, cost, charge, left, name, whole)

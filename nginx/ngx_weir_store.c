@@ -90,7 +90,8 @@ static void ngx_weir_store_changed(void *context, bool up, int error, const char
     if (!ngx_weir_figures_changed(store, up, error))
         return;
     if (up) {
-        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "weir: store %s is back", store->shown);
+        /* Not a mere notice: who was told the bad news hears the good. */
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "weir: store %s is back", store->shown);
     } else {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
                       "weir: store %s is away: %s (%s)%s%s%s%s; on_store_failure decides", store->shown,

@@ -91,7 +91,6 @@ static int known_error(const char *text, size_t len)
         {"BUSY", WEIR_ESTORESLOW},
         {"READONLY", WEIR_ESTOREREADONLY},
         {"NOREPLICAS", WEIR_ESTOREREADONLY},
-        {"MISCONF", WEIR_ESTOREREADONLY},
         {"MASTERDOWN", WEIR_ESTORELOADING},
         {"OOM", WEIR_ESTOREOOM},
         {"CROSSSLOT", WEIR_ESTORECROSSSLOT},

@@ -271,7 +271,7 @@ TEST(errors_have_names)
         {"NOPERM this user has no permissions", WEIR_ESTOREAUTH},
         {"BUSY Redis is busy running a script.", WEIR_ESTORESLOW},
         {"CLUSTERDOWN The cluster is down", WEIR_ESTOREDOWN},
-        {"MISCONF Redis is configured to save RDB snapshots", WEIR_ESTOREREADONLY},
+        {"MISCONF Redis is configured to save RDB snapshots", WEIR_ESTOREERROR},
         {"ERR Error running script (call to f_0123): @user_script:1: WRONGTYPE Operation against a key",
          WEIR_ESTOREWRONGTYPE},
         {"ERR Error running script (call to f_0123): @user_script: 1: -OOM command not allowed", WEIR_ESTOREOOM},

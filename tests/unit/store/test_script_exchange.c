@@ -60,6 +60,24 @@ TEST(what_was_admitted_too_much_is_repaid)
     CHECK_EQ(take.decision.verdict, WEIR_ALLOW);
 }
 
+/* Three hosts use 3 each of 5; each host's own bucket is full again when it tells, and the server has none yet. */
+TEST(what_has_recovered_at_the_host_was_used_nevertheless)
+{
+    if (!begin())
+        return;
+    weir_limit five = made((weir_params){.limit = 5, .window_ns = 3600 * WEIR_SECOND, .burst = 5});
+    for (int host = 1; host <= 3; host++) {
+        struct weir__ask ask = exchange(five, "recovered", 3, 5);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 5 - 3 * host);
+    }
+    struct weir__ask debt = exchange(five, "in debt", 3, -4), back = exchange(five, "given back", -2, 5);
+    CHECK_EQ(server_one(&debt), 0);
+    CHECK_EQ(debt.decision.remaining, -4);
+    CHECK_EQ(server_one(&back), 0);
+    CHECK_EQ(back.decision.remaining, 5);
+}
+
 TEST(exchanges_of_every_algorithm)
 {
     if (!begin())
