@@ -668,7 +668,7 @@ def test_grpc_calls_at_once(redis_server, hosts):
         calls = [c.should.future(rls.request(f"five=k{i % 100}"), timeout=10) for i in range(1000)]
         codes = collections.Counter(call.result().overall_code for call in calls)
     assert codes[rls.OK] == 500 and codes[rls.OVER] == 500
-    assert server.calls() - before < 300  # they share commands
+    assert server.calls() - before < 450  # they share commands: 500 pass, and each of them asks
 
 
 def test_resp_pipelines_keep_their_order(redis_server, gateway):
