@@ -307,6 +307,7 @@ int weir__sync_round(struct weir__sync *sync)
     if (!weir__load64(&header->noted))
         weir__sync_sweep(sync);
     weir__sync_unpin(sync, at);
+    sync->behind = weir__book_ms() - began > sync->with.interval_ms;
     tell_state(sync, error);
     weir__sync_beat(sync);
     return error;

@@ -210,7 +210,8 @@ static void follow(struct weir__sync *sync, uint64_t index, bool news, bool reco
 {
     struct weir__followed *f = &sync->followed[index];
     f->quiet = news ? 0 : (uint8_t)(f->quiet + 1);
-    if (!news && (recovered || f->quiet > QUIET_MAX))
+    /* Who is behind has enough to do with what is used. */
+    if (!news && (recovered || sync->behind || f->quiet > QUIET_MAX))
         weir__sync_unfollow(sync, index);
     else
         weir__sync_follow(sync, index, 1U << f->quiet);

@@ -23,7 +23,8 @@ struct weir__sync {
     uint32_t round;
     unsigned failed; /* rounds in a row */
     uint64_t asked_ms;
-    bool asked; /* in this round */
+    bool asked;  /* in this round */
+    bool behind; /* the last round took longer than an interval */
 
     struct weir__question question;
     struct weir__ask *asks;
