@@ -250,6 +250,9 @@ void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *strin
 /* What is told of the store. */
 void ngx_http_weir_store_status(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
 void ngx_http_weir_store_metrics(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
+/* And of the agent; nothing where no rule is eventual. */
+void ngx_http_weir_ledger_status(ngx_http_weir_text_t *text, weir *engine);
+void ngx_http_weir_ledger_metrics(ngx_http_weir_text_t *text, weir *engine);
 
 /* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */
 ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,

@@ -169,6 +169,7 @@ static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_wei
     ngx_http_weir_metrics_times(text, mcf->engine);
     if (mcf->store)
         ngx_http_weir_store_metrics(text, mcf->store);
+    ngx_http_weir_ledger_metrics(text, mcf->engine);
 }
 
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r)

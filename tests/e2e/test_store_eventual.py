@@ -1,4 +1,5 @@
 """Eventual rules: every host decides by itself, and the agents make them agree; whatever is killed meanwhile."""
+import json
 import os
 import pathlib
 import re
@@ -91,6 +92,26 @@ def test_hosts_hear_of_each_other(redis_server, served):
         wait_until(lambda: left(host.port) <= 70, "what the others let pass", 5)
     names = [name.decode() for name in server.client().scan_iter("*")]
     assert "weir:e:a" in names and all(name == "weir:e:a" or name.startswith("weir::") for name in names), names
+
+
+def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
+    server = redis_server()
+    one, two = served(server, 2)
+    assert ask(one.port, 6) == ask(two.port, 4) + 2 == 6
+    wait_until(lambda: left(one.port) <= 90 and left(two.port) <= 90, "agreement", 5)
+
+    def told():
+        return json.loads(get(one.metrics, "/weir/status").body)["ledger"]
+    wait_until(lambda: told()["told"] >= 6 and told()["applied"] >= 4 and told()["lag_ms"] == 0, "the figures", 5)
+    assert told()["agent"] is True and told()["store"] == "up" and told()["full"] == 0 and told()["entries"] > 1000
+    text = get(one.metrics, "/metrics").body.decode()
+    figures = dict(line.split(" ") for line in text.splitlines() if re.match("weir_(agent|ledger)_", line))
+    assert figures["weir_agent_up"] == "1" and int(figures["weir_ledger_told_total"]) >= 6, figures
+    assert float(figures["weir_ledger_lag_seconds"]) < 1 and int(figures["weir_ledger_sent_bytes_total"]) > 100, figures
+    server.kill()
+    wait_until(lambda: told()["store"] == "down" and told()["last_error"].startswith("WEIR_ESTORE"), "the store's absence", 5)
+    ask(one.port, 1)
+    wait_until(lambda: told()["lag_ms"] > 300, "the lag", 5)
 
 
 def test_a_hot_key_costs_one_exchange_an_interval(redis_server, served):

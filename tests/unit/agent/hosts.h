@@ -79,9 +79,11 @@ static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask
     if (ask->other_window || ask->error)
         return;
     CHECK_EQ(weir_peek(store->counters, &ask->limit, ask->name, ask->name_len, 0, now, d), 0);
-    int64_t cost = d->reset_after_ns == 0 ? ask->limit.hard - ask->level : repeated ? 0 : ask->cost;
-    if (d->reset_after_ns == 0 && cost < 0)
-        cost = 0;
+    int64_t cost = repeated ? 0 : ask->cost, owed = ask->limit.hard - ask->level;
+    if (d->reset_after_ns == 0) { /* it does not know the counter */
+        cost = owed > cost ? owed : cost;
+        cost = cost > 0 ? cost : 0;
+    }
     if (cost >= 0)
         CHECK_EQ(weir_charge(store->counters, &ask->limit, ask->name, ask->name_len, cost, now, d), 0);
     else
