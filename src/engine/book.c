@@ -97,6 +97,7 @@ int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir
         weir__book_close(made);
         return error;
     }
+    made->guarded = (struct weir__beside){made->mapped.memory, made->mapped.bytes, 0};
     made->opened_ms = weir__book_ms();
     *book = made;
     return 0;

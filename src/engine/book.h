@@ -16,6 +16,7 @@
 struct weir__book {
     struct weir__mapped mapped;
     struct weir__ledger ledger;
+    struct weir__beside guarded; /* when its file is cut short, eventual rules act as local */
     uint64_t opened_ms;
 };
 
@@ -32,7 +33,8 @@ uint64_t weir__book_ms(void);
 /* The book in which a rule's counters are written down, or NULL. */
 static inline struct weir__book *weir__book_of(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
-    return loaded->book && rule && loaded->consistency[rule->index] == WEIR__EVENTUAL ? loaded->book : NULL;
+    bool written = loaded->book && rule && loaded->consistency[rule->index] == WEIR__EVENTUAL;
+    return written && !weir__load32(&loaded->book->guarded.lost) ? loaded->book : NULL;
 }
 
 /* Writes down that `amount` was taken, or with a negative one given back. */

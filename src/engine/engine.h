@@ -4,11 +4,19 @@
 
 #include "table/table.h"
 
+/* What is mapped beside a segment and guarded with it: the ledger. */
+struct weir__beside {
+    void *memory;
+    uint64_t bytes;
+    uint32_t lost; /* as the segment's */
+};
+
 struct weir_segment {
     struct weir__table table;
     void *memory;
     uint64_t bytes; /* mapped */
     bool read_only;
+    uint64_t beside; /* struct weir__beside *, or 0 */
     uint32_t lost;   /* set by the handler of guard.c: what is mapped is not the file any more */
     bool own_offset; /* read-only, from an earlier boot: the header's offset cannot be set right, so this one counts */
     int64_t offset_ns;

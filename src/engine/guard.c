@@ -25,11 +25,24 @@ static weir_segment *guarded_at(int i)
     return (weir_segment *)(uintptr_t)weir__load64(&guarded[i]);
 }
 
+/* The same for what is beside the segment. */
+static bool replace_beside(weir_segment *segment, uintptr_t address)
+{
+    struct weir__beside *beside = (struct weir__beside *)(uintptr_t)weir__load64(&segment->beside);
+    if (!beside || address - (uintptr_t)beside->memory >= beside->bytes)
+        return false;
+    weir__store32(&beside->lost, 1);
+    return mmap(beside->memory, beside->bytes, PROT_READ | PROT_WRITE,
+                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
 /* True if the address is in a guarded segment, which has other memory now. */
 static bool replace_at(uintptr_t address)
 {
     for (int i = 0; i < GUARDED_MAX; i++) {
         weir_segment *segment = guarded_at(i);
+        if (segment && replace_beside(segment, address))
+            return true;
         if (!segment || address - (uintptr_t)segment->memory >= segment->bytes)
             continue;
         /* The mark first: who sees the empty table sees it, too. */

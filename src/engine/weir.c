@@ -71,6 +71,8 @@ static int open_book(weir *engine, struct weir__loaded *loaded)
         bytes = WEIR__BOOK_BYTES_MIN;
     if (engine->ledger && !engine->book && (needed || !*engine->ledger))
         error = weir__book_open(*engine->ledger ? engine->ledger : NULL, bytes, engine->ledger_mode, &engine->book);
+    if (engine->book)
+        weir__store64(&engine->segment->beside, (uint64_t)(uintptr_t)&engine->book->guarded);
     loaded->book = needed ? engine->book : NULL;
     return error;
 }
@@ -317,6 +319,8 @@ void weir_close(weir *engine)
         if (engine->room[i])
             weir__regex_room_free(engine->room[i]);
     weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
+    if (engine->book)
+        weir__store64(&engine->segment->beside, 0); /* another engine on the same handle has it guarded no more */
     if (engine->own_segment)
         weir_segment_close(engine->segment);
     weir__book_close(engine->book);

@@ -215,6 +215,28 @@ TEST(full_disturbs_nobody)
     weir_close(engine);
 }
 
+TEST(a_ledger_that_is_cut_short_ends_nobody)
+{
+    char folder[] = "/tmp/weir-book-XXXXXX", path[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/ledger", folder);
+    weir *engine = open_with(rules, path, 1 << 20);
+    CHECK_EQ(weir_segment_guard(engine->segment), 0);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 2), 2);
+    CHECK_EQ(truncate(path, 0), 0);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 3);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 9), 5);
+    CHECK(engine->book->guarded.lost && !weir_segment_lost(engine->segment));
+    weir_close(engine);
+    unlink(path); /* as for a segment: an empty file may be anybody's */
+    engine = open_with(rules, path, 1 << 20);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 5);
+    CHECK_EQ(written(engine, "a", NULL), 5);
+    weir_close(engine);
+    unlink(path);
+    rmdir(folder);
+}
+
 /* ---- When the store is away ---- */
 
 static const char policies[] =
