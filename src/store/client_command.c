@@ -136,6 +136,8 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
             weir__route_failed(channel, error);
     }
     if (!command->questions.first || channel->state != WEIR__READY) {
+        /* If that was the one that tried whether the server is back, it has not tried: another must. */
+        weir__breaker_untried(&channel->breaker);
         weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
         weir__command_free(client, command);
         return;

@@ -347,6 +347,29 @@ TEST(the_breaker_opens_and_closes)
     fake_end();
 }
 
+/* Whoever tries goes away, and the server was restarted: nothing is repeated for nobody, but others must get in. */
+TEST(the_breaker_closes_though_who_tried_has_left)
+{
+    fake_begin("redis://f:1?breaker_failures=1");
+    ask_one("k", 0);
+    fake_servers[0].down = true;
+    fake_shut(&fake_channels[0]);
+    weir__client_closed(fake_client, 0, 0, fake_now);
+    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREDOWN);
+    fake_servers[0].down = fake_servers[0].script = false;
+    fake_pass(2000000);
+    asked_one(&one, "k", 1, limit());
+    ask(&one);
+    weir__client_flush(fake_client, fake_now);
+    fake_transmit(0);
+    weir__client_forget(fake_client, &one.question);
+    fake_pass(2000000);
+    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK_EQ(*fake_used(&fake_servers[0], "k"), 0);
+    CHECK_EQ(fake_ups, 1);
+    fake_end();
+}
+
 TEST(a_paused_server_costs_a_few_deadlines)
 {
     fake_begin("redis://f:1");
