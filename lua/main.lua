@@ -4,8 +4,9 @@
 -- ARGV[1]: whole numbers in MessagePack, one after the other; if there are thousands, as an array:
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
---     then for each counter: the limit's place among them, how, cost; for a refund also its time, for an exchange
---     level and what is left of the host's window (-1: does not matter).
+--     then for each counter: the limit's place among them, how, cost; for a refund also its time (or,
+--     negative, how long ago that was), for an exchange level and what is left of the host's window (-1: does not
+--     matter).
 -- ARGV[2]: the number of a sender's batch, as text.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds.
@@ -87,8 +88,12 @@ local function evaluate(pending, others)
     place = place + 3
     if how == 2 then
         cost = -cost
-        if a[place] < now then
-            time = a[place]
+        local at = a[place]
+        if at < 0 then
+            at = at + now > 0 and at + now or 0
+        end
+        if at < now then
+            time = at
         end
         place = place + 1
     elseif how == 4 then

@@ -56,7 +56,6 @@ static int settle_here(const struct weir__trial *trial, const struct weir__rule 
     return error;
 }
 
-/* The host does not know the server's time of the take, so what is given back comes off what is used now. */
 static int settle_far(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
                       const struct settling *what, weir_decision *decision)
 {
@@ -67,9 +66,10 @@ static int settle_far(const struct weir__trial *trial, const struct weir__rule *
                             .cost = what->amount};
     if (!what->taken->key || !what->taken->key_len || what->taken->key_len > WEIR__KEY_MAX)
         return WEIR_EINVAL;
+    enum weir__ask_how how = what->amount < 0 ? WEIR__ASK_REFUND : WEIR__ASK_CHARGE;
     if (what->preparing)
-        return weir__strict_add(trial, what->ask, &hit, WEIR__ASK_CHARGE);
-    return weir__strict_told(trial, what->ask, &hit, WEIR__ASK_CHARGE, decision);
+        return weir__strict_add(trial, what->ask, &hit, how);
+    return weir__strict_told(trial, what->ask, &hit, how, decision);
 }
 
 static int settle(weir *engine, const struct settling *what, weir_decision *decision)

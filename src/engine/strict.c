@@ -11,6 +11,9 @@
 /* A request whose denial ended between the two looks was not asked for: it may try again at once. */
 #define AGAIN_NS (1000 * WEIR_MICROSECOND)
 
+/* So long ago is now: who gives back without saying when it was taken. */
+#define PRESENT_US 1000
+
 static bool enforced(const struct weir__hit *hit)
 {
     return !hit->shadow && !hit->replaced;
@@ -74,6 +77,22 @@ static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us
     weir__calendar_window(limit->zone, limit->calendar, bounds_us[2], &unused, &bounds_us[3]);
 }
 
+/*
+ * Who gives back says when it was taken, by the host's clock, and the store hears how long ago that is. The store took
+ * it before its answer came, and hears this a moment later: so it is made longer by what these can have taken. What is
+ * given back must not come off a window that has begun since, nor once more off what has dripped back already. Where
+ * the window or the log began with the take itself, that would be before it, and nothing would ever be given back.
+ */
+static int64_t taken_ago(const struct weir__trial *trial, const weir_limit *limit)
+{
+    bool begins = limit->algorithm == WEIR_SLIDING_WINDOW_LOG ||
+                  (limit->algorithm == WEIR_FIXED_WINDOW && limit->align == WEIR_ALIGN_FIRST_REQUEST);
+    int64_t passed_us = (weir_clock(trial->engine->segment).mono_ns - trial->now.mono_ns) / 1000;
+    if (passed_us < PRESENT_US)
+        return 1;
+    return begins ? passed_us : passed_us + 2 * trial->engine->store->deadline_us;
+}
+
 /* What a hit is in the store; only how, cost and name are needed to find it again. */
 static void describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to)
 {
@@ -81,7 +100,9 @@ static void describe(const struct weir__trial *trial, const struct weir__hit *hi
     struct weir__naming naming = {store->prefix, store->hash_keys};
     weir_text key = {hit->key, hit->key_len};
     to->cost = hit->cost;
-    to->how = trial->dry_run || !hit->cost ? WEIR__ASK_PEEK : hit->cost < 0 ? WEIR__ASK_CHARGE : WEIR__ASK_TAKE;
+    to->how = trial->dry_run || !hit->cost ? WEIR__ASK_PEEK : hit->cost < 0 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE;
+    if (to->how == WEIR__ASK_REFUND)
+        to->cost = -hit->cost;
     if (hit->rule) {
         to->name_len = (uint16_t)weir__store_name(&naming, hit->rule->name, hit->rule->shadow, key, to->name);
         return;
@@ -98,6 +119,8 @@ static struct weir__ask *add(const struct weir__trial *trial, weir_ask *ask, con
     struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
     describe(trial, hit, to);
     to->limit = hit->quota->limit;
+    if (to->how == WEIR__ASK_REFUND)
+        to->at_us = -taken_ago(trial, &to->limit);
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
         set_bounds(&to->limit, trial->now, to->bounds_us);
     to->limit.zone = NULL; /* the rules may be gone before the answer comes */

@@ -33,7 +33,10 @@ struct weir__ask {
     int64_t level;
     /* EXCHANGE of fixed windows by clock or calendar: what is left of the host's window. */
     int64_t left_us;
-    /* REFUND: when it was taken (the take's). All others, out: the server's time, to give back with. */
+    /*
+     * REFUND: when it was taken (the take's), or, negative, how long ago that was for those who do not know it. All
+     * others, out: the server's time, to give back with.
+     */
     int64_t at_us;
 
     /* The answer. For EXCHANGE decision.remaining is what is left for all. */

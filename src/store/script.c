@@ -2,6 +2,7 @@
 #include "store/script_numbers.h"
 
 #include "algo/algo.h"
+#include "algo/arith.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +120,8 @@ static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, ui
     weir__number_add(to, ask->how);
     weir__number_add(to, clamp(ask->cost, WEIR__EXACT_MAX / 4));
     if (ask->how == WEIR__ASK_REFUND) {
-        weir__number_add(to, clamp(ask->at_us, WEIR__EXACT_MAX));
+        int64_t at_us = clamp(ask->at_us, WEIR__EXACT_MAX);
+        weir__number_add(to, at_us > -WEIR__DEBT_MAX ? at_us : -WEIR__DEBT_MAX);
         return 4;
     }
     if (ask->how == WEIR__ASK_EXCHANGE) {

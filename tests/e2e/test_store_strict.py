@@ -617,6 +617,26 @@ def test_reservations_are_settled_in_the_store(redis_server, hosts):
     wait_until(lambda: left("late") == 5, "the estimate's return", 5)
 
 
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "fixed_first", "sliding_window_log"])
+def test_what_has_come_back_by_itself_is_not_given_back_once_more(redis_server, hosts, algorithm):
+    one, = hosts(redis_server(), 1, rules(strict(limit=10, window="1s", more=ALGORITHMS[algorithm])), server=DOORS,
+                 deadline="200ms")
+    item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}, "cost": 10}
+    ticket = post(one.port, "/v1/reserve", item)[1]["ticket"]
+    passed, cancelled, began = 0, False, None
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        allowed = post(one.port, "/v1/check", item)[1]["allowed"]
+        if allowed and not cancelled:  # the estimate is back, and used by another
+            assert post(one.port, "/v1/cancel", {"ticket": ticket})[0] == 200
+            cancelled, began = True, time.monotonic()
+        elif allowed:
+            passed += 1
+        if cancelled and time.monotonic() - began > 0.5:
+            break
+    assert cancelled and passed == 0
+
+
 def test_operators_see_and_reset_what_all_hosts_took(redis_server, hosts):
     server = redis_server()
     one, two = hosts(server, 2, server=DOORS, settings="breaker_failures=1")

@@ -122,6 +122,42 @@ TEST(looks_take_nothing)
     weir_segment_close(store.segment);
 }
 
+/* The store does not know the host's clock: it hears how long ago it was, and rather too long than too short. */
+TEST(who_gives_back_tells_how_long_ago_it_was_taken)
+{
+    static const struct {
+        const char *more;
+        int64_t longer_us; /* by two deadlines */
+    } kinds[] = {{"", 40000},
+                 {", algorithm: fixed_window", 40000},
+                 {", algorithm: fixed_window, align: first_request", 0},
+                 {", algorithm: sliding_window_log", 0}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char rules[256];
+        snprintf(rules, sizeof rules, "rules: [{ name: a, limit: 5, window: 1h, consistency: strict%s }]\n",
+                 kinds[i].more);
+        weir *engine = test_strict_engine(rules, WEIR_LOCAL);
+        static const int64_t ago_us[] = {-5000000, 0, 30000000};
+        for (int k = 0; k < 3; k++) {
+            struct test_request r;
+            test_request(&r, "GET /");
+            r.query.now = weir_clock(weir_engine_segment(engine));
+            r.query.now.mono_ns -= ago_us[k] * 1000;
+            r.query.has_cost = true;
+            r.query.cost = -3;
+            CHECK_EQ(weir_ask_new(engine, &r.query.ask), 0);
+            CHECK_EQ(weir_check_prepare(engine, &r.query), 1);
+            const struct weir__ask *asked = &weir_ask_question(r.query.ask)->asks[0];
+            int64_t least = ago_us[k] > 0 ? ago_us[k] + kinds[i].longer_us : 1;
+            CHECK_EQ(asked->how, WEIR__ASK_REFUND);
+            CHECK_EQ(asked->cost, 3);
+            CHECK(asked->at_us <= -least && asked->at_us > -least - 5000000);
+            weir_ask_free(r.query.ask);
+        }
+        weir_close(engine);
+    }
+}
+
 /* ---- Several rules ---- */
 
 /* Two strict rules, a local one and two shadows, in all orders. */

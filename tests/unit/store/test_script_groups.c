@@ -310,4 +310,39 @@ TEST(many_counters_in_one_group)
     CHECK_EQ(left(slow(10 + MANY - 1), "m1499"), MANY - 1);
 }
 
+/* Who does not know the server's time of a take says how long ago it was. */
+TEST(what_was_taken_long_ago_comes_off_nothing_newer)
+{
+    if (!begin())
+        return;
+    weir_limit limits[] = {
+        made((weir_params){.limit = 100, .window_ns = WEIR_SECOND / 10, .burst = 100}),
+        made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .window_ns = 3600 * WEIR_SECOND}),
+        made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 3600 * WEIR_SECOND}),
+        made((weir_params){
+            .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 3600 * WEIR_SECOND, .buckets = 6}),
+        made((weir_params){.algorithm = WEIR_FIXED_WINDOW,
+                           .align = WEIR_ALIGN_FIRST_REQUEST,
+                           .limit = 100,
+                           .window_ns = 3600 * WEIR_SECOND})};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        static const int64_t ago[] = {INT64_MIN, -7200 * SECOND, -1};
+        for (int k = 0; k < 3; k++) {
+            char name[32];
+            snprintf(name, sizeof name, "ago%zu/%d", i, k);
+            struct weir__ask take = asking(limits[i], name, WEIR__ASK_TAKE, 90), back = take;
+            CHECK_EQ(server_one(&take), 0);
+            CHECK(take.taken);
+            back.how = WEIR__ASK_REFUND;
+            back.at_us = ago[k];
+            CHECK_EQ(server_one(&back), 0);
+            CHECK_EQ(back.error, 0);
+            if (ago[k] < -1)
+                CHECK(left(limits[i], name) < 100);
+            else if (i > 0)
+                CHECK_EQ(left(limits[i], name), 100);
+        }
+    }
+}
+
 TEST_MAIN
