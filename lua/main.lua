@@ -5,8 +5,8 @@
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
 --     then for each counter: the limit's place among them, how, cost; for a refund also its time (or,
---     negative, how long ago that was), for an exchange level and what is left of the host's window (-1: does not
---     matter).
+--     negative, how long ago that was), for an exchange level and what is left of the host's window, negative
+--     if it is over.
 -- ARGV[2]: the number of a sender's batch, as text.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds.

@@ -22,7 +22,8 @@ fixed = function(limit, value, time, cost, charge, left)
     local finish
     if kind == 1 then
         if used == 0 or time - since >= a[limit + 3] then
-            since, used = time, 0
+            -- An exchange: it began with the host's, or the two would never end together.
+            since, used = left and left > 0 and time - a[limit + 3] + left or time, 0
         end
         finish = since + a[limit + 3]
     else
@@ -43,7 +44,7 @@ fixed = function(limit, value, time, cost, charge, left)
             used = 0
         end
         since = start
-        if left and left >= 0 then
+        if left then
             local half = (finish - start) / 2
             local ahead = left - (finish - time)
             if ahead > half or ahead < -half then

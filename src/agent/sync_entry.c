@@ -167,6 +167,8 @@ void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_no
     ask->level = here.remaining + entry.amount - note->amount;
     if (note->window_end_us)
         ask->left_us = note->window_end_us - sync->with.now(sync->segment).wall_ns / 1000;
+    else if (limit->algorithm == WEIR_FIXED_WINDOW)
+        ask->left_us = here.reset_after_ns / 1000;
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(sync, limit, ask->bounds_us);
     ask->name_len = (uint16_t)name_of(sync, &subject, &entry.text, ask->name);

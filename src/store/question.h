@@ -31,7 +31,7 @@ struct weir__ask {
     int64_t bounds_us[4];
     /* EXCHANGE: what the host believes to be left, `cost` already taken off; negative in debt. */
     int64_t level;
-    /* EXCHANGE of fixed windows by clock or calendar: what is left of the host's window. */
+    /* EXCHANGE of fixed windows: what is left of the host's window; 0: it has none, that begins with a request. */
     int64_t left_us;
     /*
      * REFUND: when it was taken (the take's), or, negative, how long ago that was for those who do not know it. All

@@ -114,6 +114,15 @@ static int64_t gate_of(const struct weir__batch_part *parts, size_t index)
     return 0;
 }
 
+/* What is left of the host's window, if it has any. */
+static int64_t left_of(const struct weir__ask *ask)
+{
+    if (weir__on_wall(&ask->limit))
+        return clamp(ask->left_us, WEIR__EXACT_MAX / 4);
+    bool begins = ask->limit.algorithm == WEIR_FIXED_WINDOW && ask->left_us > 0;
+    return begins ? clamp(ask->left_us, ask->limit.window_us) : -1;
+}
+
 static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, uint32_t row)
 {
     weir__number_add(to, 2 + (int64_t)ROW * row);
@@ -126,7 +135,7 @@ static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, ui
     }
     if (ask->how == WEIR__ASK_EXCHANGE) {
         weir__number_add(to, clamp(ask->level, WEIR__EXACT_MAX / 4));
-        weir__number_add(to, weir__on_wall(&ask->limit) ? clamp(ask->left_us, WEIR__EXACT_MAX / 4) : -1);
+        weir__number_add(to, left_of(ask));
         return 5;
     }
     return 3;

@@ -75,6 +75,8 @@ static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask
     weir_decision *d = &ask->decision;
     weir_time now = test_seconds(hosts_time + store->ahead);
     ask->other_window = store->other_window;
+    if (weir__on_wall(&ask->limit) && ask->left_us < 0 && !ask->other_window)
+        ask->other_window = -1;
     ask->error = store->error;
     if (ask->other_window || ask->error)
         return;

@@ -311,6 +311,25 @@ TEST(what_is_of_an_earlier_window_is_not_told)
     end(1);
 }
 
+/* Noted in a window, told in a later one: that must not pay for it. */
+TEST(a_batch_that_is_late_is_of_its_own_window)
+{
+    begin(RULE("limit: 10, window: 1m, algorithm: fixed_window"), 2);
+    hosts_time = 30;
+    store.fate = REFUSES;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 9), 9);
+    CHECK(weir__sync_round(hosts[0].sync) != 0);
+    hosts_time = 70;
+    store.fate = ANSWERS;
+    hosts_sync(hosts, 2);
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 10);
+    CHECK_EQ(host_ask(&hosts[1], REQUEST, 10), 10);
+    hosts_sync(hosts, 2);
+    CHECK_EQ(host_left(&hosts[1], "a", KEY), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    end(2);
+}
+
 TEST(errors_of_one_counter_leave_its_amount)
 {
     begin(RULE("limit: 10, window: 1h"), 1);

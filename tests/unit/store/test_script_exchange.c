@@ -143,12 +143,45 @@ TEST(windows_that_are_not_the_servers_are_not_compared)
     CHECK(!ask.taken);
     ask.left_us = server_left - w / 2 - SECOND * 60;
     CHECK_EQ(server_one(&ask), 0);
-    CHECK_EQ(ask.other_window, ask.left_us >= 0 ? -1 : 0);
+    CHECK_EQ(ask.other_window, -1);
+    /* What was noted in a window that has been over since is told after it, however long. */
+    for (int i = 0; i < 6; i++) {
+        ask.left_us = -w * i / 4 + server_left - w;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.other_window, -1);
+        CHECK(!ask.taken);
+    }
     ask.left_us = server_left + SECOND * 30;
     server_do("DEL w");
     CHECK_EQ(server_one(&ask), 0);
     CHECK_EQ(ask.other_window, 0);
     CHECK_EQ(ask.decision.remaining, 7);
+}
+
+/* The server's window ends with that of the host whose requests began it, not an exchange later. */
+TEST(a_window_that_begins_with_a_request_began_at_the_host)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW,
+                                          .align = WEIR_ALIGN_FIRST_REQUEST,
+                                          .limit = 10,
+                                          .window_ns = 3600 * WEIR_SECOND});
+    struct weir__ask ask = exchange(limit, "f", 3, 7);
+    ask.left_us = 600 * SECOND;
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.decision.reset_after_ns, 600 * WEIR_SECOND);
+    ask.left_us = 3000 * SECOND; /* another host's does not move it */
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.decision.remaining, 4);
+    CHECK(ask.decision.reset_after_ns <= 600 * WEIR_SECOND && ask.decision.reset_after_ns > 500 * WEIR_SECOND);
+    static const int64_t odd[] = {0, -5 * SECOND, INT64_MIN, INT64_MAX, 3600 * SECOND};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        server_do("DEL f");
+        ask.left_us = odd[i];
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.reset_after_ns, 3600 * WEIR_SECOND);
+    }
 }
 
 TEST(a_batch_counts_once)
