@@ -223,7 +223,7 @@ $B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
 $B/bench/resp_load: ALL_CFLAGS += -O3
 $B/bench/%: bench/%.c $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir.a -o $@ $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir

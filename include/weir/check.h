@@ -85,7 +85,8 @@ typedef struct weir_ask weir_ask;
 
 enum {
     WEIR_NO_WATCH = 1, /* weir_check never looks at the disk; weir_reload does when it is called */
-    WEIR_NO_LINK = 2   /* there is a store, but weir_check does not ask it: the caller does, see store.h */
+    WEIR_NO_LINK = 2,  /* there is a store, but weir_check does not ask it: the caller does, see store.h */
+    WEIR_HIDE_KEYS = 4 /* of hot keys only hashes are kept, not their texts */
 };
 
 /* How the counters of several hosts agree; docs/rules.md. Without a store, all are local. */
@@ -108,6 +109,13 @@ typedef struct weir_options {
      */
     const char *ledger;
     uint64_t ledger_bytes; /* of a new one; 128 a key in use. 0: a quarter of the segment, and at least 1 MiB */
+    /*
+     * Where it is noted which keys are the heaviest under each rule (docs/seeing.md): a file, by custom the segment's
+     * path and ".hot", made with segment.mode. "": anonymous memory. NULL: nowhere. If it cannot be opened, that is
+     * told to `diagnose`, and nothing is noted.
+     */
+    const char *hot;
+    uint64_t hot_bytes; /* of a new one: 108 KiB a rule. 0: 8 MiB */
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);

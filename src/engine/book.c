@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define TIER_SEED 3
 
@@ -30,7 +29,13 @@ static int format(void *memory, uint64_t bytes, const void *plan)
     return weir__ledger_format(memory, bytes, plan);
 }
 
-static int make(const char *path, uint64_t bytes, unsigned mode, bool replace, struct weir__mapped *mapped)
+static int check(void *memory, uint64_t bytes)
+{
+    struct weir__ledger unused;
+    return weir__ledger_attach(memory, bytes, &unused);
+}
+
+static int open_at(const char *path, uint64_t bytes, unsigned mode, struct weir__book *book)
 {
     unsigned char random[WEIR__LEDGER_SENDER / 2];
     char sender[WEIR__LEDGER_SENDER + 1];
@@ -42,47 +47,9 @@ static int make(const char *path, uint64_t bytes, unsigned mode, bool replace, s
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(sender + 2 * i, 3, "%02x", random[i]);
     struct weir__making making = {
-        .path = path, .bytes = bytes, .mode = mode, .replace = replace, .format = format, .plan = sender};
-    return weir__mapped_make(&making, mapped);
-}
-
-static int attach(const char *path, struct weir__book *book)
-{
-    int error = weir__mapped_attach(path, false, &book->mapped);
-    if (error)
-        return error;
-    error = weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
-    if (error)
-        weir__mapped_close(&book->mapped);
-    return error;
-}
-
-static bool is_broken(int error)
-{
-    return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
-}
-
-static int open_at(const char *path, uint64_t bytes, unsigned mode, struct weir__book *book)
-{
-    int error = WEIR_ENOENT, lock = -1;
-    /* Three times: somebody else may have made or replaced it between two looks. */
-    for (int round = 0; round < 3; round++) {
-        error = attach(path, book);
-        if (error != WEIR_ENOENT && !is_broken(error))
-            break;
-        if (is_broken(error) && lock < 0) {
-            lock = weir__mapped_lock(path); /* one replaces it; who comes second finds what the first has made */
-            continue;
-        }
-        error = make(path, bytes, mode, lock >= 0, &book->mapped);
-        if (!error)
-            error = weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
-        if (error != WEIR_EEXIST)
-            break;
-    }
-    if (lock >= 0)
-        close(lock);
-    return error;
+        .path = path, .bytes = bytes, .mode = mode, .format = format, .plan = sender, .check = check};
+    error = weir__mapped_open(&making, &book->mapped);
+    return error ? error : weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
 }
 
 int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir__book **book)
@@ -90,14 +57,11 @@ int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir
     struct weir__book *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    int error = path ? open_at(path, bytes, mode, made) : make(NULL, bytes, mode, false, &made->mapped);
-    if (!error && !path)
-        error = weir__ledger_attach(made->mapped.memory, made->mapped.bytes, &made->ledger);
+    int error = open_at(path, bytes, mode, made);
     if (error) {
         weir__book_close(made);
         return error;
     }
-    made->guarded = (struct weir__beside){made->mapped.memory, made->mapped.bytes, 0};
     made->opened_ms = weir__book_ms();
     *book = made;
     return 0;

@@ -16,7 +16,6 @@
 struct weir__book {
     struct weir__mapped mapped;
     struct weir__ledger ledger;
-    struct weir__beside guarded; /* when its file is cut short, eventual rules act as local */
     uint64_t opened_ms;
 };
 
@@ -34,7 +33,7 @@ uint64_t weir__book_ms(void);
 static inline struct weir__book *weir__book_of(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
     bool written = loaded->book && rule && loaded->consistency[rule->index] == WEIR__EVENTUAL;
-    return written && !weir__load32(&loaded->book->guarded.lost) ? loaded->book : NULL;
+    return written && !weir__load32(&loaded->book->mapped.lost) ? loaded->book : NULL;
 }
 
 /* Writes down that `amount` was taken, or with a negative one given back. */

@@ -1,6 +1,7 @@
 /* Deciding a request under all the rules that it has hit. See hits.h. */
 #include "engine/book.h"
 #include "engine/links.h"
+#include "engine/noting.h"
 #include "engine/strict.h"
 
 /* A decision that no counter made. */
@@ -359,10 +360,13 @@ static void count(const struct weir__trial *trial)
         if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
             weir__count(&to->listed, 1);
         /* What another rule denied is not this one's: it neither let it pass nor held it up. */
+        uint64_t *sum = hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
         if (denies)
-            weir__count(&to->denied, 1);
-        else if (hit->shadow || !deny)
-            weir__count(hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed, 1);
+            sum = &to->denied;
+        else if (deny && !hit->shadow)
+            continue;
+        weir__count(sum, 1);
+        weir__noting_hit(trial, hit, weir__load64(sum));
     }
 }
 

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "engine/engine.h"
+#include "engine/mapped.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -25,30 +26,38 @@ static weir_segment *guarded_at(int i)
     return (weir_segment *)(uintptr_t)weir__load64(&guarded[i]);
 }
 
-/* The same for what is beside the segment. */
-static bool replace_beside(weir_segment *segment, uintptr_t address)
+static bool replace(void *memory, uint64_t bytes, bool read_only)
 {
-    struct weir__beside *beside = (struct weir__beside *)(uintptr_t)weir__load64(&segment->beside);
-    if (!beside || address - (uintptr_t)beside->memory >= beside->bytes)
-        return false;
-    weir__store32(&beside->lost, 1);
-    return mmap(beside->memory, beside->bytes, PROT_READ | PROT_WRITE,
+    return mmap(memory, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
-/* True if the address is in a guarded segment, which has other memory now. */
+/* The file beside the segment that the address is in. */
+static struct weir__mapped *beside_at(const weir_segment *segment, uintptr_t address)
+{
+    for (int i = 0; i < WEIR__BESIDE_MAX; i++) {
+        struct weir__mapped *mapped = (struct weir__mapped *)(uintptr_t)weir__load64(&segment->beside[i]);
+        if (mapped && address - (uintptr_t)mapped->memory < mapped->bytes)
+            return mapped;
+    }
+    return NULL;
+}
+
+/* True if the address is in a guarded segment or beside it, and has other memory now. */
 static bool replace_at(uintptr_t address)
 {
     for (int i = 0; i < GUARDED_MAX; i++) {
         weir_segment *segment = guarded_at(i);
-        if (segment && replace_beside(segment, address))
-            return true;
+        struct weir__mapped *beside = segment ? beside_at(segment, address) : NULL;
+        if (beside) {
+            weir__store32(&beside->lost, 1);
+            return replace(beside->memory, beside->bytes, beside->read_only);
+        }
         if (!segment || address - (uintptr_t)segment->memory >= segment->bytes)
             continue;
         /* The mark first: who sees the empty table sees it, too. */
         weir__store32(&segment->lost, 1);
-        return mmap(segment->memory, segment->bytes, segment->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                    MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+        return replace(segment->memory, segment->bytes, segment->read_only);
     }
     return false;
 }
@@ -135,4 +144,21 @@ void weir__unguard(const weir_segment *segment)
 bool weir_segment_lost(const weir_segment *segment)
 {
     return segment && weir__lost(segment);
+}
+
+void weir__guard_beside(weir_segment *segment, struct weir__mapped *mapped)
+{
+    for (int i = 0; i < WEIR__BESIDE_MAX; i++) {
+        uint64_t none = 0;
+        if (weir__cas64(&segment->beside[i], &none, (uint64_t)(uintptr_t)mapped))
+            return;
+    }
+}
+
+void weir__leave_beside(weir_segment *segment, const struct weir__mapped *mapped)
+{
+    for (int i = 0; i < WEIR__BESIDE_MAX; i++) {
+        uint64_t held = (uint64_t)(uintptr_t)mapped;
+        weir__cas64(&segment->beside[i], &held, 0);
+    }
 }

@@ -1,7 +1,7 @@
 /* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
-#include "engine/weir.h"
+#include "engine/noting.h"
 #include "store/script.h"
 
 #include <stdlib.h>
@@ -53,7 +53,9 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
         return NULL;
     loaded->tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
     loaded->consistency = calloc(rules->count + 1, 1);
-    if (!loaded->tally || !loaded->consistency) {
+    if (engine->noting)
+        loaded->hot = calloc(rules->count + 1, sizeof(struct weir__hot_panel *));
+    if (!loaded->tally || !loaded->consistency || (engine->noting && !loaded->hot)) {
         weir__loaded_free(loaded);
         return NULL;
     }
@@ -62,6 +64,8 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
         bool writable = !engine->segment->read_only;
         struct weir__tally *tally = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
         loaded->tally[i] = tally ? tally : &engine->untold;
+        if (loaded->hot)
+            loaded->hot[i] = weir__hot_find(&engine->noting->hot, rules->rules[i]->id);
         loaded->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
     }
@@ -74,6 +78,7 @@ void weir__loaded_free(struct weir__loaded *loaded)
     if (!loaded)
         return;
     free(loaded->tally);
+    free(loaded->hot);
     free(loaded->consistency);
     weir_rules_free(loaded->rules);
     free(loaded);

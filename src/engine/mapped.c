@@ -58,7 +58,7 @@ static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *ma
         return weir__errno_error(errno);
     /* Best effort: with large pages a miss in the table is not also a miss in the page tables. */
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
-    *mapped = (struct weir__mapped){memory, bytes, read_only};
+    *mapped = (struct weir__mapped){.memory = memory, .bytes = bytes, .read_only = read_only};
     return 0;
 }
 
@@ -202,4 +202,46 @@ int weir__mapped_lock(const char *path)
     for (int round = 0; lock >= 0 && round < 500 && flock(lock, LOCK_EX | LOCK_NB); round++)
         nanosleep(&moment, NULL);
     return lock;
+}
+
+static int attach_checked(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    int error = weir__mapped_attach(making->path, false, mapped);
+    if (error)
+        return error;
+    error = making->check(mapped->memory, mapped->bytes);
+    if (error)
+        weir__mapped_close(mapped);
+    return error;
+}
+
+static bool is_broken(int error)
+{
+    return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
+}
+
+int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    struct weir__making how = *making;
+    int error = WEIR_ENOENT, lock = -1;
+    if (!making->path)
+        return weir__mapped_make(making, mapped);
+    /* Three times: somebody else may have made or replaced it between two looks. */
+    for (int round = 0; round < 3; round++) {
+        error = attach_checked(making, mapped);
+        if (error != WEIR_ENOENT && !is_broken(error))
+            break;
+        if (is_broken(error) && lock < 0) {
+            lock =
+                weir__mapped_lock(making->path); /* one replaces it; who comes second finds what the first has made */
+            continue;
+        }
+        how.replace = lock >= 0;
+        error = weir__mapped_make(&how, mapped);
+        if (error != WEIR_EEXIST)
+            break;
+    }
+    if (lock >= 0)
+        close(lock);
+    return error;
 }

@@ -14,6 +14,7 @@ struct weir__mapped {
     void *memory;
     uint64_t bytes;
     bool read_only;
+    uint32_t lost; /* its file was cut short, and there is other memory in its place (guard.c) */
 };
 
 /* What is to be made, and how it is filled: `format` returns 0 or an error. */
@@ -24,12 +25,18 @@ struct weir__making {
     bool replace;  /* whatever is there goes; else WEIR_EEXIST */
     int (*format)(void *memory, uint64_t bytes, const void *plan);
     const void *plan;
+    int (*check)(void *memory, uint64_t bytes); /* for weir__mapped_open: 0, or what is wrong with what is there */
 };
 
 int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped);
 /* Maps what is there, whatever it is: WEIR_ENOTSEG if it is no file, or empty. */
 int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped);
 void weir__mapped_close(struct weir__mapped *mapped);
+/*
+ * Maps what is at the path, if `check` finds it sound, or makes it. What is broken is replaced (`replace` means
+ * nothing here): for files beside a segment, whose own content is no reason not to start.
+ */
+int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped);
 
 /* Locks a file while one that is broken is replaced; -1: it cannot be opened, errno says why. */
 int weir__mapped_lock(const char *path);

@@ -3,6 +3,7 @@
 #include "engine/book.h"
 #include "engine/denials.h"
 #include "engine/links.h"
+#include "engine/noting.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static int open_book(weir *engine, struct weir__loaded *loaded)
     if (engine->ledger && !engine->book && (needed || !*engine->ledger))
         error = weir__book_open(*engine->ledger ? engine->ledger : NULL, bytes, engine->ledger_mode, &engine->book);
     if (engine->book)
-        weir__store64(&engine->segment->beside, (uint64_t)(uintptr_t)&engine->book->guarded);
+        weir__guard_beside(engine->segment, &engine->book->mapped);
     loaded->book = needed ? engine->book : NULL;
     return error;
 }
@@ -258,6 +259,25 @@ static int read_store(weir *engine, const weir_options *options)
     return engine->links ? 0 : WEIR_ENOMEM;
 }
 
+/* Statistics are no reason not to start. */
+static void open_noting(weir *engine, const weir_options *options)
+{
+    if (!options->hot || engine->segment->read_only)
+        return;
+    int error = weir__noting_open(*options->hot ? options->hot : NULL, options->hot_bytes, options->segment.mode,
+                                  &engine->noting);
+    if (!error) {
+        engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
+        weir__guard_beside(engine->segment, &engine->noting->mapped);
+    } else if (engine->diagnose) {
+        char message[256];
+        snprintf(message, sizeof message, "hot keys are not noted: %s", weir_strerror(error));
+        engine->diagnose(engine->diagnose_context, &(weir_diagnostic){.severity = WEIR_IS_WARNING,
+                                                                      .file = *options->hot ? options->hot : "hot",
+                                                                      .message = message});
+    }
+}
+
 /* Rules first: bad ones leave no segment behind. */
 static int open_both(weir *engine, const weir_options *options)
 {
@@ -271,8 +291,10 @@ static int open_both(weir *engine, const weir_options *options)
         error = weir_segment_open(&options->segment, &engine->segment);
         engine->own_segment = !error;
     }
-    if (!error)
+    if (!error) {
+        open_noting(engine, options);
         error = install(engine, rules);
+    }
     if (error)
         weir_rules_free(rules);
     return error;
@@ -320,7 +342,10 @@ void weir_close(weir *engine)
             weir__regex_room_free(engine->room[i]);
     weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
     if (engine->book)
-        weir__store64(&engine->segment->beside, 0); /* another engine on the same handle has it guarded no more */
+        weir__leave_beside(engine->segment, &engine->book->mapped);
+    if (engine->noting)
+        weir__leave_beside(engine->segment, &engine->noting->mapped);
+    weir__noting_close(engine->noting);
     if (engine->own_segment)
         weir_segment_close(engine->segment);
     weir__book_close(engine->book);

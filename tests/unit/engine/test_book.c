@@ -226,7 +226,7 @@ TEST(a_ledger_that_is_cut_short_ends_nobody)
     CHECK_EQ(truncate(path, 0), 0);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 3);
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 9), 5);
-    CHECK(engine->book->guarded.lost && !weir_segment_lost(engine->segment));
+    CHECK(engine->book->mapped.lost && !weir_segment_lost(engine->segment));
     weir_close(engine);
     unlink(path); /* as for a segment: an empty file may be anybody's */
     engine = open_with(rules, path, 1 << 20);

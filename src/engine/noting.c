@@ -1,0 +1,92 @@
+/* Noting hot keys. See noting.h. */
+#include "engine/noting.h"
+#include "table/hash.h"
+
+#include <stdlib.h>
+
+#define MINUTE_NS  (60 * WEIR_SECOND)
+#define PER_MILLES 0xffff /* as many as a panel tells apart */
+
+/* ---- Opening ---- */
+
+static int format(void *memory, uint64_t bytes, const void *plan)
+{
+    (void)plan;
+    return weir__hot_make(memory, bytes) ? 0 : WEIR_ESIZE;
+}
+
+static int check(void *memory, uint64_t bytes)
+{
+    struct weir__hot unused;
+    return weir__hot_attach(memory, bytes, &unused) ? 0 : WEIR_EDAMAGED;
+}
+
+static int attach(int error, struct weir__noting *made, struct weir__noting **noting)
+{
+    if (!error && !weir__hot_attach(made->mapped.memory, made->mapped.bytes, &made->hot))
+        error = WEIR_EDAMAGED;
+    if (error)
+        weir__noting_close(made);
+    else
+        *noting = made;
+    return error;
+}
+
+int weir__noting_open(const char *path, uint64_t bytes, unsigned mode, struct weir__noting **noting)
+{
+    struct weir__making making = {
+        .path = path, .bytes = bytes ? bytes : WEIR__NOTING_BYTES, .mode = mode, .format = format, .check = check};
+    struct weir__noting *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR_ENOMEM;
+    return attach(making.bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(&making, &made->mapped), made, noting);
+}
+
+int weir__noting_look(const char *path, struct weir__noting **noting)
+{
+    struct weir__noting *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR_ENOMEM;
+    return attach(weir__mapped_attach(path, true, &made->mapped), made, noting);
+}
+
+void weir__noting_close(struct weir__noting *noting)
+{
+    if (!noting)
+        return;
+    weir__mapped_close(&noting->mapped);
+    free(noting);
+}
+
+/* ---- Noting ---- */
+
+uint64_t weir__noting_hash(const void *segment, const char *key, size_t len)
+{
+    return weir__hash(key, len, ((const weir_segment *)segment)->table.header->secret);
+}
+
+/* How much of its limit the key has used. */
+static uint32_t per_mille_of(const weir_decision *decision)
+{
+    int64_t used = decision->limit - decision->remaining;
+    if (decision->limit <= 0 || used <= 0)
+        return 0;
+    if (used / decision->limit >= PER_MILLES / 1000)
+        return PER_MILLES;
+    return (uint32_t)(used * 1000 / decision->limit);
+}
+
+void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
+                        uint64_t dice)
+{
+    bool hide = trial->engine->noting->hide;
+    struct weir__hot_note note = {.hash = weir__noting_hash(trial->engine->segment, hit->key, hit->key_len),
+                                  .key = hit->key,
+                                  .key_len = hide ? 0 : hit->key_len,
+                                  .weight = (uint64_t)hit->cost * WEIR__NOTING_ONE_IN,
+                                  .kind = weir__hit_denies(hit) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+                                  .dice = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
+                                  .per_mille = per_mille_of(&hit->decision),
+                                  .minute = (uint32_t)(trial->now.mono_ns / MINUTE_NS)};
+    weir__hot_note(panel, &note);
+}

@@ -1,0 +1,54 @@
+/*
+ * Noting which keys are hot: a sample of the decisions under each rule goes into the rule's panel (table/hot.h), in a
+ * file beside the segment. Nothing here waits, and nothing that goes wrong with it disturbs a request.
+ */
+#ifndef WEIR_ENGINE_NOTING_H
+#define WEIR_ENGINE_NOTING_H
+
+#include "engine/hits.h"
+#include "engine/mapped.h"
+#include "table/hot.h"
+
+#define WEIR__NOTING_BYTES  (UINT64_C(8) << 20) /* of a new file, unless told: 75 rules */
+#define WEIR__NOTING_ONE_IN 16                  /* decisions; a power of two */
+
+struct weir__noting {
+    struct weir__mapped mapped;
+    struct weir__hot hot;
+    bool hide; /* texts stay out of it */
+};
+
+/* Opens or makes the file; NULL: anonymous memory. One that is damaged is replaced. */
+int weir__noting_open(const char *path, uint64_t bytes, unsigned mode, struct weir__noting **noting);
+/* The same for those who only look: WEIR_ENOENT, WEIR_EDAMAGED ... */
+int weir__noting_look(const char *path, struct weir__noting **noting);
+void weir__noting_close(struct weir__noting *noting);
+
+/* The hash by which a segment's panels know a key; a weir__hot_hash whose context is the segment. */
+uint64_t weir__noting_hash(const void *segment, const char *key, size_t len);
+
+/* The part of weir__noting_hit that only the sample comes to. */
+void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
+                        uint64_t dice);
+
+/* A number that depends on neither the key nor on who asks: on the clock, and on how many were counted before. */
+static inline uint64_t weir__noting_dice(weir_time now, uint64_t counted)
+{
+    uint64_t x = ((uint64_t)now.mono_ns ^ counted << 40) + counted;
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+}
+
+/* Notes what was decided, one time in WEIR__NOTING_ONE_IN. `counted`: how many were counted like it. */
+static inline void weir__noting_hit(const struct weir__trial *trial, const struct weir__hit *hit, uint64_t counted)
+{
+    struct weir__hot_panel *panel = trial->loaded->hot ? trial->loaded->hot[hit->rule->index] : NULL;
+    if (!panel || !hit->quota)
+        return;
+    uint64_t dice = weir__noting_dice(trial->now, counted);
+    if (dice >> 32 & (WEIR__NOTING_ONE_IN - 1))
+        return;
+    weir__noting_write(trial, hit, panel, dice);
+}
+
+#endif
