@@ -10,6 +10,8 @@ static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_H
 static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_segment"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4,
      ngx_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_hot_keys"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys, NGX_HTTP_MAIN_CONF_OFFSET, 0,
+     NULL},
     {ngx_string("weir_store"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NGX_HTTP_LOC_CONF_OFFSET, 0,

@@ -39,6 +39,29 @@ char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
+/* `weir_hot_keys off`, `weir_hot_keys SIZE [hash]` */
+char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_weir_engine_t *engine = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (engine->hot_said)
+        return "is duplicate";
+    engine->hot_said = 1;
+    if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2)
+        return NGX_CONF_OK;
+    engine->hot_size = ngx_parse_offset(&value[1]);
+    engine->hot_hash = cf->args->nelts == 3;
+    if (engine->hot_size < 128 * 1024 || (engine->hot_hash && ngx_strcmp(value[2].data, "hash") != 0)) {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG, cf, 0,
+            "invalid \"%V\"; use off, or a size from 128k (one rule) on with k, m or g and then, to hide "
+            "keys, hash",
+            &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
 /* `weir_rules PATH` */
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

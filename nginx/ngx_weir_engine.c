@@ -143,7 +143,7 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     if (conf->rules_path.data == NULL)
         return NGX_OK;
 
-    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX];
+    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX];
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
@@ -154,7 +154,14 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
         options.default_consistency = conf->store->consistency;
         (void)snprintf(ledger, sizeof(ledger), "%s.ledger", (const char *)conf->segment_path.data);
         options.ledger = ledger;
-        options.segment.mode = conf->segment_mode;
+    }
+    options.segment.mode = conf->segment_mode; /* of what is beside it */
+    if (conf->hot_size) {
+        bool hide = conf->hot_hash || (conf->store && conf->store->options.hash_keys);
+        (void)snprintf(hot, sizeof(hot), "%s.hot", (const char *)conf->segment_path.data);
+        options.hot = hot;
+        options.hot_bytes = (uint64_t)conf->hot_size;
+        options.flags |= hide ? WEIR_HIDE_KEYS : 0;
     }
     conf->open_log = cf->log;
     int error = weir_open(&options, &conf->engine);

@@ -10,6 +10,7 @@
 
 #define NAMES(list) (list), sizeof(list) / sizeof *(list)
 #define MIB         (INT64_C(1) << 20)
+#define HOT_BYTES   (8 * MIB)
 
 static void segment_read(struct weir__reader *reader, const struct weir__node *node)
 {
@@ -26,6 +27,29 @@ static void segment_read(struct weir__reader *reader, const struct weir__node *n
     }
     if ((member = weir__node_get(node, "size")))
         weir__config_size(reader, member, "size", INT64_C(64) << 10, &config->segment_bytes);
+}
+
+/* "off", a size, or a map with one. */
+static void hot_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"size", "hash_keys"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *size = node, *member;
+    config->hot_place = node->place;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off")) {
+        config->hot_bytes = 0;
+        return;
+    }
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "hot_keys", NAMES(names)))
+            return;
+        size = weir__node_get(node, "size");
+        if ((member = weir__node_get(node, "hash_keys")))
+            weir__field_bool(reader->report, member, "hash_keys", &config->hot_hash);
+    }
+    config->hot_bytes = HOT_BYTES;
+    if (size)
+        weir__config_size(reader, size, "hot_keys", INT64_C(128) << 10, &config->hot_bytes);
 }
 
 static void workers_read(struct weir__reader *reader, const struct weir__node *node)
@@ -163,9 +187,9 @@ static void check_doubles(struct weir__reader *reader)
 
 static void root_read(struct weir__reader *reader, const struct weir__node *root)
 {
-    static const char *const names[] = {"segment",    "workers",    "user",  "gateway",  "metrics",  "log",
-                                        "access_log", "denied_log", "rules", "identity", "allow",    "block",
-                                        "service",    "store",      "admin", "agent",    "dashboard"};
+    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",  "gateway",  "metrics",
+                                        "log",     "access_log", "denied_log", "rules", "identity", "allow",
+                                        "block",   "service",    "store",      "admin", "agent",    "dashboard"};
     static const char *const later[] = {"admin", "agent", "dashboard"};
     static const struct {
         const char *name;
@@ -173,6 +197,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     } members[] = {{"log", log_read},
                    {"segment", segment_read},
                    {"workers", workers_read},
+                   {"hot_keys", hot_read},
                    {"user", user_read},
                    {"gateway", weir__config_gateway},
                    {"service", weir__config_service},
@@ -189,6 +214,9 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if ((member = weir__node_get(root, members[i].name)))
             members[i].read(reader, member);
+    /* Who looks after the rules wants to see what they do. */
+    if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
+        reader->config->hot_bytes = HOT_BYTES;
     /* With a store it may be a file for weir agent; weir serve says the same of it (inspect.c). */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store"))
         weir__report_error(reader->report, root->place,

@@ -79,6 +79,9 @@ struct weir__config {
     struct weir__place segment_place;
     bool segment_is_ours; /* the path is the default */
     int64_t segment_bytes;
+    int64_t hot_bytes; /* of the file of hot keys beside the segment; 0: none */
+    bool hot_hash;     /* without texts of keys */
+    struct weir__place hot_place;
     int64_t workers;  /* 0: as many as processors */
     const char *user; /* of the workers, when root starts them */
     struct weir__place user_place;

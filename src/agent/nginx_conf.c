@@ -377,6 +377,11 @@ static void write_rules(struct writer *w)
     quoted(w, w->setting->trial ? "segment" : config->segment_path);
     fprintf(w->to, " %" PRId64 ";", w->setting->trial ? INT64_C(1) << 20 : config->segment_bytes);
     from(w, config->segment_place);
+    if (config->hot_bytes && !w->setting->trial) {
+        bool hide = config->hot_hash || config->denied_hash; /* what is hidden in a log is not shown in another place */
+        fprintf(w->to, "    weir_hot_keys %" PRId64 "%s;", config->hot_bytes, hide ? " hash" : "");
+        from(w, config->hot_place);
+    }
     fputs("    ", w->to);
     directive(w, "weir_rules", w->setting->rules_file);
     from(w, config->rules_place);

@@ -88,6 +88,27 @@ TEST(stores)
     weir__config_free(&config);
 }
 
+TEST(hot_keys)
+{
+    static const char *const bad[] = {"hot_keys: on\n", "hot_keys: 100\n", "hot_keys: [8MiB]\n", "hot_keys: -1\n",
+                                      "hot_keys: { bytes: 8MiB }\n", "hot_keys: { hash_keys: perhaps }\n"};
+    char yaml[512];
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK_EQ(config.hot_bytes, 0);
+    CHECK_EQ(load(GATEWAY RULES "hot_keys: 1MiB\n"), 0);
+    CHECK(config.hot_bytes == 1 << 20 && !config.hot_hash);
+    CHECK_EQ(load(GATEWAY RULES "hot_keys: off\n"), 0);
+    CHECK_EQ(config.hot_bytes, 0);
+    CHECK_EQ(load(GATEWAY RULES "hot_keys: { hash_keys: true }\n"), 0);
+    CHECK(config.hot_bytes == 8 << 20 && config.hot_hash);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(yaml, sizeof yaml, GATEWAY RULES "%s", bad[i]);
+        CHECK_EQ(load(yaml), WEIR_ERULES);
+        CHECK_EQ(told.count, 1);
+    }
+    weir__config_free(&config);
+}
+
 TEST(paths_with_dots)
 {
     static const char *const paths[] = {"/",      "/*",      "/a/", "/.well-known/*", "/..a", "/a../b",
