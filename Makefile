@@ -46,6 +46,8 @@ ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
 AGENT_SRC := $(wildcard src/agent/*.c)
+# The agent tells what it sees as JSON.
+AGENT_LIBS := -ljansson -lm
 CLI_SRC := $(wildcard src/cli/*.c)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
 API_SRC := $(wildcard src/api/*.c)
@@ -137,7 +139,7 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	ln -sf libweir.so $B/$(SONAME)
 
 $B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
@@ -187,7 +189,7 @@ $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 # The agent is no part of the library: its tests are linked with its objects.
 $B/tests/unit/agent/%: tests/unit/agent/%.c $(AGENT_OBJ) $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(AGENT_OBJ) $B/libweir.a -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(AGENT_OBJ) $B/libweir.a -o $@ $(AGENT_LIBS) $(LDLIBS)
 
 # So are those of the Redis protocol.
 $B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a

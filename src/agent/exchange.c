@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* ppoll */
 #include "agent/exchange.h"
+#include "agent/observe.h"
 #include "agent/sync.h"
 #include "engine/link.h"
 
@@ -29,7 +30,8 @@ struct exchanger {
     char ledger[4096];
     weir *engine;
     struct weir__link *link;
-    struct weir__sync *sync; /* NULL: no rule is eventual */
+    struct weir__sync *sync;         /* NULL: no rule is eventual */
+    struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
     int lock;
     uint64_t full, complained_ms;
 };
@@ -129,6 +131,15 @@ static bool begin(struct exchanger *x)
     return x->sync != NULL;
 }
 
+/* Nobody needs the history to decide. */
+static void observe(struct exchanger *x)
+{
+    int error = weir__observer_open(x->engine, x->config->segment_path, &x->observer);
+    if (error && error != WEIR_EBUSY)
+        weir__say(x->journal, WEIR__WARNING, "no history is written beside %s: %s", x->config->segment_path,
+                  weir_strerror(error));
+}
+
 static bool open_all(struct exchanger *x)
 {
     const struct weir__config *config = x->config;
@@ -157,11 +168,13 @@ static bool open_all(struct exchanger *x)
         return false;
     }
     weir__link_tell(x->link, changed, x);
+    observe(x);
     return begin(x);
 }
 
 static void close_all(struct exchanger *x)
 {
+    weir__observer_close(x->observer);
     weir__sync_free(x->sync);
     if (x->link)
         weir__link_free(x->link);
@@ -190,6 +203,8 @@ static int round_once(struct exchanger *x)
 {
     struct weir__client_stats stats;
     weir__watch(x->engine);
+    if (x->observer)
+        weir__observer_look(x->observer);
     if (!begin(x))
         return WEIR_ESYS;
     if (!x->sync)

@@ -159,16 +159,8 @@ static int64_t lag(const struct weir__book *book, uint64_t now)
     return untold ? ns_since(told && told <= now ? told : book->opened_ms, now) : 0;
 }
 
-int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
+void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats)
 {
-    if (!engine || !stats)
-        return WEIR_EINVAL;
-    int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    const struct weir__book *book = loaded->book; /* stays as long as the engine */
-    weir__unpin(&engine->pins, at);
-    if (!book)
-        return WEIR_ENOENT;
     const struct weir__ledger_header *h = book->ledger.header;
     uint64_t now = weir__book_ms(), state = weir__load64(&h->state);
     *stats = (weir_ledger_stats){.agent = is_alive(h, now),
@@ -190,5 +182,18 @@ int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
                                  .bytes_in = weir__load64(&h->bytes_in),
                                  .entries = book->ledger.entries,
                                  .used = weir__load64(&h->filled)};
+}
+
+int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
+{
+    if (!engine || !stats)
+        return WEIR_EINVAL;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const struct weir__book *book = loaded->book; /* stays as long as the engine */
+    weir__unpin(&engine->pins, at);
+    if (!book)
+        return WEIR_ENOENT;
+    weir__book_stats(book, stats);
     return 0;
 }

@@ -9,6 +9,8 @@
 #include "engine/weir.h"
 #include "table/ledger.h"
 
+#include <weir/store.h>
+
 #define WEIR__BOOK_BYTES_MIN (UINT64_C(1) << 20) /* of a new one, unless told */
 /* The agent gives a life sign several times a second: one that is silent for longer is gone. */
 #define WEIR__BOOK_SILENT_MS 2000
@@ -49,6 +51,9 @@ void weir__book_gave_back(const struct weir__book *book, const weir_segment *seg
 
 /* True if the rule's policy is not to decide alone, and the store is away or nobody speaks to it. */
 bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule);
+
+/* As weir_ledger_stats_read. */
+void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats);
 
 /* What sets tiers apart in the ledger: a hash of the tier's name, 0 for the default. */
 uint64_t weir__book_tier(const struct weir__quota *quota);

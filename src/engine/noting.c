@@ -42,12 +42,12 @@ int weir__noting_open(const char *path, uint64_t bytes, unsigned mode, struct we
     return attach(making.bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(&making, &made->mapped), made, noting);
 }
 
-int weir__noting_look(const char *path, struct weir__noting **noting)
+int weir__noting_attach(const char *path, struct weir__noting **noting)
 {
     struct weir__noting *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    return attach(weir__mapped_attach(path, true, &made->mapped), made, noting);
+    return attach(weir__mapped_attach(path, false, &made->mapped), made, noting);
 }
 
 void weir__noting_close(struct weir__noting *noting)

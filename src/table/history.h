@@ -1,6 +1,7 @@
 /*
- * What happened under each rule in every second of the last hour. The agent writes it, once a second, from the tallies;
- * anybody may read it. In memory of fixed size, so that it outlives the agent and `weir top` needs nobody's help.
+ * What happened under each rule in every second of the last hour, and in every hour of the last eight days. The agent
+ * writes it, once a second, from the tallies; anybody may read it. In memory of fixed size, so that it outlives the
+ * agent and `weir top` needs nobody's help.
  */
 #ifndef WEIR_TABLE_HISTORY_H
 #define WEIR_TABLE_HISTORY_H
@@ -9,15 +10,25 @@
 
 #include <stddef.h>
 
-#define WEIR__HISTORY_LAYOUT  1
+#define WEIR__HISTORY_LAYOUT  2
 #define WEIR__HISTORY_MAGIC   UINT64_C(0x0a545349485245f7)
 #define WEIR__HISTORY_SECONDS 3600
+#define WEIR__HISTORY_HOURS   192
 
 struct weir__history_second {
     uint32_t allowed, delayed, denied, failures; /* more than 2^32 - 1 in a second are no more */
 };
 
-/* A rule's hour. Second s is at s % WEIR__HISTORY_SECONDS. */
+struct weir__history_hour {
+    uint64_t hour; /* which one this is: seconds / 3600; 0: none */
+    uint64_t allowed, denied;
+    uint32_t looked; /* seconds of it that were written */
+    uint32_t most; /* per mille of its limit that any key was seen to have used; WEIR__HISTORY_UNSEEN: nobody looked */
+};
+
+#define WEIR__HISTORY_UNSEEN UINT32_MAX
+
+/* A rule's hour. Second s is at s % WEIR__HISTORY_SECONDS, and hours the same way. */
 struct weir__history_row {
     uint64_t rule;  /* its id; 0: free */
     uint64_t used;  /* the second in which it was last written; the row that was longest ago gives way to a new rule */
@@ -25,6 +36,7 @@ struct weir__history_row {
     uint64_t seen[4]; /* what the tally had then */
     uint64_t pad;
     struct weir__history_second second[WEIR__HISTORY_SECONDS];
+    struct weir__history_hour hour[WEIR__HISTORY_HOURS];
 };
 
 struct weir__history_header {
@@ -54,6 +66,10 @@ bool weir__history_attach(void *memory, size_t bytes, struct weir__history *hist
 void weir__history_begin(struct weir__history *history, uint64_t second);
 void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,
                        const struct weir__tally_stripe *sums);
+/* The same, and how much of its limit the key has used that used most of it lately: WEIR__HISTORY_UNSEEN, if unknown.
+ */
+void weir__history_add_used(struct weir__history *history, uint64_t second, uint64_t rule,
+                            const struct weir__tally_stripe *sums, uint32_t most);
 void weir__history_end(struct weir__history *history, uint64_t second);
 
 /*
@@ -62,5 +78,9 @@ void weir__history_end(struct weir__history *history, uint64_t second);
  */
 size_t weir__history_read(const struct weir__history *history, uint64_t rule, struct weir__history_second *seconds,
                           size_t count);
+
+/* The rule's hours, oldest first, up to the present one. Those in which nobody looked are left out. */
+size_t weir__history_hours(const struct weir__history *history, uint64_t rule,
+                           struct weir__history_hour hours[WEIR__HISTORY_HOURS]);
 
 #endif

@@ -186,12 +186,20 @@ static void note_near(struct weir__hot_panel *panel, const struct weir__hot_note
     write_text(text, note->hash, note->key, note->key_len, now << 16 | (note->key_len & 0xffff));
 }
 
+static void note_most(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+{
+    uint64_t held = weir__load64(&panel->most), now = used_when(note->per_mille, note->minute);
+    if (minute_of(held) != note->minute || (held & PER_MILLE_MAX) < (now & PER_MILLE_MAX))
+        weir__store64(&panel->most, now);
+}
+
 void weir__hot_note(struct weir__hot_panel *panel, const struct weir__hot_note *note)
 {
     if (!note->hash || !note->weight)
         return;
     note_weight(&panel->sketch[note->kind], note);
     note_use(panel, note);
+    note_most(panel, note);
     if (note->per_mille >= NEAR)
         note_near(panel, note);
 }
@@ -209,6 +217,12 @@ void weir__hot_age(struct weir__hot_panel *panel)
 }
 
 /* ---- Looking ---- */
+
+uint32_t weir__hot_most(const struct weir__hot_panel *panel, uint32_t minute)
+{
+    uint64_t held = weir__load64(&panel->most);
+    return (uint32_t)(minute - minute_of(held)) <= 1 ? (uint32_t)(held & PER_MILLE_MAX) : 0;
+}
 
 /* Fills in what a text says of a key; nothing if it is not the key's. */
 static void read_text(const struct weir__hot_text *text, size_t len, weir__hot_hash *hash_of, const void *context,

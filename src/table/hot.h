@@ -53,7 +53,8 @@ struct weir__hot_sketch {
 
 struct weir__hot_panel {
     uint64_t rule; /* its id; 0: free */
-    uint64_t pad[7];
+    uint64_t most; /* of the minute in which something was noted last: the most of its limit that a key had used */
+    uint64_t pad[6];
     struct weir__hot_sketch sketch[WEIR__HOT_KINDS];
     struct weir__hot_text near[WEIR__HOT_NEAR];      /* info: length, per mille of the limit, and when */
     struct weir__hot_place sample[WEIR__HOT_SAMPLE]; /* weight: per mille of the limit, and when */
@@ -65,7 +66,8 @@ struct weir__hot_header {
     uint32_t panels;
     uint64_t bytes;
     uint64_t without; /* rules that found no panel */
-    uint64_t pad[4];
+    uint64_t seconds; /* that the weights stand for: each second one more, halved when they are; 0: nobody counts */
+    uint64_t pad[3];
 };
 
 /* A mapped area: where things are in this process. */
@@ -99,6 +101,9 @@ struct weir__hot_note {
 };
 
 void weir__hot_note(struct weir__hot_panel *panel, const struct weir__hot_note *note);
+
+/* The most of its limit, in per mille, that any key had used of those noted in this minute and the one before. */
+uint32_t weir__hot_most(const struct weir__hot_panel *panel, uint32_t minute);
 
 /* Halves all weights: called in fixed steps, it makes the list one of the recent past. */
 void weir__hot_age(struct weir__hot_panel *panel);

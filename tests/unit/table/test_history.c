@@ -105,6 +105,36 @@ TEST(a_new_segment_does_not_look_like_a_flood)
     free(history.header);
 }
 
+TEST(hours_have_sums_and_the_most_that_was_used)
+{
+    struct weir__history history = made(1);
+    struct weir__history_hour hours[WEIR__HISTORY_HOURS];
+    struct weir__tally_stripe sums = {0};
+    CHECK_EQ(weir__history_hours(&history, 7, hours), 0);
+    /* Once a minute, for nine days: eight of them are kept. The second day nobody was there. */
+    for (uint64_t s = 3600; s < 9 * 86400 + 3600; s += 60) {
+        if (s / 86400 == 3)
+            continue;
+        sums.allowed += 10;
+        sums.denied += s / 3600 == 100;
+        weir__history_begin(&history, s);
+        weir__history_add_used(&history, s, 7, &sums, s / 3600 == 120 && s % 3600 == 600 ? 555 : 100);
+        weir__history_end(&history, s);
+    }
+    size_t count = weir__history_hours(&history, 7, hours);
+    CHECK_EQ(count, WEIR__HISTORY_HOURS - 24);
+    CHECK_EQ(hours[count - 1].hour, 9 * 24);
+    CHECK_EQ(hours[count - 1].allowed, 600);
+    CHECK_EQ(hours[count - 1].looked, 60);
+    for (size_t i = 0; i < count; i++) {
+        CHECK_EQ(hours[i].denied, hours[i].hour == 100 ? 60 : 0);
+        CHECK_EQ(hours[i].most, hours[i].hour == 120 ? 555 : 100);
+        CHECK(i == 0 || hours[i].hour > hours[i - 1].hour);
+    }
+    CHECK_EQ(weir__history_hours(&history, 8, hours), 0);
+    free(history.header);
+}
+
 TEST(what_is_no_history_is_refused)
 {
     struct weir__history history;

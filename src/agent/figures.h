@@ -1,0 +1,31 @@
+/*
+ * What is seen of a host, as JSON: for GET /v1/stats, /v1/stats/history, /v1/stats/hot and /v1/advice, and for the
+ * commands weir top and weir advise. Each leaves a text from malloc in *json and returns 0, or WEIR_ENORULE or
+ * WEIR_ENOMEM. The sight must have looked lately.
+ */
+#ifndef WEIR_AGENT_FIGURES_H
+#define WEIR_AGENT_FIGURES_H
+
+#include "agent/advise.h"
+#include "agent/sight.h"
+
+#define WEIR__FIGURES_KEYS_MAX 256
+
+int weir__figures_stats(const struct weir__sight *sight, char **json);
+/* `rule` NULL: all that are enforced together, and as shadow_denied what shadow rules would have denied. */
+int weir__figures_history(const struct weir__sight *sight, const char *rule, int64_t seconds, int64_t step,
+                          char **json);
+
+struct weir__figures_hot {
+    const char *rule;
+    bool shadow;
+    bool denied; /* by denied cost; else by admitted */
+    bool near;   /* the keys near their limit instead, and how much of it keys use */
+    int64_t n;
+};
+int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json);
+/* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
+int weir__figures_advice(const struct weir__sight *sight, const char *rule, const struct weir__rule_source *source,
+                         char **json);
+
+#endif

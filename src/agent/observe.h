@@ -1,0 +1,22 @@
+/*
+ * What the agent does so that others see: once a second it writes what was counted under each rule into the history,
+ * and every five minutes it halves the weights of hot keys, so that their lists are of the recent past.
+ */
+#ifndef WEIR_AGENT_OBSERVE_H
+#define WEIR_AGENT_OBSERVE_H
+
+#include <weir/weir.h>
+
+struct weir__observer;
+
+/*
+ * Beside the engine's segment. 0; WEIR_EBUSY: another process does it already; or why the history cannot be made. What
+ * lasts longer than the observer: the engine.
+ */
+int weir__observer_open(weir *engine, const char *segment_path, struct weir__observer **observer);
+/* To be called several times a second; does nothing but once in each. */
+void weir__observer_look(struct weir__observer *observer);
+/* NULL is allowed. */
+void weir__observer_close(struct weir__observer *observer);
+
+#endif

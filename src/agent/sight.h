@@ -1,0 +1,66 @@
+/*
+ * What there is to see of a host: the rules' tallies in the segment and, as far as they are there, the files beside it:
+ * hot keys (.hot), the history (.history) and the ledger (.ledger). All of it is only looked at.
+ */
+#ifndef WEIR_AGENT_SIGHT_H
+#define WEIR_AGENT_SIGHT_H
+
+#include "engine/book.h"
+#include "engine/noting.h"
+#include "table/history.h"
+
+#include <sys/types.h>
+
+/* One of the files beside the segment. */
+struct weir__beside {
+    struct weir__mapped mapped; /* no memory: it is not there */
+    dev_t device;
+    ino_t inode;
+};
+
+struct weir__sight {
+    weir *engine;  /* the caller's */
+    char *segment; /* the segment's path */
+    weir_time now; /* of the last weir__sight_look */
+    struct weir__beside hot_file, history_file, ledger_file;
+    struct weir__hot hot;         /* `panels` 0: there is none */
+    struct weir__history history; /* `rows` 0: the same */
+    struct weir__book book;       /* `ledger.entries` 0: the same */
+};
+
+/* 0 or WEIR_ENOMEM. */
+int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segment_path);
+/* Reads the clock, and attaches anew to what was made or replaced meanwhile. */
+void weir__sight_look(struct weir__sight *sight);
+void weir__sight_close(struct weir__sight *sight);
+
+/* A rule, with what was counted under it. */
+struct weir__seen_rule {
+    weir_rule_info info; /* its texts live as long as `rules` of the engine */
+    weir_rule_stats stats;
+    uint64_t id;
+};
+
+/* Calls for each rule in force, until it returns non-zero, which is returned. */
+int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *context, const struct weir__seen_rule *rule),
+                      void *context);
+
+/* The rule's panel, or NULL. */
+const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule);
+/* The clock of hot keys. */
+uint32_t weir__sight_minute(const struct weir__sight *sight);
+
+struct weir__rates {
+    double allowed, delayed, denied; /* a second */
+    bool known;
+};
+/* Over the last `seconds` that the history has, which ended no longer than a few seconds ago. */
+struct weir__rates weir__sight_rates(const struct weir__sight *sight, uint64_t rule, size_t seconds);
+
+/* The second of the history's clock. */
+static inline uint64_t weir__sight_second(weir_time now)
+{
+    return (uint64_t)(now.mono_ns / WEIR_SECOND);
+}
+
+#endif
