@@ -1,0 +1,233 @@
+/* What the agent writes for others to see, and what they are told of it. */
+#include "../../engine.h"
+
+#include "agent/figures.h"
+#include "agent/observe.h"
+
+#include <jansson.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char RULES[] = "rules:\n"
+                            "  - name: api\n"
+                            "    key: user:${user_id}\n"
+                            "    limit: 1000\n"
+                            "    window: 1h\n"
+                            "  - name: api\n"
+                            "    key: user:${user_id}\n"
+                            "    limit: 10\n"
+                            "    window: 1h\n"
+                            "    shadow: true\n"
+                            "  - { name: other, match: { path: /other }, limit: 10, window: 1h }\n";
+
+static char segment[64], hot[80];
+
+__attribute__((constructor)) static void choose_paths(void)
+{
+    snprintf(segment, sizeof segment, "/tmp/weir-test-observe-%ld", (long)getpid());
+    snprintf(hot, sizeof hot, "%s.hot", segment);
+}
+
+static void remove_all(void)
+{
+    static const char *const endings[] = {"", ".hot", ".history", ".observer", ".ledger"};
+    char path[128];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, sizeof path, "%s%s", segment, endings[i]);
+        unlink(path);
+    }
+}
+
+static weir *opened(bool with_hot)
+{
+    weir_options how = {.segment = {.path = segment, .size = 8 << 20, .flags = WEIR_OPEN_CREATE},
+                        .rules_text = RULES,
+                        .diagnose = test_print_diagnostic,
+                        .hot = with_hot ? hot : NULL,
+                        .hot_bytes = 1 << 20};
+    weir *engine = NULL;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    return engine;
+}
+
+/* Now, not at a moment of the test's: the observer has a clock of its own. */
+static void use(weir *engine, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct test_request r;
+        weir_answer answer;
+        test_request(&r, i % 2 ? "GET / user_id=a" : "GET / user_id=b");
+        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    }
+}
+
+static void next_second(struct weir__observer *observer)
+{
+    struct timespec now, wait = {0, 0};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    wait.tv_nsec = 999999999 - now.tv_nsec;
+    nanosleep(&wait, NULL);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    weir__observer_look(observer);
+}
+
+static json_t *parsed(int error, char **json)
+{
+    json_error_t wrong;
+    CHECK_EQ(error, 0);
+    json_t *root = error ? NULL : json_loads(*json, 0, &wrong);
+    CHECK(root != NULL);
+    if (!error)
+        free(*json);
+    return root;
+}
+
+static double value(json_t *root, const char *one, const char *two, const char *three)
+{
+    json_t *at = json_object_get(root, one);
+    at = two ? json_object_get(at, two) : at;
+    at = three ? json_object_get(at, three) : at;
+    return json_is_number(at) ? json_number_value(at) : -1;
+}
+
+static double sum_of(json_t *root, const char *name)
+{
+    double sum = 0;
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(root, name), i, one) sum += json_number_value(one);
+    return sum;
+}
+
+TEST(seconds_are_written_and_told)
+{
+    remove_all();
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL, *second = NULL;
+    struct weir__sight sight;
+    char *json = NULL;
+    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
+    CHECK_EQ(weir__observer_open(engine, segment, &second), WEIR_EBUSY);
+    next_second(observer);
+    use(engine, 3000);
+    next_second(observer);
+    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+
+    json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
+    json_t *rules = json_object_get(root, "rules");
+    CHECK_EQ(json_array_size(rules), 3);
+    json_t *api = json_array_get(rules, 0), *shadow = json_array_get(rules, 1);
+    CHECK_EQ((int)value(api, "totals", "allowed", NULL), 2000);
+    CHECK_EQ((int)value(api, "totals", "denied", NULL), 1000);
+    CHECK_EQ((int)value(shadow, "totals", "denied", NULL), 2980);
+    CHECK(json_is_true(json_object_get(shadow, "shadow")));
+    CHECK(value(api, "rates", "1s", "allowed") > 1500 && value(api, "rates", "1s", "allowed") <= 2000);
+    CHECK(value(root, "rates", "10s", "denied") > 300); /* of both seconds there are */
+    CHECK(strcmp(json_string_value(json_object_get(json_array_get(rules, 2), "name")), "other") == 0);
+    CHECK(json_is_null(json_object_get(root, "store")));
+    CHECK(value(root, "segment", "slots", NULL) > 0 && value(root, "host", "processors", NULL) >= 1);
+    json_decref(root);
+
+    root = parsed(weir__figures_history(&sight, "api", 60, 1, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 60);
+    CHECK_EQ((int)sum_of(root, "allowed"), 2000);
+    CHECK_EQ((int)sum_of(root, "denied"), 1000);
+    CHECK_EQ((int)sum_of(root, "shadow_denied"), 2980);
+    json_decref(root);
+    root = parsed(weir__figures_history(&sight, NULL, 100000, 60, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 59);
+    json_decref(root);
+    CHECK_EQ(weir__figures_history(&sight, "gone", 60, 1, &json), WEIR_ENORULE);
+
+    struct weir__figures_hot what = {.rule = "api", .denied = true, .n = 5};
+    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
+    CHECK(sum_of(root, "keys") >= 0 && value(root, "seconds", NULL, NULL) >= 1);
+    json_decref(root);
+    what.near = true;
+    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
+    CHECK_EQ((int)value(root, "uses", "keys", NULL), 2);
+    json_decref(root);
+    what.rule = "gone";
+    CHECK_EQ(weir__figures_hot(&sight, &what, &json), WEIR_ENORULE);
+
+    root = parsed(weir__figures_advice(&sight, NULL, NULL, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "advice")), 0); /* two seconds say nothing */
+    json_decref(root);
+    CHECK_EQ(weir__figures_advice(&sight, "gone", NULL, &json), WEIR_ENORULE);
+
+    weir__sight_close(&sight);
+    weir__observer_close(observer);
+    weir_close(engine);
+}
+
+/* Weights halve when they stand for ten minutes; what was noted before anybody counted the seconds goes. */
+TEST(hot_keys_age)
+{
+    remove_all();
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL;
+    const struct weir__hot_panel *panel =
+        weir__hot_look(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
+    uint64_t *seconds = &engine->noting->hot.header->seconds;
+    use(engine, 2000);
+    CHECK(panel->sketch[0].total > 500);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
+    weir__observer_look(observer);
+    CHECK_EQ(*seconds, 1);
+    CHECK(panel->sketch[0].total < 2);
+    for (int i = 0; i < 50; i++)
+        use(engine, 1000);
+    uint64_t before = panel->sketch[WEIR__HOT_DENIED].total;
+    *seconds = 599;
+    next_second(observer);
+    CHECK(*seconds >= 300 && *seconds < 310);
+    CHECK(panel->sketch[WEIR__HOT_DENIED].total <= before / 2 + 1 && before > 30000);
+    weir__observer_close(observer);
+    weir_close(engine);
+}
+
+/* Without hot keys and without a history there are still sums. A file that comes, goes or is none is taken as it is. */
+TEST(what_is_not_there)
+{
+    remove_all();
+    weir *engine = opened(false);
+    struct weir__sight sight;
+    struct weir__observer *observer = NULL;
+    char *json = NULL, path[128];
+    use(engine, 10);
+    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+    CHECK(!sight.hot.panels && !sight.history.rows);
+    json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
+    CHECK(json_is_false(json_object_get(root, "history")) && json_is_false(json_object_get(root, "hot")));
+    CHECK(json_is_null(
+        json_object_get(json_object_get(json_array_get(json_object_get(root, "rules"), 0), "rates"), "1s")));
+    json_decref(root);
+    root = parsed(weir__figures_history(&sight, NULL, 10, 1, &json), &json);
+    CHECK(json_is_false(json_object_get(root, "known")));
+    json_decref(root);
+    struct weir__figures_hot what = {.rule = "api", .n = 5};
+    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    CHECK(json_is_false(json_object_get(root, "known")));
+    json_decref(root);
+
+    FILE *file = fopen(hot, "w");
+    fputs("this is no such file", file);
+    fclose(file);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
+    weir__observer_look(observer);
+    weir__sight_look(&sight);
+    CHECK(!sight.hot.panels && sight.history.rows);
+    weir__observer_close(observer);
+    snprintf(path, sizeof path, "%s.history", segment);
+    unlink(path);
+    unlink(hot);
+    weir__sight_look(&sight);
+    CHECK(!sight.history.rows);
+    weir__sight_close(&sight);
+    weir_close(engine);
+    remove_all();
+}
+
+TEST_MAIN
