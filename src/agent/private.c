@@ -84,14 +84,12 @@ static bool make_salt(char salt[33])
     return true;
 }
 
-bool weir__private_make(struct weir__private *folder, unsigned group)
+/* Another weir serve that starts at the same time may take a folder for stale until its lock is held: then it is gone.
+ */
+static bool make_once(struct weir__private *folder, const char *base)
 {
-    const char *own = getenv("XDG_RUNTIME_DIR");
     char lock_path[300];
-    /* Workers of another user must get to their files: a folder of root's own is closed to them. */
-    bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 200 && access(own, W_OK | X_OK) == 0;
-    const char *base = usable ? own : "/tmp";
-    remove_stale(base);
+    struct stat lock;
     folder->lock = folder->itself = -1;
     snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
     if (!mkdtemp(folder->path)) {
@@ -100,10 +98,36 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
     }
     snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
     folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB) != 0 || fstat(folder->lock, &lock) != 0)
+        return false;
+    if (lock.st_nlink == 0) {
+        errno = ENOENT;
+        return false;
+    }
     folder->itself = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool good = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0 && folder->itself >= 0 &&
-                flock(folder->itself, LOCK_EX | LOCK_NB) == 0 && make_salt(folder->salt);
-    if (!good || !weir__private_admit(folder, group)) {
+    return folder->itself >= 0 && flock(folder->itself, LOCK_EX | LOCK_NB) == 0;
+}
+
+bool weir__private_make(struct weir__private *folder, unsigned group)
+{
+    enum { TRIES = 10 };
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    /* Workers of another user must get to their files: a folder of root's own is closed to them. */
+    bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 200 && access(own, W_OK | X_OK) == 0;
+    const char *base = usable ? own : "/tmp";
+    remove_stale(base);
+    bool good = false;
+    for (int i = 0; i < TRIES && !good; i++) {
+        good = make_once(folder, base);
+        if (!good) {
+            int error = errno;
+            weir__private_remove(folder);
+            errno = error;
+            if (error != ENOENT && error != EWOULDBLOCK)
+                return false;
+        }
+    }
+    if (!good || !make_salt(folder->salt) || !weir__private_admit(folder, group)) {
         int error = errno;
         weir__private_remove(folder);
         errno = error;
