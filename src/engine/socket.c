@@ -7,6 +7,8 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/sockios.h> /* SIOCOUTQ */
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -89,13 +91,27 @@ void weir__socket_open(struct weir__socket *to, const struct weir__store_options
     try_next(to);
 }
 
+/*
+ * What has not reached the server must not reach it later, when a partition has healed and the same was asked again
+ * over another connection.
+ */
+static void drop_unsent(int fd)
+{
+    int unsent = 0;
+    struct linger none = {.l_onoff = 1, .l_linger = 0};
+    if (ioctl(fd, SIOCOUTQ, &unsent) == 0 && unsent > 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 void weir__socket_close(struct weir__socket *to)
 {
     if (to->addresses)
         freeaddrinfo(to->addresses);
     weir__tls_free(to->tls);
-    if (to->fd >= 0)
+    if (to->fd >= 0) {
+        drop_unsent(to->fd);
         close(to->fd);
+    }
     *to = (struct weir__socket){.fd = -1};
 }
 
