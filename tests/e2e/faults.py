@@ -48,6 +48,7 @@ class Fault:
     make: typing.Callable
     interrupts: typing.Optional[bool] = True  # strict decisions fail while it lasts; None: some may
     keeps: bool = True  # the store forgets nothing that it acknowledged
+    twice: bool = False  # what is told of eventual rules may count twice
     alone: float = 0.0  # how long it lasts by itself at least, in seconds
     settle: float = 1.0
 
@@ -241,14 +242,14 @@ def cluster_lost(keep):
     return Case(cluster.url, lose, lambda: cluster.taken_over(lost[0]))
 
 
-@fault("Cluster: slots move to another master", interrupts=None)
+@fault("Cluster: slots move to another master", interrupts=None, twice=True)
 def cluster_reshard(keep):
     cluster = keep(Cluster()).start()
     one, two, _ = cluster.masters()
     return Case(cluster.url, lambda: cluster.reshard(one, two, 1000), lambda: cluster.reshard(two, one, 1000))
 
 
-@fault("weir agent killed (-9) and started again", interrupts=False)
+@fault("weir agent killed (-9) and started again", interrupts=False, twice=True)
 def agent_killed(keep):
     case = Case(redis(keep).url, None, nothing)
 
@@ -262,7 +263,7 @@ def agent_killed(keep):
 def agent_of(host):
     """The process that `weir serve` started for the exchange."""
     for pid in pathlib.Path(f"/proc/{host.process.pid}/task/{host.process.pid}/children").read_text().split():
-        if "agent" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "weir-agent":
             return int(pid)
     raise AssertionError("no agent")
 
@@ -277,7 +278,7 @@ class Keeper(contextlib.ExitStack):
     enter = contextlib.ExitStack.enter_context
 
 
-Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost changes begun cured")
+Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost changes back begun cured")
 
 
 def remaining(fleet, host, key):
@@ -317,7 +318,8 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             case.cure()
             cured = time.monotonic()
         changes = sum(host.said().count("store") for host in fleet.hosts) - said
-        return outcome(load, fleet, begun, cured, changes)
+        back = min(host.said().count("is back") for host in fleet.hosts)
+        return outcome(load, fleet, begun, cured, changes)._replace(back=back)
 
 
 def ask(fleet, host):
@@ -338,13 +340,12 @@ def well(records, host, never):
 
 def outcome(load, fleet, begun, cured, changes):
     end = load.records[-1].begun + 1
-    closed = load.between(begun, end, "closed")
-    refused = [record for record in closed if record.status != 200]
+    meanwhile = load.between(begun, cured, "closed")
     allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,)}
     failed = [record for record in load.records if record.status not in allowed[record.path]]
     return Outcome(
         failed=len(failed), statuses=dict(load.statuses()), p99=quantile(load.between(begun, end), 0.99),
         p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(load.between(begun, end), 1.0),
         recovery=max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts))) - cured,
-        refused=len(refused) / max(len(load.between(begun, cured, "closed")), 1), lost=lost_units(fleet, load),
-        changes=changes, begun=begun - load.begun, cured=cured - load.begun)
+        refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1), lost=lost_units(fleet, load),
+        changes=changes, back=0, begun=begun - load.begun, cured=cured - load.begun)

@@ -9,6 +9,7 @@ import statistics
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 
 from gateway import NGINX, wait_until
@@ -16,6 +17,8 @@ from served import Served
 from stores import WITH_US
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SPREAD = ROOT / "build/gcc/tests/e2e/spread"
+BUILDING = threading.Lock()
 ALGORITHMS = {  # the first part of the path: what its rule says besides limit and window
     "token": "algorithm: token_bucket",
     "interval": "algorithm: token_bucket, refill: interval",
@@ -113,12 +116,12 @@ class Load:
     """spread.c while the block runs; .records after it. Give `count` or `seconds`."""
 
     def __init__(self, targets, paths, clients=48, seconds=0.0, count=0, rate=0, keys=1000, seed=1):
-        program = ROOT / "build/gcc/tests/e2e/spread"
-        subprocess.run(["make", "-s", str(program.relative_to(ROOT))], cwd=ROOT, check=True)
+        with BUILDING:
+            subprocess.run(["make", "-s", str(SPREAD.relative_to(ROOT))], cwd=ROOT, check=True)
         handle, self.path = tempfile.mkstemp(prefix="weir-load-")
         os.close(handle)
         prefixes = ",".join(f"/{path}/" for path in paths)
-        words = [program, self.path, clients, seconds, count, rate, keys, seed, prefixes, *targets]
+        words = [SPREAD, self.path, clients, seconds, count, rate, keys, seed, prefixes, *targets]
         self.paths = paths
         self.command = [*WITH_US, *map(str, words)]
 
@@ -130,7 +133,7 @@ class Load:
     def __exit__(self, *error):
         if error[0]:
             self.process.kill()
-        self.process.wait(120)
+        assert self.process.wait(120) == 0 or error[0]
         data = pathlib.Path(self.path).read_bytes()
         os.unlink(self.path)
         data = data[:len(data) // FORMAT.size * FORMAT.size]

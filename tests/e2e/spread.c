@@ -41,6 +41,7 @@ struct client {
     int sockets[HOSTS];
     bool busy;
     unsigned host;
+    uint64_t sent_us;
     struct record record;
     size_t have, want; /* of the answer; want 0: its headers are not complete */
     char buffer[8192];
@@ -109,6 +110,7 @@ static void begin(struct client *clients, unsigned at, uint32_t key, unsigned pr
     c->busy = true;
     c->have = c->want = 0;
     c->buffer[0] = 0;
+    c->sent_us = now_us();
     c->record = (struct record){.begun_us = due_us, .key = key, .host = (uint16_t)c->host};
     c->record.prefix = (uint16_t)prefix;
     char text[512];
@@ -180,7 +182,7 @@ static unsigned begin_due(struct client *clients, struct plan *plan)
     for (unsigned i = 0; i < plan->clients; i++) {
         struct client *c = &clients[i];
         uint64_t now = now_us();
-        if (c->busy && now - c->record.begun_us > GIVE_UP_US)
+        if (c->busy && now - c->sent_us > GIVE_UP_US)
             finish(c, 0);
         bool more = plan->count ? plan->begun < plan->count : now < plan->end_us;
         uint64_t due = plan->rate ? plan->begun_us + plan->begun * 1000000 / plan->rate : now;

@@ -6,6 +6,7 @@ that meets loss and silence, also where tc has no netem.
 """
 import ctypes
 import fcntl
+import functools
 import heapq
 import json
 import os
@@ -26,11 +27,12 @@ def ip(*arguments, namespace=None, check=True):
     return subprocess.run([*inside, "ip", *arguments], check=check, capture_output=True, text=True)
 
 
+@functools.lru_cache
 def possible():
     """Whether this machine lets us make namespaces and tun devices; else why not."""
     if os.geteuid() != 0:
         return False, "network namespaces need root"
-    name = f"weir-try-{os.getpid()}"
+    name = f"weir-try-{os.getpid()}-{threading.get_ident()}"
     done = ip("netns", "add", name, check=False)
     if done.returncode:
         return False, f"no network namespaces: {done.stderr.strip()}"
