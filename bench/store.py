@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""./dev bench store: many hosts' limits in Redis, beside what people use today.
+
+strict: bench/store.c (weir's client of the store, one connection, 64 decisions on their way) and redis-benchmark running the
+usual Lua token bucket (token_bucket.lua) with pipelines of 64 take turns on the same server, which has the first processor;
+they have the second. Memory: 100,000 keys of the same names, asked for twice each, that have not recovered. eventual: a gateway (one worker) with its agent on the
+first processor, before the API's server as in `./dev bench gateway`, once with `consistency: local` and once with `eventual`;
+wrk and Redis, which would be other machines, on the second. A figure is the median of the rounds, a bar the median of the rounds' ratios.
+"""
+import argparse
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SERVER_CPU, CLIENT_CPU = "0", "1"
+PIPELINE, KEYS, STORED = 64, 100_000, 100_000
+MODULES = pathlib.Path("build/gcc/nginx").resolve()
+LUA = (pathlib.Path(__file__).parent / "token_bucket.lua").read_text()
+COLUMNS = "{:<58} {:>11} {:<14} {:>8} {:>8}  {}"
+WRK = """
+math.randomseed(os.time())
+request = function() return wrk.format("GET", "PREFIX" .. math.random(KEYS)) end
+done = function(summary, latency)
+  local bad = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout
+  io.write(string.format("RESULT %d %d %d %d %d %d\\n", summary.requests, summary.duration, latency:percentile(50),
+    latency:percentile(99), bad, summary.errors.status))
+end
+"""
+
+
+def note(text):
+    print(f"bench store: {text}", file=sys.stderr, flush=True)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(*command, cpu=CLIENT_CPU, **more):
+    return subprocess.run(["taskset", "-c", cpu, *map(str, command)], capture_output=True, text=True, check=True,
+                          **more).stdout
+
+
+class Servers:
+    """What was started, on one processor each; stopped when the block ends."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = pathlib.Path(folder), {}
+
+    def start(self, name, command, port, cpu):
+        with open(self.folder / f"{name}.log", "w") as said:
+            process = subprocess.Popen(["taskset", "-c", cpu, *map(str, command)], stdout=said, stderr=said,
+                                       stdin=subprocess.DEVNULL, env={**os.environ, "WEIR_MODULES": str(MODULES)})
+        self.processes[name] = process
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return port
+            except OSError:
+                time.sleep(0.05)
+            if process.poll() is not None:
+                break
+        sys.exit(f"bench store: {name} does not start:\n" + (self.folder / f"{name}.log").read_text()[-2000:])
+
+    def stop(self, *names):
+        for name in names or list(self.processes):
+            process = self.processes.pop(name)
+            process.terminate()
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def redis(self, name, cpu):
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        port = free_port()
+        return Redis(self.start(name, ["redis-server", "--port", port, "--save", "", "--appendonly", "no", "--dir", home],
+                                port, cpu))
+
+    def api(self):
+        home, port = self.folder / "api", free_port()
+        home.mkdir()
+        (home / "nginx.conf").write_text(f"""
+            daemon off; worker_processes 1; pid {home}/pid; error_log {home}/error.log error;
+            events {{ worker_connections 4096; }}
+            http {{ access_log off; keepalive_requests 1000000000;
+                server {{ listen 127.0.0.1:{port}; location / {{ return 200 "ok"; }} }} }}""")
+        return self.start("api", ["nginx", "-p", home, "-c", home / "nginx.conf", "-e", home / "error.log"], port,
+                          SERVER_CPU)
+
+    def gateway(self, weir, name, api, store, rule):
+        home, port = self.folder / name, free_port()
+        home.mkdir(mode=0o755)
+        (home / "weir.yaml").write_text(
+            f"segment: {{ path: {home}/segment, size: 256MiB }}\nworkers: 1\n"
+            f"gateway: {{ listen: 127.0.0.1:{port}, upstreams: [http://127.0.0.1:{api}] }}\n"
+            f"store: {{ url: redis://127.0.0.1:{store} }}\nrules:\n"
+            f"  - {{ name: k, key: '${{path:2}}', {rule} }}\n")
+        return self.start(name, [weir, "serve", home / "weir.yaml"], port, SERVER_CPU)
+
+
+class Redis:
+    def __init__(self, port):
+        self.port = port
+
+    def do(self, *words):
+        return run("redis-cli", "-p", self.port, *words).strip()
+
+    def info(self, section, *names):
+        found = dict(line.split(":", 1) for line in self.do("INFO", section).splitlines() if ":" in line)
+        return [int(found[name]) for name in names]
+
+    def memory(self):
+        return self.info("memory", "used_memory")[0]
+
+    def calls(self, command):
+        found = re.search(rf"cmdstat_{command}:calls=(\d+)", self.do("INFO", "commandstats"))
+        return int(found.group(1)) if found else 0
+
+    def work(self):
+        """Since it began: scripts run, operations with those of scripts, bytes in and out."""
+        names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes")
+        return [self.calls("evalsha"), *self.info("stats", *names)]
+
+    def lua(self, seconds):
+        """The usual script by redis-benchmark: as many calls as take about so long."""
+        sha = self.do("SCRIPT", "LOAD", LUA)
+
+        def measure(count):
+            text = run("redis-benchmark", "-p", self.port, "-c", 1, "-P", PIPELINE, "-n", count, "-r", KEYS, "--csv",
+                       "EVALSHA", sha, 1, "weir:api:__rand_int__", 10, 10000, 1)
+            row = list(csv.reader(io.StringIO(text)))[-1]
+            return {"rate": float(row[1]), "p50": float(row[4]) * 1000, "p99": float(row[6]) * 1000}
+        return measure(max(int(measure(5000)["rate"] * seconds), 5000))
+
+    def lua_fill(self):
+        sha = self.do("SCRIPT", "LOAD", LUA)
+        calls = []
+        for number in range(2 * STORED):
+            words = ["EVALSHA", sha, "1", f"weir:api:{number % STORED:012d}", str(10 / 3600), "10000", "1"]
+            calls.append(f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words))
+        run("redis-cli", "-p", self.port, "--pipe", input="".join(calls))
+
+
+class Printer:
+    def __init__(self, as_json):
+        self.as_json, self.bars = as_json, []
+        if not as_json:
+            print(COLUMNS.format("case", "value", "unit", "p50 us", "p99 us", "bar"))
+
+    def show(self, case, value, unit, least=None, most=None, **more):
+        line = {"bench": "store", "case": case, **more, "value": value, "unit": unit}
+        told = ""
+        if least is not None or most is not None:
+            bar = least if least is not None else most
+            line.update(bar=bar, holds=value >= bar if least is not None else value <= bar)
+            told = f"at {'least' if least is not None else 'most'} {bar:g}: {'holds' if line['holds'] else 'MISSED'}"
+            self.bars.append(line["holds"])
+        if self.as_json:
+            print(json.dumps(line), flush=True)
+        else:
+            number = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+            cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50", "p99")]
+            print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
+
+
+def middle(figures):
+    return {key: statistics.median(one[key] for one in figures) for key in figures[0]}
+
+
+def strict(servers, options, printer):
+    redis, program = servers.redis("redis", SERVER_CPU), "build/gcc/bench/store"
+    weir = lambda seconds, count=PIPELINE: json.loads(  # noqa: E731
+        run(program, "127.0.0.1", redis.port, count, KEYS, seconds))
+    cases = {"strict, weir's client, 64 on their way": weir, "the usual Lua, redis-benchmark, pipeline 64": redis.lua}
+    seen = {name: [] for name in cases}
+    for number in range(-1, 3 if options.quick else 7):  # the first is to warm up
+        for name, measure in cases.items():
+            redis.do("FLUSHALL")
+            figures = measure(1 if options.quick or number < 0 else 3)
+            if number >= 0:
+                seen[name].append({key: figures[key] for key in ("rate", "p50", "p99")})
+    for name, figures in seen.items():
+        one = middle(figures)
+        printer.show(name, one.pop("rate"), "a second", keys=KEYS, **one)
+    ours, usual = seen.values()
+    printer.show("strict / the usual Lua", statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, usual)),
+                 "ratio", least=1.5)
+    memory(redis, program, printer)
+    servers.stop("redis")
+
+
+def memory(redis, program, printer):
+    """What is used a key that was asked for twice, all that a server has for it: entry, name, value, expiry."""
+    used = {}
+    for name, fill in {
+            "weir": lambda: run(program, "127.0.0.1", redis.port, PIPELINE, STORED, "fill"),
+            "the usual Lua": redis.lua_fill}.items():
+        redis.do("FLUSHALL")
+        redis.do("SCRIPT", "FLUSH")
+        before = redis.memory()
+        fill()
+        found = int(redis.do("DBSIZE"))
+        if found != STORED:
+            sys.exit(f"bench store: {found} keys instead of {STORED}")
+        key = "weir:api:" + "0" * 12
+        used[name] = (redis.memory() - before) / STORED
+        printer.show(f"memory, {name}", used[name], "bytes/key", value_bytes=int(redis.do("STRLEN", key)
+                     if redis.do("TYPE", key) == "string" else redis.do("MEMORY", "USAGE", key)))
+    printer.show("memory, weir / the usual Lua", used["weir"] / used["the usual Lua"], "ratio", most=0.5)
+    redis.do("FLUSHALL")
+
+
+def wrk(servers, port, seconds, keys, connections=32):
+    script = servers.folder / f"{keys}.lua"
+    script.write_text(WRK.replace("PREFIX", "/k/").replace("KEYS", str(keys)))
+    text = run("wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/")
+    total, duration, p50, p99, bad, status = map(int, re.search(r"RESULT (.*)", text).group(1).split())
+    if bad:
+        sys.exit(f"bench store: {bad} of {total} requests failed")
+    return {"rate": total / duration * 1e6, "p50": p50, "p99": p99, "denied": status, "total": total}
+
+
+def gateways(servers, options, printer):
+    redis, api = servers.redis("far-redis", CLIENT_CPU), servers.api()
+    plenty = "limit: 100000, window: 1d"  # none is denied, and what was used once has not recovered at once
+    ports = {how: servers.gateway(options.weir, how, api, redis.port, f"{plenty}, consistency: {how}")
+             for how in ("local", "eventual", "strict")}
+    seconds = 1 if options.quick else 5
+    for keys in (1_000, 1_000_000):
+        seen, costs = {how: [] for how in ports if how != "strict"}, []
+        for number in range(-1, 3 if options.quick else 7):
+            for how in seen:
+                before, begun = redis.work(), time.monotonic()
+                figures = wrk(servers, ports[how], 1 if number < 0 else seconds, keys)
+                took, after = time.monotonic() - begun, redis.work()
+                if number >= 0:
+                    seen[how].append(figures)
+                    if how == "eventual":
+                        costs.append([(b - a) / took for a, b in zip(before, after)])
+        if not redis.calls("evalsha"):
+            sys.exit("bench store: nothing was exchanged")
+        for how, figures in seen.items():
+            one = middle(figures)
+            printer.show(f"gateway, {how}, {keys:,} keys", one["rate"], "a second", keys=keys, p50=one["p50"], p99=one["p99"])
+        runs, ops, received, sent = (statistics.median(column) for column in zip(*costs))
+        printer.show(f"Redis for eventual, {keys:,} keys: scripts", runs, "a second", keys=keys)
+        printer.show(f"Redis for eventual, {keys:,} keys: operations, theirs too", ops, "a second", keys=keys)
+        printer.show(f"Redis for eventual, {keys:,} keys: bytes in", received, "bytes/s", keys=keys)
+        printer.show(f"Redis for eventual, {keys:,} keys: bytes out", sent, "bytes/s", keys=keys)
+        printer.show(f"gateway, eventual / local, {keys:,} keys",
+                     statistics.median(a["rate"] / b["rate"] for a, b in zip(seen["eventual"], seen["local"])), "ratio",
+                     least=0.9, keys=keys)
+    one = wrk(servers, ports["strict"], seconds, 1_000)
+    printer.show("gateway, strict, 1,000 keys", one["rate"], "a second", p50=one["p50"], p99=one["p99"])
+    servers.stop(*ports)
+    denied(servers, options, printer, api, redis)
+
+
+def denied(servers, options, printer, api, redis):
+    port = servers.gateway(options.weir, "denying", api, redis.port, "limit: 1, window: 1d, consistency: strict")
+    wrk(servers, port, 1, 1, 2)  # one passes, and the next is the first that is denied
+    before = redis.calls("evalsha")
+    figures = wrk(servers, port, 2, 1)
+    if figures["denied"] != figures["total"]:
+        sys.exit(f"bench store: {figures['total'] - figures['denied']} of {figures['total']} passed")
+    printer.show("gateway, strict, all denied", figures["rate"], "a second", p50=figures["p50"], p99=figures["p99"])
+    printer.show("scripts run for these denials", redis.calls("evalsha") - before, "runs", most=0)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench store", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--quick", action="store_true", help="about a minute")
+    options = parser.parse_args()
+    options.weir = pathlib.Path(options.weir).resolve()
+    subprocess.run(["make", "-s", "nginx", "build/gcc/bench/store"], check=True, stdout=sys.stderr)
+    printer = Printer(options.json)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/dev/shm") as folder:
+        os.chmod(folder, 0o755)
+        servers = Servers(folder)
+        try:
+            strict(servers, options, printer)
+            gateways(servers, options, printer)
+        finally:
+            servers.stop()
+    if not options.json:
+        print(f"\n{sum(printer.bars)} of {len(printer.bars)} bars hold")
+
+
+if __name__ == "__main__":
+    main()
