@@ -18,7 +18,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define DEADLINE_US  500000 /* nobody waits for an exchange: it may take longer than a request's question */
 #define LOCK_MS      5000   /* for the agent before us to end */
 #define LOOK_US      500000 /* between two looks whether to begin anew */
 #define COMPLAINT_MS 60000  /* between two about the same */
@@ -73,8 +72,8 @@ static bool store_read(struct exchanger *x, enum weir_consistency *usual)
         else
             good = weir__store_option(&x->store, name, value, why, sizeof why) == 0;
     }
-    if (x->store.deadline_us < DEADLINE_US)
-        x->store.deadline_us = DEADLINE_US;
+    if (x->store.deadline_us < WEIR__SYNC_PATIENCE_US)
+        x->store.deadline_us = WEIR__SYNC_PATIENCE_US;
     if (!good)
         weir__say(x->journal, WEIR__ERROR, "store: %s", why);
     return good;
@@ -123,6 +122,7 @@ static bool begin(struct exchanger *x)
     struct weir__sync_options options = {.engine = x->engine,
                                          .naming = {x->store.prefix, x->store.hash_keys},
                                          .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
+                                         .patience_us = x->store.deadline_us,
                                          .bring = bring,
                                          .bring_context = x->link};
     x->sync = weir__sync_new(&options);

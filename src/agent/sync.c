@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#define PATIENCE_MAX 8     /* times that, with a batch that came too late before */
+#define NOTES_MIN    64    /* counters of a batch: one run of the script */
 #define DOWN_AFTER   3     /* rounds in a row that failed, and the data plane is told */
 #define LOOK_MS      1000  /* without anything to tell, the store is asked for nothing, to know whether it is there */
 #define SWEEP_MS     10000 /* in which the sweep goes round once */
@@ -47,6 +49,9 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
         return NULL;
     sync->with = *options;
     sync->with.now = options->now ? options->now : weir_clock;
+    sync->with.patience_us = options->patience_us ? options->patience_us : WEIR__SYNC_PATIENCE_US;
+    sync->patience_us = sync->with.patience_us;
+    sync->most = WEIR__LEDGER_NOTES;
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->book->ledger;
     sync->followed = calloc(sync->ledger->entries, sizeof *sync->followed);
@@ -121,6 +126,22 @@ static void tell_state(struct weir__sync *sync, int error)
 
 /* ---- Batches ---- */
 
+/*
+ * A batch that came too late must be repeated as it was: then it gets more time, or it would come too late for ever.
+ * The next ones are smaller, until they are fast again.
+ */
+static void learn(struct weir__sync *sync, int error, int64_t took_us)
+{
+    int64_t usual_us = sync->with.patience_us;
+    if (error == WEIR_ESTORESLOW) {
+        sync->patience_us = sync->patience_us < PATIENCE_MAX * usual_us ? 2 * sync->patience_us : sync->patience_us;
+        sync->most = sync->most > NOTES_MIN ? sync->most / 2 : sync->most;
+    } else if (!error) {
+        sync->patience_us = usual_us;
+        sync->most = took_us < usual_us / 4 && sync->most < WEIR__LEDGER_NOTES ? 2 * sync->most : sync->most;
+    }
+}
+
 /* Asks for what is noted and does what the answer says. 0, or an error, and the batch is still noted. */
 static int exchange(struct weir__sync *sync)
 {
@@ -136,8 +157,10 @@ static int exchange(struct weir__sync *sync)
                                              .sender = header->sender,
                                              .batch = header->batch};
     int64_t began = microseconds();
+    sync->question.deadline_us = began + sync->patience_us;
     int error = sync->with.bring(sync->with.bring_context, &sync->question);
     int64_t took = microseconds() - began;
+    learn(sync, error, took);
     weir__sync_beat(sync);
     weir__count(&header->exchanges, 1);
     if (error) {
@@ -215,7 +238,7 @@ static int collect(struct weir__sync *sync)
         uint64_t bits = weir__ledger_dirty(sync->ledger, word) | due(sync, word);
         for (; bits && !error; bits &= bits - 1) {
             count += note(sync, word * 64 + (uint64_t)__builtin_ctzll(bits), &sync->ledger->note[count]);
-            if (count < WEIR__LEDGER_NOTES)
+            if (count < sync->most)
                 continue;
             error = send(sync, count);
             count = 0;

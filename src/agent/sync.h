@@ -19,10 +19,13 @@
 /* Brings a question to the store and waits for its answer: question->error, which is also returned. */
 typedef int weir__bring(void *context, struct weir__question *question);
 
+#define WEIR__SYNC_PATIENCE_US 500000 /* nobody waits for an exchange: it may take longer than a request's question */
+
 struct weir__sync_options {
     weir *engine; /* opened with the ledger that the data plane writes to */
     struct weir__naming naming;
     uint64_t interval_ms; /* how often weir__sync_round is called: for what is counted in rounds */
+    int64_t patience_us;  /* how long an exchange may take before it is tried again; 0: as above */
     weir__bring *bring;
     void *bring_context;
     weir_time (*now)(const weir_segment *segment); /* weir_clock */

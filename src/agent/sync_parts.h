@@ -26,6 +26,9 @@ struct weir__sync {
     bool asked;  /* in this round */
     bool behind; /* the last round took longer than an interval */
 
+    uint64_t most;       /* counters of the next batch, at most */
+    int64_t patience_us; /* with the batch that is on its way */
+
     struct weir__question question;
     struct weir__ask *asks;
     struct weir__group *groups;

@@ -179,6 +179,47 @@ TEST(more_questions_than_one)
     fake_store_free(&store);
 }
 
+/* A store that needs a millisecond for each counter, or a line that is that thin. */
+static int bring_slowly(void *context, struct weir__question *question)
+{
+    int64_t left_us = question->deadline_us - (int64_t)weir__book_ms() * 1000;
+    if (question->deadline_us && question->ask_count * INT64_C(1000) > left_us)
+        return question->error = WEIR_ESTORESLOW;
+    return fake_bring(context, question);
+}
+
+TEST(what_is_too_much_for_the_time_is_told_in_the_end)
+{
+    enum { KEYS = 3000 };
+    fake_store_make(&store);
+    weir_options how = {.segment = {.size = 4 << 20},
+                        .rules_text = RULE("limit: 100, window: 1h"),
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_LINK,
+                        .ledger = "",
+                        .ledger_bytes = 2 << 20};
+    struct host host = {.bring = bring_slowly, .bring_context = &store, .now = hosts_now};
+    CHECK_EQ(weir_open(&how, &host.engine), 0);
+    host_start_sync(&host);
+    for (int round = 0; round < 2; round++) {
+        for (int key = 0; key < KEYS; key++) {
+            char line[64];
+            snprintf(line, sizeof line, "GET / ip=10.0.%d.%d", key / 250, key % 250);
+            host_ask(&host, line, 1);
+        }
+        int rounds = 0;
+        while (host_untold(&host) && rounds < 40) {
+            int error = weir__sync_round(host.sync);
+            CHECK(error == 0 || error == WEIR_ESTORESLOW);
+            rounds++;
+        }
+        CHECK_EQ(host_untold(&host), 0);
+        CHECK_EQ(store.taken, (round + 1) * KEYS);
+    }
+    host_free(&host);
+    fake_store_free(&store);
+}
+
 /* ---- While requests come ---- */
 
 struct client {
