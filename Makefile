@@ -52,12 +52,17 @@ CLI_SRC := $(wildcard src/cli/*.c)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
 API_SRC := $(wildcard src/api/*.c)
 API_PACKAGES := jansson libcrypto
+# The rules service without HTTP, for the weir command only. Nor are another machine's databases at hand.
+CONTROL_SRC := $(wildcard src/control/*.c)
+CONTROL_PACKAGES := sqlite3 libpq jansson libcrypto
+CONTROL_LIBS = $(shell pkg-config --libs $(CONTROL_PACKAGES))
 # The script that runs in the store is put together from lua/.
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/store/script_text.o
 AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
+CONTROL_OBJ := $(CONTROL_SRC:%.c=$B/%.o)
 # The service's messages, in the nginx module alone: compiled from proto/, with the protocol's own types beside them.
 RLS_SRC := $(wildcard src/rls/*.c)
 RLS_OBJ := $(RLS_SRC:%.c=$B/%.o)
@@ -68,7 +73,7 @@ RLS_PACKAGES := libprotobuf-c jansson
 RLS_LIBS = $(shell pkg-config --libs $(RLS_PACKAGES))
 RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests.
-TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/%),\
+TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/%),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -133,13 +138,21 @@ $B/libweir-api.a: $(API_OBJ)
 
 $B/src/api/openapi.o: src/api/openapi.json
 
+$(CONTROL_OBJ): ALL_CFLAGS += $(shell pkg-config --cflags $(CONTROL_PACKAGES))
+
+$B/libweir-control.a: $(CONTROL_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+$B/src/control/openapi.o: src/control/openapi.json
+
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
 	mv $@.new $@
 	ln -sf libweir.so $B/$(SONAME)
 
-$B/weir: $(CLI_OBJ) $(AGENT_OBJ) $B/libweir.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(LDLIBS)
+$B/weir: $(CLI_OBJ) $(AGENT_OBJ) $(if $(CROSS),,$B/libweir-control.a) $B/libweir.a
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS)) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
@@ -208,6 +221,11 @@ $B/tests/unit/api/%: tests/unit/api/%.c $B/libweir-api.a $B/libweir.a
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
+# And those of the rules service.
+$B/tests/unit/control/%: tests/unit/control/%.c $B/libweir-control.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)
+
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
@@ -216,6 +234,10 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
+
+$B/fuzz/fuzz_control: fuzz/fuzz_control.c $B/libweir-control.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)
 
 $B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
 	@mkdir -p $(@D)
@@ -246,4 +268,5 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers nginx install clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
+	$(CONTROL_OBJ:.o=.d) $(TESTS:=.d)

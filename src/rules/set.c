@@ -172,8 +172,8 @@ static bool has_domain(const struct weir__node *root)
 /* Reports a root that is no map (then false), words that are of neither dialect, and a mixture of the two. */
 static bool check_root(struct weir__report *report, const struct weir__node *root)
 {
-    static const char *const names[] = {"rules", "identity", "allow", "block", "domain", "descriptors"};
-    enum { OWN = 4, ALL = 6 };
+    static const char *const names[] = {"rules", "identity", "allow", "block", "domains", "domain", "descriptors"};
+    enum { OWN = 5, ALL = 7 };
     if (root->kind != WEIR__MAP) {
         weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
                            weir__node_is(root));
@@ -190,6 +190,20 @@ static bool check_root(struct weir__report *report, const struct weir__node *roo
                                "%s is of weir's own dialect, but this file has a domain: use two files", names[i]);
     }
     return true;
+}
+
+/* A whole set in one text, as the rules service publishes it, has its domains in a list. */
+static void read_domains(struct weir__builder *builder, const struct weir__node *root)
+{
+    const struct weir__node *domains = weir__node_get(root, "domains");
+    if (domains && domains->kind != WEIR__LIST) {
+        weir__report_error(builder->report, domains->place, "domains is a list of files of descriptors, not %s",
+                           weir__node_is(domains));
+        return;
+    }
+    for (const struct weir__node *domain = domains ? domains->first : NULL; domain; domain = domain->next)
+        if (check_root(builder->report, domain))
+            weir__descriptors_read(builder, domain);
 }
 
 /* Reads every source. Identities come first: rules of any file may refer to them. */
@@ -210,10 +224,12 @@ static void read_all(struct weir__builder *builder)
     for (uint32_t i = 0; i < report->source_count; i++) {
         if (!roots[i])
             continue;
-        if (has_domain(roots[i]))
+        if (has_domain(roots[i])) {
             weir__descriptors_read(builder, roots[i]);
-        else
+        } else {
             weir__own_read(builder, roots[i]);
+            read_domains(builder, roots[i]);
+        }
     }
 }
 

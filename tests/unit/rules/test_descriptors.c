@@ -45,6 +45,20 @@ TEST(nested_descriptors_and_bare_keys)
     unload(&loaded);
 }
 
+TEST(domains_stand_beside_rules)
+{
+    struct loaded loaded;
+    load_good(&loaded, "rules: [{ name: r, limit: 1, window: 1m }]\n"
+                       "domains:\n"
+                       "  - domain: one\n"
+                       "    descriptors: [{ key: k, rate_limit: { unit: hour, requests_per_unit: 2 } }]\n"
+                       "  - domain: two\n");
+    CHECK(weir__domain_known(loaded.set, text_of("one")));
+    CHECK(weir__domain_known(loaded.set, text_of("two")));
+    CHECK_EQ(loaded.set->count, 2);
+    unload(&loaded);
+}
+
 TEST(the_value_comes_before_the_bare_key_and_zero_bans)
 {
     struct loaded loaded;

@@ -141,6 +141,12 @@ TEST(files_are_told_their_errors)
         {"domain: a\ndescriptor: []\n", 2, 1, "a file of descriptors has no field \"descriptor\"", "descriptors", 1},
         {"domain: a\ndescriptors: a\n", 2, 14, "descriptors must be a list", "", 1},
         {"domain: a\ndomain: b\n", 2, 1, "domain", "", 1},
+        {"domains: a\n", 1, 10, "domains is a list", "", 1},
+        {"domains: [a]\n", 1, 11, "a rule file is a map", "", 1},
+        {"domains: [{ descriptors: [] }]\n", 1, 11, "needs a domain", "", 1},
+        {"domains: [{ domain: a }, { domain: a }]\n", 1, 36, "is taken by the file of f:1", "", 1},
+        {"domains: [{ domain: a, rules: [] }]\n", 1, 24, "rules is of weir's own dialect", "", 1},
+        {"domain: a\ndomains: []\n", 2, 1, "domains is of weir's own dialect", "", 1},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files && !test_failures; i++)
         check_bad("", &files[i]);

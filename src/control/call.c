@@ -1,0 +1,290 @@
+/* What requests say, and how replies are put together. */
+#include "control/call.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+const char *weir__role_name(enum weir__role role)
+{
+    static const char *const names[] = {"nobody", "viewer", "editor", "operator"};
+    return names[role];
+}
+
+enum weir__role weir__role_of(const char *name)
+{
+    for (int role = WEIR__VIEWER; role <= WEIR__OPERATOR; role++)
+        if (strcmp(name, weir__role_name((enum weir__role)role)) == 0)
+            return (enum weir__role)role;
+    return WEIR__NOBODY;
+}
+
+/* ---- Texts from outside ---- */
+
+/* The length of the UTF-8 character at `at`; 0 if there is none. */
+static size_t character(const unsigned char *at, size_t left)
+{
+    size_t len = *at < 0x80 ? 1 : *at < 0xc2 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : *at < 0xf5 ? 4 : 0;
+    if (!len || len > left)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xf0 && at[1] < 0x90);
+    bool outside = (*at == 0xed && at[1] > 0x9f) || (*at == 0xf4 && at[1] > 0x8f);
+    return overlong || outside ? 0 : len;
+}
+
+bool weir__text_sound(weir_text text)
+{
+    for (size_t i = 0; i < text.len;) {
+        const unsigned char *at = (const unsigned char *)text.data + i;
+        size_t len = character(at, text.len - i);
+        if (!len || *at < 0x20 || *at == 0x7f)
+            return false;
+        i += len;
+    }
+    return true;
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    unsigned char lower = weir__lower(c);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+int weir__decode(weir_text text, bool plus, char *to, size_t size)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (c == '%') {
+            int high = i + 2 < text.len ? hex(text.data[i + 1]) : -1;
+            int low = i + 2 < text.len ? hex(text.data[i + 2]) : -1;
+            if (high < 0 || low < 0)
+                return -1;
+            c = (char)(high << 4 | low);
+            i += 2;
+        } else if (plus && c == '+') {
+            c = ' ';
+        }
+        if (len + 1 >= size)
+            return -1;
+        to[len++] = c;
+    }
+    to[len] = 0;
+    return (int)len;
+}
+
+/* The next NAME=VALUE of a query; false at its end. */
+static bool next_pair(weir_text *rest, weir_text *name, weir_text *value)
+{
+    if (!rest->len)
+        return false;
+    const char *end = memchr(rest->data, '&', rest->len);
+    size_t len = end ? (size_t)(end - rest->data) : rest->len;
+    const char *equals = memchr(rest->data, '=', len);
+    size_t name_len = equals ? (size_t)(equals - rest->data) : len;
+    *name = (weir_text){rest->data, name_len};
+    *value = equals ? (weir_text){equals + 1, len - name_len - 1} : (weir_text){"", 0};
+    rest->data += len + (end != NULL);
+    rest->len -= len + (end != NULL);
+    return true;
+}
+
+#define VALUE_MAX 4096 /* bytes of a parameter's value */
+
+bool weir__query_sound(weir_text query)
+{
+    weir_text name, value;
+    char decoded[VALUE_MAX];
+    while (next_pair(&query, &name, &value)) {
+        int len = weir__decode(value, true, decoded, sizeof decoded);
+        if (len < 0 || !weir__text_sound((weir_text){decoded, (size_t)len}))
+            return false;
+    }
+    return true;
+}
+
+bool weir__query_text(const struct weir__call *call, const char *wanted, char *to, size_t size)
+{
+    weir_text rest = call->request->query, name, value;
+    *to = 0;
+    while (next_pair(&rest, &name, &value))
+        if (weir__text_is(name, wanted))
+            return weir__decode(value, true, to, size) >= 0;
+    return false;
+}
+
+bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise,
+                        int64_t *number)
+{
+    char text[32], message[128], *end;
+    weir_text rest = call->request->query, at, value;
+    *number = otherwise;
+    while (next_pair(&rest, &at, &value)) {
+        if (!weir__text_is(at, name))
+            continue;
+        bool plain = weir__decode(value, true, text, sizeof text) > 0 && strspn(text, "0123456789") == strlen(text);
+        *number = plain && strlen(text) < 19 ? strtoll(text, &end, 10) : -1;
+        if (*number >= least && *number <= most)
+            return true;
+        snprintf(message, sizeof message, "%s: a number from %" PRId64 " to %" PRId64, name, least, most);
+        weir__fail(call, 400, "bad_query", message, NULL);
+        return false;
+    }
+    return true;
+}
+
+bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1])
+{
+    weir_text given = call->request->reason;
+    *reason = 0;
+    if (given.len && given.len <= WEIR__REASON_MAX && weir__text_sound(given)) {
+        memcpy(reason, given.data, given.len);
+        reason[given.len] = 0;
+        return true;
+    }
+    if (given.len) {
+        weir__fail(call, 400, "bad_reason",
+                   "the reason is longer than 1000 bytes, or not UTF-8; ?reason= takes any text", NULL);
+        return false;
+    }
+    char long_one[VALUE_MAX];
+    if (weir__query_text(call, "reason", long_one, sizeof long_one) && strlen(long_one) > WEIR__REASON_MAX) {
+        weir__fail(call, 400, "bad_reason", "the reason is longer than 1000 bytes", NULL);
+        return false;
+    }
+    snprintf(reason, WEIR__REASON_MAX + 1, "%s", long_one);
+    return true;
+}
+
+bool weir__is_yaml(weir_text type)
+{
+    static const char *const names[] = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"};
+    const char *end = memchr(type.data ? type.data : "", ';', type.len);
+    weir_text bare = weir__text_trim((weir_text){type.data, end ? (size_t)(end - type.data) : type.len});
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (weir__text_equal_nocase(bare, (weir_text){names[i], strlen(names[i])}))
+            return true;
+    return false;
+}
+
+static bool is_member(const char *members, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *at = members; *at;) {
+        size_t part = strcspn(at, "|");
+        if (part == len && memcmp(at, name, len) == 0)
+            return true;
+        at += part + (at[part] == '|');
+    }
+    return false;
+}
+
+json_t *weir__call_json(struct weir__call *call, const char *members)
+{
+    weir_text body = call->request->body;
+    char message[256], shown[WEIR__SHOWN];
+    json_error_t where;
+    const char *name;
+    json_t *value, *root = body.len ? json_loadb(body.data, body.len, JSON_REJECT_DUPLICATES, &where) : json_object();
+    if (!json_is_object(root)) {
+        snprintf(message, sizeof message, "the body is no object of JSON%s%s", root ? "" : ": ",
+                 root ? "" : where.text);
+        weir__fail(call, 400, "bad_json", message, NULL);
+        json_decref(root);
+        return NULL;
+    }
+    json_object_foreach(root, name, value)
+    {
+        if (is_member(members, name))
+            continue;
+        snprintf(message, sizeof message, "there is no \"%s\" here",
+                 weir__printable((weir_text){name, strlen(name)}, shown, sizeof shown));
+        weir__fail(call, 400, "bad_member", message, NULL);
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+/* ---- Replies ---- */
+
+void weir__reply_header(struct weir__call *call, const char *name, const char *format, ...)
+{
+    struct weir__rest_reply *reply = call->reply;
+    if (reply->header_count == WEIR__REST_HEADERS)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    reply->headers[reply->header_count].name = name;
+    vsnprintf(reply->headers[reply->header_count++].value, sizeof reply->headers[0].value, format, arguments);
+    va_end(arguments);
+}
+
+void weir__reply_etag(struct weir__call *call, int64_t version)
+{
+    weir__reply_header(call, "ETag", "\"v%" PRId64 "\"", version);
+}
+
+void weir__reply_text(struct weir__call *call, int status, const char *type, const char *text, size_t len)
+{
+    struct weir__rest_reply *reply = call->reply;
+    free(reply->body);
+    reply->status = status;
+    reply->body = malloc(len + 1);
+    reply->len = reply->body ? len : 0;
+    if (!reply->body) {
+        reply->status = 503;
+        return;
+    }
+    memcpy(reply->body, text, len);
+    reply->body[len] = 0;
+    weir__reply_header(call, "Content-Type", "%s", type);
+}
+
+void weir__reply_json(struct weir__call *call, int status, json_t *body)
+{
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    if (text)
+        weir__reply_text(call, status, "application/json", text, strlen(text));
+    else
+        call->reply->status = 503; /* no memory for words */
+    free(text);
+    json_decref(body);
+}
+
+int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors)
+{
+    char shown[1024];
+    weir__printable((weir_text){message, strlen(message)}, shown, sizeof shown);
+    json_t *error = json_pack("{s:s, s:s}", "code", code, "message", shown);
+    if (error && errors)
+        json_object_set(error, "errors", errors);
+    json_decref(errors);
+    weir__reply_json(call, status, json_pack("{s:o}", "error", error));
+    return 0;
+}
+
+json_t *weir__json_time(int64_t ms)
+{
+    char text[48], all[64];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm parts;
+    if (!gmtime_r(&seconds, &parts))
+        return json_null();
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(all, sizeof all, "%s.%03dZ", text, (int)(ms % 1000));
+    return json_string(all);
+}
+
+json_t *weir__json_text(weir_text text)
+{
+    json_t *json = json_stringn(text.data, text.len);
+    return json ? json : json_string("");
+}

@@ -1,0 +1,161 @@
+/* One request on its way through the service. */
+#ifndef WEIR_CONTROL_CALL_H
+#define WEIR_CONTROL_CALL_H
+
+#include "control/document.h"
+#include "control/rest.h"
+#include "control/set.h"
+
+enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR };
+
+const char *weir__role_name(enum weir__role role);
+/* WEIR__NOBODY if there is none of this name. */
+enum weir__role weir__role_of(const char *name);
+
+#define WEIR__PARAMS     2
+#define WEIR__PARAM_MAX  1024
+#define WEIR__REASON_MAX 1000
+#define WEIR__WHO_MAX    128
+#define WEIR__TOKEN_ID   24
+
+/* Handlers return 0 when they have replied, or a WEIR__DB_… error, of which the dispatcher tells. */
+struct weir__call {
+    struct weir__control *control;
+    struct weir__db *db;
+    const struct weir__rest_request *request;
+    struct weir__rest_reply *reply;
+    char param[WEIR__PARAMS][WEIR__PARAM_MAX + 1]; /* of the path, decoded, without zero bytes inside */
+    char who[WEIR__WHO_MAX];
+    char token_id[WEIR__TOKEN_ID]; /* of who; "" for a command */
+    enum weir__role role;
+    int64_t session_expires_ms; /* 0: not by a session */
+    int64_t now_ms;
+};
+
+/* ---- Asking the request ---- */
+
+/* A parameter of the query, decoded into `to`; false if it is missing. What is malformed counts as such: see below. */
+bool weir__query_text(const struct weir__call *call, const char *name, char *to, size_t size);
+/* The same as a number; false: a fault was replied. `otherwise` if it is missing. */
+bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise,
+                        int64_t *number);
+/* True if every escape of the query is sound, and every value UTF-8 without control characters. */
+bool weir__query_sound(weir_text query);
+/* %XX decoded; -1: malformed, or too long. `plus`: '+' is a blank. */
+int weir__decode(weir_text text, bool plus, char *to, size_t size);
+/* UTF-8 without control characters, which every text from outside must be. */
+bool weir__text_sound(weir_text text);
+/* Why: by the header, or by the query. False: a fault was replied. */
+bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
+/* The body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. NULL: replied. */
+json_t *weir__call_json(struct weir__call *call, const char *members);
+bool weir__is_yaml(weir_text type);
+
+/* ---- Replying ---- */
+
+void weir__reply_json(struct weir__call *call, int status, json_t *body); /* takes the body over */
+void weir__reply_text(struct weir__call *call, int status, const char *type, const char *text, size_t len);
+void weir__reply_header(struct weir__call *call, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* {error: {code, message, errors}}; takes `errors` over, which may be NULL. Always returns 0, for handlers. */
+int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors);
+void weir__reply_etag(struct weir__call *call, int64_t version);
+
+/* "2026-11-15T10:15:49.123Z" */
+json_t *weir__json_time(int64_t ms);
+json_t *weir__json_text(weir_text text);
+
+/* ---- What is done ---- */
+
+/* Within a transaction. Takes `details` over. */
+int weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details);
+
+struct weir__stored {
+    char name[WEIR__DOCUMENT_NAME];
+    enum weir__document_kind kind;
+    int64_t version, enforced, shadow; /* 0: none */
+    bool deleted;
+};
+
+/* found->version 0: there is none of this name. */
+int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found);
+/* The text of a version, from malloc; NULL without an error: there is none, or it marks a deletion. */
+int weir__stored_text(struct weir__db *db, const char *name, int64_t version, char **text);
+json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
+
+/*
+ * Assembles and compiles what is staged now, adds the revision, and says what has changed. Within a transaction, after
+ * documents were changed. `made` is to be freed. 0 and *refused: the set has errors, which were replied.
+ */
+struct weir__publication {
+    struct weir__set set;
+    int64_t revision;
+    char digest[WEIR__DIGEST_TEXT];
+    json_t *warnings;
+    bool refused;
+};
+
+int weir__publication_make(struct weir__call *call, const char *about, const char *reason,
+                           struct weir__publication *made);
+/* Records that a document of the new revision has other versions in force than before. */
+int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name);
+/* After the commit: in force from now on, in memory and for the workers. */
+void weir__publication_apply(struct weir__call *call, struct weir__publication *made);
+void weir__publication_free(struct weir__publication *made);
+/* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
+int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
+
+/* True, and replied, if nothing may be published now. */
+bool weir__publishing_refused(struct weir__call *call);
+
+/* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
+char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);
+
+/* ---- Who ---- */
+
+/* Sets who and role by the request's token or cookie. False: replied. */
+bool weir__authenticate(struct weir__call *call, int *error);
+/* A session by a token: fills who and role. False: the token is not good. */
+bool weir__token_check(struct weir__call *call, const char *token, int *error);
+/* The value of the session's cookie; empty if there is none. */
+weir_text weir__cookie_of(weir_text cookies);
+/* `hash` has room for WEIR__DIGEST_TEXT. */
+void weir__digest(const char *salt, const char *text, size_t len, char *hash);
+/* `bytes` random bytes in hexadecimal or base64url; false: the system has none. */
+bool weir__random_hex(char *to, size_t bytes);
+bool weir__random_word(char *to, size_t bytes);
+
+/* How often an address may be wrong. NULL is no limit. */
+struct weir__guesses *weir__guesses_open(void);
+void weir__guesses_close(struct weir__guesses *guesses);
+/* 0: it may try; else seconds to wait. */
+int64_t weir__guesses_wait(struct weir__guesses *guesses, const char *address);
+void weir__guesses_wrong(struct weir__guesses *guesses, const char *address);
+
+/* ---- Routes ---- */
+
+typedef int weir__handler(struct weir__call *call);
+
+struct weir__route {
+    const char *method;
+    const char *path; /* with {name} for a part, and {key} for all that is left */
+    enum weir__role role;
+    bool no_database; /* also answered without one */
+    weir__handler *run;
+};
+
+extern const struct weir__route weir__routes[];
+extern const size_t weir__route_count;
+
+weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_update, weir__rest_delete,
+    weir__rest_versions, weir__rest_diff, weir__rest_rollback, weir__rest_publish, weir__rest_validate,
+    weir__rest_published, weir__rest_revisions, weir__rest_revision, weir__rest_revision_rollback, weir__rest_key_state,
+    weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens, weir__rest_token_create,
+    weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create, weir__rest_session_get,
+    weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot, weir__rest_advice,
+    weir__rest_openapi, weir__rest_health;
+
+extern const char weir__control_openapi[];
+size_t weir__control_openapi_len(void);
+
+#endif

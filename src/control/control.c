@@ -1,0 +1,103 @@
+/* Opening, closing, and what is to be done now and then. */
+#include "control/control.h"
+
+#include "control/call.h"
+#include "control/in_force.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define SESSION_MS INT64_C(43200000) /* 12 hours */
+#define RETRY_MS   1000              /* between two attempts to open the database */
+
+int64_t weir__control_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void weir__control_log(const struct weir__control *control, const char *format, ...)
+{
+    char line[512], shown[sizeof line];
+    va_list arguments;
+    if (!control->host || !control->host->log)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    control->host->log(control->host->context, weir__printable((weir_text){line, strlen(line)}, shown, sizeof shown));
+}
+
+bool weir__control_ready(struct weir__control *control)
+{
+    char why[WEIR__DB_WHY_BYTES];
+    int64_t now = weir__control_now_ms();
+    if (control->db && control->db->lost) {
+        weir__db_close(control->db);
+        control->db = NULL;
+    }
+    if (control->db)
+        return true;
+    if (control->tried_ms && now - control->tried_ms < RETRY_MS && now >= control->tried_ms)
+        return false;
+    control->tried_ms = now;
+    /* With something in force there was a database. An empty one in its place would hide that it is missing. */
+    int error = weir__db_open(control->url, control->force.revision == 0, &control->db, why);
+    if (error && error != control->error)
+        weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);
+    control->error = error;
+    return !error;
+}
+
+int weir__control_open(const struct weir__control_options *options, struct weir__control **control)
+{
+    struct weir__control *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR__DB_MEMORY;
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_mutex_init(&made->force_lock, NULL);
+    made->host = options->host;
+    made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
+    made->url = strdup(options->url);
+    made->path = options->published_path ? strdup(options->published_path) : NULL;
+    made->guesses = weir__guesses_open();
+    if (!made->url || (options->published_path && !made->path) || !made->guesses) {
+        weir__control_close(made);
+        return WEIR__DB_MEMORY;
+    }
+    weir__in_force_load(made);
+    /* What was committed but not written when the process ended is written now. */
+    (void)weir__control_tick(made);
+    if (made->error == WEIR__DB_URL) {
+        weir__control_close(made);
+        return WEIR__DB_URL;
+    }
+    *control = made;
+    return 0;
+}
+
+void weir__control_close(struct weir__control *control)
+{
+    if (!control)
+        return;
+    weir__db_close(control->db);
+    weir__guesses_close(control->guesses);
+    pthread_mutex_destroy(&control->lock);
+    pthread_mutex_destroy(&control->force_lock);
+    free(control->force.text);
+    free(control->url);
+    free(control->path);
+    free(control);
+}
+
+int weir__control_tick(struct weir__control *control)
+{
+    pthread_mutex_lock(&control->lock);
+    int error = weir__control_ready(control) ? weir__in_force_follow(control) : control->error;
+    weir__in_force_retry(control);
+    pthread_mutex_unlock(&control->lock);
+    return error;
+}

@@ -1,0 +1,80 @@
+/*
+ * The rules service without HTTP: rules as documents with versions in a database, published as one set. docs/control.md
+ * describes it from outside. Which file does what:
+ *
+ *   database, sqlite, postgres, schema   where everything is kept
+ *   document    one document's text      set         documents to one text, and its errors back to their lines
+ *   emit        a tree to YAML           split       a rule file to documents
+ *   store       reading and adding       publish     stages, revisions
+ *   in_force    the set that is in force, in memory and in a file that survives all of this
+ *   token       who may do what          guess       how often a token may be wrong
+ *   rest*       (method, path, headers, body) to (status, headers, body)
+ */
+#ifndef WEIR_CONTROL_CONTROL_H
+#define WEIR_CONTROL_CONTROL_H
+
+#include "control/database.h"
+#include "control/host.h"
+
+#include <pthread.h>
+
+#define WEIR__DIGEST_TEXT 65 /* SHA-256 in hexadecimal, and a zero byte */
+
+/* The published set that is in force. */
+struct weir__in_force {
+    int64_t revision; /* 0: nothing was ever published */
+    int64_t at_ms;
+    char digest[WEIR__DIGEST_TEXT];
+    char known_as[WEIR__DIGEST_TEXT]; /* in the database: another if another version of weir put the text together */
+    char *text;
+    size_t len;
+};
+
+struct weir__guesses;
+
+struct weir__control {
+    char *url;
+    const struct weir__control_host *host; /* may be NULL */
+    int64_t session_ms;                    /* how long a session lasts */
+
+    pthread_mutex_t lock; /* for what follows */
+    struct weir__db *db;  /* NULL: could not be opened yet */
+    int64_t tried_ms;     /* when opening it was tried last */
+    int error;            /* why it failed */
+    struct weir__guesses *guesses;
+
+    pthread_mutex_t force_lock; /* for what follows; never waits for the database */
+    struct weir__in_force force;
+    char *path;   /* of the file for the workers; NULL: none */
+    bool written; /* the file says what `force` says */
+    bool stale;   /* the database is older than what is in force: it was restored from an old copy */
+};
+
+struct weir__control_options {
+    const char *url;                       /* sqlite:PATH or postgresql://… */
+    const char *published_path;            /* the file that workers read, or NULL */
+    int64_t session_ms;                    /* 0: 12 hours */
+    const struct weir__control_host *host; /* lives as long as the service; may be NULL */
+};
+
+/*
+ * Opens the service. It also opens when the database cannot be reached: what is in force stays so, requests are told
+ * 503, and it is tried again later. WEIR__DB_MEMORY, WEIR__DB_URL.
+ */
+WEIR_MUST_CHECK int weir__control_open(const struct weir__control_options *options, struct weir__control **control);
+void weir__control_close(struct weir__control *control);
+
+/*
+ * To be called about once a second: takes over what another host has published in the same database, writes the file if
+ * that failed before, forgets old sessions. 0, or WEIR__DB_… .
+ */
+int weir__control_tick(struct weir__control *control);
+
+/* True with the database open, which may be tried now. The lock must be held. */
+bool weir__control_ready(struct weir__control *control);
+
+int64_t weir__control_now_ms(void);
+void weir__control_log(const struct weir__control *control, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

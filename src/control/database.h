@@ -1,0 +1,113 @@
+/*
+ * The database of the rules service: SQLite in a file, or PostgreSQL for a fleet, behind one set of calls. Statements
+ * are written once, with parameters $1, $2 … in the order of their first use; no value ever becomes part of one.
+ *
+ * One connection, used by one thread at a time: the service has a lock.
+ */
+#ifndef WEIR_CONTROL_DATABASE_H
+#define WEIR_CONTROL_DATABASE_H
+
+#include "rules/text.h"
+
+/* Code, and what to tell who asked. */
+#define WEIR__DB_ERRORS(X)                                                                                             \
+    X(BUSY, 1, "the database is locked by somebody else; nothing was changed, try again")                              \
+    X(GONE, 2, "the database cannot be reached; nothing was changed")                                                  \
+    X(FULL, 3, "the database has no space left; nothing was changed")                                                  \
+    X(READONLY, 4, "the database cannot be written to; nothing was changed")                                           \
+    X(CONFLICT, 5, "somebody else made the same thing at the same time; look, and try again")                          \
+    X(UNKNOWN, 6, "the connection broke while the change was being committed; look whether it is there")               \
+    X(BROKEN, 7, "the database is damaged or of another kind")                                                         \
+    X(NEWER, 8, "the database was made by a later version of weir; use that one")                                      \
+    X(URL, 9, "the database's address is wrong; use sqlite:PATH or postgresql://…")                                    \
+    X(MEMORY, 10, "out of memory; nothing was changed")
+
+enum weir__db_error {
+    WEIR__DB_OK = 0,
+#define WEIR__DB_ENUM(name, number, text) WEIR__DB_##name = -(number),
+    WEIR__DB_ERRORS(WEIR__DB_ENUM)
+#undef WEIR__DB_ENUM
+};
+
+const char *weir__db_strerror(int error);
+
+struct weir__db_value {
+    enum { WEIR__DB_NULL, WEIR__DB_NUMBER, WEIR__DB_TEXT } kind;
+    int64_t number;
+    weir_text text;
+};
+
+#define WEIR__N(value)     ((struct weir__db_value){.kind = WEIR__DB_NUMBER, .number = (value)})
+#define WEIR__T(value)     ((struct weir__db_value){.kind = WEIR__DB_TEXT, .text = (value)})
+#define WEIR__S(value)     WEIR__T(((weir_text){(value), strlen(value)}))
+#define WEIR__NOTHING      ((struct weir__db_value){.kind = WEIR__DB_NULL})
+#define WEIR__PARAMS_MAX   12
+#define WEIR__DB_WHY_BYTES 256
+
+/* A row of an answer; valid during the call. */
+struct weir__db_row {
+    const void *from; /* the backend's own */
+    int at;
+    weir_text (*text)(const struct weir__db_row *row, int column); /* followed by a zero byte; "" for NULL */
+    bool (*null)(const struct weir__db_row *row, int column);
+};
+
+int64_t weir__row_number(const struct weir__db_row *row, int column);
+static inline weir_text weir__row_text(const struct weir__db_row *row, int column)
+{
+    return row->text(row, column);
+}
+
+/* Non-zero ends the reading, and is returned by weir__db_run. */
+typedef int weir__db_visit(void *context, const struct weir__db_row *row);
+
+struct weir__db;
+
+struct weir__db_calls {
+    /* Runs one statement. `changed` (may be NULL): how many rows. */
+    int (*run)(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
+               weir__db_visit *visit, void *context, int64_t *changed);
+    /* A transaction that may write: no other runs beside it. */
+    int (*begin)(struct weir__db *db);
+    int (*commit)(struct weir__db *db);
+    void (*rollback)(struct weir__db *db);
+    /* Several statements without parameters, of a migration. */
+    int (*script)(struct weir__db *db, const char *sql);
+    void (*close)(struct weir__db *db);
+    bool is_postgres;
+};
+
+struct weir__db {
+    const struct weir__db_calls *calls;
+    bool lost;                    /* its file was removed or replaced: close it, and open another */
+    char why[WEIR__DB_WHY_BYTES]; /* what the database itself said of the last error: for the log, not for clients */
+};
+
+/* Opens, and brings the schema up to date; makes a new one if there is none and `create`. WEIR__DB_… ; `why`
+ * (WEIR__DB_WHY_BYTES, may be NULL) says more. */
+int weir__db_open(const char *url, bool create, struct weir__db **db, char *why);
+void weir__db_close(struct weir__db *db);
+
+/* Runs a statement; `values` may be NULL with `count` 0, `visit` NULL if no rows are wanted. */
+int weir__db_run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
+                 weir__db_visit *visit, void *context);
+/* The same for a change; *changed is the number of rows. */
+int weir__db_change(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
+                    int64_t *changed);
+/* The first column of the first row, or `otherwise` if there is none or it is NULL. */
+int weir__db_number(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
+                    int64_t otherwise, int64_t *number);
+
+int weir__db_begin(struct weir__db *db);
+/* Commits if `error` is 0, else rolls back and returns it. */
+int weir__db_end(struct weir__db *db, int error);
+
+/* ---- Between the files ---- */
+
+void weir__db_note(struct weir__db *db, const char *why);
+int weir__sqlite_open(const char *path, bool create, struct weir__db **db, char *why);
+int weir__postgres_open(const char *url, struct weir__db **db, char *why);
+/* Numbered migrations, each in one transaction with its number. */
+int weir__schema_update(struct weir__db *db);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * A document: the text of one rule, of one domain of descriptors, or of the settings that all rules share. Its name is
+ * the rule's; "domain:" and the domain's; or "settings".
+ */
+#ifndef WEIR_CONTROL_DOCUMENT_H
+#define WEIR_CONTROL_DOCUMENT_H
+
+#include "rules/yaml.h"
+
+#include <jansson.h>
+
+#define WEIR__DOCUMENT_MAX     ((size_t)1 << 20) /* bytes of one */
+#define WEIR__DOCUMENT_NAME    128               /* bytes of a name with its zero byte: a rule's has at most 95 */
+#define WEIR__DOCUMENT_SUMMARY 160
+
+enum weir__document_kind { WEIR__RULE_DOCUMENT, WEIR__DOMAIN_DOCUMENT, WEIR__SETTINGS_DOCUMENT };
+
+const char *weir__kind_name(enum weir__document_kind kind);
+
+struct weir__document {
+    enum weir__document_kind kind;
+    char name[WEIR__DOCUMENT_NAME];
+    char summary[WEIR__DOCUMENT_SUMMARY]; /* "5 per 1m by ip:${client_ip}" */
+    weir_text text;                       /* line breaks are \n, at the end, too */
+    const struct weir__node *root;
+    struct weir__arena arena;
+    char *own; /* what holds the text */
+};
+
+/*
+ * Reads a document. False: errors were added to `errors`, as objects {severity, field, line, column, message,
+ * suggestion}. To be closed either way.
+ */
+bool weir__document_read(weir_text text, struct weir__document *document, json_t *errors);
+void weir__document_close(struct weir__document *document);
+
+/* "match.path[1]": the innermost member that begins at or before a place; "" for the document itself. */
+void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size);
+
+/* Adds one diagnostic. `document` (may be NULL) is the name of the document it is about. */
+void weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
+
+/* Adds {field, from, to} for each value that differs between two trees. */
+void weir__document_changes(const struct weir__node *from, const struct weir__node *to, json_t *changes);
+
+/* A tree as YAML in block style, indented by `indent`; from malloc, or NULL. */
+char *weir__emit(const struct weir__node *node, int indent);
+
+#endif

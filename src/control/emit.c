@@ -1,0 +1,82 @@
+/* A tree back to YAML, in block style. What was plain stays plain: to weir, absent and "absent" are two things. */
+#include "control/document.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void put_quoted(FILE *to, weir_text text)
+{
+    fputc('"', to);
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        const unsigned char *next = (const unsigned char *)text.data + i + 1;
+        size_t left = text.len - i - 1;
+        if (c == '"' || c == '\\') {
+            fprintf(to, "\\%c", c);
+        } else if (c == 0xc2 && left > 0 && next[0] == 0x85) { /* breaks that YAML knows, too */
+            fputs("\\N", to);
+            i++;
+        } else if (c == 0xe2 && left > 1 && next[0] == 0x80 && (next[1] | 1) == 0xa9) {
+            fputs(next[1] == 0xa8 ? "\\L" : "\\P", to);
+            i += 2;
+        } else if (c < 0x20 || c == 0x7f) {
+            fprintf(to, "\\x%02x", c);
+        } else {
+            fputc(c, to);
+        }
+    }
+    fputc('"', to);
+}
+
+static void put_scalar(FILE *to, const struct weir__node *node)
+{
+    /* A plain text of several lines was folded; its remaining breaks need quotes. */
+    if (node->quoted || memchr(node->text.data, '\n', node->text.len))
+        put_quoted(to, node->text);
+    else
+        fwrite(node->text.data, 1, node->text.len, to);
+}
+
+/* Keys that were plain are so again. */
+static void put_name(FILE *to, const struct weir__node *name, int indent)
+{
+    fprintf(to, "%*s", indent, "");
+    put_scalar(to, name);
+    fputc(':', to);
+}
+
+/* The depth of a tree is bounded by its reader. */
+static void put_members(FILE *to, const struct weir__node *node, int indent)
+{
+    for (const struct weir__node *member = node->first; member; member = member->next) {
+        if (node->kind == WEIR__MAP)
+            put_name(to, member->name, indent);
+        else
+            fprintf(to, "%*s-", indent, "");
+        if (member->kind == WEIR__SCALAR) {
+            fputc(' ', to);
+            put_scalar(to, member);
+            fputc('\n', to);
+        } else if (!member->first) {
+            fputs(member->kind == WEIR__MAP ? " {}\n" : " []\n", to);
+        } else {
+            fputc('\n', to);
+            put_members(to, member, indent + 2);
+        }
+    }
+}
+
+char *weir__emit(const struct weir__node *node, int indent)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = open_memstream(&text, &len);
+    if (!to)
+        return NULL;
+    put_members(to, node, indent);
+    if (fclose(to) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,34 @@
+/*
+ * What the rules service needs to know about the host it runs on: live figures and keys. The agent fills it in. Any
+ * pointer may be NULL: then there is no such thing here, and clients are told 501.
+ *
+ * Those that answer with JSON leave a text from malloc in *json and return 0, or an error of the library's
+ * (WEIR_ENORULE: 404; others: 503).
+ */
+#ifndef WEIR_CONTROL_HOST_H
+#define WEIR_CONTROL_HOST_H
+
+#include <weir/weir.h>
+
+struct weir__host_hot {
+    const char *rule;
+    bool denied; /* by denied cost; else by admitted */
+    bool near;   /* the keys near their limit instead, and how much of it keys use */
+    int64_t n;   /* 1 to 1000 */
+};
+
+struct weir__control_host {
+    void *context;
+    int (*key_state)(void *context, const char *rule, weir_text key, char **json);
+    int (*key_reset)(void *context, const char *rule, weir_text key);
+    int (*key_block)(void *context, const char *rule, weir_text key, int64_t for_ns); /* 0 unblocks */
+    int (*stats)(void *context, char **json);
+    /* `rule` NULL: all of them together. */
+    int (*history)(void *context, const char *rule, int64_t seconds, int64_t step, char **json);
+    int (*hot)(void *context, const struct weir__host_hot *what, char **json);
+    int (*advice)(void *context, const char *rule, char **json); /* `rule` NULL: all */
+    void (*published)(void *context, int64_t revision);          /* the file has just been replaced */
+    void (*log)(void *context, const char *message);
+};
+
+#endif

@@ -1,0 +1,383 @@
+/* Publishing: stages of documents, and the set that they make. */
+#define _GNU_SOURCE /* memmem */
+#include "control/call.h"
+#include "control/in_force.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- A publication ---- */
+
+bool weir__publishing_refused(struct weir__call *call)
+{
+    if (!call->control->stale)
+        return false;
+    weir__fail(
+        call, 409, "database_restored",
+        "the database is older than what is in force, as if it had been restored from an old copy; roll back to a "
+        "revision (POST /v1/revisions/{revision}/rollback) to put what it knows in force",
+        NULL);
+    return true;
+}
+
+int weir__publication_make(struct weir__call *call, const char *about, const char *reason,
+                           struct weir__publication *made)
+{
+    size_t rules = 0;
+    int64_t newest = 0, in_force = call->control->force.revision;
+    *made = (struct weir__publication){.warnings = json_array()};
+    int error = weir__set_of(call->db, 0, &made->set);
+    if (!error)
+        error = weir__db_number(call->db, "SELECT max(revision) FROM revisions", NULL, 0, 0, &newest);
+    if (error)
+        return error;
+    int wrong = weir__set_compile(&made->set, about, made->warnings, &rules);
+    if (wrong == WEIR_ENOMEM)
+        return WEIR__DB_MEMORY;
+    if (wrong) {
+        made->refused = true;
+        weir__fail(call, 422, "invalid", "the set would have errors; nothing was published", made->warnings);
+        made->warnings = NULL;
+        return 0;
+    }
+    made->revision = (newest > in_force ? newest : in_force) + 1;
+    weir__digest("", made->set.text, made->set.len, made->digest);
+    struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(call->who),    WEIR__N(call->now_ms),
+                                      WEIR__S(reason),         WEIR__S(made->digest), WEIR__N((int64_t)rules)};
+    return weir__db_run(call->db,
+                        "INSERT INTO revisions (revision, author, at, reason, digest, rules)"
+                        " VALUES ($1, $2, $3, $4, $5, $6)",
+                        values, 6, NULL, NULL);
+}
+
+int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name)
+{
+    struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(name)};
+    return weir__db_run(call->db,
+                        "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
+                        " SELECT CAST($1 AS BIGINT), name, enforced_version, shadow_version FROM documents"
+                        " WHERE name = $2",
+                        values, 2, NULL, NULL);
+}
+
+void weir__publication_apply(struct weir__call *call, struct weir__publication *made)
+{
+    struct weir__in_force now = {
+        .revision = made->revision, .at_ms = call->now_ms, .text = made->set.text, .len = made->set.len};
+    memcpy(now.digest, made->digest, sizeof now.digest);
+    memcpy(now.known_as, made->digest, sizeof now.known_as);
+    made->set.text = NULL;
+    weir__in_force_set(call->control, &now);
+}
+
+void weir__publication_free(struct weir__publication *made)
+{
+    weir__set_free(&made->set);
+    json_decref(made->warnings);
+    made->warnings = NULL;
+}
+
+/* ---- One document ---- */
+
+static int set_stage(struct weir__db *db, const struct weir__stored *document)
+{
+    struct weir__db_value values[] = {document->enforced ? WEIR__N(document->enforced) : WEIR__NOTHING,
+                                      document->shadow ? WEIR__N(document->shadow) : WEIR__NOTHING,
+                                      WEIR__S(document->name)};
+    return weir__db_run(db, "UPDATE documents SET enforced_version = $1, shadow_version = $2 WHERE name = $3", values,
+                        3, NULL, NULL);
+}
+
+/* What is asked for, from the body. */
+struct wanted {
+    char stage[16];
+    char reason[WEIR__REASON_MAX + 1];
+    int64_t version; /* 0: the current one */
+};
+
+/* False: replied. */
+static bool read_wanted(struct weir__call *call, struct wanted *wanted)
+{
+    json_t *body = weir__call_json(call, "stage|version|reason");
+    const char *stage = json_string_value(json_object_get(body, "stage"));
+    json_t *version = json_object_get(body, "version"), *reason = json_object_get(body, "reason");
+    const char *why = json_string_value(reason);
+    if (!body)
+        return false;
+    bool good = stage && (!strcmp(stage, "draft") || !strcmp(stage, "shadow") || !strcmp(stage, "enforced"));
+    if (!good)
+        weir__fail(call, 400, "bad_stage", "stage: draft, shadow or enforced", NULL);
+    else if (version && !(good = json_integer_value(version) > 0))
+        weir__fail(call, 400, "bad_version", "version: a number from 1 on", NULL);
+    else if (reason && !(good = why && json_string_length(reason) <= WEIR__REASON_MAX &&
+                                weir__text_sound((weir_text){why, json_string_length(reason)})))
+        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
+    if (good && why)
+        snprintf(wanted->reason, sizeof wanted->reason, "%s", why);
+    if (good)
+        snprintf(wanted->stage, sizeof wanted->stage, "%s", stage);
+    wanted->version = good ? json_integer_value(version) : 0;
+    json_decref(body);
+    return good && (why || weir__call_reason(call, wanted->reason));
+}
+
+/* The document as it is to be. False: replied. */
+static int choose(struct weir__call *call, const struct wanted *wanted, struct weir__stored *document, bool *chosen)
+{
+    int64_t version = wanted->version ? wanted->version : document->version, exists = 0;
+    struct weir__stored before = *document;
+    struct weir__db_value by[] = {WEIR__S(document->name), WEIR__N(version)};
+    int error = weir__db_number(
+        call->db, "SELECT count(*) FROM versions WHERE name = $1 AND version = $2 AND deleted = 0", by, 2, 0, &exists);
+    *chosen = false;
+    if (error)
+        return error;
+    if (strcmp(wanted->stage, "draft") == 0) {
+        document->enforced = document->shadow = 0;
+    } else if (!exists) {
+        return weir__fail(call, 404, "no_version", "there is no such version, or it is a deletion", NULL);
+    } else if (strcmp(wanted->stage, "enforced") == 0) {
+        document->enforced = version;
+        document->shadow = document->shadow == version ? 0 : document->shadow;
+    } else if (document->kind != WEIR__RULE_DOCUMENT) {
+        return weir__fail(call, 409, "no_shadow", "only rules have a shadow; descriptors have shadow_mode", NULL);
+    } else {
+        document->shadow = version;
+        document->enforced = document->enforced == version ? 0 : document->enforced;
+    }
+    if (before.enforced == document->enforced && before.shadow == document->shadow)
+        return weir__fail(call, 409, "unchanged", "this is in force already", NULL);
+    *chosen = true;
+    return 0;
+}
+
+static int commit_stage(struct weir__call *call, const struct wanted *wanted, const struct weir__stored *document,
+                        struct weir__publication *made)
+{
+    int error = set_stage(call->db, document);
+    if (!error)
+        error = weir__publication_make(call, document->name, wanted->reason, made);
+    if (error || made->refused)
+        return error;
+    error = weir__publication_change(call, made, document->name);
+    if (!error)
+        error = weir__audit(call, "publish", document->name,
+                            json_pack("{s:s, s:I, s:I, s:I, s:s}", "stage", wanted->stage, "enforced_version",
+                                      (json_int_t)document->enforced, "shadow_version", (json_int_t)document->shadow,
+                                      "revision", (json_int_t)made->revision, "reason", wanted->reason));
+    return error;
+}
+
+static json_t *number_or_null(int64_t number)
+{
+    return number ? json_integer(number) : json_null();
+}
+
+int weir__rest_publish(struct weir__call *call)
+{
+    struct wanted wanted = {.version = 0};
+    struct weir__stored document;
+    struct weir__publication made = {.refused = false};
+    bool chosen = false;
+    if (!read_wanted(call, &wanted) || weir__publishing_refused(call))
+        return 0;
+    int error = weir__db_begin(call->db);
+    if (error)
+        return error;
+    error = weir__stored_find(call->db, call->param[0], &document);
+    if (!error && !document.version)
+        weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
+    else if (!error)
+        error = choose(call, &wanted, &document, &chosen);
+    if (!error && chosen)
+        error = commit_stage(call, &wanted, &document, &made);
+    if (error || !chosen || made.refused) {
+        call->db->calls->rollback(call->db);
+    } else if (!(error = weir__db_end(call->db, 0))) {
+        weir__publication_apply(call, &made);
+        weir__reply_json(call, 200,
+                         json_pack("{s:s, s:s, s:o, s:o, s:I, s:b, s:O}", "name", document.name, "stage", wanted.stage,
+                                   "enforced_version", number_or_null(document.enforced), "shadow_version",
+                                   number_or_null(document.shadow), "revision", (json_int_t)made.revision, "written",
+                                   !call->control->path || call->control->written, "warnings", made.warnings));
+    }
+    weir__publication_free(&made);
+    return error;
+}
+
+/* ---- Whole revisions ---- */
+
+/* Puts every document back to where it was in a revision. */
+static int restore_stages(struct weir__call *call, int64_t revision)
+{
+    static const char at_revision[] =
+        "(SELECT c.%s FROM revision_changes c WHERE c.name = documents.name AND c.revision ="
+        " (SELECT max(x.revision) FROM revision_changes x WHERE x.name = documents.name AND x.revision <= $1))";
+    char enforced[512], shadow[512], sql[1200];
+    struct weir__db_value by[] = {WEIR__N(revision)};
+    snprintf(enforced, sizeof enforced, at_revision, "enforced_version");
+    snprintf(shadow, sizeof shadow, at_revision, "shadow_version");
+    snprintf(sql, sizeof sql, "UPDATE documents SET enforced_version = %s, shadow_version = %s", enforced, shadow);
+    return weir__db_run(call->db, sql, by, 1, NULL, NULL);
+}
+
+/* One row for each document that differs from what the revision before said. */
+static int record_changes(struct weir__call *call, int64_t revision)
+{
+    struct weir__db_value by[] = {WEIR__N(revision)};
+    return weir__db_run(
+        call->db,
+        "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
+        " SELECT CAST($1 AS BIGINT), d.name, d.enforced_version, d.shadow_version FROM documents d"
+        " LEFT JOIN (SELECT c.name, c.enforced_version, c.shadow_version FROM revision_changes c WHERE c.revision ="
+        "  (SELECT max(x.revision) FROM revision_changes x WHERE x.name = c.name)) o ON o.name = d.name"
+        " WHERE coalesce(o.enforced_version, 0) <> coalesce(d.enforced_version, 0)"
+        " OR coalesce(o.shadow_version, 0) <> coalesce(d.shadow_version, 0)",
+        by, 1, NULL, NULL);
+}
+
+static int roll_back(struct weir__call *call, int64_t revision, const char *reason, struct weir__publication *made)
+{
+    int64_t exists = 0;
+    struct weir__db_value by[] = {WEIR__N(revision)};
+    int error = weir__db_number(call->db, "SELECT count(*) FROM revisions WHERE revision = $1", by, 1, 0, &exists);
+    if (!error && !exists) {
+        made->refused = true;
+        return weir__fail(call, 404, "no_revision", "there is no such revision", NULL);
+    }
+    if (!error)
+        error = restore_stages(call, revision);
+    if (!error)
+        error = weir__publication_make(call, NULL, reason, made);
+    if (error || made->refused)
+        return error;
+    error = record_changes(call, made->revision);
+    char object[32];
+    snprintf(object, sizeof object, "%" PRId64, revision);
+    return error ? error
+                 : weir__audit(call, "revision_rollback", object,
+                               json_pack("{s:I, s:s}", "revision", (json_int_t)made->revision, "reason", reason));
+}
+
+/* The number in the path; 0: none such. */
+static int64_t path_number(const struct weir__call *call)
+{
+    const char *text = call->param[0];
+    return strlen(text) < 19 && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
+}
+
+int weir__rest_revision_rollback(struct weir__call *call)
+{
+    struct weir__publication made = {.refused = false};
+    char reason[WEIR__REASON_MAX + 1];
+    json_t *body = weir__call_json(call, "reason");
+    const char *why = json_string_value(json_object_get(body, "reason"));
+    if (!body)
+        return 0;
+    bool good = !why || (strlen(why) <= WEIR__REASON_MAX && weir__text_sound((weir_text){why, strlen(why)}));
+    if (!good)
+        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
+    else if (why)
+        snprintf(reason, sizeof reason, "%s", why);
+    else
+        good = weir__call_reason(call, reason);
+    json_decref(body);
+    if (!good)
+        return 0;
+    int error = weir__db_begin(call->db);
+    if (error)
+        return error;
+    error = roll_back(call, path_number(call), reason, &made);
+    if (error || made.refused) {
+        call->db->calls->rollback(call->db);
+    } else if (!(error = weir__db_end(call->db, 0))) {
+        weir__publication_apply(call, &made);
+        weir__reply_json(call, 200,
+                         json_pack("{s:I, s:b}", "revision", (json_int_t)made.revision, "written",
+                                   !call->control->path || call->control->written));
+    }
+    weir__publication_free(&made);
+    return error;
+}
+
+static int add_revision(void *context, const struct weir__db_row *row)
+{
+    return json_array_append_new(
+               context,
+               json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "revision", (json_int_t)weir__row_number(row, 0), "author",
+                         weir__json_text(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
+                         "reason", weir__json_text(weir__row_text(row, 3)), "digest",
+                         weir__json_text(weir__row_text(row, 4)), "rules", (json_int_t)weir__row_number(row, 5)))
+               ? WEIR__DB_MEMORY
+               : 0;
+}
+
+int weir__rest_revisions(struct weir__call *call)
+{
+    int64_t limit, after;
+    if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
+        !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
+        return 0;
+    struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit)};
+    json_t *items = json_array();
+    int error = weir__db_run(call->db,
+                             "SELECT revision, author, at, reason, digest, rules FROM revisions WHERE revision < $1"
+                             " ORDER BY revision DESC LIMIT $2",
+                             by, 2, add_revision, items);
+    size_t count = json_array_size(items);
+    json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), "revision") : NULL;
+    if (!error)
+        weir__reply_json(call, 200,
+                         json_pack("{s:O, s:o}", "items", items, "next", last ? json_incref(last) : json_null()));
+    json_decref(items);
+    return error;
+}
+
+int weir__rest_revision(struct weir__call *call)
+{
+    struct weir__set set = {0};
+    json_t *items = json_array();
+    int64_t revision = path_number(call);
+    struct weir__db_value by[] = {WEIR__N(revision)};
+    int error =
+        weir__db_run(call->db, "SELECT revision, author, at, reason, digest, rules FROM revisions WHERE revision = $1",
+                     by, 1, add_revision, items);
+    json_t *found = json_array_get(items, 0);
+    if (!error && !found)
+        weir__fail(call, 404, "no_revision", "there is no such revision", NULL);
+    if (!error && found)
+        error = weir__set_of(call->db, revision, &set);
+    if (!error && found && weir__is_yaml(call->request->accept)) {
+        weir__reply_text(call, 200, "application/yaml", set.text, set.len);
+    } else if (!error && found) {
+        json_object_set_new(found, "text", weir__json_text((weir_text){set.text, set.len}));
+        weir__reply_json(call, 200, json_incref(found));
+    }
+    weir__set_free(&set);
+    json_decref(items);
+    return error;
+}
+
+/* From memory: what is in force, whatever the database says by now. */
+int weir__rest_published(struct weir__call *call)
+{
+    struct weir__control *control = call->control;
+    char etag[64];
+    pthread_mutex_lock(&control->force_lock);
+    const struct weir__in_force *force = &control->force;
+    if (!force->revision) {
+        pthread_mutex_unlock(&control->force_lock);
+        return weir__fail(call, 404, "nothing_published", "nothing has been published yet", NULL);
+    }
+    snprintf(etag, sizeof etag, "\"r%" PRId64 "-%.16s\"", force->revision, force->digest);
+    weir__reply_header(call, "ETag", "%s", etag);
+    weir__reply_header(call, "X-Weir-Revision", "%" PRId64, force->revision);
+    weir_text known = call->request->if_none_match;
+    if (known.len && (weir__text_is(known, "*") || memmem(known.data, known.len, etag, strlen(etag))))
+        call->reply->status = 304;
+    else
+        weir__reply_text(call, 200, "application/yaml", force->text, force->len);
+    pthread_mutex_unlock(&control->force_lock);
+    return 0;
+}

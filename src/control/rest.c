@@ -1,0 +1,192 @@
+/* From a method and a path to a handler, and who may go there. */
+#include "control/rest.h"
+
+#include "control/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ALLOW_MAX 64
+
+const struct weir__route weir__routes[] = {
+    {"GET", "/v1/rules", WEIR__VIEWER, false, weir__rest_list},
+    {"POST", "/v1/rules", WEIR__EDITOR, false, weir__rest_create},
+    {"GET", "/v1/rules/published", WEIR__VIEWER, false, weir__rest_published},
+    {"GET", "/v1/rules/{name}", WEIR__VIEWER, false, weir__rest_get},
+    {"PUT", "/v1/rules/{name}", WEIR__EDITOR, false, weir__rest_update},
+    {"DELETE", "/v1/rules/{name}", WEIR__EDITOR, false, weir__rest_delete},
+    {"GET", "/v1/rules/{name}/versions", WEIR__VIEWER, false, weir__rest_versions},
+    {"GET", "/v1/rules/{name}/diff", WEIR__VIEWER, false, weir__rest_diff},
+    {"POST", "/v1/rules/{name}/rollback", WEIR__EDITOR, false, weir__rest_rollback},
+    {"POST", "/v1/rules/{name}/publish", WEIR__EDITOR, false, weir__rest_publish},
+    {"POST", "/v1/validate", WEIR__VIEWER, false, weir__rest_validate},
+    {"GET", "/v1/revisions", WEIR__VIEWER, false, weir__rest_revisions},
+    {"GET", "/v1/revisions/{revision}", WEIR__VIEWER, false, weir__rest_revision},
+    {"POST", "/v1/revisions/{revision}/rollback", WEIR__EDITOR, false, weir__rest_revision_rollback},
+    {"PUT", "/v1/keys/{rule}/{key}/block", WEIR__OPERATOR, false, weir__rest_key_block},
+    {"DELETE", "/v1/keys/{rule}/{key}/block", WEIR__OPERATOR, false, weir__rest_key_unblock},
+    {"GET", "/v1/keys/{rule}/{key}", WEIR__OPERATOR, false, weir__rest_key_state},
+    {"DELETE", "/v1/keys/{rule}/{key}", WEIR__OPERATOR, false, weir__rest_key_reset},
+    {"GET", "/v1/tokens", WEIR__OPERATOR, false, weir__rest_tokens},
+    {"POST", "/v1/tokens", WEIR__OPERATOR, false, weir__rest_token_create},
+    {"DELETE", "/v1/tokens/{id}", WEIR__OPERATOR, false, weir__rest_token_revoke},
+    {"GET", "/v1/audit", WEIR__VIEWER, false, weir__rest_audit},
+    {"POST", "/v1/session", WEIR__NOBODY, false, weir__rest_session_create},
+    {"GET", "/v1/session", WEIR__VIEWER, false, weir__rest_session_get},
+    {"DELETE", "/v1/session", WEIR__VIEWER, false, weir__rest_session_delete},
+    {"GET", "/v1/stats", WEIR__VIEWER, false, weir__rest_stats},
+    {"GET", "/v1/stats/history", WEIR__VIEWER, false, weir__rest_history},
+    {"GET", "/v1/stats/hot", WEIR__VIEWER, false, weir__rest_hot},
+    {"GET", "/v1/advice", WEIR__VIEWER, false, weir__rest_advice},
+    {"GET", "/v1/openapi.json", WEIR__NOBODY, true, weir__rest_openapi},
+    {"GET", "/healthz", WEIR__NOBODY, true, weir__rest_health},
+};
+const size_t weir__route_count = sizeof weir__routes / sizeof *weir__routes;
+
+/* ---- Paths ---- */
+
+/* Everything of a path: decoded, UTF-8, and no control characters. */
+static bool decode_param(weir_text part, char *to)
+{
+    int len = weir__decode(part, false, to, WEIR__PARAM_MAX + 1);
+    return len > 0 && weir__text_sound((weir_text){to, (size_t)len});
+}
+
+static bool begins(weir_text path, const char *with, size_t len)
+{
+    return path.len >= len && memcmp(path.data, with, len) == 0;
+}
+
+/* A pattern is literal parts and {names}: each stands for one part, and {key} for all up to the pattern's rest. */
+static bool path_matches(const char *pattern, weir_text path, struct weir__call *call)
+{
+    for (int params = 0; *pattern;) {
+        size_t literal = strcspn(pattern, "{");
+        if (!begins(path, pattern, literal))
+            return false;
+        path = (weir_text){path.data + literal, path.len - literal};
+        pattern += literal;
+        if (!*pattern)
+            break;
+        bool all = strncmp(pattern, "{key}", 5) == 0;
+        pattern = strchr(pattern, '}') + 1;
+        size_t rest = strlen(pattern), len;
+        if (all) {
+            if (path.len <= rest || memcmp(path.data + path.len - rest, pattern, rest) != 0)
+                return false;
+            len = path.len - rest;
+        } else {
+            const char *slash = memchr(path.data, '/', path.len);
+            len = slash ? (size_t)(slash - path.data) : path.len;
+        }
+        if (params == WEIR__PARAMS || !decode_param((weir_text){path.data, len}, call->param[params++]))
+            return false;
+        path = (weir_text){path.data + len, path.len - len};
+    }
+    return path.len == 0;
+}
+
+/* NULL: replied. */
+static const struct weir__route *find_route(struct weir__call *call)
+{
+    char allow[ALLOW_MAX] = "";
+    const char *taken = NULL; /* a literal path is not another's {name} */
+    weir_text method = call->request->method;
+    for (size_t i = 0; i < weir__route_count; i++) {
+        const struct weir__route *route = &weir__routes[i];
+        if ((taken && strcmp(route->path, taken) != 0) || !path_matches(route->path, call->request->path, call))
+            continue;
+        if (weir__text_is(method, route->method))
+            return route;
+        taken = route->path;
+        snprintf(allow + strlen(allow), sizeof allow - strlen(allow), "%s%s", *allow ? ", " : "", route->method);
+    }
+    if (taken) {
+        weir__reply_header(call, "Allow", "%s", allow);
+        weir__fail(call, 405, "no_method", "this path has no such method", NULL);
+    } else {
+        weir__fail(call, 404, "no_path", "there is nothing at this path", NULL);
+    }
+    return NULL;
+}
+
+/* ---- Running ---- */
+
+static int fail_database(struct weir__call *call, int error)
+{
+    static const char *const codes[] = {
+        "ok",       "database_busy",   "database_gone",   "database_full",  "database_readonly",
+        "conflict", "outcome_unknown", "database_broken", "database_newer", "database_url",
+        "no_memory"};
+    int at = -error >= 0 && -error < (int)(sizeof codes / sizeof *codes) ? -error : 0;
+    weir__control_log(call->control, "the rules database: %s (%s)", weir__db_strerror(error),
+                      call->db ? call->db->why : "");
+    weir__rest_free(call->reply);
+    if (error == WEIR__DB_BUSY || error == WEIR__DB_GONE)
+        weir__reply_header(call, "Retry-After", "1");
+    return weir__fail(call, error == WEIR__DB_CONFLICT ? 409 : 503, codes[at], weir__db_strerror(error), NULL);
+}
+
+static bool is_sound(struct weir__call *call)
+{
+    const struct weir__rest_request *request = call->request;
+    if (request->body.len > WEIR__REST_BODY_MAX)
+        weir__fail(call, 413, "too_large", "a body has at most 1 MiB", NULL);
+    else if (request->path.len > 4 * WEIR__PARAM_MAX || request->query.len > 16 * WEIR__PARAM_MAX)
+        weir__fail(call, 414, "too_long", "the path or the query is too long", NULL);
+    else if (!weir__query_sound(request->query))
+        weir__fail(call, 400, "bad_query", "the query has broken escapes, control characters or no UTF-8", NULL);
+    else
+        return true;
+    return false;
+}
+
+/* The lock is held. */
+static void run(struct weir__call *call, const struct weir__route *route)
+{
+    int error = 0;
+    bool ready = weir__control_ready(call->control);
+    call->db = call->control->db;
+    if (!ready && !route->no_database) {
+        fail_database(call, call->control->error);
+        return;
+    }
+    bool allowed = route->role == WEIR__NOBODY || weir__authenticate(call, &error);
+    if (allowed && call->role < route->role)
+        weir__fail(call, 403, "not_allowed", "this needs a token with more rights", NULL);
+    else if (allowed)
+        error = route->run(call);
+    if (error)
+        fail_database(call, error);
+}
+
+void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,
+                    struct weir__rest_reply *reply)
+{
+    struct weir__call call = {.control = control, .request = request, .reply = reply};
+    call.now_ms = weir__control_now_ms();
+    memset(reply, 0, sizeof *reply);
+    if (!is_sound(&call))
+        return;
+    const struct weir__route *route = find_route(&call);
+    if (!route)
+        return;
+    pthread_mutex_lock(&control->lock);
+    run(&call, route);
+    pthread_mutex_unlock(&control->lock);
+    weir__reply_header(&call, "Cache-Control", "no-store");
+}
+
+void weir__rest_free(struct weir__rest_reply *reply)
+{
+    free(reply->body);
+    memset(reply, 0, sizeof *reply);
+}
+
+const char *weir__rest_header(const struct weir__rest_reply *reply, const char *name)
+{
+    for (size_t i = 0; i < reply->header_count; i++)
+        if (strcmp(reply->headers[i].name, name) == 0)
+            return reply->headers[i].value;
+    return NULL;
+}

@@ -1,0 +1,265 @@
+/* Looking at documents: the list, one of them, its versions, and how two of those differ. */
+#include "control/call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LIST_MAX 10000
+
+/* ---- The list ---- */
+
+static json_t *number_or_null(const struct weir__db_row *row, int column)
+{
+    return row->null(row, column) ? json_null() : json_integer(weir__row_number(row, column));
+}
+
+static int add_item(void *context, const struct weir__db_row *row)
+{
+    int64_t version = weir__row_number(row, 2);
+    json_t *item =
+        json_pack("{s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "name", weir__json_text(weir__row_text(row, 0)),
+                  "kind", weir__json_text(weir__row_text(row, 1)), "version", (json_int_t)version, "stage",
+                  weir__stored_stage(version, weir__row_number(row, 4), weir__row_number(row, 5)), "enforced_version",
+                  number_or_null(row, 4), "shadow_version", number_or_null(row, 5), "author",
+                  weir__json_text(weir__row_text(row, 6)), "at", weir__json_time(weir__row_number(row, 7)), "summary",
+                  weir__json_text(weir__row_text(row, 8)), "deleted", weir__row_number(row, 3) != 0);
+    return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
+}
+
+/* What LIKE takes for a text that has `q` in it. */
+static void pattern_of(const char *q, char *pattern)
+{
+    *pattern++ = '%';
+    for (; *q; q++) {
+        if (*q == '%' || *q == '_' || *q == '\\')
+            *pattern++ = '\\';
+        *pattern++ = (char)weir__lower(*q);
+    }
+    *pattern++ = '%';
+    *pattern = 0;
+}
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(word, *words) == 0)
+            return true;
+    return false;
+}
+
+int weir__rest_list(struct weir__call *call)
+{
+    static const char *const stages[] = {"", "draft", "shadow", "enforced", NULL};
+    static const char *const kinds[] = {"", "rule", "domain", "settings", NULL};
+    enum { Q_MAX = 256 };
+    char q[Q_MAX], pattern[2 * Q_MAX + 4], stage[16], kind[16], after[WEIR__PARAM_MAX];
+    int64_t limit;
+    weir__query_text(call, "q", q, sizeof q);
+    weir__query_text(call, "stage", stage, sizeof stage);
+    weir__query_text(call, "kind", kind, sizeof kind);
+    weir__query_text(call, "after", after, sizeof after);
+    if (!weir__query_number(call, "limit", 1, LIST_MAX, 100, &limit))
+        return 0;
+    if (!is_one_of(stage, stages) || !is_one_of(kind, kinds))
+        return weir__fail(call, 400, "bad_query",
+                          "stage is draft, shadow or enforced; kind is rule, domain or settings", NULL);
+    pattern_of(q, pattern);
+    struct weir__db_value by[] = {WEIR__S(after), WEIR__S(pattern), WEIR__S(kind), WEIR__S(stage), WEIR__N(limit + 1)};
+    json_t *items = json_array();
+    int error = weir__db_run(
+        call->db,
+        "SELECT name, kind, version, deleted, enforced_version, shadow_version, author, at, summary FROM documents"
+        " WHERE name > $1 AND folded LIKE $2 ESCAPE '\\' AND ($3 = '' OR kind = $3)"
+        " AND (deleted = 0 OR enforced_version IS NOT NULL OR shadow_version IS NOT NULL)"
+        " AND ($4 = '' OR ($4 = 'enforced' AND enforced_version IS NOT NULL)"
+        " OR ($4 = 'shadow' AND shadow_version IS NOT NULL)"
+        " OR ($4 = 'draft' AND version <> coalesce(enforced_version, 0) AND version <> coalesce(shadow_version, 0)))"
+        " ORDER BY name LIMIT $5",
+        by, 5, add_item, items);
+    json_t *next = json_null();
+    if (json_array_size(items) > (size_t)limit) {
+        json_array_remove(items, (size_t)limit);
+        next = json_incref(json_object_get(json_array_get(items, (size_t)limit - 1), "name"));
+    }
+    if (error)
+        json_decref(next);
+    else
+        weir__reply_json(call, 200, json_pack("{s:O, s:o}", "items", items, "next", next));
+    json_decref(items);
+    return error;
+}
+
+/* ---- One document ---- */
+
+struct one {
+    json_t *json;
+    char *text;
+};
+
+static int keep_one(void *context, const struct weir__db_row *row)
+{
+    struct one *one = context;
+    json_decref(one->json);
+    free(one->text);
+    weir_text text = weir__row_text(row, 3);
+    one->text = strndup(text.data, text.len);
+    one->json = json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
+                          weir__json_text(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
+                          "reason", weir__json_text(weir__row_text(row, 4)), "deleted", weir__row_number(row, 5) != 0);
+    return one->json && one->text ? 0 : WEIR__DB_MEMORY;
+}
+
+static int find_version(struct weir__call *call, int64_t version, struct one *one)
+{
+    struct weir__db_value by[] = {WEIR__S(call->param[0]), WEIR__N(version)};
+    return weir__db_run(
+        call->db, "SELECT version, author, at, text, reason, deleted FROM versions WHERE name = $1 AND version = $2",
+        by, 2, keep_one, one);
+}
+
+static json_t *version_or_null(int64_t version)
+{
+    return version ? json_integer(version) : json_null();
+}
+
+static void reply_one(struct weir__call *call, const struct weir__stored *found, const struct one *one)
+{
+    int64_t version = json_integer_value(json_object_get(one->json, "version"));
+    weir__reply_etag(call, version);
+    if (weir__is_yaml(call->request->accept)) {
+        weir__reply_text(call, 200, "application/yaml", one->text, strlen(one->text));
+        return;
+    }
+    json_object_set_new(one->json, "name", json_string(found->name));
+    json_object_set_new(one->json, "kind", json_string(weir__kind_name(found->kind)));
+    json_object_set_new(one->json, "current_version", json_integer(found->version));
+    json_object_set_new(one->json, "stage", weir__stored_stage(version, found->enforced, found->shadow));
+    json_object_set_new(one->json, "enforced_version", version_or_null(found->enforced));
+    json_object_set_new(one->json, "shadow_version", version_or_null(found->shadow));
+    json_object_set_new(one->json, "text", json_string(one->text));
+    weir__reply_json(call, 200, json_incref(one->json));
+}
+
+int weir__rest_get(struct weir__call *call)
+{
+    struct weir__stored found;
+    struct one one = {0};
+    int64_t version;
+    char etag[32];
+    if (!weir__query_number(call, "version", 1, INT64_MAX, 0, &version))
+        return 0;
+    int error = weir__stored_find(call->db, call->param[0], &found);
+    bool there = found.version && (version || !found.deleted);
+    if (!error && there)
+        error = find_version(call, version ? version : found.version, &one);
+    snprintf(etag, sizeof etag, "\"v%" PRId64 "\"", version ? version : found.version);
+    if (!error && !one.json)
+        weir__fail(call, 404, there ? "no_version" : "no_document",
+                   there ? "there is no such version" : "there is no document of this name", NULL);
+    else if (!error && !version && weir__text_is(call->request->if_none_match, etag))
+        call->reply->status = 304;
+    else if (!error)
+        reply_one(call, &found, &one);
+    json_decref(one.json);
+    free(one.text);
+    return error;
+}
+
+/* ---- Versions ---- */
+
+static int add_version(void *context, const struct weir__db_row *row)
+{
+    json_t *item =
+        json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
+                  weir__json_text(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)), "reason",
+                  weir__json_text(weir__row_text(row, 3)), "deleted", weir__row_number(row, 4) != 0);
+    return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
+}
+
+int weir__rest_versions(struct weir__call *call)
+{
+    int64_t limit, after;
+    struct weir__stored found;
+    if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
+        !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
+        return 0;
+    int error = weir__stored_find(call->db, call->param[0], &found);
+    if (error)
+        return error;
+    if (!found.version)
+        return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
+    struct weir__db_value by[] = {WEIR__S(call->param[0]), WEIR__N(after), WEIR__N(limit)};
+    json_t *items = json_array();
+    error = weir__db_run(call->db,
+                         "SELECT version, author, at, reason, deleted FROM versions WHERE name = $1 AND version < $2"
+                         " ORDER BY version DESC LIMIT $3",
+                         by, 3, add_version, items);
+    size_t count = json_array_size(items);
+    for (size_t i = 0; i < count; i++) {
+        json_t *item = json_array_get(items, i);
+        int64_t version = json_integer_value(json_object_get(item, "version"));
+        json_object_set_new(item, "stage", weir__stored_stage(version, found.enforced, found.shadow));
+    }
+    json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), "version") : NULL;
+    if (!error)
+        weir__reply_json(call, 200,
+                         json_pack("{s:s, s:O, s:o}", "name", found.name, "items", items, "next",
+                                   last ? json_incref(last) : json_null()));
+    json_decref(items);
+    return error;
+}
+
+/* ---- Two versions ---- */
+
+static void reply_diff(struct weir__call *call, int64_t from, int64_t to, const char *old_text, const char *new_text)
+{
+    char labels[2][WEIR__DOCUMENT_NAME + 32];
+    struct weir__document documents[2];
+    json_t *unused = json_array(), *changes = json_array();
+    snprintf(labels[0], sizeof labels[0], "%.*s@%" PRId64, WEIR__DOCUMENT_NAME, call->param[0], from);
+    snprintf(labels[1], sizeof labels[1], "%.*s@%" PRId64, WEIR__DOCUMENT_NAME, call->param[0], to);
+    char *unified = weir__diff(old_text, new_text, labels[0], labels[1]);
+    bool both = weir__document_read((weir_text){old_text, strlen(old_text)}, &documents[0], unused);
+    both &= weir__document_read((weir_text){new_text, strlen(new_text)}, &documents[1], unused);
+    if (both)
+        weir__document_changes(documents[0].root, documents[1].root, changes);
+    weir__reply_json(call, 200,
+                     json_pack("{s:s, s:I, s:I, s:s, s:O}", "name", call->param[0], "from", (json_int_t)from, "to",
+                               (json_int_t)to, "unified", unified ? unified : "", "changes", changes));
+    weir__document_close(&documents[0]);
+    weir__document_close(&documents[1]);
+    json_decref(unused);
+    json_decref(changes);
+    free(unified);
+}
+
+int weir__rest_diff(struct weir__call *call)
+{
+    struct weir__stored found;
+    struct one old = {0}, new = {0};
+    int64_t from, to;
+    if (!weir__query_number(call, "from", 1, INT64_MAX, 0, &from) ||
+        !weir__query_number(call, "to", 1, INT64_MAX, 0, &to))
+        return 0;
+    int error = weir__stored_find(call->db, call->param[0], &found);
+    if (error)
+        return error;
+    if (!found.version)
+        return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
+    /* Without numbers: what would change if the current version were enforced. */
+    to = to ? to : found.version;
+    from = from ? from : found.enforced;
+    error = find_version(call, to, &new);
+    if (!error && from)
+        error = find_version(call, from, &old);
+    if (!error && (!new.json || (from && !old.json)))
+        weir__fail(call, 404, "no_version", "there is no such version", NULL);
+    else if (!error)
+        reply_diff(call, from, to, old.text ? old.text : "", new.text);
+    json_decref(old.json);
+    json_decref(new.json);
+    free(old.text);
+    free(new.text);
+    return error;
+}

@@ -1,0 +1,280 @@
+/* Documents to one text, and compiling it. */
+#include "control/set.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SOURCE          "published" /* what the set is called in messages */
+#define INDENT          4
+#define SHADOW          "shadow: true"
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* ---- Writing ---- */
+
+static void put(struct weir__set *set, const char *data, size_t len)
+{
+    if (set->failed)
+        return;
+    if (set->len + len + 1 > set->room) {
+        size_t room = (set->len + len + 1) * 2;
+        char *text = room <= 4 * WEIR__YAML_BYTES ? realloc(set->text, room) : NULL;
+        if (!text) {
+            set->failed = true;
+            return;
+        }
+        set->text = text;
+        set->room = room;
+    }
+    memcpy(set->text + set->len, data, len);
+    set->len += len;
+    set->text[set->len] = 0;
+    for (size_t i = 0; i < len; i++)
+        set->line += data[i] == '\n';
+}
+
+static void put_line(struct weir__set *set, const char *line)
+{
+    put(set, line, strlen(line));
+    put(set, "\n", 1);
+}
+
+static struct weir__piece *new_piece(struct weir__set *set, const char *name, bool shadow, uint32_t columns)
+{
+    if (set->count == set->piece_room) {
+        size_t room = set->piece_room ? set->piece_room * 2 : 64;
+        struct weir__piece *pieces = realloc(set->pieces, room * sizeof *pieces);
+        if (!pieces) {
+            set->failed = true;
+            return NULL;
+        }
+        set->pieces = pieces;
+        set->piece_room = room;
+    }
+    struct weir__piece *piece = &set->pieces[set->count++];
+    *piece =
+        (struct weir__piece){.first_line = set->line + 1, .columns = columns, .offset = set->len, .shadow = shadow};
+    snprintf(piece->name, sizeof piece->name, "%s", name);
+    return piece;
+}
+
+/* Where a column, counted in characters, begins. */
+static size_t column_offset(const char *line, size_t len, uint32_t column)
+{
+    size_t at = 0;
+    for (uint32_t i = 1; i < column && at < len; i++)
+        do
+            at++;
+        while (at < len && ((unsigned char)line[at] & 0xc0) == 0x80);
+    return at;
+}
+
+/* What makes a shadow of a rule: where to cut, and what to put there. */
+struct change {
+    uint32_t line, column; /* line 0: a line of its own, at the end */
+    size_t cut;
+    const char *text;
+    uint32_t indent;
+};
+
+/* False: the document cannot be read, which its author has been told when it was written. */
+static bool find_shadow(weir_text text, struct change *change)
+{
+    struct weir__source source = {"document", text};
+    struct weir__report report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
+    struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
+    const struct weir__node *root = weir__yaml_read(0, &arena, &report), *own;
+    weir_text rest;
+    bool good = root && root->kind == WEIR__MAP && weir__place_find(&report, root->place, &rest);
+    *change = (struct change){.text = SHADOW};
+    if (good) {
+        own = weir__node_get(root, "shadow");
+        size_t at = column_offset(rest.data, rest.len, root->place.column);
+        if (own && own->kind == WEIR__SCALAR && !own->quoted)
+            *change = (struct change){own->place.line, own->place.column, own->text.len, "true", 0};
+        else if (at < rest.len && rest.data[at] == '{')
+            *change = (struct change){root->place.line, root->place.column + 1, 0, SHADOW ", ", 0};
+        else
+            change->indent = root->place.column - 1;
+    }
+    weir__arena_free(&arena);
+    return good;
+}
+
+static void put_document(struct weir__set *set, weir_text text, struct weir__piece *piece, const struct change *change)
+{
+    uint32_t line = 1;
+    for (size_t i = 0; i < text.len; line++) {
+        const char *at = text.data + i, *end = memchr(at, '\n', text.len - i);
+        size_t len = end ? (size_t)(end - at) : text.len - i;
+        i += len + 1;
+        if (len)
+            put(set, "                ", piece->columns);
+        if (change && change->line == line) {
+            size_t before = column_offset(at, len, change->column);
+            size_t after = before + change->cut < len ? before + change->cut : len;
+            put(set, at, before);
+            put(set, change->text, strlen(change->text));
+            put(set, at + after, len - after);
+            piece->added.line = line;
+            piece->added.column = change->column;
+            piece->added.len = change->cut ? 0 : (uint32_t)strlen(change->text);
+        } else {
+            put(set, at, len);
+        }
+        put(set, "\n", 1);
+    }
+    piece->lines = line - 1;
+    if (change && !change->line) {
+        put(set, "                ", piece->columns);
+        for (uint32_t i = 0; i < change->indent; i++)
+            put(set, " ", 1);
+        put_line(set, SHADOW);
+        piece->lines++;
+    }
+}
+
+void weir__set_add(struct weir__set *set, const char *name, enum weir__document_kind kind, weir_text text, bool shadow)
+{
+    struct change change;
+    if (shadow && !find_shadow(text, &change)) {
+        set->failed = true;
+        return;
+    }
+    if (kind == WEIR__RULE_DOCUMENT && !set->has_rules)
+        put_line(set, "rules:");
+    if (kind == WEIR__DOMAIN_DOCUMENT && !set->has_domains)
+        put_line(set, "domains:");
+    set->has_rules |= kind == WEIR__RULE_DOCUMENT;
+    set->has_domains |= kind == WEIR__DOMAIN_DOCUMENT;
+    if (kind != WEIR__SETTINGS_DOCUMENT)
+        put_line(set, "  -");
+    struct weir__piece *piece = new_piece(set, name, shadow, kind == WEIR__SETTINGS_DOCUMENT ? 0 : INDENT);
+    if (piece)
+        put_document(set, text, piece, shadow ? &change : NULL);
+    set->complete |= kind != WEIR__SETTINGS_DOCUMENT;
+}
+
+/* True if a text has this as a member of its own, in block style from the first column on. */
+static bool has_member(const struct weir__set *set, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *at = set->text; at && *at;) {
+        if (strncmp(at, name, len) == 0)
+            return true;
+        at = strchr(at, '\n');
+        at = at ? at + 1 : NULL;
+    }
+    return false;
+}
+
+bool weir__set_finish(struct weir__set *set)
+{
+    /* Nothing limited is a set, too, if somebody published it: an empty list says so to the reader of rules. */
+    if (!set->complete && !has_member(set, "allow:"))
+        put_line(set, "allow: { networks: [] }");
+    return !set->failed;
+}
+
+void weir__set_free(struct weir__set *set)
+{
+    free(set->text);
+    free(set->pieces);
+    *set = (struct weir__set){0};
+}
+
+/* ---- Compiling ---- */
+
+struct compiling {
+    const struct weir__set *set;
+    const char *about;
+    json_t *problems;
+};
+
+static const struct weir__piece *piece_of(const struct weir__set *set, uint32_t line)
+{
+    size_t low = 0, high = set->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (set->pieces[middle].first_line <= line)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct weir__piece *piece = low ? &set->pieces[low - 1] : NULL;
+    return piece && line < piece->first_line + piece->lines ? piece : NULL;
+}
+
+/* Messages that name a second place do so by the set's lines: they become the document's. */
+static void translate(const struct weir__set *set, const char *message, char *to, size_t size)
+{
+    size_t used = 0;
+    while (*message && used + 1 < size) {
+        char *end;
+        const char *number = message + sizeof SOURCE;
+        if (strncmp(message, SOURCE ":", sizeof SOURCE) == 0 && isdigit((unsigned char)*number)) {
+            unsigned long line = strtoul(number, &end, 10);
+            const struct weir__piece *piece = piece_of(set, (uint32_t)line);
+            int len = piece ? snprintf(to + used, size - used, "%s:%lu", piece->name, line - piece->first_line + 1)
+                            : snprintf(to + used, size - used, "the set");
+            used = used + (size_t)len < size ? used + (size_t)len : size - 1;
+            message = end;
+        } else {
+            to[used++] = *message++;
+        }
+    }
+    to[used] = 0;
+}
+
+/* The field of a place in a piece, whose text is read once more: only pieces with problems pay for it. */
+static void field_of(const struct weir__set *set, const struct weir__piece *piece, uint32_t line, uint32_t column,
+                     char *field, size_t size)
+{
+    size_t index = (size_t)(piece - set->pieces);
+    size_t end = index + 1 < set->count ? set->pieces[index + 1].offset : set->len, len = 0;
+    uint32_t lines = 0;
+    for (size_t i = piece->offset; i < end && lines < piece->lines; i++, len++)
+        lines += set->text[i] == '\n';
+    struct weir__source source = {SOURCE, {set->text + piece->offset, len}};
+    struct weir__report report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
+    struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
+    const struct weir__node *root = weir__yaml_read(0, &arena, &report);
+    *field = 0;
+    if (root)
+        weir__document_field(root, line, column, field, size);
+    weir__arena_free(&arena);
+}
+
+static void tell(void *context, const weir_diagnostic *what)
+{
+    const struct compiling *c = context;
+    char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME], field[256] = "";
+    uint32_t line = (uint32_t)what->line, column = (uint32_t)what->column;
+    const struct weir__piece *piece = line ? piece_of(c->set, line) : NULL;
+    if (what->severity == WEIR_IS_WARNING && (!c->about || !piece || strcmp(piece->name, c->about) != 0))
+        return;
+    translate(c->set, what->message, message, sizeof message);
+    weir_diagnostic own = *what;
+    own.message = message;
+    own.line = own.column = 0;
+    if (piece) {
+        uint32_t own_line = line - piece->first_line + 1;
+        field_of(c->set, piece, own_line, column, field, sizeof field);
+        column = column > piece->columns ? column - piece->columns : 1;
+        if (piece->added.line == own_line && column >= piece->added.column + piece->added.len)
+            column -= piece->added.len;
+        own.line = (int)own_line;
+        own.column = (int)column;
+    }
+    weir__tell_problem(c->problems, piece ? piece->name : NULL, field, &own);
+}
+
+int weir__set_compile(const struct weir__set *set, const char *about, json_t *problems, size_t *rules)
+{
+    struct compiling context = {set, about, problems};
+    weir_rules *compiled = NULL;
+    int error = weir_rules_parse(SOURCE, set->text, set->len, tell, &context, &compiled);
+    *rules = compiled ? weir_rules_count(compiled) : 0;
+    weir_rules_free(compiled);
+    return error;
+}

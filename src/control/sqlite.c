@@ -1,0 +1,189 @@
+/* SQLite: one file, a write-ahead log beside it, and every commit on the disk before it is acknowledged. */
+#include "control/database.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUSY_MS 5000 /* how long to wait for another process that writes */
+
+struct sqlite_db {
+    struct weir__db db;
+    sqlite3 *handle;
+    char *path; /* NULL: in memory */
+    struct stat about;
+};
+
+static sqlite3 *handle_of(struct weir__db *db)
+{
+    return ((struct sqlite_db *)(void *)db)->handle;
+}
+
+static int error_of(struct weir__db *db, int code)
+{
+    weir__db_note(db, sqlite3_errmsg(handle_of(db)));
+    switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return WEIR__DB_BUSY;
+    case SQLITE_FULL:
+        return WEIR__DB_FULL;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return WEIR__DB_READONLY;
+    case SQLITE_CONSTRAINT:
+        return WEIR__DB_CONFLICT;
+    case SQLITE_NOMEM:
+        return WEIR__DB_MEMORY;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        return WEIR__DB_GONE;
+    default:
+        return WEIR__DB_BROKEN;
+    }
+}
+
+/* What is written to a file that has no name any more would be acknowledged and lost. */
+static bool is_lost(struct weir__db *db)
+{
+    struct sqlite_db *s = (struct sqlite_db *)(void *)db;
+    struct stat now;
+    if (!s->path || !sqlite3_get_autocommit(s->handle))
+        return false;
+    db->lost = stat(s->path, &now) != 0 || now.st_ino != s->about.st_ino || now.st_dev != s->about.st_dev;
+    if (db->lost)
+        weir__db_note(db, "the file was removed or replaced");
+    return db->lost;
+}
+
+static weir_text column_text(const struct weir__db_row *row, int column)
+{
+    sqlite3_stmt *statement = (sqlite3_stmt *)(uintptr_t)row->from;
+    const unsigned char *text = sqlite3_column_text(statement, column);
+    return text ? (weir_text){(const char *)text, (size_t)sqlite3_column_bytes(statement, column)} : (weir_text){"", 0};
+}
+
+static bool column_null(const struct weir__db_row *row, int column)
+{
+    return sqlite3_column_type((sqlite3_stmt *)(uintptr_t)row->from, column) == SQLITE_NULL;
+}
+
+static int bind(sqlite3_stmt *statement, int at, const struct weir__db_value *value)
+{
+    char name[16];
+    snprintf(name, sizeof name, "$%d", at);
+    int index = sqlite3_bind_parameter_index(statement, name);
+    if (value->kind == WEIR__DB_NULL)
+        return sqlite3_bind_null(statement, index);
+    if (value->kind == WEIR__DB_NUMBER)
+        return sqlite3_bind_int64(statement, index, value->number);
+    return sqlite3_bind_text64(statement, index, value->text.len ? value->text.data : "", value->text.len,
+                               SQLITE_STATIC, SQLITE_UTF8);
+}
+
+static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
+               weir__db_visit *visit, void *context, int64_t *changed)
+{
+    sqlite3_stmt *statement = NULL;
+    if (is_lost(db))
+        return WEIR__DB_GONE;
+    int code = sqlite3_prepare_v2(handle_of(db), sql, -1, &statement, NULL), stop = 0;
+    for (int i = 0; i < count && code == SQLITE_OK; i++)
+        code = bind(statement, i + 1, &values[i]);
+    if (code == SQLITE_OK) {
+        struct weir__db_row row = {.from = statement, .text = column_text, .null = column_null};
+        while (!stop && (code = sqlite3_step(statement)) == SQLITE_ROW)
+            if (visit)
+                stop = visit(context, &row);
+    }
+    bool good = code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE;
+    int error = good ? stop : error_of(db, code);
+    if (changed)
+        *changed = sqlite3_changes(handle_of(db));
+    sqlite3_finalize(statement);
+    return error;
+}
+
+static int script(struct weir__db *db, const char *sql)
+{
+    int code = sqlite3_exec(handle_of(db), sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? 0 : error_of(db, code);
+}
+
+static int begin(struct weir__db *db)
+{
+    return is_lost(db) ? WEIR__DB_GONE : script(db, "BEGIN IMMEDIATE");
+}
+
+static void rollback(struct weir__db *db)
+{
+    if (!sqlite3_get_autocommit(handle_of(db)))
+        (void)script(db, "ROLLBACK");
+}
+
+static int commit(struct weir__db *db)
+{
+    int error = script(db, "COMMIT");
+    if (error) {
+        char why[WEIR__DB_WHY_BYTES];
+        memcpy(why, db->why, sizeof why);
+        rollback(db);
+        memcpy(db->why, why, sizeof why);
+    }
+    return error;
+}
+
+static void close_handle(struct weir__db *db)
+{
+    sqlite3_close(handle_of(db));
+    free(((struct sqlite_db *)(void *)db)->path);
+    free(db);
+}
+
+static const struct weir__db_calls calls = {
+    .run = run, .begin = begin, .commit = commit, .rollback = rollback, .script = script, .close = close_handle};
+
+/* Only its owner reads it. SQLite's other files beside it get the same mode. */
+static void make_private(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0)
+        close(file);
+}
+
+static int connect(struct sqlite_db *s, const char *path, bool create)
+{
+    bool memory = strcmp(path, ":memory:") == 0;
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX | (create ? SQLITE_OPEN_CREATE : 0);
+    if (create && !memory)
+        make_private(path);
+    int code = sqlite3_open_v2(path, &s->handle, flags, NULL);
+    if (code != SQLITE_OK || !s->handle)
+        return s->handle ? error_of(&s->db, code) : WEIR__DB_MEMORY;
+    sqlite3_extended_result_codes(s->handle, 1);
+    sqlite3_busy_timeout(s->handle, BUSY_MS);
+    sqlite3_db_config(s->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(s->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (!memory && (stat(path, &s->about) != 0 || !(s->path = strdup(path))))
+        return WEIR__DB_GONE;
+    return script(&s->db, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA journal_mode = WAL");
+}
+
+int weir__sqlite_open(const char *path, bool create, struct weir__db **db, char *why)
+{
+    struct sqlite_db *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR__DB_MEMORY;
+    made->db.calls = &calls;
+    int error = connect(made, path, create);
+    if (error) {
+        snprintf(why, WEIR__DB_WHY_BYTES, "%s", made->db.why);
+        close_handle(&made->db);
+        return error;
+    }
+    *db = &made->db;
+    return 0;
+}

@@ -1,0 +1,111 @@
+/* Documents in the database. */
+#include "control/call.h"
+
+#include <stdlib.h>
+#include <stdio.h>
+
+static enum weir__document_kind kind_of(weir_text name)
+{
+    return weir__text_is(name, "rule")     ? WEIR__RULE_DOCUMENT
+           : weir__text_is(name, "domain") ? WEIR__DOMAIN_DOCUMENT
+                                           : WEIR__SETTINGS_DOCUMENT;
+}
+
+static int keep_document(void *context, const struct weir__db_row *row)
+{
+    struct weir__stored *found = context;
+    found->kind = kind_of(weir__row_text(row, 0));
+    found->version = weir__row_number(row, 1);
+    found->deleted = weir__row_number(row, 2) != 0;
+    found->enforced = weir__row_number(row, 3);
+    found->shadow = weir__row_number(row, 4);
+    return 0;
+}
+
+int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found)
+{
+    struct weir__db_value by[] = {WEIR__S(name)};
+    *found = (struct weir__stored){.version = 0};
+    snprintf(found->name, sizeof found->name, "%s", name);
+    if (strlen(name) >= sizeof found->name)
+        return 0; /* no name is so long */
+    return weir__db_run(
+        db, "SELECT kind, version, deleted, enforced_version, shadow_version FROM documents WHERE name = $1", by, 1,
+        keep_document, found);
+}
+
+static int keep_text(void *context, const struct weir__db_row *row)
+{
+    weir_text text = weir__row_text(row, 0);
+    char *copy = malloc(text.len + 1);
+    if (!copy)
+        return WEIR__DB_MEMORY;
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = 0;
+    *(char **)context = copy;
+    return 0;
+}
+
+int weir__stored_text(struct weir__db *db, const char *name, int64_t version, char **text)
+{
+    struct weir__db_value by[] = {WEIR__S(name), WEIR__N(version)};
+    *text = NULL;
+    return weir__db_run(db, "SELECT text FROM versions WHERE name = $1 AND version = $2 AND deleted = 0", by, 2,
+                        keep_text, text);
+}
+
+json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow)
+{
+    return json_string(version == enforced ? "enforced" : version == shadow ? "shadow" : "draft");
+}
+
+int weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details)
+{
+    char *text = details ? json_dumps(details, JSON_COMPACT) : NULL;
+    const char *address = call->request->address ? call->request->address : "";
+    struct weir__db_value values[] = {WEIR__N(call->now_ms), WEIR__S(call->who),          WEIR__S(action),
+                                      WEIR__S(object),       WEIR__S(text ? text : "{}"), WEIR__S(address)};
+    int error = weir__db_run(call->db,
+                             "INSERT INTO audit (at, who, action, object, details, address)"
+                             " VALUES ($1, $2, $3, $4, $5, $6)",
+                             values, 6, NULL, NULL);
+    free(text);
+    json_decref(details);
+    return error;
+}
+
+/* ---- Sets ---- */
+
+static int add_to_set(void *context, const struct weir__db_row *row)
+{
+    weir_text kind = weir__row_text(row, 1);
+    struct weir__set *set = context;
+    weir__set_add(set, weir__row_text(row, 0).data, kind_of(kind), weir__row_text(row, 2),
+                  weir__row_number(row, 3) != 0);
+    return 0;
+}
+
+/* Settings, rules, domains; each by name, and the shadow behind the enforced one. */
+#define SET_OF(staged)                                                                                                 \
+    "SELECT d.name, d.kind, v.text, 0 AS shadow, CASE d.kind WHEN 'settings' THEN 0 WHEN 'rule' THEN 1 ELSE 2 END"     \
+    " FROM " staged " s JOIN documents d ON d.name = s.name"                                                           \
+    " JOIN versions v ON v.name = s.name AND v.version = s.enforced_version"                                           \
+    " UNION ALL "                                                                                                      \
+    "SELECT d.name, d.kind, v.text, 1, CASE d.kind WHEN 'settings' THEN 0 WHEN 'rule' THEN 1 ELSE 2 END"               \
+    " FROM " staged " s JOIN documents d ON d.name = s.name"                                                           \
+    " JOIN versions v ON v.name = s.name AND v.version = s.shadow_version"                                             \
+    " ORDER BY 5, 1, 4"
+
+int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set)
+{
+    static const char now[] = SET_OF("documents");
+    static const char then[] =
+        SET_OF("(SELECT c.name, c.enforced_version, c.shadow_version FROM revision_changes c WHERE c.revision ="
+               " (SELECT max(x.revision) FROM revision_changes x WHERE x.name = c.name AND x.revision <= $1))");
+    struct weir__db_value by[] = {WEIR__N(revision)};
+    int error =
+        revision ? weir__db_run(db, then, by, 1, add_to_set, set) : weir__db_run(db, now, NULL, 0, add_to_set, set);
+    if (!error && !weir__set_finish(set))
+        error = WEIR__DB_MEMORY;
+    return error;
+}

@@ -1,0 +1,299 @@
+/* Tokens, rights, sessions, guessing; keys and figures; the description of it all. */
+#include "service.h"
+
+static void make_token(struct service *s, const char *role, char token[128], char id[32])
+{
+    char body[128];
+    const char *user = s->user;
+    s->user = "tester";
+    snprintf(body, sizeof body, "{\"name\":\"%s-token\",\"role\":\"%s\"}", role, role);
+    CHECK_EQ(ask(s, "POST /v1/tokens", body), 201);
+    snprintf(token, 128, "%s", word(s, "token"));
+    snprintf(id, 32, "%s", word(s, "id"));
+    s->user = user;
+}
+
+BOTH(rights_follow_the_role)
+{
+    static const struct {
+        const char *what, *body;
+        enum weir__role least;
+    } cases[] = {{"GET /v1/rules", NULL, WEIR__VIEWER},
+                 {"GET /v1/audit", NULL, WEIR__VIEWER},
+                 {"POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\n", WEIR__VIEWER},
+                 {"POST /v1/rules", "name: a\nlimit: 1\nwindow: 1m\n", WEIR__EDITOR},
+                 {"POST /v1/rules/a/publish", "{\"stage\":\"draft\"}", WEIR__EDITOR},
+                 {"DELETE /v1/rules/a", NULL, WEIR__EDITOR},
+                 {"GET /v1/keys/a/b", NULL, WEIR__OPERATOR},
+                 {"PUT /v1/keys/a/b/block", "{\"for\":\"1m\"}", WEIR__OPERATOR},
+                 {"GET /v1/tokens", NULL, WEIR__OPERATOR},
+                 {"POST /v1/tokens", "{\"name\":\"x\",\"role\":\"viewer\"}", WEIR__OPERATOR},
+                 {"DELETE /v1/tokens/x", NULL, WEIR__OPERATOR}};
+    struct service s = {0};
+    char id[32];
+    service_open(&s, on_postgres);
+    for (int role = WEIR__VIEWER; role <= WEIR__OPERATOR; role++) {
+        make_token(&s, weir__role_name((enum weir__role)role), s.token, id);
+        s.user = NULL;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            int status = ask(&s, cases[i].what, cases[i].body);
+            CHECK_EQ(status == 403, (int)cases[i].least > role);
+            CHECK(status != 401 && status != 429);
+        }
+        CHECK_EQ(ask(&s, "GET /v1/session", NULL), 200);
+        CHECK_WORD(&s, "role", weir__role_name((enum weir__role)role));
+        s.user = "tester";
+    }
+    s.user = NULL;
+    *s.token = 0;
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 401);
+    CHECK(weir__rest_header(&s.reply, "WWW-Authenticate") != NULL);
+    CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);
+    CHECK_EQ(ask(&s, "GET /v1/openapi.json", NULL), 200);
+    service_close(&s);
+}
+
+BOTH(tokens_end)
+{
+    struct service s = {0};
+    char id[32];
+    service_open(&s, on_postgres);
+    make_token(&s, "operator", s.token, id);
+    s.user = NULL;
+    CHECK_EQ(ask(&s, "GET /v1/tokens", NULL), 200);
+    CHECK_WORD(&s, "items[0].id", id);
+    CHECK(json_is_string(at(&s, "items[0].last_used")));
+    CHECK(strstr(s.reply.body, strrchr(s.token, '_') + 1) == NULL); /* shown once */
+    /* One that has expired. */
+    struct weir__db_value of[] = {WEIR__S(id)};
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = 1 WHERE id = $1", of, 1, NULL, NULL), 0);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 401);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE tokens SET expires = NULL WHERE id = $1", of, 1, NULL, NULL), 0);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    char what[64];
+    snprintf(what, sizeof what, "DELETE /v1/tokens/%s", id);
+    CHECK_EQ(ask(&s, what, NULL), 204);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 401);
+    s.user = "tester";
+    CHECK_EQ(ask(&s, what, NULL), 404);
+    static const char *const wrong[] = {"{}",
+                                        "{\"name\":\"\",\"role\":\"viewer\"}",
+                                        "{\"name\":\"a\\u0000b\",\"role\":\"viewer\"}",
+                                        "{\"name\":\"a\",\"role\":\"king\"}",
+                                        "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"yesterday\"}",
+                                        "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"1999-01-01T00:00:00Z\"}",
+                                        "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"0d\"}",
+                                        "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"999999999d\"}",
+                                        "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":7}",
+                                        "[]",
+                                        "{\"name\":\"a\",\"role\":\"viewer\"",
+                                        "{\"name\":\"a\",\"role\":\"viewer\",\"hash\":\"x\"}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char buffer[512];
+        struct weir__rest_request r = request_of(&s, "POST /v1/tokens", wrong[i], buffer);
+        CHECK_EQ(service_run(&s, &r), 400);
+    }
+    CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"30d\"}"), 201);
+    CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"2032-01-01T00:00:00.000Z\"}"), 201);
+    CHECK_WORD(&s, "expires", "2032-01-01T00:00:00.000Z");
+    service_close(&s);
+}
+
+TEST(guesses_are_limited)
+{
+    struct service s = {0};
+    char id[32], token[128], buffer[512];
+    int refused = 0;
+    service_open(&s, false);
+    make_token(&s, "viewer", token, id);
+    s.user = NULL;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(s.token, sizeof s.token, "weir_%s_%039d", id, i);
+        int status = ask(&s, "GET /v1/rules", NULL);
+        CHECK(status == 401 || status == 429);
+        refused += status == 401;
+    }
+    CHECK(refused >= 10 && refused <= 12); /* what comes back in a second or two of running */
+    CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
+    /* From there not even the right one; from elsewhere it is good. */
+    snprintf(s.token, sizeof s.token, "%s", token);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 429);
+    struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
+    r.address = "2001:db8::1";
+    CHECK_EQ(service_run(&s, &r), 200);
+    /* A network of IPv6 is one address; sessions are no way around. */
+    for (int i = 0; i < 30; i++) {
+        char address[32];
+        r = request_of(&s, "POST /v1/session", "{\"token\":\"weir_x_y\"}", buffer);
+        snprintf(address, sizeof address, "2001:db8::%x", i + 2);
+        r.address = address;
+        int status = service_run(&s, &r);
+        CHECK_EQ(status, i < 10 ? 401 : 429);
+    }
+    service_close(&s);
+}
+
+static const char *cookie_said(struct service *s)
+{
+    static char cookie[256];
+    const char *said = weir__rest_header(&s->reply, "Set-Cookie");
+    snprintf(cookie, sizeof cookie, "other=1; %.*s", said ? (int)strcspn(said, ";") : 0, said ? said : "");
+    return cookie;
+}
+
+BOTH(sessions)
+{
+    struct service s = {0};
+    char id[32], token[128], body[200], buffer[512], cookie[256], what[64];
+    service_open(&s, on_postgres);
+    make_token(&s, "editor", token, id);
+    s.user = NULL;
+    snprintf(body, sizeof body, "{\"token\":\"%s\"}", token);
+    struct weir__rest_request r = request_of(&s, "POST /v1/session", body, buffer);
+    r.tls = true;
+    CHECK_EQ(service_run(&s, &r), 201);
+    CHECK(strstr(weir__rest_header(&s.reply, "Set-Cookie"), "; HttpOnly; SameSite=Strict; ") != NULL);
+    CHECK(strstr(weir__rest_header(&s.reply, "Set-Cookie"), "; Secure") != NULL);
+    snprintf(cookie, sizeof cookie, "%s", cookie_said(&s));
+    CHECK_WORD(&s, "who", "editor-token");
+
+    r = request_of(&s, "POST /v1/rules", rule_text("a", 1), buffer);
+    r.cookie = text_of(cookie);
+    r.host = text_of("weir.example:9091");
+    r.origin = text_of("https://evil.example");
+    CHECK_EQ(service_run(&s, &r), 403);
+    r.origin = text_of("https://weir.example:9091");
+    CHECK_EQ(service_run(&s, &r), 201);
+    r = request_of(&s, "GET /v1/tokens", NULL, buffer);
+    r.cookie = text_of(cookie);
+    CHECK_EQ(service_run(&s, &r), 403);
+    /* Only the hash is kept. */
+    int64_t found = -1;
+    struct weir__db_value by[] = {WEIR__S(strrchr(cookie, '=') + 1)};
+    CHECK_EQ(weir__db_number(s.control->db, "SELECT count(*) FROM sessions WHERE hash = $1", by, 1, 0, &found), 0);
+    CHECK_EQ(found, 0);
+    /* It ends with its time, by itself, and with its token. */
+    r = request_of(&s, "GET /v1/session", NULL, buffer);
+    r.cookie = text_of(cookie);
+    CHECK_EQ(service_run(&s, &r), 200);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE sessions SET expires = 5", NULL, 0, NULL, NULL), 0);
+    CHECK_EQ(service_run(&s, &r), 401);
+    for (int way = 0; way < 2; way++) {
+        struct weir__rest_request login = request_of(&s, "POST /v1/session", body, buffer);
+        CHECK_EQ(service_run(&s, &login), 201);
+        snprintf(cookie, sizeof cookie, "%s", cookie_said(&s));
+        CHECK_EQ(service_run(&s, &r), 200);
+        struct weir__rest_request out = request_of(&s, "DELETE /v1/session", NULL, buffer);
+        out.cookie = text_of(cookie);
+        snprintf(what, sizeof what, "DELETE /v1/tokens/%s", id);
+        s.user = way ? "tester" : NULL;
+        CHECK_EQ(way ? ask(&s, what, NULL) : service_run(&s, &out), 204);
+        s.user = NULL;
+        CHECK_EQ(service_run(&s, &r), 401);
+    }
+    service_close(&s);
+}
+
+/* ---- The host ---- */
+
+static int64_t blocked_ns;
+static char last_key[256];
+
+static int play_state(void *context, const char *rule, weir_text key, char **json)
+{
+    snprintf(last_key, sizeof last_key, "%s|%.*s", rule, (int)key.len, key.data);
+    *json = strdup("{\"remaining\":5}");
+    return strcmp(rule, "none") == 0 ? WEIR_ENORULE : *(int *)context;
+}
+
+static int play_reset(void *context, const char *rule, weir_text key)
+{
+    snprintf(last_key, sizeof last_key, "%s|%.*s", rule, (int)key.len, key.data);
+    return *(int *)context;
+}
+
+static int play_block(void *context, const char *rule, weir_text key, int64_t for_ns)
+{
+    blocked_ns = for_ns;
+    return play_reset(context, rule, key);
+}
+
+static int play_hot(void *context, const struct weir__host_hot *what, char **json)
+{
+    char text[128];
+    snprintf(text, sizeof text, "{\"rule\":\"%s\",\"denied\":%d,\"near\":%d,\"n\":%d}", what->rule, what->denied,
+             what->near, (int)what->n);
+    *json = strdup(text);
+    return *(int *)context;
+}
+
+BOTH(the_host_is_asked)
+{
+    static int error;
+    static const struct weir__control_host host = {
+        .context = &error, .key_state = play_state, .key_reset = play_reset, .key_block = play_block, .hot = play_hot};
+    struct service s = {.host = &host};
+    service_open(&s, on_postgres);
+    CHECK_EQ(ask(&s, "GET /v1/keys/api%2F1m/user%3A1%2Fx/y", NULL), 200);
+    CHECK(strcmp(last_key, "api/1m|user:1/x/y") == 0);
+    CHECK_EQ(number(&s, "remaining"), 5);
+    CHECK_EQ(ask(&s, "GET /v1/keys/none/k", NULL), 404);
+    CHECK_EQ(ask(&s, "DELETE /v1/keys/a/k", NULL), 200);
+    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"10m\"}"), 200);
+    CHECK_EQ(blocked_ns, 600 * WEIR_SECOND);
+    CHECK(strcmp(last_key, "a|k") == 0);
+    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{\"until\":\"2001-01-01T00:00:00Z\"}"), 400);
+    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{\"for\":\"401d\"}"), 400);
+    CHECK_EQ(ask(&s, "PUT /v1/keys/a/k/block", "{}"), 400);
+    CHECK_EQ(ask(&s, "DELETE /v1/keys/a/k/block", NULL), 200);
+    CHECK_EQ(blocked_ns, 0);
+    CHECK_EQ(ask(&s, "GET /v1/audit", NULL), 200);
+    CHECK_WORD(&s, "items[0].action", "key_unblock");
+    CHECK_WORD(&s, "items[1].action", "key_block");
+    CHECK_WORD(&s, "items[1].object", "a/k");
+    CHECK_WORD(&s, "items[2].action", "key_reset");
+    CHECK_EQ(ask(&s, "GET /v1/stats/hot?rule=a&by=denied&n=7", NULL), 200);
+    CHECK_EQ(number(&s, "n"), 7);
+    CHECK_EQ(number(&s, "denied"), 1);
+    CHECK_EQ(ask(&s, "GET /v1/stats/hot?by=denied", NULL), 400);
+    CHECK_EQ(ask(&s, "GET /v1/stats/hot?rule=a&by=luck", NULL), 400);
+    CHECK_EQ(ask(&s, "GET /v1/stats", NULL), 501);
+    CHECK_EQ(ask(&s, "GET /v1/advice", NULL), 501);
+    error = WEIR_ESTOREDOWN;
+    CHECK_EQ(ask(&s, "GET /v1/keys/a/k", NULL), 503);
+    CHECK_EQ(ask(&s, "DELETE /v1/keys/a/k", NULL), 503);
+    error = 0;
+    service_close(&s);
+}
+
+/* Every route is in the description, and the other way round. */
+TEST(the_description_is_true)
+{
+    struct service s = {0};
+    const char *path, *method;
+    json_t *item, *operation;
+    size_t described = 0;
+    service_open(&s, false);
+    CHECK_EQ(ask(&s, "GET /v1/openapi.json", NULL), 200);
+    json_t *paths = at(&s, "paths");
+    for (size_t i = 0; i < weir__route_count; i++) {
+        char lower[8] = "";
+        for (size_t c = 0; weir__routes[i].method[c]; c++)
+            lower[c] = (char)weir__lower(weir__routes[i].method[c]);
+        operation = json_object_get(json_object_get(paths, weir__routes[i].path), lower);
+        if (!operation)
+            printf("  not described: %s %s\n", weir__routes[i].method, weir__routes[i].path);
+        CHECK(operation != NULL);
+        /* And needs what it says. */
+        const char *says = json_string_value(json_object_get(operation, "description"));
+        CHECK_EQ(says == NULL, weir__routes[i].role == WEIR__NOBODY);
+        CHECK(!says || strstr(says, weir__role_name(weir__routes[i].role)) != NULL);
+    }
+    json_object_foreach (paths, path, item)
+        json_object_foreach (item, method, operation)
+            described++;
+    CHECK_EQ(described, weir__route_count);
+    service_close(&s);
+}
+
+TEST_MAIN

@@ -1,0 +1,348 @@
+/* Faults: the database locked, read-only, full, gone, restarted in mid-write; the process killed in mid-publish. */
+#include "service.h"
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <sys/mount.h>
+#include <time.h>
+
+static void publish_first(struct service *s)
+{
+    CHECK_EQ(ask(s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(ask(s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+}
+
+TEST(the_database_is_locked)
+{
+    struct service s = {0};
+    sqlite3 *other = NULL;
+    service_open(&s, false);
+    publish_first(&s);
+    CHECK_EQ(sqlite3_open(s.url + strlen("sqlite:"), &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503);
+    CHECK_WORD(&s, "error.code", "database_busy");
+    CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200); /* reading does not wait */
+    CHECK_EQ(ask(&s, "GET /v1/rules/published", NULL), 200);
+    CHECK_EQ(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 201);
+    sqlite3_close(other);
+    service_close(&s);
+}
+
+TEST(the_file_is_gone)
+{
+    struct service s = {0};
+    char before[256];
+    service_open(&s, false);
+    publish_first(&s);
+    CHECK_EQ(unlink(s.url + strlen("sqlite:")), 0);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503); /* not written into nowhere */
+    CHECK_WORD(&s, "error.code", "database_gone");
+    s.control->tried_ms = 0;
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503); /* and no empty one in its place */
+    snprintf(before, sizeof before, "%.*s", 250, file_text(s.path));
+    CHECK(strstr(before, "name: a") != NULL);
+    service_shut(&s);
+    service_open_again(&s);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);
+    CHECK_EQ(number(&s, "revision"), 1);
+    CHECK(json_is_false(at(&s, "database")));
+    service_close(&s);
+}
+
+TEST(the_file_is_no_database)
+{
+    struct service s = {0};
+    service_open(&s, false);
+    service_shut(&s);
+    FILE *file = fopen(s.url + strlen("sqlite:"), "w");
+    for (int i = 0; i < 1000; i++)
+        fputs("this is no database\n", file);
+    fclose(file);
+    service_open_again(&s);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_WORD(&s, "error.code", "database_broken");
+    service_shut(&s);
+    /* One of a later version. */
+    CHECK_EQ(unlink(s.url + strlen("sqlite:")), 0);
+    service_open_again(&s);
+    CHECK_EQ(weir__db_run(s.control->db, "INSERT INTO migrations (number) VALUES (999)", NULL, 0, NULL, NULL), 0);
+    service_shut(&s);
+    service_open_again(&s);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_WORD(&s, "error.code", "database_newer");
+    service_close(&s);
+    struct weir__control_options options = {.url = "mysql://x"};
+    struct weir__control *control = NULL;
+    CHECK_EQ(weir__control_open(&options, &control), WEIR__DB_URL);
+}
+
+/* In a child without root's rights, for which nothing is read-only. */
+TEST(the_file_is_read_only)
+{
+    struct service s = {0};
+    char command[512];
+    service_open(&s, false);
+    publish_first(&s);
+    service_shut(&s);
+    snprintf(command, sizeof command, "chmod 444 %s/rules.db && chmod 555 %s && chmod 444 %s", s.folder, s.folder, s.path);
+    CHECK_EQ(system(command), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = test_failures;
+        if (getuid() == 0 && setuid(65534) != 0)
+            _exit(9);
+        service_open_again(&s);
+        CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503);
+        CHECK(strncmp(word(&s, "error.code"), "database_", 9) == 0);
+        CHECK(strstr(file_text(s.path), "name: a") != NULL);
+        fflush(stdout);
+        _exit(test_failures != before);
+    }
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    snprintf(command, sizeof command, "chmod 755 %s", s.folder);
+    CHECK_EQ(system(command), 0);
+    service_close(&s);
+}
+
+/* A small file system: the database and the file for the workers are on it. */
+TEST(the_disk_is_full)
+{
+    struct service s = {0};
+    char fill[128], block[4096] = {1};
+    service_open(&s, false);
+    service_shut(&s);
+    if (mount("weir-test", s.folder, "tmpfs", 0, "size=1m") != 0) {
+        printf("SKIP full disk: no right to mount\n");
+        service_close(&s);
+        return;
+    }
+    service_open_again(&s);
+    publish_first(&s);
+    snprintf(fill, sizeof fill, "%s/fill", s.folder);
+    int file = open(fill, O_WRONLY | O_CREAT, 0600);
+    while (write(file, block, sizeof block) > 0)
+        ;
+    close(file);
+    int full = 0, created = 0;
+    char name[16];
+    for (int i = 0; i < 400 && !full; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        int status = ask(&s, "POST /v1/rules", rule_text(name, 1));
+        created += status == 201;
+        full = status == 503;
+        CHECK(full || status == 201);
+    }
+    CHECK(full);
+    CHECK(strncmp(word(&s, "error.code"), "database_", 9) == 0);
+    CHECK(strstr(file_text(s.path), "name: a") != NULL);
+    /* What was acknowledged is there, and all goes on when there is room. */
+    unlink(fill);
+    service_shut(&s);
+    service_open_again(&s);
+    CHECK_EQ(ask(&s, "GET /v1/rules?limit=1000", NULL), 200);
+    CHECK_EQ(json_array_size(at(&s, "items")), created + 1);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("z", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules/z/publish", "{\"stage\":\"enforced\"}"), 200);
+    service_shut(&s);
+    CHECK_EQ(umount(s.folder), 0);
+    rmdir(s.folder);
+}
+
+/* Published, but the workers' file cannot be written: said, and done later. */
+TEST(the_workers_file_cannot_be_written)
+{
+    struct service s = {0};
+    char blocker[160];
+    service_open(&s, false);
+    publish_first(&s);
+    snprintf(blocker, sizeof blocker, "%s.new", s.path);
+    CHECK_EQ(mkdir(blocker, 0700), 0);
+    CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK(json_is_false(at(&s, "written")));
+    CHECK(strstr(file_text(s.path), "limit: 1\n") != NULL);
+    CHECK_EQ(rmdir(blocker), 0);
+    CHECK_EQ(weir__control_tick(s.control), 0);
+    CHECK(strstr(file_text(s.path), "limit: 2\n") != NULL);
+    service_close(&s);
+}
+
+/* ---- PostgreSQL ---- */
+
+TEST(postgres_is_restarted)
+{
+    struct service s = {0};
+    if (!postgres_begin())
+        return;
+    service_open(&s, true);
+    publish_first(&s);
+    for (int way = 0; way < 2; way++) {
+        CHECK_EQ(postgres(way ? "crash" : "stop"), 0);
+        CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 503);
+        CHECK_WORD(&s, "error.code", "database_gone");
+        CHECK(strstr(file_text(s.path), "name: a") != NULL);
+        CHECK_EQ(postgres("start"), 0);
+        CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200); /* by itself */
+        CHECK_EQ(json_array_size(at(&s, "items")), 1);
+        CHECK_EQ(postgres("stop"), 0);
+        CHECK_EQ(postgres("start"), 0);
+        CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200); /* also when writing is the first */
+    }
+    /* Within a transaction: that one fails, as a whole. */
+    CHECK_EQ(weir__db_begin(s.control->db), 0);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'half'", NULL, 0, NULL, NULL), 0);
+    CHECK_EQ(postgres("crash"), 0);
+    CHECK_EQ(postgres("start"), 0);
+    CHECK(weir__db_run(s.control->db, "UPDATE documents SET author = 'whole'", NULL, 0, NULL, NULL) != 0);
+    CHECK(weir__db_end(s.control->db, 0) != 0);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_WORD(&s, "items[0].author", "tester");
+    service_close(&s);
+}
+
+static volatile bool restarting;
+
+static void *restart_often(void *count)
+{
+    struct timespec wait = {0, 200000000};
+    for (int i = 0; i < *(int *)count; i++) {
+        nanosleep(&wait, NULL);
+        postgres(i % 2 ? "crash" : "stop");
+        postgres("start");
+    }
+    restarting = false;
+    return NULL;
+}
+
+TEST(postgres_is_restarted_in_mid_write)
+{
+    struct service s = {0};
+    pthread_t thread;
+    int count = (int)test_scaled(6, 2), acknowledged = 0, unknown = 0, failed = 0;
+    char name[16];
+    static bool created[100000];
+    if (!postgres_begin())
+        return;
+    service_open(&s, true);
+    restarting = true;
+    CHECK_EQ(pthread_create(&thread, NULL, restart_often, &count), 0);
+    int i = 0;
+    for (; restarting && i < 100000; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        int status = ask(&s, "POST /v1/rules", rule_text(name, 1));
+        bool not_known = status == 503 && strcmp(word(&s, "error.code"), "outcome_unknown") == 0;
+        created[i] = status == 201;
+        acknowledged += status == 201;
+        unknown += not_known;
+        failed += status == 503;
+        CHECK(status == 201 || status == 503);
+        if (status == 201) {
+            char what[64];
+            snprintf(what, sizeof what, "POST /v1/rules/%s/publish", name);
+            status = ask(&s, what, "{\"stage\":\"enforced\"}");
+            CHECK(status == 200 || status == 503);
+        }
+    }
+    pthread_join(thread, NULL);
+    CHECK(acknowledged > 0 && failed > 0);
+    for (int k = 0; k < i; k++) {
+        char what[64];
+        snprintf(what, sizeof what, "GET /v1/rules/n%d", k);
+        if (created[k])
+            CHECK_EQ(ask(&s, what, NULL), 200);
+    }
+    CHECK_EQ(weir__control_tick(s.control), 0);
+    weir_rules *rules = NULL;
+    CHECK_EQ(weir_rules_load(s.path, NULL, NULL, &rules), 0);
+    weir_rules_free(rules);
+    printf("  %d acknowledged, %d refused, %d of them unknown\n", acknowledged, failed, unknown);
+    service_close(&s);
+}
+
+/* ---- Killed ---- */
+
+/* Changes and publishes without end, and says what was acknowledged through a pipe. */
+static void work(struct service *s, int out)
+{
+    service_open_again(s);
+    CHECK_EQ(ask(s, "GET /v1/rules/a", NULL), 200);
+    for (int64_t version = number(s, "version"); version > 0;) {
+        char tag[32];
+        snprintf(tag, sizeof tag, "\"v%d\"", (int)version);
+        if (ask_if(s, "PUT /v1/rules/a", tag, rule_text("a", (int)version + 1)) != 200)
+            _exit(1);
+        version = number(s, "version");
+        if (ask(s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}") != 200)
+            _exit(2);
+        int64_t told[2] = {version, number(s, "revision")};
+        if (write(out, told, sizeof told) != sizeof told)
+            _exit(3);
+    }
+    _exit(4);
+}
+
+/* Kills a writer at some moment; then what it was told must be there, whole. False: the test has failed. */
+static bool kill_once(struct service *s, unsigned *seed, int64_t last[2])
+{
+    int pipes[2];
+    CHECK_EQ(pipe(pipes), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pipes[0]);
+        work(s, pipes[1]);
+    }
+    close(pipes[1]);
+    struct timespec wait = {0, 1000000 * (20 + (long)(rand_r(seed) % 100))};
+    nanosleep(&wait, NULL);
+    kill(child, SIGKILL);
+    int64_t told[2];
+    while (read(pipes[0], told, sizeof told) == sizeof told)
+        memcpy(last, told, sizeof told);
+    close(pipes[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFSIGNALED(status));
+    /* The workers' file is whole before anybody repairs anything. */
+    weir_rules *rules = NULL;
+    CHECK_EQ(weir_rules_load(s->path, NULL, NULL, &rules), 0);
+    weir_rules_free(rules);
+    service_open_again(s);
+    CHECK_EQ(ask(s, "GET /v1/rules/a", NULL), 200);
+    int64_t version = number(s, "version"), enforced = number(s, "enforced_version");
+    CHECK(version >= last[0] && version <= last[0] + 1);
+    CHECK(enforced == version || enforced == version - 1);
+    CHECK_EQ(ask(s, "GET /healthz", NULL), 200);
+    CHECK(number(s, "revision") >= last[1]);
+    /* Version N has limit N: the file says what the database says is enforced. */
+    char line[32];
+    snprintf(line, sizeof line, "limit: %d\n", (int)enforced);
+    CHECK(strstr(file_text(s->path), line) != NULL);
+    service_shut(s);
+    return test_failures == 0;
+}
+
+BOTH(killed_in_mid_publish)
+{
+    struct service s = {0};
+    unsigned seed = 7;
+    int64_t last[2] = {1, 1};
+    int rounds = (int)test_scaled(25, 4);
+    service_open(&s, on_postgres);
+    publish_first(&s);
+    service_shut(&s);
+    for (int i = 0; i < rounds && kill_once(&s, &seed, last); i++)
+        ;
+    printf("  %d rounds, %d publications\n", rounds, (int)last[1]);
+    CHECK(last[1] > 1);
+    service_close(&s);
+}
+
+TEST_MAIN

@@ -1,0 +1,207 @@
+/* Hostile requests: SQL and script in every field, path tricks, huge and deep bodies, bytes that are no text. */
+#include "service.h"
+
+static const char *const nasty[] = {
+    "'; DROP TABLE documents; --",
+    "\" OR 1=1 --",
+    "x'); DELETE FROM audit; --",
+    "$1",
+    "%s%n",
+    "<script>alert(1)</script>",
+    "a\\'b",
+    "../../etc/passwd",
+    "..",
+    "%2e%2e",
+    "{name}",
+    "a;b",
+};
+
+static void encode(const char *text, char *to)
+{
+    for (; *text; text++)
+        to += sprintf(to, "%%%02X", (unsigned)(unsigned char)*text);
+}
+
+static int64_t count_of(struct service *s, const char *table)
+{
+    char sql[64];
+    int64_t count = -1;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    CHECK_EQ(weir__db_number(s->control->db, sql, NULL, 0, -1, &count), 0);
+    return count;
+}
+
+BOTH(nothing_becomes_a_statement)
+{
+    struct service s = {0};
+    char encoded[256], what[512], body[512];
+    service_open(&s, on_postgres);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("good", 1)), 201);
+    for (size_t i = 0; i < sizeof nasty / sizeof *nasty; i++) {
+        encode(nasty[i], encoded);
+        static const char *const places[] = {"GET /v1/rules/%s",          "GET /v1/rules?q=%s",
+                                             "GET /v1/rules?after=%s",    "GET /v1/rules?stage=%s",
+                                             "GET /v1/rules?limit=%s",    "GET /v1/rules/%s/versions",
+                                             "GET /v1/rules/%s/diff",     "GET /v1/revisions/%s",
+                                             "GET /v1/audit?after=%s",    "DELETE /v1/tokens/%s",
+                                             "GET /v1/rules/good/diff?from=%s"};
+        for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            snprintf(what, sizeof what, places[k], encoded);
+#pragma GCC diagnostic pop
+            int status = ask(&s, what, NULL);
+            CHECK(status == 200 || status == 400 || status == 404);
+        }
+        snprintf(what, sizeof what, "POST /v1/rules?reason=%s", encoded);
+        json_t *rule = json_pack("{s:s, s:i, s:s, s:s}", "name", nasty[i], "limit", 1, "window", "1m", "key", nasty[i]);
+        char *text = json_dumps(rule, 0);
+        s.user = nasty[i];
+        int status = ask(&s, what, text);
+        s.user = "tester";
+        free(text);
+        json_decref(rule);
+        CHECK(status == 201 || status == 422);
+        if (status == 201) { /* then it is kept, and shown, as it is */
+            snprintf(what, sizeof what, "GET /v1/rules/%s", encoded);
+            CHECK_EQ(ask(&s, what, NULL), 200);
+            CHECK_WORD(&s, "name", nasty[i]);
+            CHECK_WORD(&s, "reason", nasty[i]);
+            CHECK_WORD(&s, "author", nasty[i]);
+            snprintf(what, sizeof what, "POST /v1/rules/%s/publish", encoded);
+            CHECK_EQ(ask(&s, what, "{\"stage\":\"shadow\"}"), 200);
+            CHECK_EQ(ask(&s, "GET /v1/rules/published", NULL), 200);
+        }
+        json_t *token = json_pack("{s:s, s:s}", "name", nasty[i], "role", "viewer");
+        text = json_dumps(token, 0);
+        CHECK_EQ(ask(&s, "POST /v1/tokens", text), 201);
+        free(text);
+        json_decref(token);
+        snprintf(body, sizeof body, "Bearer weir_%s_x", nasty[i]);
+        struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, what);
+        r.local_user = NULL;
+        r.authorization = text_of(body);
+        r.address = nasty[i];
+        int refused = service_run(&s, &r);
+        CHECK(refused == 401 || refused == 429); /* what is no address is one for all */
+        r.authorization = text_of("");
+        snprintf(body, sizeof body, "weir_session=%s", nasty[i]);
+        r.cookie = text_of(body);
+        refused = service_run(&s, &r);
+        CHECK(refused == 401 || refused == 429);
+    }
+    CHECK_EQ(ask(&s, "GET /v1/rules/good", NULL), 200);
+    CHECK(count_of(&s, "audit") > (int64_t)(sizeof nasty / sizeof *nasty));
+    CHECK_EQ(count_of(&s, "tokens"), sizeof nasty / sizeof *nasty);
+    service_close(&s);
+}
+
+BOTH(the_log_only_grows)
+{
+    static const char *const wrongs[] = {"UPDATE audit SET who = 'x'", "DELETE FROM audit", "UPDATE versions SET text = 'x'",
+                                         "DELETE FROM versions", "UPDATE revisions SET reason = 'x'",
+                                         "DELETE FROM revision_changes"};
+    struct service s = {0};
+    service_open(&s, on_postgres);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("good", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules/good/publish", "{\"stage\":\"enforced\"}"), 200);
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++)
+        CHECK(weir__db_run(s.control->db, wrongs[i], NULL, 0, NULL, NULL) != 0);
+    if (on_postgres)
+        CHECK(weir__db_run(s.control->db, "TRUNCATE audit", NULL, 0, NULL, NULL) != 0);
+    CHECK_EQ(count_of(&s, "audit"), 2);
+    CHECK_EQ(count_of(&s, "versions"), 1);
+    service_close(&s);
+}
+
+TEST(paths_and_queries_that_are_wrong)
+{
+    static const struct {
+        const char *what;
+        int status;
+    } cases[] = {{"GET /", 404},
+                 {"GET ", 404},
+                 {"GET /v1/rules/", 404},
+                 {"GET //v1/rules", 404},
+                 {"GET /v1/../v1/rules", 404},
+                 {"GET /v1/rules/a/b", 404},
+                 {"GET /v1/rules/%", 404},
+                 {"GET /v1/rules/%zz", 404},
+                 {"GET /v1/rules/a%00b", 404},
+                 {"GET /v1/rules/a%0Ab", 404},
+                 {"GET /v1/rules/%ff", 404},
+                 {"GET /v1/rules/%c0%af", 404},
+                 {"GET /v1/rules/%2e%2e%2f%2e%2e", 404},
+                 {"GET /v1/rules?q=%", 400},
+                 {"GET /v1/rules?q=%ff", 400},
+                 {"GET /v1/rules?q=%00", 400},
+                 {"GET /v1/rules?&&=&q", 200},
+                 {"PATCH /v1/rules", 405},
+                 {"DELETE /v1/rules", 405},
+                 {"PUT /v1/rules/published", 405},
+                 {"get /v1/rules", 405},
+                 {"GET /v1/keys/a", 404},
+                 {"GET /v1/keys//b", 404},
+                 {"GET /v1/keys/a/", 404},
+                 {"POST /healthz", 405}};
+    struct service s = {0};
+    service_open(&s, false);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int status = ask(&s, cases[i].what, NULL);
+        if (status != cases[i].status)
+            printf("  %s: %d\n", cases[i].what, status);
+        CHECK_EQ(status, cases[i].status);
+        CHECK(s.json != NULL);
+    }
+    CHECK_EQ(ask(&s, "PATCH /v1/rules/a", NULL), 405);
+    CHECK(strcmp(weir__rest_header(&s.reply, "Allow"), "GET, PUT, DELETE") == 0);
+    service_close(&s);
+}
+
+TEST(bodies_that_are_too_much)
+{
+    struct service s = {0};
+    size_t size = (size_t)2 << 20;
+    char *body = malloc(size + 64), buffer[512];
+    service_open(&s, false);
+    memset(body, 'a', size);
+    body[size] = 0;
+    CHECK_EQ(ask(&s, "POST /v1/rules", body), 413);
+    body[(1 << 20) - 1] = 0;
+    CHECK_EQ(ask(&s, "POST /v1/rules", body), 422);
+    /* Deep JSON, deep YAML, many keys, many lines. */
+    static const char *const openings[] = {"[", "{\"a\":", "- ", "a: {", "[[", "\"", "&a [*a,", "|\n", "? ", "!!x "};
+    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
+        size_t used = 0, len = strlen(openings[i]);
+        while (used + len < 200000) {
+            memcpy(body + used, openings[i], len);
+            used += len;
+        }
+        body[used] = 0;
+        struct weir__rest_request r = request_of(&s, "POST /v1/rules", body, buffer);
+        for (int json = 0; json < 2; json++) {
+            r.content_type = text_of(json ? "application/json" : "application/yaml; charset=utf-8");
+            CHECK_EQ(service_run(&s, &r), 422);
+            CHECK(json_is_array(at(&s, "error.errors")));
+        }
+        CHECK_EQ(ask(&s, "POST /v1/tokens", body), 400);
+    }
+    size_t used = (size_t)sprintf(body, "name: a\nlimit: 1\nwindow: 1m\nmatch:\n  header:\n");
+    for (int i = 0; used < 900000; i++)
+        used += (size_t)sprintf(body + used, "    x-%d: \"*\"\n", i);
+    CHECK_EQ(ask(&s, "POST /v1/validate", body), 422);
+    /* Not UTF-8, zero bytes. */
+    CHECK_EQ(ask(&s, "POST /v1/rules", "name: \xff\nlimit: 1\nwindow: 1m\n"), 422);
+    struct weir__rest_request r = request_of(&s, "POST /v1/rules", "x", buffer);
+    r.body = (weir_text){"name: a\0b\nlimit: 1\nwindow: 1m\n", 31};
+    CHECK_EQ(service_run(&s, &r), 422);
+    r = request_of(&s, "POST /v1/rules", rule_text("a", 1), buffer);
+    r.reason = text_of("bad \xff");
+    CHECK_EQ(service_run(&s, &r), 400);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(json_array_size(at(&s, "items")), 0);
+    free(body);
+    service_close(&s);
+}
+
+TEST_MAIN
