@@ -19,7 +19,8 @@ MAY_USE = {
     "api": {"rules", "table"},
 }
 # Single doors: a file of one folder -> the one header of another that it may include.
-DOORS = {"cli/agent.c": {"agent/agent.h"}, "cli/serve.c": {"agent/agent.h"}, "cli/init.c": {"agent/agent.h"}}
+DOORS = {"cli/agent.c": {"agent/agent.h"}, "cli/top.c": {"agent/agent.h"}, "cli/advise.c": {"agent/agent.h"},
+          "cli/serve.c": {"agent/agent.h"}, "cli/init.c": {"agent/agent.h"}}
 # What src/algo may take from the system: types and limits, nothing that acts; src/resp also memory's.
 PURE = {"stdint.h", "stdbool.h", "stddef.h", "weir/weir.h"}
 PURE_IN = {"algo": PURE, "resp": PURE | {"string.h"}}

@@ -20,6 +20,11 @@
  *   exchange    that, every interval, as a process does it
  *   companion   that process under weir serve
  *   agent       weir agent
+ *   observe     what the agent writes for others to see: the history; and the ageing of hot keys
+ *   sight       all that can be seen of a host; looker opens it for a command
+ *   figures     that as JSON
+ *   advise      what it says about the rules; advise_rule writes the changed rule
+ *   top         weir top; top_view draws
  */
 #ifndef WEIR_AGENT_AGENT_H
 #define WEIR_AGENT_AGENT_H
@@ -40,6 +45,24 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
  * code. What is wrong with the file is told to `diagnose` while nothing runs yet.
  */
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
+
+struct weir__top_options {
+    const char *what;  /* a weir.yaml or a segment */
+    const char *rules; /* a path; NULL: those of weir.yaml */
+    bool once, json;
+    int64_t interval_ms;
+    int64_t keys; /* of each rule, in JSON */
+};
+
+/* weir top: what a host does, live or once. Returns the exit code. */
+int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context);
+
+/* weir advise: what the figures say about the rules. `rule` NULL: all. Returns the exit code. */
+struct weir__advise_options {
+    const char *what, *rules, *rule;
+    bool json;
+};
+int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context);
 
 /* Writes the starter file. Returns the exit code. */
 int weir__init(const char *file, bool force);

@@ -86,7 +86,7 @@ static int stats_rule(void *context, const struct weir__seen_rule *rule)
     const weir_rule_stats *s = &rule->stats;
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++) {
-        struct weir__rates some = weir__sight_rates(walk->sight, rule->id, spans[i]);
+        struct weir__rates some = weir__sight_rates(walk->sight, rule, spans[i]);
         if (!rule->info.shadow)
             add_rates(&walk->all[i], &some);
         walk->good &= json_object_set_new(rates, span_names[i], rates_json(&some)) == 0;
@@ -157,7 +157,8 @@ static json_t *host_json(void)
                      "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-int weir__figures_stats(const struct weir__sight *sight, char **json)
+/* NULL: no memory. */
+static json_t *stats_json(const struct weir__sight *sight)
 {
     struct stats_walk walk = {.sight = sight, .rules = json_array(), .good = true};
     weir_engine_stats engine = {0};
@@ -175,7 +176,16 @@ int weir__figures_stats(const struct weir__sight *sight, char **json)
                              "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks",
                              number(engine.looks), "rules", number(engine.rules), "history", sight->history.rows != 0,
                              "hot", sight->hot.panels != 0, "rules", walk.rules);
-    return finish(root, root && walk.good, json);
+    if (walk.good)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+int weir__figures_stats(const struct weir__sight *sight, char **json)
+{
+    json_t *root = stats_json(sight);
+    return finish(root, root != NULL, json);
 }
 
 /* ---- The last hour ---- */
@@ -294,44 +304,73 @@ static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot
     return json_pack("{s:o,s:o}", "keys", number(keys), "tenths", list);
 }
 
-int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json)
+/* The keys of one list. */
+static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot_panel *panel,
+                         const struct weir__figures_hot *what)
 {
-    struct finding finding = {.name = what->rule, .shadow = what->shadow};
     size_t max = what->n < 1                        ? 1
                  : what->n > WEIR__FIGURES_KEYS_MAX ? WEIR__FIGURES_KEYS_MAX
                                                     : (size_t)what->n,
            count = 0;
-    (void)weir__sight_rules(sight, find_rule, &finding);
-    if (!finding.found)
-        return WEIR_ENORULE;
     struct weir__hot_key *keys = calloc(max, sizeof *keys);
     json_t *list = json_array();
-    if (!keys || !list) {
-        free(keys);
-        json_decref(list);
-        return WEIR_ENOMEM;
-    }
-    const struct weir__hot_panel *panel = weir__sight_panel(sight, finding.id);
-    if (panel && what->near)
+    bool good = keys && list;
+    if (panel && good && what->near)
         count = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash,
                                   sight->engine->segment, keys, max);
-    else if (panel)
+    else if (panel && good)
         count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__noting_hash,
                               sight->engine->segment, keys, max);
-    bool good = true;
     for (size_t i = 0; i < count && good; i++)
         good = json_array_append_new(list, key_json(&keys[i], what->near)) == 0;
     free(keys);
+    if (good)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json)
+{
+    struct finding finding = {.name = what->rule, .shadow = what->shadow};
+    (void)weir__sight_rules(sight, find_rule, &finding);
+    if (!finding.found)
+        return WEIR_ENORULE;
+    const struct weir__hot_panel *panel = weir__sight_panel(sight, finding.id);
     uint64_t seconds = sight->hot.panels ? weir__load64(&sight->hot.header->seconds) : 0;
     uint64_t total =
         panel ? weir__load64(&panel->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
-    json_t *root = json_pack(
-        "{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known", panel != NULL, "by",
-        what->near     ? "near"
-        : what->denied ? "denied"
-                       : "admitted",
-        "seconds", number(seconds), "total", number(total), "keys", list, "uses", uses_json(sight, panel));
-    return finish(root, root && good, json);
+    json_t *root = json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
+                             panel != NULL, "by",
+                             what->near     ? "near"
+                             : what->denied ? "denied"
+                                            : "admitted",
+                             "seconds", number(seconds), "total", number(total), "keys", keys_json(sight, panel, what),
+                             "uses", uses_json(sight, panel));
+    return finish(root, root != NULL, json);
+}
+
+/* Adds to each rule of the list its hottest keys. */
+int weir__figures_all(const struct weir__sight *sight, int64_t keys, char **json)
+{
+    json_t *root = stats_json(sight), *rule;
+    bool good = root != NULL;
+    size_t i;
+    json_array_foreach(json_object_get(root, "rules"), i, rule)
+    {
+        struct finding finding = {.name = json_string_value(json_object_get(rule, "name")),
+                                  .shadow = json_is_true(json_object_get(rule, "shadow"))};
+        struct weir__figures_hot admitted = {.n = keys}, denied = {.denied = true, .n = keys},
+                                 near = {.near = true, .n = keys};
+        (void)weir__sight_rules(sight, find_rule, &finding);
+        const struct weir__hot_panel *panel = finding.found ? weir__sight_panel(sight, finding.id) : NULL;
+        json_t *hot = panel ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(sight, panel, &admitted), "denied",
+                                        keys_json(sight, panel, &denied), "near", keys_json(sight, panel, &near),
+                                        "uses", uses_json(sight, panel))
+                            : json_null();
+        good &= json_object_set_new(rule, "hot", hot) == 0;
+    }
+    return finish(root, good, json);
 }
 
 /* ---- Advice ---- */

@@ -24,6 +24,8 @@ struct weir__figures_hot {
     int64_t n;
 };
 int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json);
+/* weir__figures_stats, and each rule with its hottest `keys` as "hot": {"admitted": [], "denied": [], "near": []}. */
+int weir__figures_all(const struct weir__sight *sight, int64_t keys, char **json);
 /* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
 int weir__figures_advice(const struct weir__sight *sight, const char *rule, const struct weir__rule_source *source,
                          char **json);

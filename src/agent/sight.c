@@ -1,6 +1,7 @@
 /* What there is to see. See sight.h. */
 #include "agent/sight.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,7 @@ void weir__sight_close(struct weir__sight *sight)
     leave(sight, &sight->hot_file);
     leave(sight, &sight->history_file);
     leave(sight, &sight->ledger_file);
+    free(sight->before);
     free(sight->segment);
     *sight = (struct weir__sight){0};
 }
@@ -87,11 +89,83 @@ static int visit_rule(void *context, const weir_rule_info *info, const weir_rule
     return walk->visit(walk->context, &rule);
 }
 
+/* For who has only the segment: a tally knows its rule's id, not its name. */
+static int visit_tallies(const struct weir__sight *sight, const struct walk *walk)
+{
+    const struct weir__table *table = &sight->engine->segment->table;
+    int stop = 0;
+    for (uint64_t i = 0; i < table->tallies && !stop; i++) {
+        char name[24];
+        struct weir__seen_rule rule = {.info = {.name = name, .key = "", .file = "", .limit = -1},
+                                       .id = weir__load64(&table->tally[i].stripe[0].word)};
+        snprintf(name, sizeof name, "#%016" PRIx64, rule.id);
+        if (!rule.id)
+            continue;
+        weir__tally_sum(&table->tally[i], &rule.stats);
+        stop = walk->visit(walk->context, &rule);
+    }
+    return stop;
+}
+
 int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *context, const struct weir__seen_rule *rule),
                       void *context)
 {
     struct walk walk = {visit, context};
-    return weir_rules_each(sight->engine, visit_rule, &walk);
+    return sight->unnamed ? visit_tallies(sight, &walk) : weir_rules_each(sight->engine, visit_rule, &walk);
+}
+
+/* ---- Remembering ---- */
+
+static int count_rule(void *context, const struct weir__seen_rule *rule)
+{
+    (void)rule;
+    ++*(size_t *)context;
+    return 0;
+}
+
+struct room {
+    struct weir__sight *sight;
+    size_t count;
+};
+
+static int remember_within(void *context, const struct weir__seen_rule *rule)
+{
+    const struct room *room = context;
+    struct weir__sight *sight = room->sight;
+    if (sight->before_count == room->count)
+        return 1;
+    sight->before[sight->before_count++] = (struct weir__remembered){rule->id, rule->stats};
+    return 0;
+}
+
+void weir__sight_remember(struct weir__sight *sight)
+{
+    struct room room = {sight, 0};
+    (void)weir__sight_rules(sight, count_rule, &room.count);
+    free(sight->before);
+    sight->before_count = 0;
+    sight->before_at = sight->now;
+    sight->before = calloc(room.count + 1, sizeof *sight->before);
+    if (sight->before) /* rules may have become more meanwhile */
+        (void)weir__sight_rules(sight, remember_within, &room);
+}
+
+static double a_second(uint64_t now, uint64_t before, double seconds)
+{
+    return now > before ? (double)(now - before) / seconds : 0;
+}
+
+static struct weir__rates since_remembered(const struct weir__sight *sight, const struct weir__seen_rule *rule)
+{
+    double seconds = (double)(sight->now.mono_ns - sight->before_at.mono_ns) / 1e9;
+    for (size_t i = 0; i < sight->before_count && seconds > 0; i++) {
+        const weir_rule_stats *before = &sight->before[i].stats;
+        if (sight->before[i].id == rule->id)
+            return (struct weir__rates){a_second(rule->stats.allowed, before->allowed, seconds),
+                                        a_second(rule->stats.delayed, before->delayed, seconds),
+                                        a_second(rule->stats.denied, before->denied, seconds), true};
+    }
+    return (struct weir__rates){0};
 }
 
 const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)
@@ -104,25 +178,22 @@ uint32_t weir__sight_minute(const struct weir__sight *sight)
     return (uint32_t)(sight->now.mono_ns / (60 * WEIR_SECOND));
 }
 
-struct weir__rates weir__sight_rates(const struct weir__sight *sight, uint64_t rule, size_t seconds)
+struct weir__rates weir__sight_rates(const struct weir__sight *sight, const struct weir__seen_rule *rule,
+                                     size_t seconds)
 {
     struct weir__history_second list[60];
     struct weir__rates rates = {0};
-    size_t most = sizeof list / sizeof *list;
-    if (!sight->history.rows ||
-        weir__load64(&sight->history.header->last) + STALE_SECONDS < weir__sight_second(sight->now))
-        return rates;
-    size_t count = weir__history_read(&sight->history, rule, list, seconds < most ? seconds : most);
+    size_t most = sizeof list / sizeof *list, count = 0;
+    if (sight->history.rows &&
+        weir__load64(&sight->history.header->last) + STALE_SECONDS >= weir__sight_second(sight->now))
+        count = weir__history_read(&sight->history, rule->id, list, seconds < most ? seconds : most);
     for (size_t i = 0; i < count; i++) {
         rates.allowed += list[i].allowed;
         rates.delayed += list[i].delayed;
         rates.denied += list[i].denied;
     }
     if (!count)
-        return rates;
-    rates.allowed /= (double)count;
-    rates.delayed /= (double)count;
-    rates.denied /= (double)count;
-    rates.known = true;
-    return rates;
+        return since_remembered(sight, rule);
+    return (struct weir__rates){rates.allowed / (double)count, rates.delayed / (double)count,
+                                rates.denied / (double)count, true};
 }

@@ -11,6 +11,8 @@
 
 #include <sys/types.h>
 
+struct weir__remembered;
+
 /* One of the files beside the segment. */
 struct weir__beside {
     struct weir__mapped mapped; /* no memory: it is not there */
@@ -19,9 +21,13 @@ struct weir__beside {
 };
 
 struct weir__sight {
-    weir *engine;  /* the caller's */
-    char *segment; /* the segment's path */
-    weir_time now; /* of the last weir__sight_look */
+    weir *engine;                    /* the caller's */
+    char *segment;                   /* the segment's path */
+    weir_time now;                   /* of the last weir__sight_look */
+    bool unnamed;                    /* tallies without a rule are told, too, under names of their own */
+    struct weir__remembered *before; /* by weir__sight_remember */
+    size_t before_count;
+    weir_time before_at;
     struct weir__beside hot_file, history_file, ledger_file;
     struct weir__hot hot;         /* `panels` 0: there is none */
     struct weir__history history; /* `rows` 0: the same */
@@ -41,6 +47,11 @@ struct weir__seen_rule {
     uint64_t id;
 };
 
+struct weir__remembered {
+    uint64_t id;
+    weir_rule_stats stats;
+};
+
 /* Calls for each rule in force, until it returns non-zero, which is returned. */
 int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *context, const struct weir__seen_rule *rule),
                       void *context);
@@ -54,8 +65,14 @@ struct weir__rates {
     double allowed, delayed, denied; /* a second */
     bool known;
 };
-/* Over the last `seconds` that the history has, which ended no longer than a few seconds ago. */
-struct weir__rates weir__sight_rates(const struct weir__sight *sight, uint64_t rule, size_t seconds);
+/*
+ * Over the last `seconds` that the history has, which ended no longer than a few seconds ago; without one, since
+ * weir__sight_remember.
+ */
+struct weir__rates weir__sight_rates(const struct weir__sight *sight, const struct weir__seen_rule *rule,
+                                     size_t seconds);
+/* Keeps what was counted until now, for who has no history. Without memory: nothing. */
+void weir__sight_remember(struct weir__sight *sight);
 
 /* The second of the history's clock. */
 static inline uint64_t weir__sight_second(weir_time now)

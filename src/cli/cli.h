@@ -5,6 +5,7 @@
 #include <weir/weir.h>
 
 int weir__cmd_agent(int argc, char **argv);
+int weir__cmd_advise(int argc, char **argv);
 int weir__cmd_bench(int argc, char **argv);
 int weir__cmd_check(int argc, char **argv);
 int weir__cmd_convert(int argc, char **argv);
@@ -13,5 +14,6 @@ int weir__cmd_dump(int argc, char **argv);
 int weir__cmd_init(int argc, char **argv);
 int weir__cmd_lint(int argc, char **argv);
 int weir__cmd_serve(int argc, char **argv);
+int weir__cmd_top(int argc, char **argv);
 
 #endif

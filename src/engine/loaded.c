@@ -86,20 +86,19 @@ void weir__loaded_free(struct weir__loaded *loaded)
 
 /* ---- Figures ---- */
 
-static weir_rule_stats sum(const struct weir__tally *tally)
+void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats)
 {
-    weir_rule_stats stats = {0};
+    *stats = (weir_rule_stats){0};
     for (int i = 0; i < WEIR__TALLY_STRIPES; i++) {
         const struct weir__tally_stripe *from = &tally->stripe[i];
-        stats.allowed += weir__load64(&from->allowed);
-        stats.delayed += weir__load64(&from->delayed);
-        stats.denied += weir__load64(&from->denied);
-        stats.listed += weir__load64(&from->listed);
-        stats.missing_key += weir__load64(&from->missing_key);
-        stats.failures += weir__load64(&from->failures);
-        stats.gave_back += weir__load64(&from->gave_back);
+        stats->allowed += weir__load64(&from->allowed);
+        stats->delayed += weir__load64(&from->delayed);
+        stats->denied += weir__load64(&from->denied);
+        stats->listed += weir__load64(&from->listed);
+        stats->missing_key += weir__load64(&from->missing_key);
+        stats->failures += weir__load64(&from->failures);
+        stats->gave_back += weir__load64(&from->gave_back);
     }
-    return stats;
 }
 
 static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
@@ -107,7 +106,9 @@ static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_ru
     const struct weir__tally *tally = weir__tally_look(&engine->segment->table, rule->id);
     if (!tally && !engine->segment->read_only)
         return WEIR_ENOTALLY;
-    *stats = tally ? sum(tally) : (weir_rule_stats){0};
+    *stats = (weir_rule_stats){0};
+    if (tally)
+        weir__tally_sum(tally, stats);
     return 0;
 }
 

@@ -65,6 +65,9 @@ static inline struct weir__tally_stripe *weir__rule_tally_on(const struct weir__
     return &loaded->tally[rule->index]->stripe[cpu % WEIR__TALLY_STRIPES];
 }
 
+/* A rule's figures, over all processors. */
+void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats);
+
 /* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
                                             const struct weir__rule *rule, const weir_limit *limit);
