@@ -58,7 +58,7 @@ CONTROL_PACKAGES := sqlite3 libpq jansson libcrypto
 CONTROL_LIBS = $(shell pkg-config --libs $(CONTROL_PACKAGES))
 # The script that runs in the store is put together from lua/.
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/store/script_text.o
-AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o)
+AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o) $B/src/agent/dashboard_files.o
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
@@ -83,6 +83,7 @@ help:
 	@echo "make            the library (static and shared), the weir command and weir.pc, in build/"
 	@echo "make tests      the test programs"
 	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
+	@echo "make dashboard  the dashboard alone, in build/web (needs npm's packages, by ./dev)"
 	@echo "make nginx      the module for nginx (needs nginx-dev)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with the module if it is built"
 	@echo "make clean      removes build/"
@@ -107,6 +108,22 @@ $B/src/store/script_text.c: tools/lua_to_c.py $(wildcard lua/*.lua)
 
 $B/src/store/script_text.o: $B/src/store/script_text.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+# The dashboard is bundled by what ./dev took from npm. Without that it is one page, which says so.
+WEB_MODULES := build/node/web/node_modules
+WEB_SRC := $(if $(and $(wildcard $(WEB_MODULES)/esbuild),$(shell command -v node)),$(WEB_MODULES)/.package-lock.json web/build.mjs \
+	$(wildcard web/src/* web/src/views/*))
+build/web/index.html: $(WEB_SRC)
+	node web/build.mjs $(WEB_MODULES) $(@D)
+
+$B/src/agent/dashboard_files.c: tools/embed.py $(if $(WEB_SRC),build/web/index.html,web/without/index.html)
+	@mkdir -p $(@D)
+	python3 tools/embed.py $(if $(WEB_SRC),build/web,web/without) > $@.new && mv $@.new $@
+
+$B/src/agent/dashboard_files.o: $B/src/agent/dashboard_files.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+dashboard: build/web/index.html
 
 $B/libweir.a: $(LIB_OBJ)
 	rm -f $@
@@ -266,7 +283,7 @@ clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers nginx install clean FORCE
+.PHONY: all help tests fuzzers dashboard nginx install clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(CONTROL_OBJ:.o=.d) $(TESTS:=.d)

@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { before, test } from "node:test";
+import { api, close, fresh, makeRule, open, send, until } from "./harness.mjs";
+
+let rule;
+before(async () => {
+    rule = await makeRule({ stage: "enforced", limit: 10 });
+    await until("the rule is in force", async () => (await send(`/${rule}`, fresh("probe"), 11)).includes(429));
+});
+
+const address = (user) => `#/keys?rule=${encodeURIComponent(rule)}&key=${encodeURIComponent(`user:${user}`)}`;
+const card = (page) => page.getByRole("region", { name: "Key", exact: true });
+
+test("heavy, limited and nearly limited keys are listed", async () => {
+    const user = fresh("heavy");
+    await send(`/${rule}`, user, 30);
+    const page = await open(`#/keys?rule=${rule}`);
+    for (const name of ["Heaviest keys by admitted cost", "Keys by denied cost", "Keys near their limit"]) {
+        const list = page.getByRole("region", { name });
+        await list.getByRole("link", { name: `user:${user}` }).waitFor({ timeout: 15000 });
+    }
+    await page.getByRole("region", { name: "How much of their limit keys use" }).waitFor();
+    await close(page);
+});
+
+test("a key is looked up, blocked with confirmation, and unblocked", async () => {
+    const user = fresh("user");
+    await send(`/${rule}`, user, 4);
+    const page = await open("#/keys");
+    await page.getByLabel("Rule", { exact: true }).fill(rule);
+    await page.getByLabel("Key", { exact: true }).fill(`user:${user}`);
+    await page.getByRole("button", { name: "Look up" }).click();
+    await card(page).getByText("Not blocked").waitFor();
+    assert.deepEqual((await card(page).locator("tbody td").allTextContents()).slice(0, 3), ["4", "10", "6"]);
+
+    await card(page).getByRole("button", { name: "Block…" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+    assert.deepEqual(await send(`/${rule}`, user, 1).then((all) => all.includes(429)), false, "cancelled is not blocked");
+
+    await card(page).getByRole("button", { name: "Block…" }).click();
+    await page.getByRole("dialog").getByLabel("For", { exact: true }).selectOption("5m");
+    await page.getByRole("dialog").getByRole("button", { name: "Block" }).click();
+    await card(page).getByText(/Blocked until/).waitFor();
+    assert.deepEqual(await send(`/${rule}`, user, 2), [429, 429]);
+
+    await card(page).getByRole("button", { name: "Unblock…" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Unblock" }).click();
+    await card(page).getByText("Not blocked").waitFor();
+    const audit = await api("GET", "/v1/audit?limit=50");
+    assert.ok(audit.items.some((one) => /block/.test(one.action) && JSON.stringify(one).includes(user)), "it is in the audit log");
+    await close(page);
+});
+
+test("a key is reset", async () => {
+    const user = fresh("user");
+    await send(`/${rule}`, user, 11);
+    const page = await open(address(user));
+    await card(page).getByRole("button", { name: "Reset…" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Reset" }).click();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    assert.equal((await send(`/${rule}`, user, 1)).includes(429), false);
+    await close(page);
+});
+
+test("keys with slashes, percent signs and other scripts are the same key in the address", async () => {
+    for (const user of ["a/b", "50%25", "x?y#z", "a b", "../..", "+"]) {
+        await send(`/${rule}`, user, 2);
+        const page = await open(address(user));
+        await card(page).locator("tbody td").first().waitFor();
+        assert.equal(await card(page).locator("tbody td").first().textContent(), "2", user);
+        await close(page);
+    }
+});
+
+test("without the operator's role a key can be seen only", async () => {
+    await send(`/${rule}`, "seen", 1);
+    const page = await open(address("seen"), { role: "editor" });
+    await card(page).getByText("need the operator's role").waitFor();
+    assert.equal(await card(page).getByRole("button").count(), 0);
+    await close(page);
+});

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, close, fresh, host, logIn, makeRule, open } from "./harness.mjs";
+
+test("when the session ends, logging in again loses nothing that was typed", async () => {
+    const rule = await makeRule();
+    const page = await open(`#/rules/${rule}`);
+    const area = page.getByLabel("Rule as YAML");
+    await area.fill((await area.inputValue()).replace("limit: 3", "limit: 41"));
+    await page.getByText("Valid", { exact: true }).waitFor();
+    await page.context().clearCookies();
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Your session has ended").waitFor();
+    await page.keyboard.press("Escape");
+    assert.ok(await page.getByText("Your session has ended").isVisible(), "there is no way around it");
+    await logIn(page, host.operator);
+    assert.match(await area.inputValue(), /limit: 41/);
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Version 2").first().waitFor();
+    assert.match((await api("GET", `/v1/rules/${rule}`)).text, /limit: 41/);
+    await close(page);
+});
+
+test("a revoked token ends its sessions, and live figures go on after another log-in", async () => {
+    const made = await api("POST", "/v1/tokens", { body: { name: fresh("guest"), role: "viewer", expires: "1d" }, status: 201 });
+    const page = await open("#/", { token: made.token });
+    await page.getByRole("heading", { name: /^Segment/ }).waitFor();
+    await api("DELETE", `/v1/tokens/${made.id}`);
+    await page.getByText("Your session has ended").waitFor();
+    assert.equal(await page.getByRole("dialog").count(), 1, "asked once");
+    await logIn(page, host.operator);
+    await page.getByText("(operator)").waitFor();
+    await page.getByText("Not live").waitFor({ state: "hidden" });
+    await close(page);
+});
+
+test("logging out ends the session on the server", async () => {
+    const page = await open();
+    const cookies = await page.context().cookies();
+    const kept = cookies.find((one) => one.httpOnly && one.sameSite === "Strict");
+    assert.ok(kept, "the cookie is HttpOnly and SameSite=Strict");
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByText("You are logged out").waitFor();
+    assert.equal(await page.locator("main *").count(), 0, "nothing is left to be read");
+    const answer = await fetch(`${host.url}/v1/session`, { headers: { cookie: `${kept.name}=${kept.value}` } });
+    assert.equal(answer.status, 401);
+    await close(page);
+});
+
+test("a token is made, shown once, used and revoked", async () => {
+    const name = fresh("token");
+    const page = await open("#/tokens");
+    await page.getByRole("button", { name: "New token" }).click();
+    await page.getByRole("dialog").getByLabel("Name").fill(name);
+    await page.getByRole("dialog").getByLabel("Role").selectOption("viewer");
+    await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+    const token = await page.getByRole("dialog").getByLabel("Token", { exact: true }).inputValue();
+    assert.ok(token.length >= 16);
+    await api("GET", "/v1/rules?limit=1", { token });
+    await page.getByRole("button", { name: "Close" }).click();
+    await page.getByRole("button", { name: `Revoke ${name}` }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await api("GET", "/v1/rules?limit=1", { token, status: 401 });
+    assert.ok(!(await page.content()).includes(token), "it is shown once");
+    await close(page);
+});

@@ -1,0 +1,187 @@
+/* A chart of rates over time: uPlot for those who see it, a sentence and a table for everybody else. */
+import uPlot from "uplot";
+import { get, query, words } from "./api";
+import { freshId, h, replace, setText, table } from "./dom";
+import { millis, rate } from "./format";
+import type { Counts, History } from "./types";
+
+export type Series = keyof Counts;
+export const labels: Record<Series, string> = {
+    allowed: "allowed", denied: "denied", delayed: "delayed", shadow_denied: "shadow would deny",
+};
+/* Told apart without colours, too. */
+const dashes: Record<Series, number[]> = { allowed: [], denied: [], delayed: [6, 3], shadow_denied: [2, 3] };
+const tableRows = 12;
+const charts = new Set<Chart>();
+
+function clock(at: number): string {
+    return new Date(at * 1000).toLocaleTimeString("en-GB");
+}
+
+export class Chart {
+    readonly element: HTMLElement;
+    private readonly plotBox: HTMLElement;
+    private readonly tableBox = h("div");
+    private readonly values = new Map<Series, HTMLElement>();
+    private readonly probe = h("span", { class: "probe", "aria-hidden": "true" });
+    private readonly sight: IntersectionObserver;
+    private readonly size: ResizeObserver;
+    private plot: uPlot | null = null;
+    private data: (number | null)[][];
+    private visible = false;
+    private loaded = false;
+    private open = false;
+
+    /* `rule` is empty for all rules together. `seconds` is how far back it looks. */
+    constructor(readonly title: string, readonly rule: string, readonly series: Series[], private seconds: number) {
+        this.data = [[], ...series.map(() => [])];
+        this.plotBox = h("div", { class: "plot", role: "img", "aria-label": `Chart of ${title}` });
+        const details = h("details", { class: "chart-table" }, h("summary", {}, "Figures"), this.tableBox);
+        details.addEventListener("toggle", () => {
+            this.open = details.open;
+            this.draw();
+        });
+        const id = freshId("chart");
+        this.element = h("section", { class: "chart", "aria-labelledby": id, "data-rule": rule },
+            h("div", { class: "chart-head" }, h("h3", { id }, h("bdi", {}, title)), this.legend()),
+            this.plotBox, details, this.probe);
+        this.size = new ResizeObserver(() => this.fit());
+        this.sight = new IntersectionObserver((entries) => {
+            this.visible = entries[entries.length - 1]?.isIntersecting ?? false;
+            this.draw();
+        });
+        this.size.observe(this.plotBox);
+        this.sight.observe(this.plotBox);
+        charts.add(this);
+    }
+
+    close(): void {
+        charts.delete(this);
+        this.size.disconnect();
+        this.sight.disconnect();
+        this.plot?.destroy();
+    }
+
+    async load(): Promise<void> {
+        try {
+            const step = Math.max(1, Math.floor(this.seconds / 600));
+            const history = await get<History>(
+                `/v1/stats/history${query({ rule: this.rule, seconds: this.seconds, step })}`);
+            const start = millis(history.start) / 1000;
+            const points = history.series[this.series[0]!]?.length ?? 0;
+            const times = Array.from({ length: points }, (_, i) => start + i * history.step);
+            this.data = [times, ...this.series.map((name) => history.series[name] ?? [])];
+            this.loaded = true;
+            this.draw();
+        } catch (error) {
+            setText(this.plotBox, `No history: ${words(error)}`);
+        }
+    }
+
+    look(seconds: number): void {
+        this.seconds = seconds;
+        this.loaded = false;
+        void this.load();
+    }
+
+    push(at: number, counts: Counts): void {
+        if (!this.loaded) return;
+        const times = this.data[0]!;
+        const last = times[times.length - 1] ?? 0;
+        if (at <= last!) return;
+        if (last && at - last > 10 && times.length > 0) {
+            this.look(this.seconds); /* the page was asleep: what it missed is in the history */
+            return;
+        }
+        times.push(at);
+        this.series.forEach((name, i) => this.data[i + 1]!.push(counts[name]));
+        let old = 0;
+        while (old < times.length && times[old]! < at - this.seconds) old += 1;
+        if (old > 0) this.data.forEach((values) => values.splice(0, old));
+        this.draw();
+    }
+
+    /* The colours have changed. */
+    repaint(): void {
+        this.plot?.destroy();
+        this.plot = null;
+        this.draw();
+    }
+
+    private legend(): HTMLElement {
+        return h("ul", { class: "legend" }, this.series.map((name) => {
+            const value = h("span", { class: "value" }, "–");
+            this.values.set(name, value);
+            return h("li", {}, h("span", { class: `swatch series-${name}`, "aria-hidden": "true" }), labels[name], " ", value);
+        }));
+    }
+
+    private colour(name: string): string {
+        this.probe.className = `probe ${name}`;
+        return getComputedStyle(this.probe).color;
+    }
+
+    private make(): uPlot {
+        this.plotBox.replaceChildren();
+        const ink = this.colour("ink");
+        const grid = { stroke: this.colour("grid"), width: 1 };
+        const axis = { stroke: ink, grid, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+        return new uPlot({
+            width: this.plotBox.clientWidth || 300,
+            height: this.plotBox.clientHeight || 160,
+            legend: { show: false },
+            cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+            scales: { y: { range: (_u, _min, max) => [0, Math.max(1, (max ?? 0) * 1.1)] } },
+            axes: [{ ...axis, size: 28, space: 76, values: (_u, all, _i, _space, step) => all.map((v) => clock(v).slice(0, step < 60 ? 8 : 5)) }, { ...axis, size: 46, values: (_u, all) => all.map((v) => rate(v).replace("/s", "")) }],
+            series: [{}, ...this.series.map((name) => ({
+                label: labels[name], stroke: this.colour(`series-${name}`), width: 2, dash: dashes[name], spanGaps: false,
+                fill: name === "denied" ? this.colour("series-denied-fill") : undefined, points: { show: false },
+            }))],
+            hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? null)] },
+        }, this.data as uPlot.AlignedData, this.plotBox);
+    }
+
+    private fit(): void {
+        const { clientWidth: width, clientHeight: height } = this.plotBox;
+        if (this.plot && width > 0 && (width !== this.plot.width || height !== this.plot.height)) {
+            this.plot.setSize({ width, height });
+        }
+    }
+
+    private tell(index: number | null): void {
+        const at = index ?? this.data[0]!.length - 1;
+        this.series.forEach((name, i) => setText(this.values.get(name)!, rate(this.data[i + 1]![at])));
+    }
+
+    private draw(): void {
+        if (!this.loaded) return;
+        this.tell(this.plot?.cursor.idx ?? null);
+        const last = this.data[0]!.length - 1;
+        const now = this.series.map((name, i) => `${labels[name]} ${rate(this.data[i + 1]![last])}`).join(", ");
+        this.plotBox.setAttribute("aria-label", `Chart of ${this.title}. Now: ${now}`);
+        if (this.open) this.drawTable();
+        if (!this.visible) return;
+        if (this.plot) this.plot.setData(this.data as uPlot.AlignedData);
+        else this.plot = this.make();
+    }
+
+    private drawTable(): void {
+        const times = this.data[0]!;
+        const part = Math.max(1, Math.ceil(times.length / tableRows));
+        const rows: string[][] = [];
+        for (let end = times.length; end > 0 && rows.length < tableRows; end -= part) {
+            const start = Math.max(0, end - part);
+            const means = this.series.map((_, i) => {
+                const values = this.data[i + 1]!.slice(start, end).filter((v): v is number => v !== null);
+                return values.length ? rate(values.reduce((a, b) => a + b, 0) / values.length) : "–";
+            });
+            rows.push([`${clock(times[start]!)} – ${clock(times[end - 1]!)}`, ...means]);
+        }
+        replace(this.tableBox, table(`${this.title}: means per second`, ["time", ...this.series.map((name) => labels[name])],
+            rows, this.series.map((_, i) => i + 1)));
+    }
+}
+
+export function repaintCharts(): void {
+    for (const chart of charts) chart.repaint();
+}

@@ -1,0 +1,80 @@
+import type { Time } from "./types";
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+
+export function count(value: number | null | undefined): string {
+    if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+    return Math.abs(value) < 100000 ? whole.format(value) : short.format(value);
+}
+
+export function rate(value: number | null | undefined): string {
+    if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+    return `${Math.abs(value) < 100 && !Number.isInteger(value) ? value.toFixed(1) : count(value)}/s`;
+}
+
+export function share(value: number): string {
+    return Number.isFinite(value) ? percent.format(value) : "–";
+}
+
+/* Milliseconds since 1970; NaN when it is no time. Numbers are seconds. */
+export function millis(time: Time | null | undefined): number {
+    if (time === null || time === undefined) return NaN;
+    return typeof time === "number" ? time * 1000 : Date.parse(time);
+}
+
+export function when(time: Time | null | undefined): string {
+    const at = millis(time);
+    if (Number.isNaN(at)) return "–";
+    const date = new Date(at);
+    const two = (n: number) => String(n).padStart(2, "0");
+    const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+    return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock}`;
+}
+
+export function duration(seconds: number | null | undefined): string {
+    if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+    if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+    const units: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+    const parts: string[] = [];
+    let left = Math.round(seconds);
+    for (const [size, name] of units) {
+        if (left >= size && parts.length < 2) {
+            parts.push(`${Math.floor(left / size)} ${name}`);
+            left %= size;
+        }
+    }
+    return parts.join(" ") || "0 s";
+}
+
+export function bytes(value: number): string {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let size = value;
+    let unit = 0;
+    while (size >= 1024 && unit < units.length - 1) {
+        size /= 1024;
+        unit += 1;
+    }
+    return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${units[unit]}`;
+}
+
+/* A fact of the server's by its name's ending: load_ratio, size_bytes, lag_ms, uptime_seconds, started_at. */
+export function fact(name: string, value: unknown): string {
+    if (value === null || value === undefined || value === "") return "–";
+    if (typeof value === "boolean") return value ? "yes" : "no";
+    if (Array.isArray(value)) return value.map((one) => fact(name, one)).join(", ");
+    if (typeof value === "object") return JSON.stringify(value);
+    if (/(^|_)at$/.test(name) || name === "since") return when(value as Time);
+    if (typeof value !== "number") return String(value);
+    if (/(_ratio|^load|^share|_share)$/.test(name)) return share(value);
+    if (/(_bytes|^size|^memory)$/.test(name)) return bytes(value);
+    if (/_ms$/.test(name)) return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+    if (/(_seconds|_s|^uptime)$/.test(name)) return duration(value);
+    return count(value);
+}
+
+export function factLabel(name: string): string {
+    const words = name.replace(/_(bytes|ms|seconds|s|ratio|at)$/, "").replaceAll("_", " ");
+    return words.charAt(0).toUpperCase() + words.slice(1);
+}

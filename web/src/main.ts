@@ -1,0 +1,114 @@
+/* The frame around the views: who is logged in, which view the address names. */
+import { Failure, ask, may, session, setSession, whenExpired, words } from "./api";
+import { announce, h, replace, setText } from "./dom";
+import { logIn } from "./login";
+import { listShortcuts, startShortcuts } from "./shortcuts";
+import { type Theme, setTheme, startTheme, theme } from "./theme";
+import type { Session } from "./types";
+import { type Shown, type View, type Where, heading, problem, visible } from "./view";
+import { advice } from "./views/advice";
+import { audit } from "./views/audit";
+import { keys } from "./views/keys";
+import { overview } from "./views/overview";
+import { published } from "./views/published";
+import { newRule, rule } from "./views/rule";
+import { rules } from "./views/rules";
+import { shadow } from "./views/shadow";
+import { tokens } from "./views/tokens";
+
+const views: Record<string, View> = { "": overview, rules, shadow, keys, advice, audit, tokens, published, new: newRule };
+const main = document.getElementById("main") as HTMLElement;
+let shown: Shown | null = null;
+
+function where(): Where {
+    const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+    const parts = path.split("/").map((part) => {
+        try {
+            return decodeURIComponent(part);
+        } catch {
+            return part;
+        }
+    });
+    return { parts, query: new URLSearchParams(query) };
+}
+
+function open(focus: boolean): void {
+    shown?.close?.();
+    const place = where();
+    const view = place.parts[0] === "rules" && place.parts[1] ? rule : views[place.parts[0] ?? ""];
+    try {
+        shown = view ? view(place) : { title: "Not found", element: h("div", {}, heading("Not found"), problem("There is no such page.")) };
+    } catch (error) {
+        shown = { title: "Error", element: h("div", {}, heading("Error"), problem(error)) };
+    }
+    document.title = `${shown.title} · weir`;
+    replace(main, shown.element);
+    for (const link of document.querySelectorAll<HTMLAnchorElement>("#places a")) {
+        const here = (link.hash.replace(/^#\/?/, "") || "") === (place.parts[0] ?? "");
+        if (here) link.setAttribute("aria-current", "page");
+        else link.removeAttribute("aria-current");
+    }
+    if (focus) {
+        window.scrollTo(0, 0);
+        (main.querySelector("h1") ?? main).focus();
+    }
+}
+
+function drawWho(): void {
+    const box = document.getElementById("who") as HTMLElement;
+    replace(box, session ? [h("span", {}, h("bdi", {}, visible(session.who)), ` (${session.role})`),
+        h("button", { type: "button", class: "quiet", onclick: () => void logOut() }, "Log out")] : null);
+    for (const link of document.querySelectorAll<HTMLElement>("[data-role=operator]")) link.hidden = !may("operator");
+}
+
+async function logOut(): Promise<void> {
+    try {
+        await ask("/v1/session", { method: "DELETE" });
+    } catch (error) {
+        announce(`Not logged out: ${words(error)}`, "bad");
+        return;
+    }
+    setSession(null);
+    shown?.close?.();
+    shown = null;
+    main.replaceChildren();
+    drawWho();
+    await logIn("You are logged out.");
+    drawWho();
+    open(true);
+}
+
+function startFrame(): void {
+    const choice = document.getElementById("theme") as HTMLSelectElement;
+    choice.value = theme();
+    choice.addEventListener("change", () => setTheme(choice.value as Theme));
+    document.getElementById("shortcuts")?.addEventListener("click", listShortcuts);
+    document.getElementById("skip")?.addEventListener("click", (event) => {
+        event.preventDefault(); /* the address names the view */
+        main.focus();
+    });
+}
+
+async function start(): Promise<void> {
+    startTheme();
+    startFrame();
+    startShortcuts();
+    try {
+        setSession((await ask<Session>("/v1/session")).body);
+    } catch (error) {
+        if (!(error instanceof Failure) || error.status !== 401) {
+            setText(main, `weir does not answer: ${words(error)}`);
+            setTimeout(() => location.reload(), 5000);
+            return;
+        }
+        await logIn("The dashboard needs a token.");
+    }
+    drawWho();
+    whenExpired(() => {
+        void logIn("Your session has ended. Log in to go on; nothing you typed is lost.").then(drawWho);
+    });
+    window.addEventListener("hashchange", () => open(true));
+    open(false);
+}
+
+void start();

@@ -1,0 +1,81 @@
+/* What all views share. */
+import { words } from "./api";
+import { h } from "./dom";
+
+export interface Shown {
+    title: string;
+    element: HTMLElement;
+    close?: () => void;
+}
+
+export interface Where {
+    parts: string[]; /* of the address after #/, decoded */
+    query: URLSearchParams;
+}
+
+export type View = (where: Where) => Shown;
+
+/* Names come from anywhere: what cannot be seen, or would turn the text around it, is shown as its number. */
+export function visible(text: string): string {
+    return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
+        (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+export function name(text: string): HTMLElement {
+    return h("bdi", { class: "name" }, visible(text));
+}
+
+export function ruleLink(rule: string): HTMLElement {
+    return h("a", { href: `#/rules/${encodeURIComponent(rule)}` }, name(rule));
+}
+
+export function keyLink(rule: string, key: string): HTMLElement {
+    return h("a", { href: `#/keys?rule=${encodeURIComponent(rule)}&key=${encodeURIComponent(key)}` }, name(key));
+}
+
+export function badge(text: string): HTMLElement {
+    return h("span", { class: `badge ${text.replace(/[^a-z]/g, "-")}` }, text);
+}
+
+export function problem(error: unknown): HTMLElement {
+    return h("p", { class: "error", role: "alert" }, words(error));
+}
+
+export function heading(text: string, ...more: (Node | string)[]): HTMLElement {
+    return h("div", { class: "view-head" }, h("h1", { tabindex: "-1" }, text), ...more);
+}
+
+/* Earlier and later pages of a list that knows only what comes next. */
+export class Pager {
+    readonly element: HTMLElement;
+    private readonly earlier: HTMLButtonElement;
+    private readonly later: HTMLButtonElement;
+    private before: string[] = [];
+    private following = "";
+    after = "";
+
+    constructor(label: string, load: () => void) {
+        this.earlier = h("button", { type: "button", onclick: () => {
+            this.after = this.before.pop() ?? "";
+            load();
+        } }, "Previous");
+        this.later = h("button", { type: "button", onclick: () => {
+            this.before.push(this.after);
+            this.after = this.following;
+            load();
+        } }, "Next");
+        this.element = h("nav", { class: "pager", "aria-label": label, hidden: true }, this.earlier, this.later);
+    }
+
+    restart(): void {
+        this.before = [];
+        this.after = "";
+    }
+
+    loaded(next: string | number | null | undefined): void {
+        this.following = next === null || next === undefined ? "" : String(next);
+        this.earlier.disabled = this.before.length === 0;
+        this.later.disabled = this.following === "";
+        this.element.hidden = this.earlier.disabled && this.later.disabled;
+    }
+}

@@ -1,0 +1,29 @@
+import { get, may, query } from "../api";
+import { h, replace } from "../dom";
+import { fact, factLabel } from "../format";
+import type { Advice, Page } from "../types";
+import { type Shown, type Where, badge, heading, name, problem, ruleLink } from "../view";
+import { keep } from "./unsaved";
+
+function card(advice: Advice): HTMLElement {
+    const tryIt = () => {
+        keep(`advice ${advice.rule}`, advice.proposal!, "");
+        location.hash = `#/rules/${encodeURIComponent(advice.rule)}?proposal=1`;
+    };
+    return h("section", { class: "card" },
+        h("h2", {}, ruleLink(advice.rule), " ", badge(advice.kind.replaceAll("_", " "))), h("p", {}, name(advice.summary)),
+        advice.figures ? h("dl", { class: "facts" }, Object.entries(advice.figures).map(([key, value]) =>
+            h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))) : null,
+        advice.proposal ? h("details", {}, h("summary", {}, "The changed rule"), h("pre", { class: "scroll", tabindex: "0" }, advice.proposal)) : null,
+        advice.proposal && may("editor") ? h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: tryIt },
+            "Open in the editor, to try in shadow")) : null);
+}
+
+export function advice(where: Where): Shown {
+    const list = h("div", { class: "stack" });
+    get<Page<Advice>>(`/v1/advice${query({ rule: where.query.get("rule") })}`).then((page) =>
+        replace(list, page.items.length ? page.items.map(card) :
+            h("p", { class: "muted" }, "Nothing to advise: the figures say nothing against the rules as they are.")),
+    (error) => replace(list, problem(error)));
+    return { title: "Advice", element: h("div", {}, heading("Advice"), list) };
+}

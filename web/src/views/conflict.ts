@@ -1,0 +1,20 @@
+import { diffView } from "../diff";
+import { h } from "../dom";
+import { when } from "../format";
+import type { RuleDocument } from "../types";
+import { name } from "../view";
+
+/* What somebody else saved beside what is in the editor. */
+export function conflictPanel(theirs: RuleDocument, mine: string, keepMine: () => void, takeTheirs: () => void): HTMLElement {
+    const side = (label: string, text: string) =>
+        h("div", {}, h("h3", {}, label), h("pre", { class: "scroll", tabindex: "0", "aria-label": label }, text));
+    return h("section", { class: "conflict", "aria-label": "Conflict" },
+        h("h2", { tabindex: "-1" }, "Somebody else has changed this rule"),
+        h("p", {}, `Version ${theirs.version} was saved by `, name(theirs.author), ` at ${when(theirs.at)}`,
+            theirs.reason ? [": ", name(theirs.reason)] : "", ". Nothing of yours is lost and nothing is overwritten."),
+        h("div", { class: "sides" }, side("Theirs", theirs.text), side("Yours", mine)),
+        diffView(theirs.text, mine, "From theirs to yours"),
+        h("div", { class: "buttons" },
+            h("button", { type: "button", onclick: takeTheirs }, "Take theirs"),
+            h("button", { type: "button", class: "primary", onclick: keepMine }, "Go on with mine, on top of theirs")));
+}

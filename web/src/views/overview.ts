@@ -1,0 +1,189 @@
+import { Chart, type Series } from "../charts";
+import { announce, field, h, replace, select, setText } from "../dom";
+import { count, fact, factLabel, rate } from "../format";
+import { type Choice, Meter, type Sample, follow } from "../live";
+import type { Counts, Facts, RuleStats, Stats } from "../types";
+import { type Shown, heading, ruleLink } from "../view";
+
+const perPage = 12;
+const three: Series[] = ["allowed", "denied", "delayed"];
+
+class Tiles {
+    readonly element: HTMLElement;
+    private readonly cells = new Map<keyof Counts, [HTMLElement, HTMLElement]>();
+
+    constructor() {
+        const names: [keyof Counts, string][] = [
+            ["allowed", "Allowed"], ["denied", "Denied"], ["delayed", "Delayed"], ["shadow_denied", "Shadow would deny"]];
+        this.element = h("dl", { class: "tiles" }, names.map(([key, label]) => {
+            const now = h("span", { class: "big" }, "–");
+            const total = h("span", { class: "small" }, "–");
+            this.cells.set(key, [now, total]);
+            return h("div", { class: `tile series-${key}` }, h("dt", {}, label), h("dd", {}, now, total));
+        }));
+    }
+
+    show(stats: Stats): void {
+        for (const [key, [now, total]] of this.cells) {
+            setText(now, rate(stats.rates["10s"]?.[key] ?? stats.rates["1s"]?.[key]));
+            setText(total, `${count(stats.totals[key])} in all`);
+        }
+    }
+}
+
+type Health = "good" | "odd" | "bad";
+
+function judge(part: string, facts: Facts): [Health, string] {
+    const state = typeof facts.state === "string" ? facts.state : "";
+    if (part === "segment") {
+        const load = Number(facts.load ?? 0);
+        return load >= 0.95 ? ["bad", "full"] : load >= 0.8 ? ["odd", "filling up"] : ["good", "has room"];
+    }
+    if (part === "reloads") return facts.last_error ? ["bad", "last one failed"] : ["good", "in force"];
+    if (!state) return ["good", "running"];
+    return [/^(up|ok|good|running|connected)$/.test(state) ? "good" : /^(down|failed|dead)$/.test(state) ? "bad" : "odd", state];
+}
+
+const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads"), string][] = [
+    ["host", "Host"], ["segment", "Segment"], ["store", "Store"], ["reloads", "Rules in force"]];
+
+/* Store, segment and host: whatever the server tells of them, and one word on how it is. */
+class HealthCards {
+    readonly element = h("div", { class: "cards" });
+    private last = "";
+    private said = new Map<string, string>();
+
+    show(stats: Stats): void {
+        const shape = JSON.stringify(parts.map(([part]) => stats[part]));
+        if (shape === this.last) return;
+        this.last = shape;
+        replace(this.element, parts.map(([part, label]) => this.card(part, label, stats[part])));
+    }
+
+    private card(part: string, label: string, facts: Facts | null | undefined): HTMLElement {
+        if (!facts) return h("section", { class: "card" }, h("h3", {}, label), h("p", { class: "muted" }, "none: limits are this host's own"));
+        const [health, word] = judge(part, facts);
+        const before = this.said.get(part);
+        if (before !== undefined && before !== word) announce(`${label}: ${word}`, health === "bad" ? "bad" : "good");
+        this.said.set(part, word);
+        return h("section", { class: "card" }, h("h3", {}, label, " ", h("span", { class: `health ${health}` }, word)),
+            h("dl", { class: "facts" }, Object.entries(facts).filter(([key]) => key !== "state").map(([key, value]) =>
+                h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))));
+    }
+}
+
+/* The charts of those rules that are shown; each keeps its own while it stays. */
+class RuleCharts {
+    readonly element = h("div", { class: "charts" });
+    private readonly shown = new Map<string, { chart: Chart; meter: Meter; box: HTMLElement }>();
+
+    constructor(private readonly seconds: () => number) {}
+
+    show(rules: RuleStats[], stats: Stats): void {
+        const names = new Set(rules.map((rule) => rule.name));
+        for (const [name, one] of this.shown) {
+            if (names.has(name)) continue;
+            one.chart.close();
+            one.box.remove();
+            this.shown.delete(name);
+        }
+        rules.forEach((rule, i) => {
+            const one = this.shown.get(rule.name) ?? this.add(rule.name);
+            if (this.element.children[i] !== one.box) this.element.insertBefore(one.box, this.element.children[i] ?? null);
+            const next = one.meter.next(stats, rule.totals);
+            if (next) one.chart.push(next.at, next.counts);
+        });
+    }
+
+    look(seconds: number): void {
+        for (const one of this.shown.values()) one.chart.look(seconds);
+    }
+
+    close(): void {
+        for (const one of this.shown.values()) one.chart.close();
+    }
+
+    private add(name: string) {
+        const chart = new Chart(name, name, three, this.seconds());
+        chart.element.querySelector("h3 bdi")?.replaceWith(ruleLink(name));
+        const one = { chart, meter: new Meter(), box: chart.element };
+        this.shown.set(name, one);
+        void chart.load();
+        return one;
+    }
+}
+
+const sorts: [Choice["sort"], string][] = [["traffic", "Traffic"], ["denied", "Denied"], ["delayed", "Delayed"],
+    ["shadow_denied", "Shadow would deny"], ["name", "Name"]];
+const spans: [string, string][] = [["300", "5 minutes"], ["900", "15 minutes"], ["3600", "1 hour"]];
+
+export function overview(): Shown {
+    const choice: Choice = { q: "", sort: "traffic", limit: perPage, offset: 0 };
+    let seconds = 300;
+    const tiles = new Tiles();
+    const all = new Chart("All rules, per second", "", [...three, "shadow_denied"], seconds);
+    all.element.classList.add("wide");
+    const meter = new Meter();
+    const health = new HealthCards();
+    const charts = new RuleCharts(() => seconds);
+    const lost = h("p", { class: "error", role: "alert", hidden: true });
+    const found = h("p", { class: "muted", id: "overview-found" });
+
+    const span = select(spans, "300");
+    span.addEventListener("change", () => {
+        seconds = Number(span.value);
+        all.look(seconds);
+        charts.look(seconds);
+    });
+    const sort = select(sorts, choice.sort);
+    const filter = h("input", { type: "search", "data-filter": true, autocomplete: "off" });
+    const later = h("button", { type: "button" }, "Next");
+    const earlier = h("button", { type: "button" }, "Previous");
+    const turn = (offset: number) => {
+        choice.offset = Math.max(0, offset);
+        stop();
+        stop = follow(() => choice, told);
+    };
+    sort.addEventListener("change", () => {
+        choice.sort = sort.value as Choice["sort"];
+        turn(0);
+    });
+    filter.addEventListener("input", () => {
+        choice.q = filter.value.trim();
+        turn(0);
+    });
+    later.addEventListener("click", () => turn(choice.offset + perPage));
+    earlier.addEventListener("click", () => turn(choice.offset - perPage));
+
+    function told(sample: Sample | null, error: string): void {
+        lost.hidden = sample !== null;
+        if (!sample) {
+            setText(lost, `Not live: ${error}. Trying again.`);
+            return;
+        }
+        const { stats, rules, matching } = sample;
+        tiles.show(stats);
+        health.show(stats);
+        const next = meter.next(stats, stats.totals);
+        if (next) all.push(next.at, next.counts);
+        charts.show(rules, stats);
+        setText(found, matching === 0 ? "No rule has seen a request yet." :
+            `${Math.min(choice.offset + 1, matching)} to ${Math.min(choice.offset + perPage, matching)} of ${count(matching)} rules`);
+        earlier.disabled = choice.offset === 0;
+        later.disabled = choice.offset + perPage >= matching;
+    }
+    let stop = follow(() => choice, told);
+    void all.load();
+
+    const element = h("div", {}, heading("Overview", field("Time shown", span)), lost,
+        h("section", { "aria-label": "Traffic" }, h("h2", { class: "visually-hidden" }, "Traffic"), tiles.element, all.element),
+        h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element),
+        h("section", { "aria-label": "Rules" }, h("h2", {}, "Rules"),
+            h("div", { class: "toolbar" }, field("Filter rules", filter), field("Most first by", sort), found), charts.element,
+            h("nav", { class: "pager", "aria-label": "Pages of charts" }, earlier, later)));
+    return { title: "Overview", element, close: () => {
+        stop();
+        all.close();
+        charts.close();
+    } };
+}

@@ -1,0 +1,271 @@
+/* One rule: its text, its stages, its history. */
+import { Failure, ask, get, may, query, segment, words } from "../api";
+import { announce, field, h, replace, setText, table } from "../dom";
+import { confirm, show } from "../dialog";
+import { diffView } from "../diff";
+import { Editor } from "../editor";
+import { when } from "../format";
+import type { Page, RuleDocument, Stage, Version } from "../types";
+import { type Shown, type Where, badge, heading, name, problem, visible } from "../view";
+import { conflictPanel } from "./conflict";
+import { forget, keep, kept } from "./unsaved";
+
+const starter = `name: my-rule
+match: { path: /api/* }
+key: user:\${user_id}
+limit: 100
+window: 1m
+`;
+
+/* A text area knows one kind of line end. */
+function plain(rule: RuleDocument): RuleDocument {
+    return { ...rule, text: rule.text.replace(/\r\n?/g, "\n") };
+}
+
+async function textOf(rule: string, version: number | null): Promise<string> {
+    if (version === null || version === undefined) return "";
+    return (await get<RuleDocument>(`/v1/rules/${segment(rule)}${query({ version })}`)).text;
+}
+
+/* Asks with the difference to what is in force now; true when it was published. */
+export async function publish(rule: RuleDocument, stage: Stage, version: number): Promise<boolean> {
+    const [now, then] = await Promise.all([textOf(rule.name, rule.enforced_version), textOf(rule.name, version)]);
+    const what = { enforced: "Enforce", shadow: "Run in shadow", draft: "Withdraw" }[stage];
+    const effect = {
+        enforced: "It decides requests on every host within seconds.",
+        shadow: "It is counted beside the enforced version and denies nothing.",
+        draft: "It no longer counts anything. Its text stays.",
+    }[stage];
+    const done = await confirm({
+        title: `${what}: ${visible(rule.name)} v${version}`, confirm: what, danger: stage === "draft", reason: true,
+        body: [h("p", {}, effect), diffView(now, stage === "draft" ? "" : then,
+            rule.enforced_version === null ? "Nothing is enforced yet" : `Enforced v${rule.enforced_version} to ${stage === "draft" ? "nothing" : `v${version}`}`)],
+        act: async (reason) => {
+            await ask(`/v1/rules/${segment(rule.name)}/publish`, { method: "POST", json: { stage, version, reason } });
+        },
+    });
+    if (done) announce(`${visible(rule.name)}: ${{ enforced: "enforced", shadow: "in shadow", draft: "withdrawn" }[stage]}`);
+    return done;
+}
+
+class RulePage {
+    readonly element = h("div", { class: "rule" });
+    private readonly state = h("p", { class: "stages" });
+    private readonly history = h("div");
+    private readonly actions = h("div", { class: "buttons" });
+    private readonly conflict = h("div");
+    private readonly error = h("p", { class: "error", role: "alert" });
+    private readonly reason = h("input", { type: "text", maxlength: "500", autocomplete: "off" });
+    private readonly save = h("button", { type: "button", class: "primary", onclick: () => void this.store() }, "Save");
+    private readonly discard = h("button", { type: "button", onclick: () => this.drop() }, "Discard changes");
+    private editor!: Editor;
+    private rule!: RuleDocument;
+    private etag = "";
+    private bad = false;
+
+    constructor(private readonly name: string) {}
+
+    async load(proposal: string | null): Promise<void> {
+        const answer = await ask<RuleDocument>(`/v1/rules/${segment(this.name)}`);
+        this.rule = plain(answer.body);
+        this.etag = answer.etag;
+        const unsaved = proposal ?? kept(this.name)?.text ?? null;
+        const base = kept(this.name)?.etag;
+        if (unsaved !== null && proposal === null && base) this.etag = base; /* so that others' changes since then are seen */
+        this.editor = new Editor("Rule as YAML", unsaved ?? this.rule.text, this.name, !may("editor"), (verdict) => {
+            if (verdict) this.bad = !verdict.ok;
+            if (this.dirty) keep(this.name, this.editor.text, this.etag);
+            else forget(this.name);
+            this.draw();
+        });
+        replace(this.element, heading(visible(this.name)), this.state, this.editor.element,
+            may("editor") ? h("div", { class: "toolbar save" }, field("Reason for the change", this.reason), this.save, this.discard) : null,
+            this.error, this.conflict, this.actions, h("section", {}, h("h2", {}, "History"), this.history));
+        this.draw();
+        await this.loadHistory();
+        if (unsaved !== null && unsaved !== this.rule.text) {
+            announce(proposal === null ? "Your unsaved changes are here again" : "The advice is in the editor, not saved yet");
+        }
+    }
+
+    get dirty(): boolean {
+        return this.editor !== undefined && this.editor.text !== this.rule.text;
+    }
+
+    shortcut(): void {
+        if (!this.save.disabled) void this.store();
+    }
+
+    private draw(): void {
+        if (!this.editor) return;
+        const { rule } = this;
+        const stage = (label: string, version: number | null) => version !== null && version !== undefined
+            ? [badge(label), ` v${version} `] : [];
+        replace(this.state, `Version ${rule.version} `, badge(rule.stage), " ", stage("enforced", rule.enforced_version),
+            stage("shadow", rule.shadow_version), h("span", { class: "muted" }, ` ${when(rule.at)} by `), name(rule.author));
+        this.save.disabled = !this.dirty || this.bad;
+        this.discard.disabled = !this.dirty;
+        if (!may("editor")) return;
+        const act = (label: string, stageTo: Stage, version: number, possible: boolean, kind = "") =>
+            h("button", { type: "button", class: kind, disabled: !possible || this.dirty,
+                onclick: () => void publish(rule, stageTo, version).then((done) => (done ? this.refresh() : undefined)).catch((e) => this.fail(e)) }, label);
+        const live = rule.enforced_version !== null || rule.shadow_version !== null;
+        const focused = this.actions.contains(document.activeElement) ? document.activeElement?.textContent : null;
+        replace(this.actions,
+            act("Run in shadow…", "shadow", rule.version, rule.shadow_version !== rule.version && rule.enforced_version !== rule.version),
+            act("Enforce…", "enforced", rule.version, rule.enforced_version !== rule.version, "primary"),
+            act("Withdraw…", "draft", rule.enforced_version ?? rule.shadow_version ?? 0, live),
+            h("button", { type: "button", class: "danger", disabled: this.dirty, onclick: () => void this.remove() }, "Delete…"),
+            this.dirty ? h("span", { class: "hint" }, "Save or discard the changes first") : null);
+        if (focused) [...this.actions.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
+    }
+
+    private fail(error: unknown): void {
+        if (error instanceof Failure && error.problems.length) this.editor.refuse(error.problems);
+        setText(this.error, words(error));
+    }
+
+    /* What the server has now, with the text in the editor left alone. */
+    private async refresh(): Promise<void> {
+        const answer = await ask<RuleDocument>(`/v1/rules/${segment(this.name)}`);
+        this.rule = plain(answer.body);
+        this.etag = answer.etag;
+        setText(this.error, "");
+        this.draw();
+        await this.loadHistory();
+    }
+
+    private async store(): Promise<void> {
+        const text = this.editor.text;
+        this.save.disabled = true;
+        setText(this.error, "");
+        try {
+            await ask(`/v1/rules/${segment(this.name)}${query({ reason: this.reason.value.trim() })}`,
+                { method: "PUT", yaml: text, ifMatch: this.etag });
+            forget(this.name);
+            this.reason.value = "";
+            replace(this.conflict);
+            await this.refresh();
+            announce(`Saved as version ${this.rule.version}`);
+        } catch (error) {
+            this.draw();
+            if (error instanceof Failure && error.status === 412) await this.collide();
+            else this.fail(error);
+        }
+    }
+
+    /* Somebody else saved first: both texts, and the choice. */
+    private async collide(): Promise<void> {
+        const theirs = await ask<RuleDocument>(`/v1/rules/${segment(this.name)}`);
+        const settle = (text: string) => {
+            this.rule = plain(theirs.body);
+            this.etag = theirs.etag;
+            replace(this.conflict);
+            this.editor.text = text;
+            this.editor.area.focus();
+            void this.loadHistory();
+        };
+        replace(this.conflict, conflictPanel(theirs.body, this.editor.text, () => settle(this.editor.text), () => settle(theirs.body.text)));
+        this.conflict.querySelector("h2")?.focus();
+        announce("Somebody else has changed this rule", "bad");
+    }
+
+    private drop(): void {
+        forget(this.name);
+        this.editor.text = this.rule.text;
+        void this.refresh().catch((error) => this.fail(error));
+        replace(this.conflict);
+    }
+
+    private async remove(): Promise<void> {
+        const done = await confirm({
+            title: `Delete ${visible(this.name)}`, danger: true, reason: true, confirm: "Delete",
+            body: [h("p", {}, "It leaves the published rules, too. Its history is kept.")],
+            act: async (reason) => {
+                await ask(`/v1/rules/${segment(this.name)}${query({ reason })}`, { method: "DELETE", ifMatch: this.etag });
+            },
+        });
+        if (!done) return;
+        forget(this.name);
+        announce(`${visible(this.name)} is deleted`);
+        location.hash = "#/rules";
+    }
+
+    private async compare(version: number): Promise<void> {
+        const then = await textOf(this.name, version);
+        show(`Version ${version}`, [diffView(then, this.rule.text, `Version ${version} to ${this.rule.version}`), h("h3", {}, "Its text"),
+            h("pre", { class: "scroll", tabindex: "0" }, then)]);
+    }
+
+    private async back(version: number): Promise<void> {
+        const then = await textOf(this.name, version);
+        const done = await confirm({
+            title: `Roll back to version ${version}`, confirm: "Roll back", reason: true,
+            body: [h("p", {}, "The old text becomes a new version. Publish it to put it in force."),
+                diffView(this.rule.text, then, `Version ${this.rule.version} to ${version}`)],
+            act: async (reason) => {
+                await ask(`/v1/rules/${segment(this.name)}/rollback`, { method: "POST", json: { version, reason } });
+            },
+        });
+        if (!done) return;
+        await this.refresh();
+        this.editor.text = this.rule.text;
+        announce(`Rolled back: version ${this.rule.version} has the text of version ${version}`);
+    }
+
+    private async loadHistory(): Promise<void> {
+        const page = await get<Page<Version>>(`/v1/rules/${segment(this.name)}/versions${query({ limit: 100 })}`);
+        const act = (label: string, version: number, call: (version: number) => Promise<void>) => h("button", {
+            type: "button", "aria-label": `${label} version ${version}`, onclick: () => void call.call(this, version).catch((e: unknown) => this.fail(e)),
+        }, label);
+        replace(this.history, table("Versions", ["Version", "When", "Who", "Why", ""], page.items.map((row) => [
+            `v${row.version}`, when(row.at), name(row.author), name(row.deleted ? "deleted" : row.reason ?? ""),
+            row.version === this.rule.version || row.deleted ? "" : h("span", { class: "buttons" }, act("Compare", row.version, this.compare),
+                may("editor") && !this.dirty && act("Roll back to", row.version, this.back))])));
+    }
+}
+
+export function rule(where: Where): Shown {
+    const wanted = where.parts[1] ?? "";
+    const page = new RulePage(wanted);
+    const proposal = where.query.get("proposal") === "1" ? kept(`advice ${wanted}`)?.text ?? null : null;
+    page.load(proposal).catch((error) => replace(page.element, heading(visible(wanted)), problem(error)));
+    const leave = (event: BeforeUnloadEvent) => {
+        if (page.dirty) event.preventDefault();
+    };
+    const save = () => page.shortcut();
+    window.addEventListener("beforeunload", leave);
+    window.addEventListener("weir:save", save);
+    return { title: visible(wanted), element: page.element, close: () => {
+        window.removeEventListener("beforeunload", leave);
+        window.removeEventListener("weir:save", save);
+    } };
+}
+
+export function newRule(): Shown {
+    const error = h("p", { class: "error", role: "alert" });
+    const reason = h("input", { type: "text", maxlength: "500", autocomplete: "off" });
+    const create = h("button", { type: "button", class: "primary", disabled: true, onclick: () => void store() }, "Create draft");
+    const editor = new Editor("New rule as YAML", kept("")?.text ?? starter, "", false, (verdict) => {
+        create.disabled = verdict === null || !verdict.ok;
+        if (editor.text !== starter) keep("", editor.text, "");
+    });
+    async function store(): Promise<void> {
+        try {
+            const made = await ask<RuleDocument>(`/v1/rules${query({ reason: reason.value.trim() })}`, { method: "POST", yaml: editor.text });
+            forget("");
+            announce(`${visible(made.body.name)} is saved as a draft`);
+            location.hash = `#/rules/${encodeURIComponent(made.body.name)}`;
+        } catch (failed) {
+            if (failed instanceof Failure && failed.problems.length) editor.refuse(failed.problems);
+            setText(error, words(failed));
+        }
+    }
+    const save = () => void (create.disabled || store());
+    window.addEventListener("weir:save", save);
+    return {
+        title: "New rule", close: () => window.removeEventListener("weir:save", save),
+        element: h("div", { class: "rule" }, heading("New rule"), editor.element,
+            h("div", { class: "toolbar save" }, field("Reason for the change", reason), create), error),
+    };
+}

@@ -1,0 +1,99 @@
+/* What a shadow version would do, beside what the enforced one does. */
+import { get, may, query, segment } from "../api";
+import { Chart } from "../charts";
+import { diffView } from "../diff";
+import { h, replace, setText } from "../dom";
+import { rate, share } from "../format";
+import { type Choice, Meter, follow } from "../live";
+import type { Page, RuleDocument, RuleRow, RuleStats, Stats } from "../types";
+import { Pager, type Shown, badge, heading, problem, ruleLink } from "../view";
+import { publish } from "./rule";
+
+const perPage = 6;
+
+function column(title: string, version: number | null, text: string, denies: HTMLElement): HTMLElement {
+    return h("div", {}, h("h3", {}, badge(title), version === null ? " nothing" : ` v${version}`), denies,
+        h("pre", { class: "scroll", tabindex: "0", "aria-label": `${title} text` }, text || "–"));
+}
+
+class Pair {
+    readonly element: HTMLElement;
+    private readonly chart: Chart;
+    private readonly meter = new Meter();
+    private readonly enforced = h("p", { class: "denies" }, "–");
+    private readonly shadow = h("p", { class: "denies" }, "–");
+    private readonly verdict = h("p", { class: "verdict" });
+
+    constructor(readonly row: RuleRow, reload: () => void) {
+        this.chart = new Chart(`${row.name}: denied, and denied by the shadow`, row.name, ["denied", "shadow_denied"], 300);
+        const texts = h("div");
+        const failed = (error: unknown) => replace(texts, problem(error));
+        const act = (label: string, stage: "enforced" | "draft", kind: string) => h("button", {
+            type: "button", class: kind,
+            onclick: () => void publish(row as RuleDocument, stage, row.shadow_version!).then((done) => done && reload()).catch(failed),
+        }, label);
+        this.element = h("section", { class: "card pair" }, h("h2", {}, ruleLink(row.name)), this.verdict, texts, this.chart.element,
+            may("editor") ? h("div", { class: "buttons" }, act("Drop the shadow…", "draft", ""), act("Enforce the shadow…", "enforced", "primary")) : null);
+        const text = (version: number | null) => version === null ? Promise.resolve("")
+            : get<RuleDocument>(`/v1/rules/${segment(row.name)}${query({ version })}`).then((found) => found.text);
+        Promise.all([text(row.enforced_version), text(row.shadow_version)]).then(([now, then]) =>
+            replace(texts, h("div", { class: "sides" }, column("enforced", row.enforced_version, now, this.enforced),
+                column("shadow", row.shadow_version, then, this.shadow)), diffView(now, then, "Enforced to shadow")), failed);
+        void this.chart.load();
+    }
+
+    show(rule: RuleStats | undefined, stats: Stats): void {
+        if (!rule) {
+            setText(this.verdict, "No request has met this rule yet.");
+            return;
+        }
+        const next = this.meter.next(stats, rule.totals);
+        if (next) this.chart.push(next.at, next.counts);
+        const minute = rule.rates["60s"];
+        if (!minute) return;
+        const all = minute.allowed + minute.denied + minute.delayed;
+        setText(this.enforced, `denies ${rate(minute.denied)}, ${share(all ? minute.denied / all : 0)} of its requests`);
+        setText(this.shadow, `would deny ${rate(minute.shadow_denied)}, ${share(all ? minute.shadow_denied / all : 0)} of them`);
+        const more = minute.shadow_denied - minute.denied;
+        setText(this.verdict, Math.abs(more) < 0.05 ? "In the last minute both deny the same." :
+            `In the last minute the shadow would have denied ${rate(Math.abs(more))} ${more > 0 ? "more" : "less"}.`);
+    }
+
+    close(): void {
+        this.chart.close();
+    }
+}
+
+export function shadow(): Shown {
+    const list = h("div");
+    const pager = new Pager("Pages of shadows", () => void load());
+    let pairs: Pair[] = [];
+    let stops: (() => void)[] = [];
+    const stop = () => {
+        stops.forEach((one) => one());
+        pairs.forEach((pair) => pair.close());
+        stops = [];
+        pairs = [];
+    };
+
+    async function load(): Promise<void> {
+        try {
+            const page = await get<Page<RuleRow>>(`/v1/rules${query({ stage: "shadow", limit: perPage, after: pager.after })}`);
+            stop();
+            pager.loaded(page.next);
+            pairs = page.items.filter((row) => row.shadow_version !== null).map((row) => new Pair(row, () => void load()));
+            replace(list, pairs.length ? pairs.map((pair) => pair.element) :
+                h("p", { class: "muted" }, "No rule runs in shadow. Open a rule and choose “Run in shadow” to see what a change would do."));
+            /* One question a rule: its name as filter keeps the answer small. */
+            stops = pairs.map((pair) => {
+                const choice: Choice = { q: pair.row.name, sort: "name", limit: 50, offset: 0 };
+                return follow(() => choice, (sample) =>
+                    sample && pair.show(sample.stats.rules.find((rule) => rule.name === pair.row.name), sample.stats));
+            });
+        } catch (error) {
+            replace(list, problem(error));
+        }
+    }
+    void load();
+    return { title: "Shadow", element: h("div", {}, heading("Shadow against enforced"), list, pager.element), close: stop };
+}

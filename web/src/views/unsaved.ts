@@ -1,0 +1,32 @@
+/* Texts that are not saved outlive a reload and the end of a session, in this tab only. */
+interface Unsaved {
+    text: string;
+    etag: string; /* of what it was made from */
+}
+
+const prefix = "weir unsaved ";
+
+export function keep(name: string, text: string, etag: string): void {
+    try {
+        sessionStorage.setItem(prefix + name, JSON.stringify({ text, etag }));
+    } catch {
+        /* No room, or not allowed: the text is still in the page. */
+    }
+}
+
+export function kept(name: string): Unsaved | null {
+    try {
+        const found = JSON.parse(sessionStorage.getItem(prefix + name) ?? "null") as Unsaved | null;
+        return found && typeof found.text === "string" ? found : null;
+    } catch {
+        return null;
+    }
+}
+
+export function forget(name: string): void {
+    try {
+        sessionStorage.removeItem(prefix + name);
+    } catch {
+        /* It was never kept. */
+    }
+}
