@@ -115,6 +115,7 @@ class Standin {
         } else if (method === "PUT" || method === "DELETE") {
             if (!request.headers["if-match"]) throw new Refusal(428, "If-Match is needed");
             if (request.headers["if-match"] !== `"v${last}"`) throw new Refusal(412, "somebody else has changed it");
+            if (method === "DELETE" && (document.enforced || document.shadow) && query.withdraw !== "true") throw new Refusal(409, "it is in force");
             if (method === "PUT" && checked(body) !== name) throw new Refusal(422, "a rule keeps its name");
             this.log(who, method === "PUT" ? "rule.update" : "rule.delete", name, { reason: query.reason });
             if (method === "PUT") this.rules.save(name, body, who.name, query.reason);
@@ -135,15 +136,15 @@ class Standin {
     }
 
     key(method, [rule, key, verb], body, who) {
-        this.document(rule);
-        const id = JSON.stringify([rule, key]);
-        if (method === "GET") return this.traffic.key(rule, key);
         this.allow(who, "operator");
+        const document = this.document(rule);
+        const id = JSON.stringify([rule, key]);
+        if (method === "GET") return this.traffic.key(document, key);
         this.log(who, `key.${method === "PUT" ? "block" : verb ? "unblock" : "reset"}`, `${rule} ${key}`);
         if (method === "PUT") this.traffic.blocked.set(id, Date.now() + { m: 60, h: 3600, d: 86400 }[body.for.at(-1)] * parseInt(body.for) * 1000);
         else if (verb) this.traffic.blocked.delete(id);
         else this.traffic.counters.delete(id);
-        return this.traffic.key(rule, key);
+        return { rule, key };
     }
 
     tokenList(method, [id], body, who, reply) {
@@ -158,9 +159,9 @@ class Standin {
     }
 
     advice() {
-        return { items: this.list({ stage: "enforced", limit: 5 }).items.filter((row) => this.traffic.tallies.get(row.name)?.denied).map((row) => ({
-            rule: row.name, kind: "too_strict", summary: `Keys of ${row.name} are denied although each asks steadily.`,
-            figures: { keys: 1, denied_share: 0.4 }, proposal: this.full(this.document(row.name)).text.replace(/^limit: (\d+)/m, (_, n) => `limit: ${n * 2}`) })) };
+        return { advice: this.list({ stage: "enforced", limit: 5 }).items.filter((row) => this.traffic.tallies.get(row.name)?.denied).map((row) => ({
+            rule: row.name, kind: "too_strict", message: `Keys of ${row.name} are denied although each asks steadily.`,
+            figures: { keys: 1, denied_percent: 40 }, changed: this.full(this.document(row.name)).text.replace(/^limit: (\d+)/m, (_, n) => `limit: ${n * 2}`) })) };
     }
 
     answer(method, parts, query, body, request, reply) {
@@ -174,7 +175,7 @@ class Standin {
         if (what === "tokens") return this.tokenList(method, rest, body, who, reply);
         if (what === "audit") return { items: this.audit.slice(Number(query.after ?? 0)).slice(0, 50), next: null };
         if (what === "advice") return this.advice();
-        if (what === "stats") return rest[0] === "history" ? this.traffic.history(query) : rest[0] === "hot" ? this.traffic.hot(query) : this.traffic.stats(query);
+        if (what === "stats") return rest[0] === "history" ? this.traffic.history(query) : rest[0] === "hot" ? this.traffic.hot(query) : this.traffic.stats();
         throw new Refusal(404, "there is nothing here");
     }
 

@@ -73,7 +73,7 @@ export class Rules {
     seal(who, reason) {
         const stages = [...this.documents.values()].map((one) => [one.name, one.enforced, one.shadow]);
         const text = stages.filter((one) => one[1]).map(([name, version]) => this.text(this.documents.get(name), version)).join("---\n");
-        this.revisions.push({ revision: this.revisions.length + 1, at: new Date().toISOString(), who, reason, text, stages });
+        this.revisions.push({ revision: this.revisions.length + 1, at: new Date().toISOString(), author: who, reason, text, stages });
         return this.revisions.length;
     }
 

@@ -3,9 +3,10 @@ import uPlot from "uplot";
 import { get, query, words } from "./api";
 import { freshId, h, replace, setText, table } from "./dom";
 import { millis, rate } from "./format";
-import type { Counts, History } from "./types";
+import type { Tally } from "./figures";
+import type { History } from "./types";
 
-export type Series = keyof Counts;
+export type Series = "allowed" | "denied" | "delayed" | "shadow_denied";
 export const labels: Record<Series, string> = {
     allowed: "allowed", denied: "denied", delayed: "delayed", shadow_denied: "shadow would deny",
 };
@@ -67,10 +68,10 @@ export class Chart {
             const step = Math.max(1, Math.floor(this.seconds / 600));
             const history = await get<History>(
                 `/v1/stats/history${query({ rule: this.rule, seconds: this.seconds, step })}`);
-            const start = millis(history.start) / 1000;
-            const points = history.series[this.series[0]!]?.length ?? 0;
-            const times = Array.from({ length: points }, (_, i) => start + i * history.step);
-            this.data = [times, ...this.series.map((name) => history.series[name] ?? [])];
+            const until = history.known ? millis(history.until) / 1000 : 0;
+            const points = history.known ? history[this.series[0]!].length : 0;
+            const times = Array.from({ length: points }, (_, i) => until - (points - 1 - i) * history.step);
+            this.data = [times, ...this.series.map((name) => history[name].slice(0, points))];
             this.loaded = true;
             this.draw();
         } catch (error) {
@@ -84,12 +85,12 @@ export class Chart {
         void this.load();
     }
 
-    push(at: number, counts: Counts): void {
+    push(at: number, counts: Tally): void {
         if (!this.loaded) return;
         const times = this.data[0]!;
         const last = times[times.length - 1] ?? 0;
         if (at <= last!) return;
-        if (last && at - last > 10 && times.length > 0) {
+        if (last && at - last > 15) {
             this.look(this.seconds); /* the page was asleep: what it missed is in the history */
             return;
         }

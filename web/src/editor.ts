@@ -53,7 +53,8 @@ export class Editor {
 
     /* The server's refusal of a save names lines, too. */
     refuse(problems: Problem[]): void {
-        this.show({ ok: false, problems, warnings: [] });
+        const warnings = problems.filter((one) => one.severity === "warning");
+        this.show({ ok: false, problems: problems.filter((one) => one.severity !== "warning"), warnings });
     }
 
     private typed(): void {
@@ -74,7 +75,7 @@ export class Editor {
         } catch (error) {
             if (control.signal.aborted) return;
             if (error instanceof Failure && (error.status === 422 || error.status === 400)) {
-                this.show({ ok: false, problems: error.problems.length ? error.problems : [error], warnings: [] });
+                this.refuse(error.problems.length ? error.problems : [error]);
             } else {
                 setText(this.status, `Not checked: ${words(error)}`);
             }

@@ -1,11 +1,13 @@
 import type { Time } from "./types";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
 
 export function count(value: number | null | undefined): string {
     if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+    if (!Number.isInteger(value) && Math.abs(value) < 100) return fine.format(value);
     return Math.abs(value) < 100000 ? whole.format(value) : short.format(value);
 }
 
@@ -35,7 +37,9 @@ export function when(time: Time | null | undefined): string {
 
 export function duration(seconds: number | null | undefined): string {
     if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
-    if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+    if (seconds > 0 && seconds < 1e-6) return `${Math.round(seconds * 1e9)} ns`;
+    if (seconds > 0 && seconds < 1e-3) return `${fine.format(seconds * 1e6)} µs`;
+    if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)} ms`;
     const units: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
     const parts: string[] = [];
     let left = Math.round(seconds);
@@ -59,7 +63,7 @@ export function bytes(value: number): string {
     return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${units[unit]}`;
 }
 
-/* A fact of the server's by its name's ending: load_ratio, size_bytes, lag_ms, uptime_seconds, started_at. */
+/* A fact of the server's by its name's ending: fill, size_bytes, lag_s, denied_percent, started_at. */
 export function fact(name: string, value: unknown): string {
     if (value === null || value === undefined || value === "") return "–";
     if (typeof value === "boolean") return value ? "yes" : "no";
@@ -67,14 +71,15 @@ export function fact(name: string, value: unknown): string {
     if (typeof value === "object") return JSON.stringify(value);
     if (/(^|_)at$/.test(name) || name === "since") return when(value as Time);
     if (typeof value !== "number") return String(value);
-    if (/(_ratio|^load|^share|_share)$/.test(name)) return share(value);
-    if (/(_bytes|^size|^memory)$/.test(name)) return bytes(value);
+    if (/(_ratio|^fill|_share)$/.test(name)) return share(value);
+    if (/(_bytes|^bytes)$/.test(name)) return bytes(value);
+    if (/_percent$/.test(name)) return share(value / 100);
     if (/_ms$/.test(name)) return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
     if (/(_seconds|_s|^uptime)$/.test(name)) return duration(value);
     return count(value);
 }
 
 export function factLabel(name: string): string {
-    const words = name.replace(/_(bytes|ms|seconds|s|ratio|at)$/, "").replaceAll("_", " ");
+    const words = name.replace(/_(bytes|ms|seconds|s|ratio|percent|at)$/, "").replaceAll("_", " ");
     return words.charAt(0).toUpperCase() + words.slice(1);
 }

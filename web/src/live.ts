@@ -1,7 +1,8 @@
 /* One poll a second for whoever is looking; none while nobody can see the page. */
-import { Failure, get, query } from "./api";
+import { Failure, get } from "./api";
+import { type Rule, type Tally, merge } from "./figures";
 import { millis } from "./format";
-import type { Counts, RuleStats, Stats } from "./types";
+import type { Stats } from "./types";
 
 export interface Choice {
     q: string;
@@ -12,32 +13,29 @@ export interface Choice {
 
 export interface Sample {
     stats: Stats;
-    rules: RuleStats[]; /* those of the choice */
-    matching: number; /* how many there are of them */
+    all: Rule;
+    rules: Rule[]; /* those of the choice */
+    matching: number; /* how many there are to choose from */
 }
 
 type Told = (sample: Sample | null, error: string) => void;
 
 const every = 1000;
 const slowest = 15000;
+const manyRules = 200; /* from here on it is asked less often: the answer has all of them */
 
-function weight(rule: RuleStats, sort: Choice["sort"]): number {
+function weight(rule: Rule, sort: Choice["sort"]): number {
     const now = rule.rates["60s"] ?? rule.totals;
-    if (sort === "traffic") return now.allowed + now.denied + now.delayed;
+    if (sort === "traffic") return now.allowed + now.denied + now.delayed + now.shadow_all;
     return sort === "name" ? 0 : now[sort];
 }
 
-/* The server may have chosen already; then this changes nothing. */
-export function choose(stats: Stats, choice: Choice): Sample {
-    const total = stats.rules_total ?? stats.rules.length;
-    if (stats.rules.length <= choice.limit && total > stats.rules.length) {
-        return { stats, rules: stats.rules, matching: total };
-    }
+function choose(stats: Stats, choice: Choice): Sample {
+    const { rules, all } = merge(stats);
     const wanted = choice.q.toLowerCase();
-    const rules = stats.rules.filter((rule) => rule.name.toLowerCase().includes(wanted));
-    rules.sort((a, b) => weight(b, choice.sort) - weight(a, choice.sort) || a.name.localeCompare(b.name));
-    const page = rules.length > choice.limit ? rules.slice(choice.offset, choice.offset + choice.limit) : rules;
-    return { stats, rules: page, matching: rules.length };
+    const found = rules.filter((rule) => rule.name.toLowerCase().includes(wanted));
+    found.sort((a, b) => weight(b, choice.sort) - weight(a, choice.sort) || a.name.localeCompare(b.name));
+    return { stats, all, rules: found.slice(choice.offset, choice.offset + choice.limit), matching: found.length };
 }
 
 /* Calls `told` with every sample until the function it returns is called. */
@@ -53,9 +51,9 @@ export function follow(choice: () => Choice, told: Told): () => void {
     async function poll(): Promise<void> {
         const chosen = choice();
         try {
-            const stats = await get<Stats>(`/v1/stats${query({ ...chosen })}`, control.signal);
+            const stats = await get<Stats>("/v1/stats", control.signal);
             if (stopped) return;
-            wait = every;
+            wait = every * Math.min(5, Math.max(1, stats.rules.length / manyRules));
             told(choose(stats, chosen), "");
         } catch (error) {
             if (stopped) return;
@@ -80,9 +78,9 @@ export function follow(choice: () => Choice, told: Told): () => void {
 /* Rates from what two samples counted: what the chart shows has then neither gaps nor doubles. */
 export class Meter {
     private at = NaN;
-    private last: Counts | null = null;
+    private last: Tally | null = null;
 
-    next(stats: Stats, totals: Counts): { at: number; counts: Counts } | null {
+    next(stats: Stats, totals: Tally): { at: number; counts: Tally } | null {
         const at = millis(stats.at) / 1000;
         const before = this.last;
         const elapsed = at - this.at;
@@ -90,12 +88,12 @@ export class Meter {
         this.last = totals;
         this.at = at;
         if (!before || !Number.isFinite(elapsed)) return null;
-        const per = (name: keyof Counts) => Math.max(0, totals[name] - before[name]) / elapsed;
+        const per = (name: keyof Tally) => Math.max(0, totals[name] - before[name]) / elapsed;
         return {
             at,
             counts: {
                 allowed: per("allowed"), denied: per("denied"), delayed: per("delayed"),
-                shadow_denied: per("shadow_denied"),
+                shadow_denied: per("shadow_denied"), shadow_all: per("shadow_all"),
             },
         };
     }

@@ -44,100 +44,97 @@ export interface Version {
 export interface Revision {
     revision: number;
     at: Time;
-    who: string;
+    author: string;
     reason?: string;
 }
 
 export interface Problem {
-    field?: string;
+    severity?: "error" | "warning";
+    field?: string | null;
     line?: number;
     column?: number;
     message: string;
-    suggestion?: string;
+    suggestion?: string | null;
 }
 
 export interface Counts {
     allowed: number;
     denied: number;
     delayed: number;
-    shadow_denied: number;
 }
 
 export type Span = "1s" | "10s" | "60s";
-
-export interface RuleStats {
-    name: string;
-    totals: Counts;
-    rates: Record<Span, Counts>;
-}
-
 export type Facts = Record<string, unknown>;
+
+/* A rule in force; its shadow is one of its own, of the same name. */
+export interface RuleFigures {
+    name: string;
+    shadow: boolean;
+    totals: Counts;
+    rates: Record<Span, Counts | null>;
+}
 
 export interface Stats {
     at: Time;
-    totals: Counts;
-    rates: Record<Span, Counts>;
-    rules: RuleStats[];
-    rules_total?: number;
+    version?: string;
+    rates: Record<Span, Counts | null>; /* of the enforced rules together */
+    rules: RuleFigures[];
     segment: Facts | null;
     store: Facts | null;
     host: Facts | null;
     reloads: Facts | null;
+    check_seconds?: { p50: number; p99: number };
 }
 
+/* Rates, the newest last, which is of the second `until`. */
 export interface History {
+    known: boolean; /* false: nobody keeps one */
+    until: Time;
     step: number;
-    start: Time;
-    series: Record<keyof Counts, (number | null)[]>;
+    allowed: number[];
+    denied: number[];
+    delayed: number[];
+    shadow_denied: number[];
 }
 
 export interface HotKey {
-    rule: string;
     key: string;
+    hidden: boolean; /* the key is only known by its hash, */
+    cut: boolean; /* or by its beginning */
     count: number;
     error: number;
 }
 
 export interface NearKey {
-    rule: string;
     key: string;
-    used: number;
-    limit: number;
+    hidden: boolean;
+    cut: boolean;
+    used: number; /* of its limit: 1 is all of it */
 }
 
-export interface UsageBar {
-    from: number;
-    to: number | null;
-    keys: number;
+export interface HotKeys<T> {
+    known: boolean;
+    keys: T[];
+    uses: { keys: number; tenths: number[] }; /* keys by how much of their limit they use; the last: more than all of it */
 }
 
-export interface NearKeys {
-    items: NearKey[];
-    histogram?: UsageBar[];
-}
-
-export interface KeyCounter {
-    name: string;
-    limit: number | null;
-    used: number;
-    remaining: number;
-    reset_after: number | null;
-    algorithm?: string;
-}
-
+/* As the service's GET /v1/keys: what one unit more would be told. */
 export interface KeyState {
     rule: string;
     key: string;
-    blocked_until: Time | null;
-    counters: KeyCounter[];
+    reason: string; /* "blocked" while it is */
+    limit: number | null;
+    remaining: number | null;
+    reset_s: number | null;
+    retry_after_s: number | null;
 }
 
 export interface Advice {
     rule: string;
     kind: string;
-    summary: string;
+    message: string;
     figures?: Facts;
-    proposal?: string;
+    changed?: string | null; /* the changed rule */
 }
 
 export interface AuditEntry {

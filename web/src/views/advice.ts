@@ -1,28 +1,28 @@
 import { get, may, query } from "../api";
 import { h, replace } from "../dom";
 import { fact, factLabel } from "../format";
-import type { Advice, Page } from "../types";
+import type { Advice } from "../types";
 import { type Shown, type Where, badge, heading, name, problem, ruleLink } from "../view";
 import { keep } from "./unsaved";
 
 function card(advice: Advice): HTMLElement {
     const tryIt = () => {
-        keep(`advice ${advice.rule}`, advice.proposal!, "");
+        keep(`advice ${advice.rule}`, advice.changed!, "");
         location.hash = `#/rules/${encodeURIComponent(advice.rule)}?proposal=1`;
     };
     return h("section", { class: "card" },
-        h("h2", {}, ruleLink(advice.rule), " ", badge(advice.kind.replaceAll("_", " "))), h("p", {}, name(advice.summary)),
+        h("h2", {}, ruleLink(advice.rule), " ", badge(advice.kind.replaceAll("_", " "))), h("p", {}, name(advice.message)),
         advice.figures ? h("dl", { class: "facts" }, Object.entries(advice.figures).map(([key, value]) =>
             h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))) : null,
-        advice.proposal ? h("details", {}, h("summary", {}, "The changed rule"), h("pre", { class: "scroll", tabindex: "0" }, advice.proposal)) : null,
-        advice.proposal && may("editor") ? h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: tryIt },
+        advice.changed ? h("details", {}, h("summary", {}, "The changed rule"), h("pre", { class: "scroll", tabindex: "0" }, advice.changed)) : null,
+        advice.changed && may("editor") ? h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: tryIt },
             "Open in the editor, to try in shadow")) : null);
 }
 
 export function advice(where: Where): Shown {
     const list = h("div", { class: "stack" });
-    get<Page<Advice>>(`/v1/advice${query({ rule: where.query.get("rule") })}`).then((page) =>
-        replace(list, page.items.length ? page.items.map(card) :
+    get<{ advice: Advice[] }>(`/v1/advice${query({ rule: where.query.get("rule") })}`).then((page) =>
+        replace(list, page.advice.length ? page.advice.map(card) :
             h("p", { class: "muted" }, "Nothing to advise: the figures say nothing against the rules as they are.")),
     (error) => replace(list, problem(error)));
     return { title: "Advice", element: h("div", {}, heading("Advice"), list) };

@@ -2,8 +2,9 @@
 import { Failure, ask, get, may, query, segment } from "../api";
 import { announce, field, h, replace, select, table } from "../dom";
 import { confirm } from "../dialog";
-import { count, duration, share, when } from "../format";
-import type { HotKey, KeyState, NearKeys, Page, RuleRow, UsageBar } from "../types";
+import { type Rule, merge } from "../figures";
+import { count, duration, share } from "../format";
+import type { HotKey, HotKeys, KeyState, NearKey, Page, RuleRow, Stats } from "../types";
 import { type Shown, type Where, heading, keyLink, name, problem, ruleLink, visible } from "../view";
 
 const times: [string, string][] = [["5m", "5 minutes"], ["1h", "1 hour"], ["1d", "1 day"], ["7d", "7 days"]];
@@ -15,25 +16,24 @@ function address(rule: string, key: string): string {
 async function block(rule: string, key: string): Promise<boolean> {
     const span = select(times, "1h");
     return confirm({
-        title: "Block this key", danger: true, confirm: "Block", reason: true,
+        title: "Block this key", danger: true, confirm: "Block",
         body: [h("p", {}, "Every request of ", name(key), " under ", name(rule), " is denied until then."), field("For", span)],
-        act: async (reason) => {
-            await ask(`${address(rule, key)}/block${query({ reason })}`, { method: "PUT", json: { for: span.value } });
+        act: async () => {
+            await ask(`${address(rule, key)}/block`, { method: "PUT", json: { for: span.value } });
         },
     });
 }
 
 function sure(title: string, text: string, button: string, rule: string, key: string, path: string): Promise<boolean> {
     return confirm({
-        title, confirm: button, reason: true, danger: true, body: [h("p", {}, name(key), " under ", name(rule), `: ${text}`)],
-        act: async (reason) => {
-            await ask(`${address(rule, key)}${path}${query({ reason })}`, { method: "DELETE" });
+        title, confirm: button, danger: true, body: [h("p", {}, name(key), " under ", name(rule), `: ${text}`)],
+        act: async () => {
+            await ask(`${address(rule, key)}${path}`, { method: "DELETE" });
         },
     });
 }
 
-function actions(state: KeyState, again: () => void): HTMLElement | null {
-    if (!may("operator")) return h("p", { class: "muted" }, "Blocking and resetting need the operator's role.");
+function actions(state: KeyState, again: () => void): HTMLElement {
     const { rule, key } = state;
     const button = (label: string, said: string, ask: () => Promise<boolean>, danger = false) => h("button", {
         type: "button", class: danger ? "danger" : null,
@@ -44,36 +44,74 @@ function actions(state: KeyState, again: () => void): HTMLElement | null {
         }),
     }, label);
     return h("div", { class: "buttons" },
-        state.blocked_until ? button("Unblock…", "unblocked", () => sure("Unblock this key", "it is limited as all others again.", "Unblock", rule, key, "/block"))
+        state.reason === "blocked" ? button("Unblock…", "unblocked", () => sure("Unblock this key", "it is limited as all others again.", "Unblock", rule, key, "/block"))
             : button("Block…", "blocked", () => block(rule, key), true),
         button("Reset…", "reset", () => sure("Reset this key", "what it has consumed is forgotten.", "Reset", rule, key, "")));
 }
 
 function stateCard(state: KeyState, again: () => void): HTMLElement {
+    const { limit, remaining } = state;
+    const counted = limit !== null && remaining !== null;
     return h("section", { class: "card", "aria-label": "Key" },
         h("h2", {}, name(state.key), " under ", ruleLink(state.rule)),
-        h("p", { role: "status" }, state.blocked_until ? `Blocked until ${when(state.blocked_until)}` : "Not blocked"),
-        state.counters.length === 0 ? h("p", { class: "muted" }, "It has consumed nothing that still counts.") :
-            table("Counters of the key", ["Counter", "Used", "Limit", "Left", "Whole again in"], state.counters.map((one) => [
-                name(one.name), count(one.used), one.limit === null ? "unlimited" : count(one.limit), count(one.remaining),
-                duration(one.reset_after)]), [1, 2, 3]),
+        h("p", { role: "status" }, state.reason === "blocked" ? `Blocked for another ${duration(state.retry_after_s)}` : "Not blocked"),
+        counted ? table("Counter of the key", ["Used", "Limit", "Left", "Whole again in", "Next one in"], [[
+            count(limit - remaining), count(limit), count(remaining), duration(state.reset_s), duration(state.retry_after_s)]], [0, 1, 2])
+            : h("p", { class: "muted" }, "Nothing is counted for it."),
         actions(state, again));
 }
 
-function hotTable(caption: string, items: HotKey[]): HTMLElement {
-    if (items.length === 0) return h("p", { class: "muted" }, "None.");
-    return table(caption, ["Key", "Rule", "Cost", "At most too high by"], items.map((one) => [
-        keyLink(one.rule, one.key), ruleLink(one.rule), count(one.count), count(one.error)]), [2, 3]);
+interface Of<T> {
+    rule: string;
+    one: T;
 }
 
-function bars(histogram: UsageBar[]): HTMLElement {
-    const most = Math.max(1, ...histogram.map((bar) => bar.keys));
-    return table("How much of their limit keys use", ["Part of the limit", "Keys", "As a bar"], histogram.map((bar) => {
+/* Keys that are known by their hash or their beginning only cannot be asked for. */
+function keyName(rule: string, one: HotKey | NearKey): HTMLElement {
+    if (one.hidden || one.cut || !may("operator")) return h("span", {}, name(one.key), one.cut ? "…" : "");
+    return keyLink(rule, one.key);
+}
+
+function hotTable(caption: string, items: Of<HotKey>[]): HTMLElement {
+    if (items.length === 0) return h("p", { class: "muted" }, "None.");
+    return table(caption, ["Key", "Rule", "Cost", "At most too high by"], items.map(({ rule, one }) => [
+        keyName(rule, one), ruleLink(rule), count(one.count), count(one.error)]), [2, 3]);
+}
+
+function nearTable(items: Of<NearKey>[]): HTMLElement {
+    if (items.length === 0) return h("p", { class: "muted" }, "None.");
+    return table("Keys near their limit", ["Key", "Rule", "Uses"], items.map(({ rule, one }) => [
+        keyName(rule, one), ruleLink(rule), share(one.used)]), [2]);
+}
+
+function bars(tenths: number[]): HTMLElement {
+    const most = Math.max(1, ...tenths);
+    return table("How much of their limit keys use", ["Part of the limit", "Keys", "As a bar"], tenths.map((keys, i) => {
         const fill = h("span", { class: "bar" });
-        fill.style.width = `${(100 * bar.keys) / most}%`;
-        return [bar.to === null ? `over ${share(bar.from)}` : `${share(bar.from)} to ${share(bar.to)}`, count(bar.keys),
+        fill.style.width = `${(100 * keys) / most}%`;
+        return [i === tenths.length - 1 ? `over ${share(i / 10)}` : `${share(i / 10)} to ${share((i + 1) / 10)}`, count(keys),
             h("span", { class: "bar-box", "aria-hidden": "true" }, fill)];
     }), [1]);
+}
+
+const shownRules = 5;
+const shownKeys = 20;
+
+/* The rule that is asked for, or else those with the most traffic. */
+async function rulesToShow(wanted: string): Promise<string[]> {
+    if (wanted) return [wanted];
+    const { rules } = merge(await get<Stats>("/v1/stats"));
+    const traffic = (rule: Rule) => rule.totals.allowed + rule.totals.denied + rule.totals.delayed;
+    return rules.filter(traffic).sort((a, b) => traffic(b) - traffic(a)).slice(0, shownRules).map((rule) => rule.name);
+}
+
+/* The lists of all these rules as one. */
+async function gather<T>(rules: string[], how: Record<string, string | number>, size: (one: T) => number) {
+    const lists = await Promise.all(rules.map((rule) => get<HotKeys<T>>(`/v1/stats/hot${query({ rule, n: shownKeys, ...how })}`)));
+    const items = lists.flatMap((list, i) => list.keys.map((one): Of<T> => ({ rule: rules[i]!, one })));
+    const tenths: number[] = [];
+    for (const list of lists) list.uses.tenths.forEach((keys, i) => (tenths[i] = (tenths[i] ?? 0) + keys));
+    return { items: items.sort((a, b) => size(b.one) - size(a.one)).slice(0, shownKeys), tenths, known: lists.every((list) => list.known) };
 }
 
 /* Names as they are typed, from the server: there may be thousands. */
@@ -102,7 +140,7 @@ export function keys(where: Where): Shown {
 
     async function look(): Promise<void> {
         const wanted = rule.control.value.trim();
-        if (!wanted || !key.value) return;
+        if (!wanted || !key.value || !may("operator")) return;
         try {
             replace(card, stateCard(await get<KeyState>(address(wanted, key.value)), () => void look()));
         } catch (error) {
@@ -112,18 +150,16 @@ export function keys(where: Where): Shown {
     }
     const section = (title: string, ...content: HTMLElement[]) => h("section", { class: "card" }, h("h2", {}, title), content);
     async function load(): Promise<void> {
-        const wanted = where.query.get("rule") ?? "";
-        const hot = (by: string) => get<Page<HotKey>>(`/v1/stats/hot${query({ rule: wanted, by, n: 20 })}`);
         try {
-            const [admitted, denied, near] = await Promise.all([hot("admitted"), hot("denied"),
-                get<NearKeys>(`/v1/stats/hot${query({ rule: wanted, near: 1, n: 20 })}`)]);
+            const rules = await rulesToShow(where.query.get("rule") ?? "");
+            const [admitted, denied, near] = await Promise.all([
+                gather<HotKey>(rules, { by: "admitted" }, (one) => one.count), gather<HotKey>(rules, { by: "denied" }, (one) => one.count),
+                gather<NearKey>(rules, { near: 1 }, (one) => one.used)]);
             if (closed) return;
-            replace(lists, section("Heaviest", hotTable("Heaviest keys by admitted cost", admitted.items)),
-                section("Most limited", hotTable("Keys by denied cost", denied.items)),
-                section("Near their limit", near.items.length === 0 ? h("p", { class: "muted" }, "None.") :
-                    table("Keys near their limit", ["Key", "Rule", "Used", "Limit", "Share"], near.items.map((one) => [
-                        keyLink(one.rule, one.key), ruleLink(one.rule), count(one.used), count(one.limit), share(one.used / one.limit)]), [2, 3, 4])),
-                section("Use of limits", near.histogram?.length ? bars(near.histogram) : h("p", { class: "muted" }, "No figures yet.")));
+            replace(lists, near.known ? null : h("p", { class: "muted" }, "The keys of some rules are not noted on this host."),
+                section("Heaviest", hotTable("Heaviest keys by admitted cost", admitted.items)),
+                section("Most limited", hotTable("Keys by denied cost", denied.items)), section("Near their limit", nearTable(near.items)),
+                section("Use of limits", near.tenths.some((keys) => keys > 0) ? bars(near.tenths) : h("p", { class: "muted" }, "No figures yet.")));
         } catch (error) {
             replace(lists, problem(error));
         }
@@ -140,7 +176,8 @@ export function keys(where: Where): Shown {
     } }, rule, field("Key", key, "As in the rule's template, for example user:42"), h("button", { class: "primary" }, "Look up"));
     void load();
     void look();
-    return { title: "Keys", element: h("div", {}, heading("Keys"), form, card, lists), close: () => {
+    const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.");
+    return { title: "Keys", element: h("div", {}, heading("Keys"), may("operator") ? form : rights, card, lists), close: () => {
         closed = true;
         clearInterval(timer);
     } };

@@ -2,7 +2,8 @@ import { Chart, type Series } from "../charts";
 import { announce, field, h, replace, select, setText } from "../dom";
 import { count, fact, factLabel, rate } from "../format";
 import { type Choice, Meter, type Sample, follow } from "../live";
-import type { Counts, Facts, RuleStats, Stats } from "../types";
+import type { Rule } from "../figures";
+import type { Facts, Stats } from "../types";
 import { type Shown, heading, ruleLink } from "../view";
 
 const perPage = 12;
@@ -10,10 +11,10 @@ const three: Series[] = ["allowed", "denied", "delayed"];
 
 class Tiles {
     readonly element: HTMLElement;
-    private readonly cells = new Map<keyof Counts, [HTMLElement, HTMLElement]>();
+    private readonly cells = new Map<Series, [HTMLElement, HTMLElement]>();
 
     constructor() {
-        const names: [keyof Counts, string][] = [
+        const names: [Series, string][] = [
             ["allowed", "Allowed"], ["denied", "Denied"], ["delayed", "Delayed"], ["shadow_denied", "Shadow would deny"]];
         this.element = h("dl", { class: "tiles" }, names.map(([key, label]) => {
             const now = h("span", { class: "big" }, "–");
@@ -23,10 +24,10 @@ class Tiles {
         }));
     }
 
-    show(stats: Stats): void {
+    show(all: Rule): void {
         for (const [key, [now, total]] of this.cells) {
-            setText(now, rate(stats.rates["10s"]?.[key] ?? stats.rates["1s"]?.[key]));
-            setText(total, `${count(stats.totals[key])} in all`);
+            setText(now, rate(all.rates["10s"]?.[key] ?? all.rates["1s"]?.[key]));
+            setText(total, `${count(all.totals[key])} in all`);
         }
     }
 }
@@ -36,16 +37,17 @@ type Health = "good" | "odd" | "bad";
 function judge(part: string, facts: Facts): [Health, string] {
     const state = typeof facts.state === "string" ? facts.state : "";
     if (part === "segment") {
-        const load = Number(facts.load ?? 0);
-        return load >= 0.95 ? ["bad", "full"] : load >= 0.8 ? ["odd", "filling up"] : ["good", "has room"];
+        const fill = Number(facts.fill ?? 0);
+        if (facts.lost) return ["bad", "lost"];
+        return fill >= 0.95 ? ["bad", "full"] : fill >= 0.8 ? ["odd", "filling up"] : ["good", "has room"];
     }
-    if (part === "reloads") return facts.last_error ? ["bad", "last one failed"] : ["good", "in force"];
+    if (part === "reloads") return facts.failed ? ["odd", "some were refused"] : ["good", "in force"];
     if (!state) return ["good", "running"];
     return [/^(up|ok|good|running|connected)$/.test(state) ? "good" : /^(down|failed|dead)$/.test(state) ? "bad" : "odd", state];
 }
 
 const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads"), string][] = [
-    ["host", "Host"], ["segment", "Segment"], ["store", "Store"], ["reloads", "Rules in force"]];
+    ["host", "Host"], ["segment", "Segment"], ["store", "Store"], ["reloads", "Reloads of rules"]];
 
 /* Store, segment and host: whatever the server tells of them, and one word on how it is. */
 class HealthCards {
@@ -54,10 +56,12 @@ class HealthCards {
     private said = new Map<string, string>();
 
     show(stats: Stats): void {
-        const shape = JSON.stringify(parts.map(([part]) => stats[part]));
+        const host = { ...stats.host, version: stats.version, half_of_checks_under_s: stats.check_seconds?.p50, p99_of_checks_s: stats.check_seconds?.p99 };
+        const shown = { ...stats, host };
+        const shape = JSON.stringify(parts.map(([part]) => shown[part]));
         if (shape === this.last) return;
         this.last = shape;
-        replace(this.element, parts.map(([part, label]) => this.card(part, label, stats[part])));
+        replace(this.element, parts.map(([part, label]) => this.card(part, label, shown[part])));
     }
 
     private card(part: string, label: string, facts: Facts | null | undefined): HTMLElement {
@@ -67,7 +71,7 @@ class HealthCards {
         if (before !== undefined && before !== word) announce(`${label}: ${word}`, health === "bad" ? "bad" : "good");
         this.said.set(part, word);
         return h("section", { class: "card" }, h("h3", {}, label, " ", h("span", { class: `health ${health}` }, word)),
-            h("dl", { class: "facts" }, Object.entries(facts).filter(([key]) => key !== "state").map(([key, value]) =>
+            h("dl", { class: "facts" }, Object.entries(facts).filter(([key, value]) => key !== "state" && value !== undefined).map(([key, value]) =>
                 h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))));
     }
 }
@@ -79,7 +83,7 @@ class RuleCharts {
 
     constructor(private readonly seconds: () => number) {}
 
-    show(rules: RuleStats[], stats: Stats): void {
+    show(rules: Rule[], stats: Stats): void {
         const names = new Set(rules.map((rule) => rule.name));
         for (const [name, one] of this.shown) {
             if (names.has(name)) continue;
@@ -161,13 +165,13 @@ export function overview(): Shown {
             setText(lost, `Not live: ${error}. Trying again.`);
             return;
         }
-        const { stats, rules, matching } = sample;
-        tiles.show(stats);
+        const { stats, all: together, rules, matching } = sample;
+        tiles.show(together);
         health.show(stats);
-        const next = meter.next(stats, stats.totals);
+        const next = meter.next(stats, together.totals);
         if (next) all.push(next.at, next.counts);
         charts.show(rules, stats);
-        setText(found, matching === 0 ? "No rule has seen a request yet." :
+        setText(found, matching === 0 ? "There is no such rule in force." :
             `${Math.min(choice.offset + 1, matching)} to ${Math.min(choice.offset + perPage, matching)} of ${count(matching)} rules`);
         earlier.disabled = choice.offset === 0;
         later.disabled = choice.offset + perPage >= matching;

@@ -40,7 +40,7 @@ export function published(): Shown {
             if (!pager.after) newest = page.items[0]?.revision ?? 0;
             replace(list, page.items.length === 0 ? h("p", { class: "muted" }, "Nothing has been published yet.") :
                 table("Published sets", ["Set", "When", "Who", "Why", ""], page.items.map((row) => [
-                    row.revision, when(row.at), name(row.who), name(row.reason ?? ""),
+                    row.revision, when(row.at), name(row.author), name(row.reason ?? ""),
                     row.revision === newest ? "in force" : may("editor") && h("button", {
                         type: "button", "aria-label": `Roll back to set ${row.revision}`,
                         onclick: () => void back(row.revision).catch((error) => announce(error.message, "bad")),

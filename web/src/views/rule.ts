@@ -182,7 +182,7 @@ class RulePage {
             title: `Delete ${visible(this.name)}`, danger: true, reason: true, confirm: "Delete",
             body: [h("p", {}, "It leaves the published rules, too. Its history is kept.")],
             act: async (reason) => {
-                await ask(`/v1/rules/${segment(this.name)}${query({ reason })}`, { method: "DELETE", ifMatch: this.etag });
+                await ask(`/v1/rules/${segment(this.name)}${query({ reason, withdraw: "true" })}`, { method: "DELETE", ifMatch: this.etag });
             },
         });
         if (!done) return;

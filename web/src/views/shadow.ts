@@ -5,7 +5,8 @@ import { diffView } from "../diff";
 import { h, replace, setText } from "../dom";
 import { rate, share } from "../format";
 import { type Choice, Meter, follow } from "../live";
-import type { Page, RuleDocument, RuleRow, RuleStats, Stats } from "../types";
+import type { Rule } from "../figures";
+import type { Page, RuleDocument, RuleRow, Stats } from "../types";
 import { Pager, type Shown, badge, heading, problem, ruleLink } from "../view";
 import { publish } from "./rule";
 
@@ -42,7 +43,7 @@ class Pair {
         void this.chart.load();
     }
 
-    show(rule: RuleStats | undefined, stats: Stats): void {
+    show(rule: Rule | undefined, stats: Stats): void {
         if (!rule) {
             setText(this.verdict, "No request has met this rule yet.");
             return;
@@ -53,7 +54,7 @@ class Pair {
         if (!minute) return;
         const all = minute.allowed + minute.denied + minute.delayed;
         setText(this.enforced, `denies ${rate(minute.denied)}, ${share(all ? minute.denied / all : 0)} of its requests`);
-        setText(this.shadow, `would deny ${rate(minute.shadow_denied)}, ${share(all ? minute.shadow_denied / all : 0)} of them`);
+        setText(this.shadow, `would deny ${rate(minute.shadow_denied)}, ${share(minute.shadow_all ? minute.shadow_denied / minute.shadow_all : 0)} of them`);
         const more = minute.shadow_denied - minute.denied;
         setText(this.verdict, Math.abs(more) < 0.05 ? "In the last minute both deny the same." :
             `In the last minute the shadow would have denied ${rate(Math.abs(more))} ${more > 0 ? "more" : "less"}.`);
@@ -68,32 +69,32 @@ export function shadow(): Shown {
     const list = h("div");
     const pager = new Pager("Pages of shadows", () => void load());
     let pairs: Pair[] = [];
-    let stops: (() => void)[] = [];
-    const stop = () => {
-        stops.forEach((one) => one());
+    let stop: () => void = () => undefined;
+    const clear = () => {
+        stop();
         pairs.forEach((pair) => pair.close());
-        stops = [];
         pairs = [];
     };
 
     async function load(): Promise<void> {
         try {
             const page = await get<Page<RuleRow>>(`/v1/rules${query({ stage: "shadow", limit: perPage, after: pager.after })}`);
-            stop();
+            clear();
             pager.loaded(page.next);
             pairs = page.items.filter((row) => row.shadow_version !== null).map((row) => new Pair(row, () => void load()));
             replace(list, pairs.length ? pairs.map((pair) => pair.element) :
                 h("p", { class: "muted" }, "No rule runs in shadow. Open a rule and choose “Run in shadow” to see what a change would do."));
-            /* One question a rule: its name as filter keeps the answer small. */
-            stops = pairs.map((pair) => {
-                const choice: Choice = { q: pair.row.name, sort: "name", limit: 50, offset: 0 };
-                return follow(() => choice, (sample) =>
-                    sample && pair.show(sample.stats.rules.find((rule) => rule.name === pair.row.name), sample.stats));
+            if (pairs.length === 0) return;
+            const everything: Choice = { q: "", sort: "name", limit: Infinity, offset: 0 };
+            stop = follow(() => everything, (sample) => {
+                if (!sample) return;
+                const rules = new Map(sample.rules.map((rule) => [rule.name, rule]));
+                for (const pair of pairs) pair.show(rules.get(pair.row.name), sample.stats);
             });
         } catch (error) {
             replace(list, problem(error));
         }
     }
     void load();
-    return { title: "Shadow", element: h("div", {}, heading("Shadow against enforced"), list, pager.element), close: stop };
+    return { title: "Shadow", element: h("div", {}, heading("Shadow against enforced"), list, pager.element), close: clear };
 }

@@ -1,0 +1,55 @@
+/* A rule and its shadow are two in the server's figures and one on the page. */
+import type { Counts, RuleFigures, Span, Stats } from "./types";
+
+export interface Tally extends Counts {
+    shadow_denied: number;
+    shadow_all: number; /* requests that the shadow saw */
+}
+
+export interface Rule {
+    name: string;
+    totals: Tally;
+    rates: Record<Span, Tally | null>;
+}
+
+export const spans: Span[] = ["1s", "10s", "60s"];
+
+function nothing(): Tally {
+    return { allowed: 0, denied: 0, delayed: 0, shadow_denied: 0, shadow_all: 0 };
+}
+
+function add(to: Tally, counts: Counts, shadow: boolean): void {
+    if (shadow) {
+        to.shadow_denied += counts.denied;
+        to.shadow_all += counts.allowed + counts.denied + counts.delayed;
+    } else {
+        to.allowed += counts.allowed;
+        to.denied += counts.denied;
+        to.delayed += counts.delayed;
+    }
+}
+
+function put(rule: Rule, figures: RuleFigures): void {
+    add(rule.totals, figures.totals, figures.shadow);
+    for (const span of spans) {
+        const counts = figures.rates[span];
+        if (counts) add((rule.rates[span] ??= nothing()), counts, figures.shadow);
+    }
+}
+
+function fresh(name: string): Rule {
+    return { name, totals: nothing(), rates: { "1s": null, "10s": null, "60s": null } };
+}
+
+/* Every rule by its name, and all of them together. */
+export function merge(stats: Stats): { rules: Rule[]; all: Rule } {
+    const rules = new Map<string, Rule>();
+    const all = fresh("");
+    for (const figures of stats.rules) {
+        let rule = rules.get(figures.name);
+        if (!rule) rules.set(figures.name, (rule = fresh(figures.name)));
+        put(rule, figures);
+        put(all, figures);
+    }
+    return { rules: [...rules.values()], all };
+}
