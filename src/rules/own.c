@@ -338,6 +338,8 @@ void weir__own_read(struct weir__builder *builder, const struct weir__node *root
         weir__report_error(builder->report, rules->place, "rules is a list of rules, not %s", weir__node_is(rules));
         return;
     }
+    if (rules && !rules->first)
+        builder->none_place = rules->place;
     for (const struct weir__node *rule = rules ? rules->first : NULL; rule; rule = rule->next)
         weir__own_rule(builder, rule);
 }

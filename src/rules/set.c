@@ -308,8 +308,13 @@ int weir__rules_compile(struct weir__report *report, const struct weir__surround
 
     read_all(&builder);
     if (!report->errors && !made->arena.failed && !made->count && !made->domains && !builder.allow_place.line &&
-        !builder.block_place.line)
-        weir__report_error(report, nowhere, "there are no rules");
+        !builder.block_place.line) {
+        /* Who writes an empty list means it, e.g. a rules service whose last rule was taken out of force. */
+        if (builder.none_place.line)
+            weir__report_warning(report, builder.none_place, "there are no rules: everything passes");
+        else
+            weir__report_error(report, nowhere, "there are no rules");
+    }
     bool fits = !made->arena.failed && (report->errors || (index_paths(made) && make_gates(made)));
     if (!fits && made->arena.full)
         weir__report_error(report, nowhere, "the rules need more than %d MiB", (int)(WEIR__SET_BYTES_MAX >> 20));

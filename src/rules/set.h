@@ -49,6 +49,7 @@ struct weir__builder {
     int (*open_zone)(const char *name, weir_zone **zone);
     struct weir__name_index *names;                              /* rule names, to find doubles */
     struct weir__place identity_place, allow_place, block_place; /* where they were given; line 0: not yet */
+    struct weir__place none_place;                               /* of a list without rules */
     size_t regex_count;
     bool full; /* there were more than WEIR__RULES_MAX rules, and it was said */
 };

@@ -72,6 +72,15 @@ TEST(defaults)
 }
 
 /* The id is a promise to counters on disk: these numbers never change. */
+TEST(an_empty_list_is_a_set_without_rules)
+{
+    weir_rules *set = compile(&told, "rules: []\n");
+    CHECK(set != NULL);
+    CHECK(told_all(&told, WEIR_IS_WARNING, "1:8: there are no rules: everything passes"));
+    CHECK_EQ(set ? set->count : 1, 0);
+    weir_rules_free(set);
+}
+
 TEST(ids_are_for_ever)
 {
     CHECK(weir__rule_id(WEIR__TEXT("login"), false) == UINT64_C(0x4633ef546e32c77c));

@@ -16,7 +16,6 @@ static const struct {
     {"rules: 3\n", "1:8: rules is a list of rules, not a number"},
     {"rules: {}\n", "1:8: rules is a list of rules, not a map"},
     {"{}", "0:0: there are no rules"},
-    {"rules: []\n", "0:0: there are no rules"},
     {"identity: { user_id: header:X }\n", "0:0: there are no rules"},
     {"rule: []\n", "1:1: a rule file has no field \"rule\" -> rules"},
     {"ruls:\n"
