@@ -46,8 +46,8 @@ ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
 AGENT_SRC := $(wildcard src/agent/*.c)
-# The agent tells what it sees as JSON.
-AGENT_LIBS := -ljansson -lm
+# The agent tells what it sees as JSON, and speaks HTTP.
+AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd))
 CLI_SRC := $(wildcard src/cli/*.c)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
 API_SRC := $(wildcard src/api/*.c)
@@ -77,7 +77,8 @@ TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/u
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
-all: $B/libweir.a $B/libweir.so $B/weir $B/weir.pc
+# Another machine's libraries for the agent's HTTP are not at hand: a cross build has no command.
+all: $B/libweir.a $B/libweir.so $(if $(CROSS),,$B/weir) $B/weir.pc
 
 help:
 	@echo "make            the library (static and shared), the weir command and weir.pc, in build/"
@@ -168,8 +169,13 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	mv $@.new $@
 	ln -sf libweir.so $B/$(SONAME)
 
-$B/weir: $(CLI_OBJ) $(AGENT_OBJ) $(if $(CROSS),,$B/libweir-control.a) $B/libweir.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS)) $(LDLIBS)
+# In an archive, so that a test takes only what it needs of it, and not what that stands on.
+$B/libweir-agent.a: $(AGENT_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+$B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir.a
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(CONTROL_LIBS) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
@@ -217,9 +223,9 @@ $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wra
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
 # The agent is no part of the library: its tests are linked with its objects.
-$B/tests/unit/agent/%: tests/unit/agent/%.c $(AGENT_OBJ) $B/libweir.a
+$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(AGENT_OBJ) $B/libweir.a -o $@ $(AGENT_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir-agent.a $B/libweir.a -o $@ $(AGENT_LIBS) $(LDLIBS)
 
 # So are those of the Redis protocol.
 $B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a

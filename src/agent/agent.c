@@ -1,6 +1,8 @@
-/* weir agent: the exchange with the store, beside an nginx or an application that somebody else looks after. */
+/* weir agent: the exchange with the store and the rules service, beside an nginx or an application that somebody else
+ * looks after. */
 #include "agent/agent.h"
-#include "agent/exchange.h"
+#include "agent/keeper.h"
+#include "agent/process.h"
 #include "agent/supervise.h"
 
 #include <errno.h>
@@ -21,15 +23,16 @@ static uint64_t print_of(const char *file)
     return print.error ? 0 : print.sum | 1;
 }
 
-/* A configuration with a store in it; NULL after everything that is wrong was told. */
+/* A configuration with something to do; NULL after everything that is wrong was told. */
 static struct weir__config *config_read(const char *file, weir_diagnose *diagnose, void *context)
 {
     struct weir__config *config = calloc(1, sizeof *config);
     int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
-    const char *wrong = error == WEIR_ENOMEM           ? weir_strerror(error)
-                        : error == WEIR_ERULESBUSY     ? "was written while it was read; try again"
-                        : !error && !config->store.url ? "there is no store in it: nothing to exchange with"
-                                                       : NULL;
+    const char *wrong = error == WEIR_ENOMEM       ? weir_strerror(error)
+                        : error == WEIR_ERULESBUSY ? "was written while it was read; try again"
+                        : !error && !weir__process_needed(config)
+                            ? "there is neither a store nor a rules service in it: nothing to do"
+                            : NULL;
     if (wrong && diagnose)
         diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
     if (!error && !wrong)
@@ -61,9 +64,12 @@ static int run(struct watched *w, int signals)
     struct weir__exchange_watch watch = {changed, w};
     enum weir__exchange_end end = WEIR__EXCHANGE_CHANGED;
     while (end == WEIR__EXCHANGE_CHANGED) {
-        weir__say(w->journal, WEIR__INFO, "weir %s exchanges what passes under eventual rules with %s", weir_version(),
-                  w->config->store.shown);
-        end = weir__exchange_run(w->config, w->journal, signals, &watch);
+        if (!weir__keeper_prepare(w->config, w->journal))
+            return 1;
+        if (w->config->store.url)
+            weir__say(w->journal, WEIR__INFO, "weir %s exchanges what passes under eventual rules with %s",
+                      weir_version(), w->config->store.shown);
+        end = weir__process_run(w->config, w->journal, signals, &watch);
         if (end != WEIR__EXCHANGE_CHANGED || !w->next)
             break;
         weir__config_free(w->config);

@@ -1,7 +1,7 @@
 /* The agent under weir serve. */
 #define _GNU_SOURCE /* strsignal */
 #include "agent/companion.h"
-#include "agent/exchange.h"
+#include "agent/process.h"
 #include "agent/supervise.h"
 
 #include <errno.h>
@@ -27,14 +27,14 @@ _Noreturn static void be_the_agent(const struct weir__config *config, const stru
     int signals = weir__take_signals();
     if (signals < 0 || getppid() != parent)
         _exit(1);
-    enum weir__exchange_end end = weir__exchange_run(config, journal, signals, NULL);
+    enum weir__exchange_end end = weir__process_run(config, journal, signals, NULL);
     _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
 }
 
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
                           const struct weir__journal *journal, int64_t now_ms)
 {
-    if (companion->pid || !config->store.url || now_ms < companion->due_ms)
+    if (companion->pid || !weir__process_needed(config) || now_ms < companion->due_ms)
         return;
     pid_t parent = getpid(), child = fork();
     if (child == 0)

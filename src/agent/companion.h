@@ -1,4 +1,5 @@
-/* The agent under weir serve: a process beside nginx that exchanges with the store. Started again when it ends. */
+/* The agent under weir serve: a process beside nginx for the exchange with the store and for the rules service. Started
+ * again when it ends. */
 #ifndef WEIR_AGENT_COMPANION_H
 #define WEIR_AGENT_COMPANION_H
 
@@ -15,7 +16,7 @@ struct weir__companion {
     bool renewing;      /* it was asked to end, for a new one */
 };
 
-/* Starts it if it is due, and if there is a store. Called several times a second. */
+/* Starts it if it is due, and if there is anything for it to do. Called several times a second. */
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
                           const struct weir__journal *journal, int64_t now_ms);
 /* There is another configuration: it ends after a last exchange, and weir__companion_tend starts another. */

@@ -169,16 +169,25 @@ static bool collide(const struct weir__listener *a, const struct weir__listener 
     return !a->host || !b->host || has_all(a, "0.0.0.0") || has_all(b, "0.0.0.0") || strcasecmp(a->host, b->host) == 0;
 }
 
+/* All listeners, nginx's and the agent's: NULL for one that is not there. */
+static const struct weir__listener *listener_at(const struct weir__config *config, size_t i)
+{
+    if (i < config->listener_count)
+        return &config->listeners[i];
+    return i == config->listener_count ? config->metrics : config->admin.listener;
+}
+
 static void check_doubles(struct weir__reader *reader)
 {
     const struct weir__config *config = reader->config;
     char at[256];
-    for (size_t i = 0; i <= config->listener_count && !config->arena.failed; i++) {
-        const struct weir__listener *one = i < config->listener_count ? &config->listeners[i] : config->metrics;
-        for (size_t j = 0; one && config->listeners && j < i; j++) {
-            if (collide(&config->listeners[j], one)) {
+    for (size_t i = 0; i < config->listener_count + 2 && !config->arena.failed; i++) {
+        const struct weir__listener *one = listener_at(config, i);
+        for (size_t j = 0; one && j < i; j++) {
+            const struct weir__listener *other = listener_at(config, j);
+            if (other && collide(other, one)) {
                 weir__report_error(reader->report, one->place, "%s is listened on at %s already", one->address,
-                                   weir__place_text(reader->report, config->listeners[j].place, at, sizeof at));
+                                   weir__place_text(reader->report, other->place, at, sizeof at));
                 break;
             }
         }
@@ -189,8 +198,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
 {
     static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",  "gateway",  "metrics",
                                         "log",     "access_log", "denied_log", "rules", "identity", "allow",
-                                        "block",   "service",    "store",      "admin", "agent",    "dashboard"};
-    static const char *const later[] = {"admin", "agent", "dashboard"};
+                                        "block",   "service",    "store",      "admin", "rules_db", "state"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
@@ -208,9 +216,6 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     const struct weir__node *member;
     if (!weir__field_names(reader->report, root, "weir.yaml", NAMES(names)))
         return;
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if ((member = weir__node_get(root, later[i])))
-            weir__report_error(reader->report, member->name->place, "%s is not available in this version", later[i]);
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if ((member = weir__node_get(root, members[i].name)))
             members[i].read(reader, member);
@@ -218,10 +223,13 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
         reader->config->hot_bytes = HOT_BYTES;
     /* With a store it may be a file for weir agent; weir serve says the same of it (inspect.c). */
-    if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store"))
+    if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
+        !weir__node_get(root, "admin"))
         weir__report_error(reader->report, root->place,
                            "there is neither a gateway (where to listen, and where to send on to) nor a service");
+    weir__config_control(reader, root);
     weir__config_rules(reader, root);
+    weir__config_publish(reader);
     check_doubles(reader);
 }
 

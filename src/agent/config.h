@@ -70,6 +70,24 @@ struct weir__store {
     size_t setting_count;
 };
 
+/* Where another host publishes its rules. */
+struct weir__origin {
+    const char *url;        /* NULL: the rules are this host's own */
+    const char *token;      /* or: */
+    const char *token_file; /* read at every look, so that it may change */
+    const char *ca;         /* NULL: the system's authorities */
+    int64_t poll_ms;
+    struct weir__place place;
+};
+
+/* The rules service. */
+struct weir__admin_config {
+    const struct weir__listener *listener; /* NULL: none */
+    const char *database;                  /* "sqlite:PATH" or "postgresql://…" */
+    struct weir__place database_place;
+    int64_t session_ms;
+};
+
 struct weir__config {
     struct weir__arena arena;
     struct weir__sources sources; /* the file's text */
@@ -109,6 +127,18 @@ struct weir__config {
     const char *denied_path;
     int64_t denied_rate;
     struct weir__place log_place, access_place, denied_place;
+
+    const char *state_path; /* the folder for what must outlive a restart: the last good rules, the database */
+    struct weir__place state_place;
+    struct weir__admin_config admin;
+    struct weir__origin origin;
+    /*
+     * With an origin or a rules service the rules in force are a file that the agent writes, in the state folder: then
+     * rules_path is that one, and what `rules` names is what the database begins with.
+     */
+    bool published;
+    const char *import_path; /* or NULL, and: */
+    weir_text import_text;   /* empty: nothing */
 
     const char *rules_path; /* or NULL, and the rules are in the file: */
     weir_text rules_text;   /* the file with everything else blanked out, so that places stay as they are */
@@ -153,5 +183,11 @@ void weir__config_gateway(struct weir__reader *reader, const struct weir__node *
 void weir__config_service(struct weir__reader *reader, const struct weir__node *service);
 void weir__config_store(struct weir__reader *reader, const struct weir__node *store);
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
+/* `admin`, `rules_db` and `state`; and rules that come from another host. */
+void weir__config_control(struct weir__reader *reader, const struct weir__node *root);
+/* After weir__config_rules: where the rules in force are, if they are published. */
+void weir__config_publish(struct weir__reader *reader);
+/* True if `rules` names another host's: "https://…", or a map with such a url. */
+bool weir__config_is_origin(const struct weir__node *rules);
 
 #endif

@@ -123,6 +123,10 @@ void weir__config_rules(struct weir__reader *reader, const struct weir__node *ro
 {
     struct weir__config *config = reader->config;
     const struct weir__node *rules = weir__node_get(root, "rules");
+    if (config->origin.url)
+        return;
+    if (!rules && config->admin.listener)
+        return; /* they are in the database */
     if (!rules) {
         weir__report_error(reader->report, root->place,
                            "there are no rules: name a file or a directory, or write them here under rules");

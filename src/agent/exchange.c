@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE /* ppoll */
 #include "agent/exchange.h"
-#include "agent/observe.h"
+#include "agent/store_url.h"
 #include "agent/sync.h"
 #include "engine/link.h"
 
@@ -29,50 +29,20 @@ struct exchanger {
     char ledger[4096];
     weir *engine;
     struct weir__link *link;
-    struct weir__sync *sync;         /* NULL: no rule is eventual */
-    struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
+    struct weir__sync *sync; /* NULL: no rule is eventual */
     int lock;
     uint64_t full, complained_ms;
 };
 
 /* ---- The store ---- */
 
-static bool password_read(struct weir__store_options *options, const char *path, char *why, size_t size)
-{
-    char line[sizeof options->password + 2];
-    FILE *file = fopen(path, "re");
-    bool read = file && fgets(line, sizeof line, file);
-    if (file)
-        fclose(file);
-    if (!read) {
-        snprintf(why, size, "password_file %s cannot be read, or is empty", path);
-        return false;
-    }
-    line[strcspn(line, "\r\n")] = 0;
-    return weir__store_option(options, "password", line, why, size) == 0;
-}
-
-static enum weir_consistency consistency_of(const char *word)
-{
-    return strcmp(word, "strict") == 0 ? WEIR_STRICT : strcmp(word, "eventual") == 0 ? WEIR_EVENTUAL : WEIR_LOCAL;
-}
-
 /* What weir.yaml says of the store. False after it was told what is wrong. */
-static bool store_read(struct exchanger *x, enum weir_consistency *usual)
+static bool store_read(struct exchanger *x)
 {
-    const struct weir__store *store = &x->config->store;
-    char why[256] = "";
-    bool good = weir__store_parse(store->url, &x->store, why, sizeof why) == 0;
-    for (size_t i = 0; i < store->setting_count && good; i++) {
-        const char *name = store->settings[i].name, *value = store->settings[i].value;
-        if (strcmp(name, "consistency") == 0)
-            *usual = consistency_of(value);
-        else if (strcmp(name, "password_file") == 0)
-            good = password_read(&x->store, value, why, sizeof why);
-        else
-            good = weir__store_option(&x->store, name, value, why, sizeof why) == 0;
-    }
-    if (x->store.deadline_us < WEIR__SYNC_PATIENCE_US)
+    char url[8192], why[256] = "";
+    bool good = weir__store_url(&x->config->store, url, sizeof url, why, sizeof why) &&
+                weir__store_parse(url, &x->store, why, sizeof why) == 0;
+    if (good && x->store.deadline_us < WEIR__SYNC_PATIENCE_US)
         x->store.deadline_us = WEIR__SYNC_PATIENCE_US;
     if (!good)
         weir__say(x->journal, WEIR__ERROR, "store: %s", why);
@@ -131,20 +101,10 @@ static bool begin(struct exchanger *x)
     return x->sync != NULL;
 }
 
-/* Nobody needs the history to decide. */
-static void observe(struct exchanger *x)
-{
-    int error = weir__observer_open(x->engine, x->config->segment_path, &x->observer);
-    if (error && error != WEIR_EBUSY)
-        weir__say(x->journal, WEIR__WARNING, "no history is written beside %s: %s", x->config->segment_path,
-                  weir_strerror(error));
-}
-
 static bool open_all(struct exchanger *x)
 {
     const struct weir__config *config = x->config;
-    enum weir_consistency usual = WEIR_LOCAL;
-    if (!store_read(x, &usual))
+    if (!store_read(x))
         return false;
     snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
@@ -154,7 +114,7 @@ static bool open_all(struct exchanger *x)
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .flags = WEIR_NO_LINK,
                             .store = config->store.url,
-                            .default_consistency = usual,
+                            .default_consistency = weir__store_consistency(&config->store),
                             .ledger = x->ledger};
     int error = weir_open(&options, &x->engine);
     if (error) {
@@ -168,13 +128,11 @@ static bool open_all(struct exchanger *x)
         return false;
     }
     weir__link_tell(x->link, changed, x);
-    observe(x);
     return begin(x);
 }
 
 static void close_all(struct exchanger *x)
 {
-    weir__observer_close(x->observer);
     weir__sync_free(x->sync);
     if (x->link)
         weir__link_free(x->link);
@@ -203,8 +161,6 @@ static int round_once(struct exchanger *x)
 {
     struct weir__client_stats stats;
     weir__watch(x->engine);
-    if (x->observer)
-        weir__observer_look(x->observer);
     if (!begin(x))
         return WEIR_ESYS;
     if (!x->sync)

@@ -190,14 +190,20 @@ static void look_at_rules(struct look *look)
     const struct weir__config *config = look->config;
     struct weir__report *report = look->report;
     weir_rules *rules = NULL;
-    if (config->rules_path && access(config->rules_path, R_OK) != 0) {
-        weir__report_error(report, config->rules_place, "the rules %s cannot be read: %s", config->rules_path,
-                           strerror(errno));
+    const char *path = config->rules_path;
+    weir_text text = config->rules_text;
+    if (config->published && access(path, F_OK) != 0) { /* as before the first start */
+        path = config->import_path;
+        text = config->import_text;
+        if (!path && !text.len)
+            return;
+    }
+    if (path && access(path, R_OK) != 0) {
+        weir__report_error(report, config->rules_place, "the rules %s cannot be read: %s", path, strerror(errno));
         return;
     }
-    int error = config->rules_path ? weir_rules_load(config->rules_path, report->diagnose, report->context, &rules)
-                                   : weir_rules_parse(config->file, config->rules_text.data, config->rules_text.len,
-                                                      report->diagnose, report->context, &rules);
+    int error = path ? weir_rules_load(path, report->diagnose, report->context, &rules)
+                     : weir_rules_parse(config->file, text.data, text.len, report->diagnose, report->context, &rules);
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
         report->errors++; /* told already */
     else if (error)
@@ -206,11 +212,11 @@ static void look_at_rules(struct look *look)
         return;
     look->facts->rules = weir_rules_count(rules);
     weir_rules_free(rules);
-    if (config->rules_path && *look->facts->user && !workers_can_read(look->facts, config->rules_path))
+    if (path && path == config->rules_path && *look->facts->user && !workers_can_read(look->facts, path))
         weir__report_warning(report, config->rules_place,
                              "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
                              "them, or choose another user",
-                             look->facts->user, config->rules_path);
+                             look->facts->user, path);
 }
 
 /* ---- Ports ---- */

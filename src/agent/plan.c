@@ -1,10 +1,12 @@
 /* A configuration that is ready to run. */
 #include "agent/plan.h"
+#include "agent/keeper.h"
 #include "agent/nginx_line.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <sys/resource.h>
 
 /* ---- Reading ---- */
@@ -51,6 +53,7 @@ void weir__plan_free(struct weir__plan *plan)
 bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
                       unsigned number, bool trial, const struct weir__journal *journal)
 {
+    static const char none[] = "rules: []\n";
     const struct weir__config *config = &plan->config;
     struct rlimit files = {.rlim_max = 1024};
     char rules_name[64];
@@ -58,14 +61,18 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         weir__say(journal, WEIR__ERROR, "resp needs ngx_stream_weir_module.so, which is not where the other module is");
         return false;
     }
+    if (!trial && !weir__keeper_prepare(config, journal))
+        return false;
     errno = 0;
     bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
     plan->number = number;
-    if (good && !config->rules_path) {
+    /* Before the first start nothing is published yet. */
+    bool unpublished = config->published && access(config->rules_path, F_OK) != 0;
+    if (good && (!config->rules_path || unpublished)) {
+        weir_text text = unpublished ? (weir_text){none, sizeof none - 1} : config->rules_text;
         snprintf(rules_name, sizeof rules_name, "rules.%u.yaml", number);
         snprintf(plan->rules_file, sizeof plan->rules_file, "%s/%s", folder->path, rules_name);
-        good = weir__private_write(folder, rules_name, config->rules_text.data, config->rules_text.len,
-                                   plan->facts.group_id);
+        good = weir__private_write(folder, rules_name, text.data, text.len, plan->facts.group_id);
     }
     getrlimit(RLIMIT_NOFILE, &files);
     struct weir__nginx_setting setting = {
@@ -73,7 +80,7 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         .stream_core = nginx->stream_core,
         .stream_module = nginx->stream_module,
         .version = nginx->version,
-        .rules_file = config->rules_path ? config->rules_path : plan->rules_file,
+        .rules_file = *plan->rules_file ? plan->rules_file : config->rules_path,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
         .salt = folder->salt,
         .trial = trial,
@@ -147,4 +154,8 @@ void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *
         weir__say(journal, WEIR__INFO, "shared with other hosts through %s", config->store.shown);
     if (config->metrics)
         tell_listener(config->metrics, "metrics", "/metrics", journal);
+    if (config->admin.listener)
+        tell_listener(config->admin.listener, "dashboard and rules service", "/", journal);
+    if (config->origin.url)
+        weir__say(journal, WEIR__INFO, "rules are those that %s publishes", config->origin.url);
 }

@@ -195,7 +195,7 @@ static void look(struct supervisor *s)
 static bool about_rules(const struct supervisor *s, weir_text message)
 {
     const struct weir__plan *plan = s->next ? s->next : s->plan;
-    const char *path = plan->config.rules_path ? plan->config.rules_path : plan->rules_file;
+    const char *path = *plan->rules_file ? plan->rules_file : plan->config.rules_path;
     size_t len = strlen(path);
     return message.len > len && memcmp(message.data, path, len) == 0;
 }

@@ -219,7 +219,18 @@ static const struct {
     {RULES, 1, 1, "there is neither a gateway", ""},
     {GATEWAY, 1, 1, "there are no rules", ""},
     {GATEWAY RULES "gatway: 1\n", 3, 1, "weir.yaml has no field \"gatway\"", "gateway"},
-    {GATEWAY RULES "admin: 127.0.0.1:1\n", 3, 1, "admin is not available in this version", ""},
+    {GATEWAY RULES "rules_db: sqlite:/a\n", 3, 1, "rules_db is for the rules service", ""},
+    {GATEWAY RULES "admin: { rules_db: sqlite:/a }\n", 3, 8, "admin has no listen, such as 127.0.0.1:9091", ""},
+    {GATEWAY RULES "admin: { listen: 127.0.0.1:1, rules_db: mysql://a }\n", 3, 41, "rules_db is sqlite: with", ""},
+    {GATEWAY RULES "admin: { listen: 127.0.0.1:1, rules_db: sqlite:a }\n", 3, 41, "rules_db is sqlite: with", ""},
+    {GATEWAY RULES "admin: { listen: 127.0.0.1:1, rules_db: sqlite:/a }\nrules_db: sqlite:/b\n", 3, 41, "given twice",
+     ""},
+    {GATEWAY RULES "admin: 127.0.0.1:8080\n", 3, 8, "is listened on", ""},
+    {GATEWAY "admin: 127.0.0.1:1\nrules: https://a/b\n", 3, 8, "rules come from another host or", ""},
+    {GATEWAY "rules: { url: 'https://a/b', poll: 10ms }\n", 2, 36, "poll is at least 100ms", ""},
+    {GATEWAY "rules: { url: 'https://a/b', token: a, token_file: b }\n", 2, 52, "give one", ""},
+    {GATEWAY "rules: { url: 'https://a/b', token: 'a b' }\n", 2, 37, "token must be printable", ""},
+    {GATEWAY "rules: { url: 'https://a/b', what: 1 }\n", 2, 30, "what", ""},
     {GATEWAY RULES "store: http://x\n", 3, 8, "store: ", ""},
     {GATEWAY RULES "store: redis://:secret@x:y\n", 3, 8, "store: ", ""},
     {GATEWAY RULES "store: [a]\n", 3, 8, "store", ""},
@@ -307,6 +318,33 @@ static const struct {
     {RULES "gateway: { listen: 80, upstreams: ['http://a'], upstream_tls: { verify: no } }\n", 2, 73,
      "verify must be true or false", "false"},
 };
+
+TEST(rules_of_another_host)
+{
+    CHECK_EQ(
+        load(GATEWAY "state: /tmp/there\nrules: { url: 'https://a:9091/v1/rules/published', token: t, poll: 5s }\n"),
+        0);
+    CHECK(config.published && config.origin.poll_ms == 5000 && !config.admin.listener);
+    CHECK(strcmp(config.origin.url, "https://a:9091/v1/rules/published") == 0);
+    CHECK(strcmp(config.origin.token, "t") == 0);
+    CHECK(strcmp(config.rules_path, "/tmp/there/retrieved.yaml") == 0);
+    CHECK(!config.import_path && !config.import_text.len);
+}
+
+TEST(rules_service)
+{
+    CHECK_EQ(load(GATEWAY RULES "state: /tmp/there\nadmin: 127.0.0.1:9091\n"), 0);
+    CHECK(config.published && config.admin.listener && strcmp(config.admin.listener->port, "9091") == 0);
+    CHECK(strcmp(config.admin.database, "sqlite:/tmp/there/rules.db") == 0);
+    CHECK_EQ(config.admin.session_ms, 12 * 3600 * 1000);
+    CHECK(strcmp(config.rules_path, "/tmp/there/published.yaml") == 0);
+    CHECK(config.import_path != NULL);
+    /* Without rules to begin with, too. */
+    CHECK_EQ(load(GATEWAY "admin: { listen: 127.0.0.1:9091, rules_db: 'postgresql://u@h/d', session: 1h }\n"), 0);
+    CHECK(config.published && !config.import_path && !config.import_text.len);
+    CHECK(strcmp(config.admin.database, "postgresql://u@h/d") == 0);
+    CHECK_EQ(config.admin.session_ms, 3600 * 1000);
+}
 
 TEST(bad_files)
 {

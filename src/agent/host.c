@@ -1,0 +1,198 @@
+/* What the rules service may ask about this host: see host.h. */
+#include "agent/host.h"
+#include "agent/figures.h"
+#include "agent/observe.h"
+#include "agent/store_url.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct weir__host {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    weir *engine;
+    struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
+    pthread_mutex_t lock;            /* for the sight, which requests share */
+    struct weir__sight sight;
+    struct weir__control_host calls;
+};
+
+static json_t *milliseconds(int64_t ns)
+{
+    return ns < 0 ? json_null() : json_integer(ns / 1000000 + (ns % 1000000 != 0));
+}
+
+/* Takes the object over. */
+static int told(json_t *object, char **json)
+{
+    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return *json ? 0 : WEIR_ENOMEM;
+}
+
+/* ---- Keys ---- */
+
+static int key_state(void *context, const char *rule, weir_text key, char **json)
+{
+    struct weir__host *host = context;
+    weir_outcome outcome;
+    int error = weir_key_state(host->engine, rule, key.data, key.len, (weir_time){0, 0}, &outcome);
+    if (error)
+        return error;
+    const weir_decision *decision = &outcome.decision;
+    json_t *object = json_pack("{s:s, s:s%, s:I, s:I, s:b, s:b}", "rule", outcome.rule, "key", key.data, key.len,
+                               "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining,
+                               "blocked", decision->verdict == WEIR_BLOCKED, "limited",
+                               decision->verdict != WEIR_BLOCKED && !weir_passes(decision));
+    if (object) {
+        json_object_set_new(object, "retry_after_ms", milliseconds(decision->retry_after_ns));
+        json_object_set_new(object, "reset_after_ms", milliseconds(decision->reset_after_ns));
+    }
+    return told(object, json);
+}
+
+static int key_reset(void *context, const char *rule, weir_text key)
+{
+    struct weir__host *host = context;
+    return weir_key_reset(host->engine, rule, key.data, key.len, (weir_time){0, 0});
+}
+
+static int key_block(void *context, const char *rule, weir_text key, int64_t for_ns)
+{
+    struct weir__host *host = context;
+    return weir_key_block(host->engine, rule, key.data, key.len, for_ns, (weir_time){0, 0});
+}
+
+static void say(void *context, const char *message)
+{
+    struct weir__host *host = context;
+    weir__say(host->journal, WEIR__WARNING, "rules service: %s", message);
+}
+
+/* Workers look once a second; this process is to know at once. */
+static void published(void *context, int64_t revision)
+{
+    struct weir__host *host = context;
+    (void)!weir_reload(host->engine);
+    weir__say(host->journal, WEIR__INFO, "revision %" PRId64 " of the rules is in force", revision);
+}
+
+/* ---- Figures ---- */
+
+static struct weir__sight *look(struct weir__host *host)
+{
+    pthread_mutex_lock(&host->lock);
+    weir__sight_look(&host->sight);
+    return &host->sight;
+}
+
+static int done(struct weir__host *host, int error)
+{
+    pthread_mutex_unlock(&host->lock);
+    return error;
+}
+
+static int stats(void *context, char **json)
+{
+    struct weir__host *host = context;
+    return done(host, weir__figures_stats(look(host), json));
+}
+
+static int history(void *context, const char *rule, int64_t seconds, int64_t step, char **json)
+{
+    struct weir__host *host = context;
+    return done(host, weir__figures_history(look(host), rule, seconds, step, json));
+}
+
+static int hot(void *context, const struct weir__host_hot *what, char **json)
+{
+    struct weir__host *host = context;
+    struct weir__figures_hot wanted = {.rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n};
+    return done(host, weir__figures_hot(look(host), &wanted, json));
+}
+
+static int advice(void *context, const char *rule, char **json)
+{
+    struct weir__host *host = context;
+    struct weir__rule_source source = {.path = host->config->rules_path, .text = host->config->rules_text};
+    return done(host, weir__figures_advice(look(host), rule, &source, json));
+}
+
+void weir__host_look(struct weir__host *host)
+{
+    if (host->observer)
+        weir__observer_look(host->observer);
+}
+
+/* ---- Opening ---- */
+
+/* Nobody is kept from running by not being seen. */
+static void observe(struct weir__host *host)
+{
+    int error = weir__observer_open(host->engine, host->config->segment_path, &host->observer);
+    if (error && error != WEIR_EBUSY)
+        weir__say(host->journal, WEIR__WARNING, "the history beside %s: %s", host->config->segment_path,
+                  weir_strerror(error));
+}
+
+struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__host *host = calloc(1, sizeof *host);
+    char url[8192] = "", why[256] = "";
+    int error = host ? 0 : WEIR_ENOMEM;
+    if (!error && config->store.url && !weir__store_url(&config->store, url, sizeof url, why, sizeof why)) {
+        weir__say(journal, WEIR__ERROR, "store: %s", why);
+        free(host);
+        return NULL;
+    }
+    weir_options options = {.segment = {.path = config->segment_path,
+                                        .size = (uint64_t)config->segment_bytes,
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
+                            .rules_path = config->rules_path,
+                            .rules_text = config->rules_path ? NULL : config->rules_text.data,
+                            .store = *url ? url : NULL,
+                            .default_consistency = weir__store_consistency(&config->store)};
+    if (!error) {
+        *host = (struct weir__host){.config = config, .journal = journal};
+        host->calls = (struct weir__control_host){.context = host,
+                                                  .key_state = key_state,
+                                                  .key_reset = key_reset,
+                                                  .key_block = key_block,
+                                                  .stats = stats,
+                                                  .history = history,
+                                                  .hot = hot,
+                                                  .advice = advice,
+                                                  .published = published,
+                                                  .log = say};
+        error = weir_open(&options, &host->engine);
+    }
+    if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
+        weir_close(host->engine);
+    if (!error) {
+        pthread_mutex_init(&host->lock, NULL);
+        observe(host);
+        return host;
+    }
+    weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir_strerror(error), weir_error_name(error));
+    free(host);
+    return NULL;
+}
+
+void weir__host_close(struct weir__host *host)
+{
+    if (!host)
+        return;
+    weir__observer_close(host->observer);
+    weir__sight_close(&host->sight);
+    pthread_mutex_destroy(&host->lock);
+    weir_close(host->engine);
+    free(host);
+}
+
+const struct weir__control_host *weir__host_calls(struct weir__host *host)
+{
+    return &host->calls;
+}

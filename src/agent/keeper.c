@@ -1,0 +1,209 @@
+/* The control plane's slow part: see keeper.h. */
+#include "agent/keeper.h"
+#include "agent/admin.h"
+#include "agent/host.h"
+#include "agent/publish.h"
+#include "agent/retrieve.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MS 250 /* figures are by seconds; what others publish is looked for once in a second */
+
+struct weir__keeper {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    struct weir__retriever *retriever; /* NULL: the rules are this host's own */
+    struct weir__host *host;           /* NULL: nobody asks about this one */
+    struct weir__control *control;     /* NULL: no rules service here */
+    struct weir__admin *admin;
+    pthread_t retrieving, ticking;
+    bool retrieves, ticks; /* those run */
+
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    bool ending;
+};
+
+bool weir__keeper_needed(const struct weir__config *config)
+{
+    return config->published || config->store.url || config->hot_bytes;
+}
+
+/* Waits, on the monotonic clock. True: it is time to end. */
+static bool wait_ms(struct weir__keeper *keeper, int64_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ms / 1000);
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&keeper->lock);
+    while (!keeper->ending && pthread_cond_timedwait(&keeper->end, &keeper->lock, &until) != ETIMEDOUT)
+        continue;
+    bool ending = keeper->ending;
+    pthread_mutex_unlock(&keeper->lock);
+    return ending;
+}
+
+static void *retrieve(void *context)
+{
+    struct weir__keeper *keeper = context;
+    do
+        (void)!weir__retriever_look(keeper->retriever); /* it was told */
+    while (!wait_ms(keeper, weir__retriever_wait_ms(keeper->retriever)));
+    return NULL;
+}
+
+/* What has to be done again and again for the rules service and for those who watch. */
+static void *tick(void *context)
+{
+    struct weir__keeper *keeper = context;
+    int rounds = 0, failed = 0;
+    do {
+        weir__host_look(keeper->host);
+        if (keeper->control && rounds++ % 4 == 0) {
+            int error = weir__control_tick(keeper->control);
+            if (error && error != failed)
+                weir__say(keeper->journal, WEIR__WARNING, "rules service: %s", weir__db_strerror(error));
+            failed = error;
+        }
+    } while (!wait_ms(keeper, TICK_MS));
+    return NULL;
+}
+
+/* The rules service, and who listens for it. False after it was told why not. */
+static bool serve(struct weir__keeper *keeper)
+{
+    const struct weir__config *config = keeper->config;
+    struct weir__control_options options = {.url = config->admin.database,
+                                            .published_path = config->rules_path,
+                                            .session_ms = config->admin.session_ms,
+                                            .host = weir__host_calls(keeper->host)};
+    int error = weir__control_open(&options, &keeper->control);
+    if (error) {
+        weir__say(keeper->journal, WEIR__ERROR, "rules service: %s", weir__db_strerror(error));
+        return false;
+    }
+    keeper->admin = weir__admin_start(config->admin.listener, keeper->control, keeper->journal);
+    return keeper->admin != NULL;
+}
+
+static bool start(struct weir__keeper *keeper)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&keeper->end, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&keeper->lock, NULL);
+    if (keeper->config->origin.url) {
+        keeper->retriever = weir__retriever_new(keeper->config, keeper->journal);
+        keeper->retrieves = keeper->retriever && pthread_create(&keeper->retrieving, NULL, retrieve, keeper) == 0;
+        if (!keeper->retrieves)
+            return false;
+    }
+    keeper->host = weir__host_open(keeper->config, keeper->journal);
+    if (!keeper->host || (keeper->config->admin.listener && !serve(keeper)))
+        return false;
+    keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
+    return keeper->ticks;
+}
+
+struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__keeper *keeper = calloc(1, sizeof *keeper);
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (!keeper)
+        return NULL;
+    keeper->config = config;
+    keeper->journal = journal;
+    if (start(keeper))
+        return keeper;
+    weir__say(journal, WEIR__ERROR, "the agent cannot begin");
+    weir__keeper_stop(keeper);
+    return NULL;
+}
+
+void weir__keeper_stop(struct weir__keeper *keeper)
+{
+    if (!keeper)
+        return;
+    pthread_mutex_lock(&keeper->lock);
+    keeper->ending = true;
+    pthread_cond_broadcast(&keeper->end);
+    pthread_mutex_unlock(&keeper->lock);
+    weir__admin_stop(keeper->admin);
+    if (keeper->retrieves)
+        pthread_join(keeper->retrieving, NULL);
+    if (keeper->ticks)
+        pthread_join(keeper->ticking, NULL);
+    if (keeper->control)
+        weir__control_close(keeper->control);
+    weir__host_close(keeper->host);
+    weir__retriever_free(keeper->retriever);
+    pthread_cond_destroy(&keeper->end);
+    pthread_mutex_destroy(&keeper->lock);
+    free(keeper);
+}
+
+/* ---- Before anything runs ---- */
+
+static void retrieve_first(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__retriever *retriever = weir__retriever_new(config, journal);
+    if (retriever)
+        (void)!weir__retriever_look(retriever);
+    weir__retriever_free(retriever);
+}
+
+/* Until the rules service publishes something, what weir.yaml names is in force. */
+static void publish_first(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__sources sources = {0};
+    weir_text text = config->import_text;
+    if (config->import_path) {
+        if (weir__sources_read(config->import_path, weir__say_diagnostic, (void *)(uintptr_t)journal, &sources) != 0)
+            return;
+        if (sources.count == 1)
+            text = sources.list[0].text;
+        else
+            weir__say(journal, WEIR__WARNING,
+                      "%s has several files, which cannot be published as they are: weir rules apply brings them into "
+                      "the rules service",
+                      config->import_path);
+    }
+    if (text.len && weir__publish(config->rules_path, text.data, text.len))
+        weir__say(journal, WEIR__INFO,
+                  "the rules of %s are in force until the rules service publishes its own: weir rules apply brings "
+                  "them into it",
+                  config->import_path ? config->import_path : config->file);
+    weir__sources_free(&sources);
+}
+
+bool weir__keeper_prepare(const struct weir__config *config, const struct weir__journal *journal)
+{
+    static const char none[] = "# No rules are known yet.\nrules: []\n";
+    if (!config->published || access(config->rules_path, F_OK) == 0)
+        return true;
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (config->origin.url)
+        retrieve_first(config, journal);
+    else
+        publish_first(config, journal);
+    if (access(config->rules_path, F_OK) == 0)
+        return true;
+    weir__say(journal, WEIR__WARNING, "no rules are known yet: everything passes until there are some");
+    if (weir__publish(config->rules_path, none, sizeof none - 1))
+        return true;
+    weir__say(journal, WEIR__ERROR, "%s cannot be written: %s; choose another folder under state", config->rules_path,
+              strerror(errno));
+    return false;
+}

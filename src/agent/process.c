@@ -1,0 +1,45 @@
+/* The agent's whole process: see process.h. */
+#include "agent/process.h"
+#include "agent/keeper.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define LOOK_MS 500 /* between two looks whether to begin anew */
+
+bool weir__process_needed(const struct weir__config *config)
+{
+    return weir__keeper_needed(config);
+}
+
+/* Without a store there is nothing to do here but to wait for the end. */
+static enum weir__exchange_end wait_for_end(int signals, const struct weir__exchange_watch *watch)
+{
+    for (;;) {
+        struct signalfd_siginfo signal;
+        struct pollfd wait = {.fd = signals, .events = POLLIN};
+        bool asked = false;
+        poll(&wait, 1, LOOK_MS);
+        while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
+            if (signal.ssi_signo != SIGHUP)
+                return WEIR__EXCHANGE_STOPPED;
+            asked = true;
+        }
+        if (watch && watch->changed(watch->context, asked))
+            return WEIR__EXCHANGE_CHANGED;
+    }
+}
+
+enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__journal *journal,
+                                          int signals, const struct weir__exchange_watch *watch)
+{
+    struct weir__keeper *keeper = NULL;
+    if (weir__keeper_needed(config) && !(keeper = weir__keeper_start(config, journal)))
+        return WEIR__EXCHANGE_FAILED;
+    enum weir__exchange_end end =
+        config->store.url ? weir__exchange_run(config, journal, signals, watch) : wait_for_end(signals, watch);
+    weir__keeper_stop(keeper);
+    return end;
+}

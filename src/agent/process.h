@@ -1,0 +1,13 @@
+/* The agent's whole process: the exchange with the store, and what the keeper keeps. */
+#ifndef WEIR_AGENT_PROCESS_H
+#define WEIR_AGENT_PROCESS_H
+
+#include "agent/exchange.h"
+
+/* True if the configuration needs an agent. */
+bool weir__process_needed(const struct weir__config *config);
+/* Runs until told to end, as weir__exchange_run does. */
+enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__journal *journal,
+                                          int signals, const struct weir__exchange_watch *watch);
+
+#endif

@@ -1,0 +1,14 @@
+/* Rules in force as a file: replaced as a whole, or not at all. */
+#ifndef WEIR_AGENT_PUBLISH_H
+#define WEIR_AGENT_PUBLISH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Writes the text to the path so that whoever reads it sees the old one or the new one, also after a loss of power. Its
+ * folder is made if there is none. False: errno says why, and the file is as it was.
+ */
+bool weir__publish(const char *path, const char *text, size_t len);
+
+#endif
