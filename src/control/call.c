@@ -166,7 +166,9 @@ bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1
 bool weir__is_yaml(weir_text type)
 {
     static const char *const names[] = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"};
-    const char *end = memchr(type.data ? type.data : "", ';', type.len);
+    if (!type.len)
+        return false;
+    const char *end = memchr(type.data, ';', type.len);
     weir_text bare = weir__text_trim((weir_text){type.data, end ? (size_t)(end - type.data) : type.len});
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (weir__text_equal_nocase(bare, (weir_text){names[i], strlen(names[i])}))
@@ -271,16 +273,22 @@ int weir__fail(struct weir__call *call, int status, const char *code, const char
     return 0;
 }
 
-json_t *weir__json_time(int64_t ms)
+void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT])
 {
-    char text[48], all[64];
     time_t seconds = (time_t)(ms / 1000);
     struct tm parts;
+    *text = 0;
     if (!gmtime_r(&seconds, &parts))
-        return json_null();
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(all, sizeof all, "%s.%03dZ", text, (int)(ms % 1000));
-    return json_string(all);
+        return;
+    size_t used = strftime(text, WEIR__TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(text + used, WEIR__TIME_TEXT - used, ".%03dZ", (int)(ms % 1000));
+}
+
+json_t *weir__json_time(int64_t ms)
+{
+    char text[WEIR__TIME_TEXT];
+    weir__time_text(ms, text);
+    return json_string(text);
 }
 
 json_t *weir__json_text(weir_text text)

@@ -62,6 +62,8 @@ int weir__fail(struct weir__call *call, int status, const char *code, const char
 void weir__reply_etag(struct weir__call *call, int64_t version);
 
 /* "2026-11-15T10:15:49.123Z" */
+#define WEIR__TIME_TEXT 64
+void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
 json_t *weir__json_time(int64_t ms);
 json_t *weir__json_text(weir_text text);
 
@@ -79,8 +81,12 @@ struct weir__stored {
 
 /* found->version 0: there is none of this name. */
 int weir__stored_find(struct weir__db *db, const char *name, struct weir__stored *found);
+/* Adds a version; the document's row is made or changed with it. */
+int weir__stored_add(struct weir__call *call, const struct weir__document *document, int64_t version,
+                     const char *reason, bool deleted);
 /* The text of a version, from malloc; NULL without an error: there is none, or it marks a deletion. */
 int weir__stored_text(struct weir__db *db, const char *name, int64_t version, char **text);
+weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
 
 /*
@@ -99,6 +105,8 @@ int weir__publication_make(struct weir__call *call, const char *about, const cha
                            struct weir__publication *made);
 /* Records that a document of the new revision has other versions in force than before. */
 int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name);
+/* The same for all whose versions differ from what was published before. */
+int weir__publication_changes(struct weir__call *call, const struct weir__publication *made);
 /* After the commit: in force from now on, in memory and for the workers. */
 void weir__publication_apply(struct weir__call *call, struct weir__publication *made);
 void weir__publication_free(struct weir__publication *made);

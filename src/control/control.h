@@ -4,8 +4,8 @@
  *
  *   database, sqlite, postgres, schema   where everything is kept
  *   document    one document's text      set         documents to one text, and its errors back to their lines
- *   emit        a tree to YAML           split       a rule file to documents
- *   store       reading and adding       publish     stages, revisions
+ *   emit        a tree to YAML           import      a rule file to documents
+ *   stored      reading and adding       publish     stages, revisions
  *   in_force    the set that is in force, in memory and in a file that survives all of this
  *   token       who may do what          guess       how often a token may be wrong
  *   rest*       (method, path, headers, body) to (status, headers, body)
@@ -69,6 +69,16 @@ void weir__control_close(struct weir__control *control);
  * that failed before, forgets old sessions. 0, or WEIR__DB_… .
  */
 int weir__control_tick(struct weir__control *control);
+
+/*
+ * Puts rules from a file or a directory, as weir_rules_load reads them, into an empty database, all in force: one
+ * document a rule, without its comments; a rule with `shadow: true` is in shadow. What is wrong with them is told to
+ * `diagnose`. *documents: how many there are now; 0: the database was not empty, and nothing was done. 0, WEIR__DB_…,
+ * or WEIR_ERULES, WEIR_ERULESPATH … of the library, which are less than WEIR__IMPORT_WRONG.
+ */
+#define WEIR__IMPORT_WRONG (-1000)
+int weir__control_import(struct weir__control *control, const char *path, const char *who, weir_diagnose *diagnose,
+                         void *context, size_t *documents);
 
 /* True with the database open, which may be tried now. The lock must be held. */
 bool weir__control_ready(struct weir__control *control);

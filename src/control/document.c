@@ -229,7 +229,7 @@ static bool lay_out_settings(struct weir__document *d)
             block = false;
     if (block)
         return true;
-    char *text = weir__emit(d->root, 0);
+    char *text = weir__emit(d->root, NULL);
     if (!text)
         return false;
     free(d->own);

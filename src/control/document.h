@@ -43,7 +43,7 @@ void weir__tell_problem(json_t *problems, const char *document, const char *fiel
 /* Adds {field, from, to} for each value that differs between two trees. */
 void weir__document_changes(const struct weir__node *from, const struct weir__node *to, json_t *changes);
 
-/* A tree as YAML in block style, indented by `indent`; from malloc, or NULL. */
-char *weir__emit(const struct weir__node *node, int indent);
+/* A map as YAML in block style, without the member `skip` (NULL: with all of them); from malloc, or NULL. */
+char *weir__emit(const struct weir__node *map, const char *skip);
 
 #endif

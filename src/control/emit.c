@@ -46,9 +46,11 @@ static void put_name(FILE *to, const struct weir__node *name, int indent)
 }
 
 /* The depth of a tree is bounded by its reader. */
-static void put_members(FILE *to, const struct weir__node *node, int indent)
+static void put_members(FILE *to, const struct weir__node *node, int indent, const char *skip)
 {
     for (const struct weir__node *member = node->first; member; member = member->next) {
+        if (skip && node->kind == WEIR__MAP && weir__text_is(member->name->text, skip))
+            continue;
         if (node->kind == WEIR__MAP)
             put_name(to, member->name, indent);
         else
@@ -61,19 +63,19 @@ static void put_members(FILE *to, const struct weir__node *node, int indent)
             fputs(member->kind == WEIR__MAP ? " {}\n" : " []\n", to);
         } else {
             fputc('\n', to);
-            put_members(to, member, indent + 2);
+            put_members(to, member, indent + 2, NULL);
         }
     }
 }
 
-char *weir__emit(const struct weir__node *node, int indent)
+char *weir__emit(const struct weir__node *map, const char *skip)
 {
     char *text = NULL;
     size_t len = 0;
     FILE *to = open_memstream(&text, &len);
     if (!to)
         return NULL;
-    put_members(to, node, indent);
+    put_members(to, map, 0, skip);
     if (fclose(to) != 0) {
         free(text);
         return NULL;

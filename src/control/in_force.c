@@ -65,7 +65,7 @@ int weir__file_replace(const char *path, const char *head, const char *text, siz
     return error ? error : sync_folder(path);
 }
 
-static char *read_file(const char *path, size_t *len)
+char *weir__file_read(const char *path, size_t *len)
 {
     struct stat about;
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -92,19 +92,38 @@ static char *read_file(const char *path, size_t *len)
 
 /* ---- In force ---- */
 
+/* Reads HEAD_FORMAT back. Returns what follows, or NULL. */
+static const char *read_head(const char *text, struct weir__in_force *found)
+{
+    static const char begin[] = "# weir: published revision ", middle[] = ", sha256 ";
+    char *end;
+    if (strncmp(text, begin, sizeof begin - 1) != 0)
+        return NULL;
+    found->revision = strtoll(text + sizeof begin - 1, &end, 10);
+    if (found->revision <= 0 || *end != ',')
+        return NULL;
+    found->at_ms = strtoll(end + 1, &end, 10);
+    if (strncmp(end, middle, sizeof middle - 1) != 0)
+        return NULL;
+    end += sizeof middle - 1;
+    if (strspn(end, "0123456789abcdef") != sizeof found->digest - 1 || end[sizeof found->digest - 1] != '\n')
+        return NULL;
+    memcpy(found->digest, end, sizeof found->digest - 1);
+    return end + sizeof found->digest;
+}
+
 void weir__in_force_load(struct weir__control *control)
 {
     struct weir__in_force found = {0};
     char digest[WEIR__DIGEST_TEXT];
     size_t len = 0;
-    char *text = control->path ? read_file(control->path, &len) : NULL;
-    char *body = text ? strchr(text, '\n') : NULL;
-    if (body && sscanf(text, "# weir: published revision %" SCNd64 ", %" SCNd64 ", sha256 %64[0-9a-f]", &found.revision,
-                       &found.at_ms, found.digest) == 3) {
-        found.len = len - (size_t)(body + 1 - text);
-        weir__digest("", body + 1, found.len, digest);
-        if (strcmp(digest, found.digest) == 0 && found.revision > 0 && (found.text = malloc(found.len + 1))) {
-            memcpy(found.text, body + 1, found.len + 1);
+    char *text = control->path ? weir__file_read(control->path, &len) : NULL;
+    const char *body = text ? read_head(text, &found) : NULL;
+    if (body) {
+        found.len = len - (size_t)(body - text);
+        weir__digest("", body, found.len, digest);
+        if (strcmp(digest, found.digest) == 0 && (found.text = malloc(found.len + 1))) {
+            memcpy(found.text, body, found.len + 1);
             memcpy(found.known_as, found.digest, sizeof found.known_as);
             control->force = found;
             control->written = true;

@@ -9,6 +9,8 @@
 
 /* Replaces a file so that whoever reads it sees all of one or the other, also after a crash. 0 or -errno. */
 int weir__file_replace(const char *path, const char *head, const char *text, size_t len);
+/* A whole regular file of less than 64 MiB, from malloc and with a zero byte behind it; NULL: it cannot be read. */
+char *weir__file_read(const char *path, size_t *len);
 
 /* Reads the file back, if there is one and it is whole. */
 void weir__in_force_load(struct weir__control *control);

@@ -222,10 +222,9 @@ static int restore_stages(struct weir__call *call, int64_t revision)
     return weir__db_run(call->db, sql, by, 1, NULL, NULL);
 }
 
-/* One row for each document that differs from what the revision before said. */
-static int record_changes(struct weir__call *call, int64_t revision)
+int weir__publication_changes(struct weir__call *call, const struct weir__publication *made)
 {
-    struct weir__db_value by[] = {WEIR__N(revision)};
+    struct weir__db_value by[] = {WEIR__N(made->revision)};
     return weir__db_run(
         call->db,
         "INSERT INTO revision_changes (revision, name, enforced_version, shadow_version)"
@@ -252,7 +251,7 @@ static int roll_back(struct weir__call *call, int64_t revision, const char *reas
         error = weir__publication_make(call, NULL, reason, made);
     if (error || made->refused)
         return error;
-    error = record_changes(call, made->revision);
+    error = weir__publication_changes(call, made);
     char object[32];
     snprintf(object, sizeof object, "%" PRId64, revision);
     return error ? error

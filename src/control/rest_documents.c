@@ -75,39 +75,10 @@ static int check(struct weir__call *call, const struct weir__document *document,
 
 /* ---- Writing ---- */
 
-/* Adds a version; the document's row is made or changed with it. */
-static int add_version(struct weir__call *call, const struct weir__document *document, int64_t version,
-                       const char *reason, bool deleted)
-{
-    char folded[WEIR__DOCUMENT_NAME + WEIR__DOCUMENT_SUMMARY + 2];
-    snprintf(folded, sizeof folded, "%s %s", document->name, document->summary);
-    for (char *c = folded; *c; c++)
-        *c = (char)weir__lower(*c);
-    struct weir__db_value row[] = {WEIR__S(document->name),    WEIR__S(weir__kind_name(document->kind)),
-                                   WEIR__N(version),           WEIR__N(deleted),
-                                   WEIR__S(call->who),         WEIR__N(call->now_ms),
-                                   WEIR__S(document->summary), WEIR__S(folded)};
-    struct weir__db_value values[] = {WEIR__S(document->name), WEIR__N(version),      WEIR__T(document->text),
-                                      WEIR__S(call->who),      WEIR__N(call->now_ms), WEIR__S(reason),
-                                      WEIR__N(deleted)};
-    int error = weir__db_run(
-        call->db,
-        "INSERT INTO documents (name, kind, version, deleted, author, at, summary, folded)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO UPDATE SET version = excluded.version,"
-        " deleted = excluded.deleted, author = excluded.author, at = excluded.at, summary = excluded.summary,"
-        " folded = excluded.folded",
-        row, 8, NULL, NULL);
-    return error ? error
-                 : weir__db_run(call->db,
-                                "INSERT INTO versions (name, version, text, author, at, reason, deleted)"
-                                " VALUES ($1, $2, $3, $4, $5, $6, $7)",
-                                values, 7, NULL, NULL);
-}
-
 static int write_version(struct weir__call *call, const struct weir__document *document, const char *action,
                          int64_t version, const char *reason, bool deleted)
 {
-    int error = add_version(call, document, version, reason, deleted);
+    int error = weir__stored_add(call, document, version, reason, deleted);
     return error ? error
                  : weir__audit(call, action, document->name,
                                json_pack("{s:I, s:s}", "version", (json_int_t)version, "reason", reason));

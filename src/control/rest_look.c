@@ -1,4 +1,5 @@
 /* Looking at documents: the list, one of them, its versions, and how two of those differ. */
+#define _GNU_SOURCE /* fputs_unlocked */
 #include "control/call.h"
 
 #include <inttypes.h>
@@ -9,22 +10,99 @@
 
 /* ---- The list ---- */
 
-static json_t *number_or_null(const struct weir__db_row *row, int column)
+/* Thousands of rows: written as they come, since a tree of them would cost more than the database. */
+struct listing {
+    FILE *to;
+    int64_t left; /* rows that there is room for */
+    size_t count;
+    char last[WEIR__DOCUMENT_NAME];
+    bool more;
+};
+
+static void put_string(FILE *to, weir_text text)
 {
-    return row->null(row, column) ? json_null() : json_integer(weir__row_number(row, column));
+    size_t done = 0;
+    fputc_unlocked('"', to);
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        fwrite_unlocked(text.data + done, 1, i - done, to);
+        fprintf(to, "\\u%04x", c);
+        done = i + 1;
+    }
+    fwrite_unlocked(text.data + done, 1, text.len - done, to);
+    fputc_unlocked('"', to);
+}
+
+static void put_member(FILE *to, const char *name, weir_text text)
+{
+    fprintf(to, ",\"%s\":", name);
+    put_string(to, text);
+}
+
+static void put_number(FILE *to, const char *name, const struct weir__db_row *row, int column)
+{
+    fprintf(to, ",\"%s\":%s", name, row->null(row, column) ? "null" : weir__row_text(row, column).data);
 }
 
 static int add_item(void *context, const struct weir__db_row *row)
 {
+    struct listing *listing = context;
+    FILE *to = listing->to;
     int64_t version = weir__row_number(row, 2);
-    json_t *item =
-        json_pack("{s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "name", weir__json_text(weir__row_text(row, 0)),
-                  "kind", weir__json_text(weir__row_text(row, 1)), "version", (json_int_t)version, "stage",
-                  weir__stored_stage(version, weir__row_number(row, 4), weir__row_number(row, 5)), "enforced_version",
-                  number_or_null(row, 4), "shadow_version", number_or_null(row, 5), "author",
-                  weir__json_text(weir__row_text(row, 6)), "at", weir__json_time(weir__row_number(row, 7)), "summary",
-                  weir__json_text(weir__row_text(row, 8)), "deleted", weir__row_number(row, 3) != 0);
-    return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
+    char at[WEIR__TIME_TEXT];
+    if (!listing->left--) {
+        listing->more = true;
+        return 0;
+    }
+    snprintf(listing->last, sizeof listing->last, "%s", weir__row_text(row, 0).data);
+    fputs_unlocked(listing->count++ ? ",{\"name\":" : "{\"name\":", to);
+    put_string(to, weir__row_text(row, 0));
+    put_member(to, "kind", weir__row_text(row, 1));
+    put_number(to, "version", row, 2);
+    put_member(to, "stage", weir__stage_name(version, weir__row_number(row, 4), weir__row_number(row, 5)));
+    put_number(to, "enforced_version", row, 4);
+    put_number(to, "shadow_version", row, 5);
+    put_member(to, "author", weir__row_text(row, 6));
+    weir__time_text(weir__row_number(row, 7), at);
+    put_member(to, "at", (weir_text){at, strlen(at)});
+    put_member(to, "summary", weir__row_text(row, 8));
+    fputs_unlocked(weir__row_number(row, 3) ? ",\"deleted\":true}" : ",\"deleted\":false}", to);
+    return 0;
+}
+
+/* The whole reply; false: no memory. */
+static int list_all(struct weir__call *call, const struct weir__db_value *by, int64_t limit)
+{
+    char *text = NULL;
+    size_t len = 0;
+    struct listing listing = {.to = open_memstream(&text, &len), .left = limit};
+    if (!listing.to)
+        return WEIR__DB_MEMORY;
+    fputs("{\"items\":[", listing.to);
+    int error = weir__db_run(
+        call->db,
+        "SELECT name, kind, version, deleted, enforced_version, shadow_version, author, at, summary FROM documents"
+        " WHERE name > $1 AND folded LIKE $2 ESCAPE '\\' AND ($3 = '' OR kind = $3)"
+        " AND (deleted = 0 OR enforced_version IS NOT NULL OR shadow_version IS NOT NULL)"
+        " AND ($4 = '' OR ($4 = 'enforced' AND enforced_version IS NOT NULL)"
+        " OR ($4 = 'shadow' AND shadow_version IS NOT NULL)"
+        " OR ($4 = 'draft' AND version <> coalesce(enforced_version, 0) AND version <> coalesce(shadow_version, 0)))"
+        " ORDER BY name LIMIT $5",
+        by, 5, add_item, &listing);
+    fputs("],\"next\":", listing.to);
+    if (listing.more)
+        put_string(listing.to, (weir_text){listing.last, strlen(listing.last)});
+    else
+        fputs("null", listing.to);
+    fputc('}', listing.to);
+    if (fclose(listing.to) != 0)
+        error = error ? error : WEIR__DB_MEMORY;
+    if (!error)
+        weir__reply_text(call, 200, "application/json", text, len);
+    free(text);
+    return error;
 }
 
 /* What LIKE takes for a text that has `q` in it. */
@@ -66,28 +144,7 @@ int weir__rest_list(struct weir__call *call)
                           "stage is draft, shadow or enforced; kind is rule, domain or settings", NULL);
     pattern_of(q, pattern);
     struct weir__db_value by[] = {WEIR__S(after), WEIR__S(pattern), WEIR__S(kind), WEIR__S(stage), WEIR__N(limit + 1)};
-    json_t *items = json_array();
-    int error = weir__db_run(
-        call->db,
-        "SELECT name, kind, version, deleted, enforced_version, shadow_version, author, at, summary FROM documents"
-        " WHERE name > $1 AND folded LIKE $2 ESCAPE '\\' AND ($3 = '' OR kind = $3)"
-        " AND (deleted = 0 OR enforced_version IS NOT NULL OR shadow_version IS NOT NULL)"
-        " AND ($4 = '' OR ($4 = 'enforced' AND enforced_version IS NOT NULL)"
-        " OR ($4 = 'shadow' AND shadow_version IS NOT NULL)"
-        " OR ($4 = 'draft' AND version <> coalesce(enforced_version, 0) AND version <> coalesce(shadow_version, 0)))"
-        " ORDER BY name LIMIT $5",
-        by, 5, add_item, items);
-    json_t *next = json_null();
-    if (json_array_size(items) > (size_t)limit) {
-        json_array_remove(items, (size_t)limit);
-        next = json_incref(json_object_get(json_array_get(items, (size_t)limit - 1), "name"));
-    }
-    if (error)
-        json_decref(next);
-    else
-        weir__reply_json(call, 200, json_pack("{s:O, s:o}", "items", items, "next", next));
-    json_decref(items);
-    return error;
+    return list_all(call, by, limit);
 }
 
 /* ---- One document ---- */

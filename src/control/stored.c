@@ -54,9 +54,44 @@ int weir__stored_text(struct weir__db *db, const char *name, int64_t version, ch
                         keep_text, text);
 }
 
+int weir__stored_add(struct weir__call *call, const struct weir__document *document, int64_t version,
+                     const char *reason, bool deleted)
+{
+    char folded[WEIR__DOCUMENT_NAME + WEIR__DOCUMENT_SUMMARY + 2];
+    snprintf(folded, sizeof folded, "%s %s", document->name, document->summary);
+    for (char *c = folded; *c; c++)
+        *c = (char)weir__lower(*c);
+    struct weir__db_value row[] = {WEIR__S(document->name),    WEIR__S(weir__kind_name(document->kind)),
+                                   WEIR__N(version),           WEIR__N(deleted),
+                                   WEIR__S(call->who),         WEIR__N(call->now_ms),
+                                   WEIR__S(document->summary), WEIR__S(folded)};
+    struct weir__db_value values[] = {WEIR__S(document->name), WEIR__N(version),      WEIR__T(document->text),
+                                      WEIR__S(call->who),      WEIR__N(call->now_ms), WEIR__S(reason),
+                                      WEIR__N(deleted)};
+    int error = weir__db_run(
+        call->db,
+        "INSERT INTO documents (name, kind, version, deleted, author, at, summary, folded)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO UPDATE SET version = excluded.version,"
+        " deleted = excluded.deleted, author = excluded.author, at = excluded.at, summary = excluded.summary,"
+        " folded = excluded.folded",
+        row, 8, NULL, NULL);
+    return error ? error
+                 : weir__db_run(call->db,
+                                "INSERT INTO versions (name, version, text, author, at, reason, deleted)"
+                                " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+                                values, 7, NULL, NULL);
+}
+
+weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow)
+{
+    return version == enforced ? WEIR__TEXT("enforced")
+           : version == shadow ? WEIR__TEXT("shadow")
+                               : WEIR__TEXT("draft");
+}
+
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow)
 {
-    return json_string(version == enforced ? "enforced" : version == shadow ? "shadow" : "draft");
+    return weir__json_text(weir__stage_name(version, enforced, shadow));
 }
 
 int weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details)

@@ -94,7 +94,9 @@ BOTH(tokens_end)
         CHECK_EQ(service_run(&s, &r), 400);
     }
     CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"30d\"}"), 201);
-    CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"2032-01-01T00:00:00.000Z\"}"), 201);
+    CHECK_EQ(
+        ask(&s, "POST /v1/tokens", "{\"name\":\"a\",\"role\":\"viewer\",\"expires\":\"2032-01-01T00:00:00.000Z\"}"),
+        201);
     CHECK_WORD(&s, "expires", "2032-01-01T00:00:00.000Z");
     service_close(&s);
 }
@@ -289,9 +291,7 @@ TEST(the_description_is_true)
         CHECK_EQ(says == NULL, weir__routes[i].role == WEIR__NOBODY);
         CHECK(!says || strstr(says, weir__role_name(weir__routes[i].role)) != NULL);
     }
-    json_object_foreach (paths, path, item)
-        json_object_foreach (item, method, operation)
-            described++;
+    json_object_foreach(paths, path, item) json_object_foreach(item, method, operation) described++;
     CHECK_EQ(described, weir__route_count);
     service_close(&s);
 }

@@ -27,9 +27,10 @@ BOTH(a_rule_lives)
     CHECK_EQ(number(&s, "items[1].version"), 1);
 
     CHECK_EQ(ask(&s, "GET /v1/rules/login/diff?from=1&to=2", NULL), 200);
-    CHECK_WORD(&s, "unified",
-               "--- login@1\n+++ login@2\n@@ -1,5 +1,5 @@\n name: login\n match: { path: /login/* }\n key: ip:${client_ip}\n"
-               "-limit: 5\n+limit: 6\n window: 1m\n");
+    CHECK_WORD(
+        &s, "unified",
+        "--- login@1\n+++ login@2\n@@ -1,5 +1,5 @@\n name: login\n match: { path: /login/* }\n key: ip:${client_ip}\n"
+        "-limit: 5\n+limit: 6\n window: 1m\n");
     CHECK_WORD(&s, "changes[0].field", "limit");
     CHECK_WORD(&s, "changes[0].from", "5");
     CHECK_WORD(&s, "changes[0].to", "6");
@@ -118,7 +119,8 @@ TEST(errors_are_those_of_lint_with_their_places)
         int line, column;
     } cases[] = {
         {"name: a\nlimit: x\nwindow: 1m\n", "limit", "limit", 2, 8},
-        {"name: a\nlimit: 1\nwindow: 1m\nmatch:\n  path: [/a, { regex: '(' }]\n", "match.path[1].regex", "parenthesis", 5, 24},
+        {"name: a\nlimit: 1\nwindow: 1m\nmatch:\n  path: [/a, { regex: '(' }]\n", "match.path[1].regex", "parenthesis",
+         5, 24},
         {"# a comment\n\n{ name: a, limit: 1,\n  window: never }\n", "window", "window", 4, 11},
         {"name: a\nlimit: 1\nwindow: 1m\nalgoritm: token_bucket\n", "algoritm", "no field", 4, 1},
         {"limit: 1\nwindow: 1m\n", "name", "name", 1, 1},
@@ -181,7 +183,9 @@ TEST(json_is_taken_as_it_is)
     CHECK_EQ(ask(&s, "POST /v1/rules", "{\"name\":\"c\",\"limit\":\"x\",\"window\":1}"), 422);
     CHECK_WORD(&s, "error.errors[0].field", "limit");
     /* Settings in flow style are laid out, as they stand beside the rules. */
-    CHECK_EQ(ask(&s, "POST /v1/rules", "{\"identity\":{\"user_id\":\"header:X-User\"},\"block\":{\"keys\":[\"u: 1\"]}}"), 201);
+    CHECK_EQ(
+        ask(&s, "POST /v1/rules", "{\"identity\":{\"user_id\":\"header:X-User\"},\"block\":{\"keys\":[\"u: 1\"]}}"),
+        201);
     CHECK_EQ(ask(&s, "GET /v1/rules/settings", NULL), 200);
     CHECK_WORD(&s, "text",
                "\"identity\":\n  \"user_id\": \"header:X-User\"\n\"block\":\n  \"keys\":\n    - \"u: 1\"\n");

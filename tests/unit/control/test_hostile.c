@@ -39,11 +39,16 @@ BOTH(nothing_becomes_a_statement)
     CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("good", 1)), 201);
     for (size_t i = 0; i < sizeof nasty / sizeof *nasty; i++) {
         encode(nasty[i], encoded);
-        static const char *const places[] = {"GET /v1/rules/%s",          "GET /v1/rules?q=%s",
-                                             "GET /v1/rules?after=%s",    "GET /v1/rules?stage=%s",
-                                             "GET /v1/rules?limit=%s",    "GET /v1/rules/%s/versions",
-                                             "GET /v1/rules/%s/diff",     "GET /v1/revisions/%s",
-                                             "GET /v1/audit?after=%s",    "DELETE /v1/tokens/%s",
+        static const char *const places[] = {"GET /v1/rules/%s",
+                                             "GET /v1/rules?q=%s",
+                                             "GET /v1/rules?after=%s",
+                                             "GET /v1/rules?stage=%s",
+                                             "GET /v1/rules?limit=%s",
+                                             "GET /v1/rules/%s/versions",
+                                             "GET /v1/rules/%s/diff",
+                                             "GET /v1/revisions/%s",
+                                             "GET /v1/audit?after=%s",
+                                             "DELETE /v1/tokens/%s",
                                              "GET /v1/rules/good/diff?from=%s"};
         for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
 #pragma GCC diagnostic push
@@ -98,9 +103,9 @@ BOTH(nothing_becomes_a_statement)
 
 BOTH(the_log_only_grows)
 {
-    static const char *const wrongs[] = {"UPDATE audit SET who = 'x'", "DELETE FROM audit", "UPDATE versions SET text = 'x'",
-                                         "DELETE FROM versions", "UPDATE revisions SET reason = 'x'",
-                                         "DELETE FROM revision_changes"};
+    static const char *const wrongs[] = {"UPDATE audit SET who = 'x'",        "DELETE FROM audit",
+                                         "UPDATE versions SET text = 'x'",    "DELETE FROM versions",
+                                         "UPDATE revisions SET reason = 'x'", "DELETE FROM revision_changes"};
     struct service s = {0};
     service_open(&s, on_postgres);
     CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("good", 1)), 201);

@@ -108,12 +108,14 @@ TEST(every_kind_in_one_text)
 {
     struct service s = {0};
     service_open(&s, false);
-    CHECK_EQ(ask(&s, "POST /v1/rules", "# who\nidentity:\n  team: header:X-Team\nallow: { networks: [192.0.2.0/24] }"), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules", "# who\nidentity:\n  team: header:X-Team\nallow: { networks: [192.0.2.0/24] }"),
+             201);
     CHECK_EQ(ask(&s, "POST /v1/rules",
                  "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: hour, requests_per_unit: 2 }\n"),
              201);
     CHECK_EQ(ask(&s, "POST /v1/rules",
-                 "  # indented\n  name: a\n  limit: 1\n  window: 1m\n  key: ${team}\n  response:\n    message: |\n      two\n\n"
+                 "  # indented\n  name: a\n  limit: 1\n  window: 1m\n  key: ${team}\n  response:\n    message: |\n     "
+                 " two\n\n"
                  "      lines\n"),
              201);
     CHECK_EQ(ask(&s, "POST /v1/rules", "# flow\n{ name: b, limit: 2,\nwindow: 1m, shadow: false }"), 201);
@@ -257,11 +259,12 @@ TEST(ten_thousand_rules)
     for (int i = 0; i < RULES; i++) {
         snprintf(name, sizeof name, "rule-%05d", i);
         struct weir__db_value row[] = {WEIR__S(name), WEIR__S("some"), WEIR__S(rule_text(name, i + 1))};
-        CHECK_EQ(weir__db_run(s.control->db,
-                              "INSERT INTO documents (name, kind, version, deleted, enforced_version, author, at, summary,"
-                              " folded) VALUES ($1, 'rule', 1, 0, 1, $2, 1, $2, $1)",
-                              row, 2, NULL, NULL),
-                 0);
+        CHECK_EQ(
+            weir__db_run(s.control->db,
+                         "INSERT INTO documents (name, kind, version, deleted, enforced_version, author, at, summary,"
+                         " folded) VALUES ($1, 'rule', 1, 0, 1, $2, 1, $2, $1)",
+                         row, 2, NULL, NULL),
+            0);
         row[1] = row[2];
         CHECK_EQ(weir__db_run(s.control->db,
                               "INSERT INTO versions (name, version, text, author, at, reason)"

@@ -1,0 +1,106 @@
+/* Rule files into an empty database: in force as they were. */
+#include "service.h"
+
+static void put_file(const char *folder, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+}
+
+static const char first[] =
+    "# comment\n"
+    "identity: { user_id: header:X-User, client_ip: { trusted_proxies: [10.0.0.0/8] } }\n"
+    "rules:\n"
+    "  - name: a\n"
+    "    match: { path: [/a/*, { regex: '^/b\"[0-9]+' }], header: { X-Debug: absent, X-B: \"absent\" } }\n"
+    "    limit: { free: 5, default: 10 }\n"
+    "    window: 1m\n"
+    "    response: { message: \"line\\nbreak\\u2028 x\", headers: [] }\n"
+    "  - { name: a, shadow: true, limit: 7, window: 1m }\n"
+    "  - { name: a-only, shadow: true, limit: 8, window: 1m, key: '${user_id}: x' }\n";
+static const char second[] =
+    "block: { keys: [\"user:1\"] }\nrules:\n- name: b\n  limits:\n  - { limit: 1, window: 1s }\n"
+    "  - { limit: 10, window: 1h }\n";
+static const char third[] =
+    "domain: d\ndescriptors:\n  - key: k # kept\n    rate_limit: { unit: hour, requests_per_unit: 2 }\n";
+
+static void describe(const char *path, char *said, size_t size)
+{
+    weir_rules *rules = NULL;
+    size_t used = 0;
+    CHECK_EQ(weir_rules_load(path, NULL, NULL, &rules), 0);
+    for (size_t i = 0; rules && i < weir_rules_count(rules); i++) {
+        weir_rule_info info;
+        weir_rules_info(rules, i, &info);
+        used += (size_t)snprintf(said + used, size - used, "%s %d %d %s %d; ", info.name, (int)info.limit, info.shadow,
+                                 info.key, info.by_tier);
+    }
+    weir_rules_free(rules);
+}
+
+BOTH(files_become_documents)
+{
+    struct service s = {0};
+    char rules[128], before[1024], after[1024];
+    size_t count = 0;
+    service_open(&s, on_postgres);
+    snprintf(rules, sizeof rules, "%s/rules.d", s.folder);
+    CHECK_EQ(mkdir(rules, 0700), 0);
+    put_file(rules, "1.yaml", first);
+    put_file(rules, "2.yml", second);
+    put_file(rules, "3.yaml", third);
+    put_file(rules, "4.txt", "nothing");
+    CHECK_EQ(weir__control_import(s.control, rules, "import", NULL, NULL, &count), 0);
+    CHECK_EQ(count, 5);
+    describe(rules, before, sizeof before);
+    describe(s.path, after, sizeof after);
+    if (strcmp(before, after) != 0)
+        printf("  %s\n  %s\n", before, after);
+    CHECK(strcmp(before, after) == 0);
+    CHECK_EQ(ask(&s, "GET /v1/rules/a?version=1", NULL), 200);
+    CHECK_EQ(number(&s, "enforced_version"), 1);
+    CHECK_EQ(number(&s, "shadow_version"), 2);
+    CHECK(strstr(word(&s, "text"), "X-Debug: absent\n    X-B: \"absent\"\n") != NULL);
+    CHECK(strstr(word(&s, "text"), "\"line\\x0abreak\\L x\"") != NULL);
+    CHECK_EQ(ask(&s, "GET /v1/rules/a-only", NULL), 200);
+    CHECK_WORD(&s, "stage", "shadow");
+    CHECK(strstr(word(&s, "text"), "shadow") == NULL);
+    CHECK_EQ(ask(&s, "GET /v1/rules/domain:d", NULL), 200);
+    CHECK(strstr(word(&s, "text"), "# kept") != NULL);
+    CHECK_EQ(ask(&s, "GET /v1/rules/settings", NULL), 200);
+    CHECK(strstr(word(&s, "text"), "block:\n") != NULL);
+    CHECK_EQ(ask(&s, "POST /v1/rules/a-only/publish", "{\"stage\":\"enforced\"}"), 200);
+    /* Once only. */
+    CHECK_EQ(weir__control_import(s.control, rules, "import", NULL, NULL, &count), 0);
+    CHECK_EQ(count, 0);
+    CHECK_EQ(ask(&s, "POST /v1/revisions/1/rollback", NULL), 200);
+    describe(s.path, after, sizeof after);
+    CHECK(strcmp(before, after) == 0);
+    service_close(&s);
+}
+
+TEST(wrong_files_change_nothing)
+{
+    struct service s = {0};
+    char path[128];
+    size_t count = 0;
+    service_open(&s, false);
+    put_file(s.folder, "x.yaml", "rules: [{ name: a, limit: x, window: 1m }]\n");
+    snprintf(path, sizeof path, "%s/x.yaml", s.folder);
+    CHECK_EQ(weir__control_import(s.control, path, "import", NULL, NULL, &count), WEIR__IMPORT_WRONG + WEIR_ERULES);
+    put_file(s.folder, "x.yaml",
+             "rules: [{ name: a, limit: 1, window: 1m }, { name: published, limit: 1, window: 1m }]\n");
+    CHECK_EQ(weir__control_import(s.control, path, "import", NULL, NULL, &count), WEIR__IMPORT_WRONG + WEIR_ERULES);
+    CHECK_EQ(weir__control_import(s.control, "/nowhere", "import", NULL, NULL, &count),
+             WEIR__IMPORT_WRONG + WEIR_ERULESPATH);
+    CHECK_EQ(count, 0);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(json_array_size(at(&s, "items")), 0);
+    CHECK_EQ(access(s.path, F_OK), -1);
+    service_close(&s);
+}
+
+TEST_MAIN
