@@ -238,7 +238,7 @@ static void json_int_or_null(struct weir__json *json, const char *name, bool kno
     if (known)
         weir__json_int(json, name, value);
     else
-        weir__print_json_text(json, name, NULL);
+        weir__json_text(json, name, NULL);
 }
 
 /* What a rule said, or the whole. */
@@ -246,10 +246,10 @@ static void json_decision(struct weir__json *json, const weir_outcome *outcome, 
 {
     bool counted = has_counter(outcome);
     bool known = counted || outcome->reason == WEIR_BY_BAN;
-    weir__print_json_text(json, "decision", weir__verdict_name(d->verdict));
-    weir__print_json_text(json, "reason", weir__reason_name(outcome));
-    weir__print_json_text(json, "rule", outcome->rule[0] ? outcome->rule : NULL);
-    weir__print_json_text(json, "key", outcome->key[0] ? outcome->key : NULL);
+    weir__json_text(json, "decision", weir__verdict_name(d->verdict));
+    weir__json_text(json, "reason", weir__reason_name(outcome));
+    weir__json_text(json, "rule", outcome->rule[0] ? outcome->rule : NULL);
+    weir__json_text(json, "key", outcome->key[0] ? outcome->key : NULL);
     json_int_or_null(json, "limit", known, d->limit);
     json_int_or_null(json, "remaining", known, d->remaining);
     weir__json_seconds(json, "reset_s", counted ? d->reset_after_ns : -1);
@@ -262,7 +262,7 @@ void weir__check_line_json(struct weir__json *json, const struct weir__check_res
     char text[TIME_TEXT];
     const weir_answer *answer = &result->answer;
     weir__json_open(json, NULL, '{');
-    weir__print_json_text(json, "at", time_text(answer->now.wall_ns, text));
+    weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
     json_decision(json, &answer->by, &answer->decision);
     weir__json_bool(json, "shadow_denied", answer->shadow_denied);
     weir__json_close(json, '}');
@@ -274,7 +274,7 @@ static void json_outcome(struct weir__json *json, const struct weir__check *chec
     const weir_outcome *outcome = &result->outcomes[i];
     weir__json_open(json, NULL, '{');
     if (check->domain)
-        weir__print_json_text(json, "descriptor", check->words[i]);
+        weir__json_text(json, "descriptor", check->words[i]);
     json_decision(json, outcome, &outcome->decision);
     weir__json_bool(json, "key_cut", outcome->key_cut);
     weir__json_int(json, "cost", outcome->cost);
@@ -287,7 +287,7 @@ static void json_outcome(struct weir__json *json, const struct weir__check *chec
 static void json_header(void *context, enum weir_header header, const char *value, size_t len)
 {
     (void)len;
-    weir__print_json_text(context, weir_header_name(header), value);
+    weir__json_text(context, weir_header_name(header), value);
 }
 
 void weir__check_json(struct weir__json *json, const struct weir__check *check, const struct weir__check_result *result)
@@ -296,7 +296,7 @@ void weir__check_json(struct weir__json *json, const struct weir__check *check, 
     bool passes = weir_passes(&answer->decision);
     char text[TIME_TEXT];
     json_decision(json, &answer->by, &answer->decision);
-    weir__print_json_text(json, "at", time_text(answer->now.wall_ns, text));
+    weir__json_text(json, "at", time_text(answer->now.wall_ns, text));
     weir__json_bool(json, "shadow_denied", answer->shadow_denied);
     weir__json_open(json, "rules", '[');
     for (size_t i = 0; i < result->outcome_count; i++)
@@ -310,7 +310,7 @@ void weir__check_json(struct weir__json *json, const struct weir__check *check, 
         char body[WEIR__CHECK_TEXT];
         const char *type = NULL;
         size_t len = weir_answer_body(answer, check->accepts_problem, body, sizeof body, &type);
-        weir__print_json_text(json, "content_type", len ? type : NULL);
+        weir__json_text(json, "content_type", len ? type : NULL);
         weir__json_bytes(json, "body", body, len);
     }
 }

@@ -134,12 +134,12 @@ void weir__findings_json(const struct weir__findings *findings, struct weir__jso
         if (f->severity != severity)
             continue;
         weir__json_open(json, NULL, '{');
-        weir__print_json_text(json, "file", f->file);
+        weir__json_text(json, "file", f->file);
         weir__json_int(json, "line", f->line);
         weir__json_int(json, "column", f->column);
-        weir__print_json_text(json, "severity", severity == WEIR_IS_ERROR ? "error" : "warning");
-        weir__print_json_text(json, "message", f->message);
-        weir__print_json_text(json, "suggestion", f->suggestion);
+        weir__json_text(json, "severity", severity == WEIR_IS_ERROR ? "error" : "warning");
+        weir__json_text(json, "message", f->message);
+        weir__json_text(json, "suggestion", f->suggestion);
         weir__json_close(json, '}');
     }
 }

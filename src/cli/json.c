@@ -60,7 +60,7 @@ void weir__json_bytes(struct weir__json *json, const char *name, const char *dat
     put_string(json->to, data, len);
 }
 
-void weir__print_json_text(struct weir__json *json, const char *name, const char *text)
+void weir__json_text(struct weir__json *json, const char *name, const char *text)
 {
     begin(json, name);
     if (text)

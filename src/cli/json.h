@@ -17,7 +17,7 @@ struct weir__json {
 void weir__json_open(struct weir__json *json, const char *name, char bracket);
 void weir__json_close(struct weir__json *json, char bracket);
 /* NULL is null. Bytes that are not UTF-8 become U+FFFD. */
-void weir__print_json_text(struct weir__json *json, const char *name, const char *text);
+void weir__json_text(struct weir__json *json, const char *name, const char *text);
 void weir__json_bytes(struct weir__json *json, const char *name, const char *data, size_t len);
 void weir__json_int(struct weir__json *json, const char *name, int64_t value);
 void weir__json_bool(struct weir__json *json, const char *name, bool value);

@@ -94,15 +94,15 @@ void weir__lint_json(struct weir__json *json, const weir_rules *rules)
         weir_rule_info rule;
         weir_rules_info(rules, i, &rule);
         weir__json_open(json, NULL, '{');
-        weir__print_json_text(json, "name", rule.name);
-        weir__print_json_text(json, "dialect", rule.domain ? "descriptors" : "weir");
-        weir__print_json_text(json, "domain", rule.domain);
-        weir__print_json_text(json, "key", rule.key);
-        weir__print_json_text(json, "file", rule.file);
+        weir__json_text(json, "name", rule.name);
+        weir__json_text(json, "dialect", rule.domain ? "descriptors" : "weir");
+        weir__json_text(json, "domain", rule.domain);
+        weir__json_text(json, "key", rule.key);
+        weir__json_text(json, "file", rule.file);
         weir__json_int(json, "line", rule.line);
-        weir__print_json_text(json, "algorithm", weir__algorithm_name(rule.algorithm));
+        weir__json_text(json, "algorithm", weir__algorithm_name(rule.algorithm));
         if (rule.limit < 0)
-            weir__print_json_text(json, "limit", "unlimited");
+            weir__json_text(json, "limit", "unlimited");
         else
             weir__json_int(json, "limit", rule.limit);
         weir__json_seconds(json, "window_s", rule.window_ns > 0 ? rule.window_ns : -1);

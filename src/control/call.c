@@ -291,7 +291,7 @@ json_t *weir__json_time(int64_t ms)
     return json_string(text);
 }
 
-json_t *weir__json_text(weir_text text)
+json_t *weir__text_json(weir_text text)
 {
     json_t *json = json_stringn(text.data, text.len);
     return json ? json : json_string("");

@@ -65,7 +65,7 @@ void weir__reply_etag(struct weir__call *call, int64_t version);
 #define WEIR__TIME_TEXT 64
 void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
 json_t *weir__json_time(int64_t ms);
-json_t *weir__json_text(weir_text text);
+json_t *weir__text_json(weir_text text);
 
 /* ---- What is done ---- */
 

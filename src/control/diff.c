@@ -171,7 +171,7 @@ static void flatten(const struct weir__node *node, const char *path, json_t *lea
     if (json_object_size(leaves) >= LEAVES_MAX)
         return;
     if (node->kind == WEIR__SCALAR) {
-        json_object_set_new(leaves, path, weir__json_text(node->text));
+        json_object_set_new(leaves, path, weir__text_json(node->text));
         return;
     }
     for (const struct weir__node *member = node->first; member; member = member->next, number++) {

@@ -305,9 +305,9 @@ static int add_revision(void *context, const struct weir__db_row *row)
     return json_array_append_new(
                context,
                json_pack("{s:I, s:o, s:o, s:o, s:o, s:I}", "revision", (json_int_t)weir__row_number(row, 0), "author",
-                         weir__json_text(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
-                         "reason", weir__json_text(weir__row_text(row, 3)), "digest",
-                         weir__json_text(weir__row_text(row, 4)), "rules", (json_int_t)weir__row_number(row, 5)))
+                         weir__text_json(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
+                         "reason", weir__text_json(weir__row_text(row, 3)), "digest",
+                         weir__text_json(weir__row_text(row, 4)), "rules", (json_int_t)weir__row_number(row, 5)))
                ? WEIR__DB_MEMORY
                : 0;
 }
@@ -350,7 +350,7 @@ int weir__rest_revision(struct weir__call *call)
     if (!error && found && weir__is_yaml(call->request->accept)) {
         weir__reply_text(call, 200, "application/yaml", set.text, set.len);
     } else if (!error && found) {
-        json_object_set_new(found, "text", weir__json_text((weir_text){set.text, set.len}));
+        json_object_set_new(found, "text", weir__text_json((weir_text){set.text, set.len}));
         weir__reply_json(call, 200, json_incref(found));
     }
     weir__set_free(&set);

@@ -20,9 +20,9 @@ static json_t *time_or_null(const struct weir__db_row *row, int column)
 static int add_token(void *context, const struct weir__db_row *row)
 {
     json_t *item =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", weir__json_text(weir__row_text(row, 0)), "name",
-                  weir__json_text(weir__row_text(row, 1)), "role", weir__json_text(weir__row_text(row, 2)), "created",
-                  time_or_null(row, 3), "created_by", weir__json_text(weir__row_text(row, 4)), "expires",
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", weir__text_json(weir__row_text(row, 0)), "name",
+                  weir__text_json(weir__row_text(row, 1)), "role", weir__text_json(weir__row_text(row, 2)), "created",
+                  time_or_null(row, 3), "created_by", weir__text_json(weir__row_text(row, 4)), "expires",
                   time_or_null(row, 5), "revoked", time_or_null(row, 6), "last_used", time_or_null(row, 7));
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
@@ -253,9 +253,9 @@ static int add_entry(void *context, const struct weir__db_row *row)
     json_t *parsed = json_loadb(details.data, details.len, 0, NULL);
     json_t *item =
         json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "id", (json_int_t)weir__row_number(row, 0), "at",
-                  weir__json_time(weir__row_number(row, 1)), "who", weir__json_text(weir__row_text(row, 2)), "action",
-                  weir__json_text(weir__row_text(row, 3)), "object", weir__json_text(weir__row_text(row, 4)), "details",
-                  parsed ? parsed : json_object(), "address", weir__json_text(weir__row_text(row, 6)));
+                  weir__json_time(weir__row_number(row, 1)), "who", weir__text_json(weir__row_text(row, 2)), "action",
+                  weir__text_json(weir__row_text(row, 3)), "object", weir__text_json(weir__row_text(row, 4)), "details",
+                  parsed ? parsed : json_object(), "address", weir__text_json(weir__row_text(row, 6)));
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
 

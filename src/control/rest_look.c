@@ -162,8 +162,8 @@ static int keep_one(void *context, const struct weir__db_row *row)
     weir_text text = weir__row_text(row, 3);
     one->text = strndup(text.data, text.len);
     one->json = json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
-                          weir__json_text(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
-                          "reason", weir__json_text(weir__row_text(row, 4)), "deleted", weir__row_number(row, 5) != 0);
+                          weir__text_json(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)),
+                          "reason", weir__text_json(weir__row_text(row, 4)), "deleted", weir__row_number(row, 5) != 0);
     return one->json && one->text ? 0 : WEIR__DB_MEMORY;
 }
 
@@ -229,8 +229,8 @@ static int add_version(void *context, const struct weir__db_row *row)
 {
     json_t *item =
         json_pack("{s:I, s:o, s:o, s:o, s:b}", "version", (json_int_t)weir__row_number(row, 0), "author",
-                  weir__json_text(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)), "reason",
-                  weir__json_text(weir__row_text(row, 3)), "deleted", weir__row_number(row, 4) != 0);
+                  weir__text_json(weir__row_text(row, 1)), "at", weir__json_time(weir__row_number(row, 2)), "reason",
+                  weir__text_json(weir__row_text(row, 3)), "deleted", weir__row_number(row, 4) != 0);
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
 

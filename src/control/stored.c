@@ -91,7 +91,7 @@ weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow)
 
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow)
 {
-    return weir__json_text(weir__stage_name(version, enforced, shadow));
+    return weir__text_json(weir__stage_name(version, enforced, shadow));
 }
 
 int weir__audit(struct weir__call *call, const char *action, const char *object, json_t *details)
