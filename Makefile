@@ -49,6 +49,8 @@ AGENT_SRC := $(wildcard src/agent/*.c)
 # The agent tells what it sees as JSON, and speaks HTTP.
 AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd))
 CLI_SRC := $(wildcard src/cli/*.c)
+# What weir rules speaks HTTP with.
+CLI_LIBS = $(shell pkg-config --libs libcurl jansson)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
 API_SRC := $(wildcard src/api/*.c)
 API_PACKAGES := jansson libcrypto
@@ -175,7 +177,7 @@ $B/libweir-agent.a: $(AGENT_OBJ)
 	$(AR) rcs $@ $^
 
 $B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(CONTROL_LIBS) $(LDLIBS)
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(CLI_LIBS) $(CONTROL_LIBS) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a

@@ -67,4 +67,7 @@ int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *
 /* Writes the starter file. Returns the exit code. */
 int weir__init(const char *file, bool force);
 
+/* The address of the database that a weir.yaml's rules service has. False: what is wrong was told to `diagnose`. */
+bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size);
+
 #endif

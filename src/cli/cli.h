@@ -13,7 +13,9 @@ int weir__cmd_demo(int argc, char **argv);
 int weir__cmd_dump(int argc, char **argv);
 int weir__cmd_init(int argc, char **argv);
 int weir__cmd_lint(int argc, char **argv);
+int weir__cmd_rules(int argc, char **argv);
 int weir__cmd_serve(int argc, char **argv);
+int weir__cmd_token(int argc, char **argv);
 int weir__cmd_top(int argc, char **argv);
 
 #endif

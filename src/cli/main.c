@@ -29,6 +29,8 @@ static const struct command {
     {"lint", weir__cmd_lint, "say what is wrong with rules, or what is in them: weir lint FILE|DIR..."},
     {"check", weir__cmd_check, "play a request against rules: weir check --rules FILE METHOD URL"},
     {"convert", weir__cmd_convert, "turn Envoy's descriptors or nginx's limit_req into rules: weir convert FILE..."},
+    {"rules", weir__cmd_rules, "rules of a rules service: weir rules list|get|apply|diff|publish|rollback …"},
+    {"token", weir__cmd_token, "who may use a rules service: weir token create|list|revoke"},
     {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT"},
     {"bench", weir__cmd_bench, "measure decisions a second on this machine: weir bench --help"},
     {"version", cmd_version, "print the version"},

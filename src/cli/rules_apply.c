@@ -1,0 +1,293 @@
+/* weir rules apply: what is kept becomes what files say. */
+#define _GNU_SOURCE /* strdup */
+#include "cli/rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct apply {
+    struct weir__given *given;
+    struct weir__documents documents;
+    struct weir__changes changes;
+    struct weir__findings findings;
+    json_t *items; /* what the service has, and the same by name */
+    json_t *by_name;
+};
+
+static bool out_of_memory(void)
+{
+    fprintf(stderr, "weir: out of memory\n");
+    return false;
+}
+
+/* ---- What differs ---- */
+
+static int64_t number_of(const json_t *item, const char *name)
+{
+    return json_integer_value(json_object_get(item, name));
+}
+
+/* Reads the current text. NULL: told. */
+static char *read_text(struct apply *apply, struct weir__change *change)
+{
+    char *path = weir__service_path(change->name, "");
+    struct weir__question question = {.method = "GET", .path = path, .wants_yaml = true};
+    struct weir__answer answer = {0};
+    char *text = NULL;
+    if (!path)
+        out_of_memory();
+    else if (weir__service_ask(apply->given->service, &question, &answer) &&
+             weir__answer_is_good(apply->given->service, &answer, change->name)) {
+        text = answer.body;
+        answer.body = NULL;
+        /* What is compared is what may be replaced. */
+        if (answer.version > 0)
+            change->version = answer.version;
+    }
+    weir__answer_free(&answer);
+    free(path);
+    return text;
+}
+
+/* Fills in what is to be done with one document; item: what the service has of it, or NULL. */
+static bool decide(struct apply *apply, struct weir__change *change, const json_t *item)
+{
+    bool exists = item && !json_is_true(json_object_get(item, "deleted"));
+    char *before = NULL;
+    change->enforced = number_of(item, "enforced_version");
+    change->shadow = number_of(item, "shadow_version");
+    if (exists) {
+        change->version = number_of(item, "version");
+        before = read_text(apply, change);
+        if (!before)
+            return false;
+    }
+    const char *after = change->document ? change->document->text : "";
+    if (!change->document)
+        change->action = WEIR__DELETE;
+    else if (!exists)
+        change->action = WEIR__CREATE;
+    else
+        change->action = strcmp(before, after) == 0 ? WEIR__KEEP : WEIR__UPDATE;
+    if (change->action != WEIR__KEEP)
+        change->diff = weir__rules_unified(change, &apply->documents, before ? before : "");
+    free(before);
+    return change->action == WEIR__KEEP || change->diff || out_of_memory();
+}
+
+static bool is_in_files(const struct weir__documents *documents, const char *name)
+{
+    for (size_t i = 0; i < documents->count; i++)
+        if (strcmp(documents->list[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What is in no file goes: rules first, since they may need the settings. */
+static bool decide_prunes(struct apply *apply)
+{
+    struct weir__changes *changes = &apply->changes;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t i;
+        const json_t *item;
+        json_array_foreach(apply->items, i, item)
+        {
+            const char *name = weir__member(item, "name");
+            bool settings = strcmp(name, WEIR__SETTINGS_NAME) == 0;
+            if (settings != (pass == 1) || json_is_true(json_object_get(item, "deleted")) ||
+                is_in_files(&apply->documents, name))
+                continue;
+            changes->list[changes->count] = (struct weir__change){.name = name};
+            if (!decide(apply, &changes->list[changes->count++], item))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool decide_all(struct apply *apply)
+{
+    struct weir__changes *changes = &apply->changes;
+    size_t i;
+    json_t *item;
+    apply->items = weir__given_list(apply->given, "/v1/rules");
+    apply->by_name = json_object();
+    if (!apply->items || !apply->by_name)
+        return false;
+    json_array_foreach(apply->items, i, item) json_object_set(apply->by_name, weir__member(item, "name"), item);
+    changes->list = calloc(apply->documents.count + json_array_size(apply->items) + 1, sizeof *changes->list);
+    if (!changes->list)
+        return out_of_memory();
+    for (i = 0; i < apply->documents.count; i++) {
+        const struct weir__rule_document *document = &apply->documents.list[i];
+        changes->list[changes->count] = (struct weir__change){.document = document, .name = document->name};
+        if (!decide(apply, &changes->list[changes->count++], json_object_get(apply->by_name, document->name)))
+            return false;
+    }
+    return !apply->given->is[WEIR__WITH_PRUNE] || decide_prunes(apply);
+}
+
+/* ---- Writing ---- */
+
+/* One request; what the service refuses is told, and kept for --json. */
+static bool write_one(struct apply *apply, struct weir__change *change)
+{
+    struct weir__given *given = apply->given;
+    static const char *const methods[] = {"", "POST", "PUT", "DELETE"};
+    bool creates = change->action == WEIR__CREATE, removes = change->action == WEIR__DELETE;
+    bool withdraws = removes && given->is[WEIR__WITH_PUBLISH] && (change->enforced || change->shadow);
+    char *path = creates ? strdup("/v1/rules") : weir__service_path(change->name, withdraws ? "?withdraw=true" : "");
+    if (!path)
+        return out_of_memory();
+    struct weir__question question = {.method = methods[change->action],
+                                      .path = path,
+                                      .body = removes ? NULL : change->document->text,
+                                      .len = removes ? 0 : change->document->len,
+                                      .yaml = true,
+                                      .if_match = creates ? 0 : change->version,
+                                      .reason = given->value[WEIR__WITH_REASON]};
+    struct weir__answer answer;
+    bool asked = weir__service_ask(given->service, &question, &answer);
+    const json_t *problems = asked ? weir__answer_problems(&answer) : NULL;
+    bool good = asked && answer.status >= 200 && answer.status < 300;
+    if (!good && problems && change->document)
+        weir__rules_problems(&apply->documents, change->document, problems, &apply->findings);
+    else if (asked && !good)
+        weir__answer_is_good(given->service, &answer, change->name);
+    if (!good)
+        change->error = strdup(asked ? weir__answer_message(&answer) : "there was no answer");
+    else if (!removes && answer.version > 0)
+        change->version = answer.version;
+    change->done = good;
+    weir__answer_free(&answer);
+    free(path);
+    return good;
+}
+
+static bool write_all(struct apply *apply)
+{
+    bool good = true;
+    for (size_t i = 0; i < apply->changes.count; i++) {
+        struct weir__change *change = &apply->changes.list[i];
+        if (change->action == WEIR__CREATE || change->action == WEIR__UPDATE)
+            good &= write_one(apply, change);
+    }
+    return good;
+}
+
+/* What was taken out of force made revisions, too. */
+static bool ask_revision(struct apply *apply)
+{
+    struct weir__answer answer;
+    bool good = weir__given_get(apply->given, "/v1/revisions?limit=1", NULL, &answer);
+    if (good)
+        apply->changes.revision = number_of(json_array_get(json_object_get(answer.json, "items"), 0), "revision");
+    weir__answer_free(&answer);
+    return good;
+}
+
+/* After what replaces them is in force. */
+static bool delete_all(struct apply *apply)
+{
+    bool good = true, withdrew = false;
+    for (size_t i = 0; i < apply->changes.count; i++) {
+        struct weir__change *change = &apply->changes.list[i];
+        if (change->action != WEIR__DELETE)
+            continue;
+        good &= write_one(apply, change);
+        withdrew |= change->done && (change->enforced || change->shadow);
+    }
+    return (!withdrew || ask_revision(apply)) && good;
+}
+
+/* ---- Publishing ---- */
+
+/* True if it is to be put in force. What is enforced already stays so: a shadow of itself would be no use. */
+static bool is_due(const struct weir__change *change, bool shadow)
+{
+    if (!change->document || change->error || change->published || change->enforced == change->version)
+        return false;
+    return !shadow || change->shadow != change->version;
+}
+
+/* Settings come first, since rules may need them; in the second pass what had to wait for the rules. */
+static bool publish_all(struct apply *apply, const char *stage)
+{
+    bool shadow = strcmp(stage, "shadow") == 0, good = true;
+    for (size_t i = 0; i < apply->changes.count; i++) {
+        struct weir__change *change = &apply->changes.list[i];
+        if (!is_due(change, shadow))
+            continue;
+        if (shadow && change->document->kind != WEIR__KIND_RULE) {
+            fprintf(stderr, "weir %s: %s: only rules have a shadow; publish it as enforced when it is ready\n",
+                    apply->given->command, change->name);
+            continue;
+        }
+        int put = weir__rules_put(apply->given, change->name, stage, change->version, &apply->changes.revision);
+        if (put >= 0)
+            change->published = stage;
+        else
+            change->error = strdup("it was not published");
+        good &= put >= 0;
+    }
+    return good;
+}
+
+/* ---- All of it ---- */
+
+/* What is in force is not taken out of force by the way. */
+static bool may_delete(struct apply *apply)
+{
+    bool good = true;
+    for (size_t i = 0; i < apply->changes.count && !apply->given->is[WEIR__WITH_PUBLISH]; i++) {
+        const struct weir__change *change = &apply->changes.list[i];
+        if (change->action != WEIR__DELETE || (!change->enforced && !change->shadow))
+            continue;
+        weir_diagnostic what = {.severity = WEIR_IS_ERROR,
+                                .file = change->name,
+                                .message = "it is in force and in no file: --prune deletes it only with --publish"};
+        weir__find(&apply->findings, &what);
+        good = false;
+    }
+    return good;
+}
+
+static bool run(struct apply *apply)
+{
+    struct weir__given *given = apply->given;
+    if (!decide_all(apply))
+        return false;
+    if (!given->json)
+        weir__rules_show(&apply->changes);
+    fflush(stdout); /* before what is said on the other stream */
+    bool checked = weir__rules_check(given, &apply->documents, &apply->findings);
+    if (!may_delete(apply) || !checked)
+        return false;
+    apply->changes.begun = true;
+    if (apply->changes.dry_run)
+        return true;
+    bool good = write_all(apply);
+    if (good && given->is[WEIR__WITH_PUBLISH])
+        good = publish_all(apply, given->value[WEIR__WITH_PUBLISH]);
+    return good && delete_all(apply);
+}
+
+int weir__rules_apply(struct weir__given *given)
+{
+    struct apply apply = {
+        .given = given, .changes.dry_run = given->is[WEIR__WITH_DRY_RUN], .findings.to = given->json ? NULL : stderr};
+    if (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false))
+        return 2;
+    bool good = weir__documents_read(&apply.documents, given->words[0], &apply.findings) && run(&apply);
+    int code = weir__rules_report(given, &apply.changes, &apply.findings, good);
+    for (size_t i = 0; i < apply.changes.count; i++) {
+        free(apply.changes.list[i].diff);
+        free(apply.changes.list[i].error);
+    }
+    free(apply.changes.list);
+    json_decref(apply.items);
+    json_decref(apply.by_name);
+    weir__documents_free(&apply.documents);
+    weir__findings_free(&apply.findings);
+    return code;
+}

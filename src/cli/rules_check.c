@@ -1,0 +1,167 @@
+/* weir rules validate, and the look at all documents before any of them is written. */
+#include "cli/rules.h"
+#include "cli/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { INDENT = 4 }; /* of a rule in the set that it is tried in */
+
+static weir_diagnostic diagnostic_of(const json_t *problem)
+{
+    bool warning = strcmp(weir__member(problem, "severity"), "warning") == 0;
+    return (weir_diagnostic){.severity = warning ? WEIR_IS_WARNING : WEIR_IS_ERROR,
+                             .line = (int)json_integer_value(json_object_get(problem, "line")),
+                             .column = (int)json_integer_value(json_object_get(problem, "column")),
+                             .message = weir__member(problem, "message"),
+                             .suggestion = json_string_value(json_object_get(problem, "suggestion"))};
+}
+
+bool weir__rules_problems(const struct weir__documents *documents, const struct weir__rule_document *document,
+                          const json_t *problems, struct weir__findings *findings)
+{
+    size_t i;
+    const json_t *problem;
+    json_array_foreach(problems, i, problem)
+    {
+        weir_diagnostic what = diagnostic_of(problem);
+        const char *about = json_string_value(json_object_get(problem, "document"));
+        if (about && strcmp(about, document->name) != 0) { /* of a document that is not in the files */
+            what.file = about;
+            weir__find(findings, &what);
+        } else {
+            weir__documents_tell(documents, document, &what, findings);
+        }
+    }
+    return json_array_size(problems) > 0;
+}
+
+json_t *weir__rules_findings(const struct weir__findings *findings, enum weir_severity severity)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct weir__finding *f = &findings->list[i];
+        if (f->severity == severity)
+            json_array_append_new(list, json_pack("{s:s?, s:i, s:i, s:s, s:s?, s:s?}", "file", f->file, "line", f->line,
+                                                  "column", f->column, "severity",
+                                                  severity == WEIR_IS_ERROR ? "error" : "warning", "message",
+                                                  f->message, "suggestion", f->suggestion));
+    }
+    return list;
+}
+
+/* ---- With the settings of the files ---- */
+
+struct trial {
+    const struct weir__documents *documents;
+    const struct weir__rule_document *document;
+    size_t before; /* lines before the document's */
+    struct weir__findings *findings;
+};
+
+static void tell_trial(void *context, const weir_diagnostic *what)
+{
+    const struct trial *trial = context;
+    weir_diagnostic moved = *what;
+    if (what->line > 0 && (size_t)what->line <= trial->before)
+        return; /* of the settings, which are judged by themselves */
+    if (what->line > 0) {
+        moved.line -= (int)trial->before;
+        moved.column = what->column > INDENT ? what->column - INDENT : 1;
+    }
+    weir__documents_tell(trial->documents, trial->document, &moved, trial->findings);
+}
+
+/* The settings and one rule as a rule file. From malloc, or NULL. */
+static char *trial_text(const struct weir__rule_document *settings, const struct weir__rule_document *rule, size_t *len)
+{
+    char *text = NULL;
+    FILE *to = open_memstream(&text, len);
+    if (!to)
+        return NULL;
+    fprintf(to, "%srules:\n", settings->text);
+    for (const char *line = rule->text; *line;) {
+        size_t bytes = strcspn(line, "\n") + 1; /* each ends in one */
+        const char *indent = line == rule->text ? "  - " : bytes > 1 ? "    " : "";
+        fprintf(to, "%s%.*s", indent, (int)bytes, line);
+        line += bytes;
+    }
+    return fclose(to) == 0 ? text : NULL;
+}
+
+/* A rule that needs settings which the service does not have yet. */
+static bool try_here(const struct weir__documents *documents, const struct weir__rule_document *rule,
+                     struct weir__findings *findings)
+{
+    const struct weir__rule_document *settings = &documents->list[0];
+    struct trial trial = {documents, rule, settings->lines + 1, findings};
+    size_t len = 0, before = findings->errors;
+    char *text = trial_text(settings, rule, &len);
+    weir_rules *rules = NULL;
+    int error = text ? weir_rules_parse("rules", text, len, tell_trial, &trial, &rules) : WEIR_ENOMEM;
+    if (error == 0)
+        weir_rules_free(rules);
+    else if (error != WEIR_ERULES && findings->errors == before)
+        weir__find_failure(findings, rule->name, error);
+    free(text);
+    return findings->errors == before;
+}
+
+/* ---- With the settings of the service ---- */
+
+static bool try_there(const struct weir__given *given, const struct weir__documents *documents,
+                      const struct weir__rule_document *document, struct weir__findings *findings)
+{
+    struct weir__question question = {
+        .method = "POST", .path = "/v1/validate", .body = document->text, .len = document->len, .yaml = true};
+    struct weir__answer answer;
+    bool good = weir__service_ask(given->service, &question, &answer);
+    const json_t *problems = good ? weir__answer_problems(&answer) : NULL;
+    if (good && problems)
+        good = !weir__rules_problems(documents, document, problems, findings);
+    else if (good && weir__answer_is_good(given->service, &answer, document->name))
+        weir__rules_problems(documents, document, json_object_get(answer.json, "warnings"), findings);
+    else
+        good = false;
+    weir__answer_free(&answer);
+    return good;
+}
+
+bool weir__rules_check(const struct weir__given *given, const struct weir__documents *documents,
+                       struct weir__findings *findings)
+{
+    bool settings = documents->count > 0 && documents->list[0].kind == WEIR__KIND_SETTINGS, good = true;
+    for (size_t i = 0; i < documents->count; i++) {
+        const struct weir__rule_document *document = &documents->list[i];
+        good &= settings && document->kind == WEIR__KIND_RULE ? try_here(documents, document, findings)
+                                                              : try_there(given, documents, document, findings);
+        if (i == 0 && settings && !good)
+            break; /* rules cannot be judged with wrong settings */
+    }
+    return good;
+}
+
+int weir__rules_validate(struct weir__given *given)
+{
+    struct weir__findings findings = {.to = given->json ? NULL : stderr};
+    struct weir__documents documents;
+    bool good =
+        weir__documents_read(&documents, given->words[0], &findings) && weir__rules_check(given, &documents, &findings);
+    if (given->json) {
+        json_t *all = json_pack(
+            "{s:b, s:o, s:o, s:I}", "ok", good, "errors", weir__rules_findings(&findings, WEIR_IS_ERROR), "warnings",
+            weir__rules_findings(&findings, WEIR_IS_WARNING), "documents", (json_int_t)documents.count);
+        good &= weir__print_json(all) == 0;
+        json_decref(all);
+    } else {
+        FILE *to = good ? stdout : stderr;
+        weir__print_text(to, given->words[0], SIZE_MAX, false);
+        if (good)
+            fprintf(to, ": %zu document%s, good\n", documents.count, documents.count == 1 ? "" : "s");
+        else
+            fprintf(to, ": %zu error%s\n", findings.errors, findings.errors == 1 ? "" : "s");
+    }
+    weir__documents_free(&documents);
+    weir__findings_free(&findings);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,165 @@
+/* weir rules publish and rollback. */
+#include "cli/rules.h"
+#include "cli/text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_MAX_BYTES = 64 };
+
+bool weir__rules_stage(const struct weir__given *given, enum weir__with option, bool draft)
+{
+    const char *stage = given->value[option];
+    if (given->is[option] &&
+        (strcmp(stage, "shadow") == 0 || strcmp(stage, "enforced") == 0 || (draft && strcmp(stage, "draft") == 0)))
+        return true;
+    fprintf(stderr, "weir %s: --%s shadow%s enforced%s\n", given->command,
+            option == WEIR__WITH_STAGE ? "stage" : "publish", draft ? "," : " or", draft ? " or draft" : "");
+    return false;
+}
+
+/* A body with the reason, if there is one. */
+static json_t *with_reason(const struct weir__given *given, json_t *body)
+{
+    if (body && given->is[WEIR__WITH_REASON])
+        json_object_set_new(body, "reason", json_string(given->value[WEIR__WITH_REASON]));
+    return body;
+}
+
+static const char *error_code(const struct weir__answer *answer)
+{
+    return weir__member(json_object_get(answer->json, "error"), "code");
+}
+
+int weir__rules_put(const struct weir__given *given, const char *name, const char *stage, int64_t version,
+                    int64_t *revision)
+{
+    json_t *body = with_reason(given, json_pack("{s:s}", "stage", stage));
+    if (body && version > 0)
+        json_object_set_new(body, "version", json_integer(version));
+    char *path = weir__service_path(name, "/publish"), *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    struct weir__answer answer = {0};
+    int result = -1;
+    if (path && text) {
+        struct weir__question question = {.method = "POST", .path = path, .body = text, .len = strlen(text)};
+        bool asked = weir__service_ask(given->service, &question, &answer);
+        if (asked && answer.status == 409 && strcmp(error_code(&answer), "unchanged") == 0)
+            result = 0;
+        else if (asked && weir__answer_is_good(given->service, &answer, name))
+            result = 1;
+    } else {
+        fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
+    }
+    if (result > 0)
+        *revision = json_integer_value(json_object_get(answer.json, "revision"));
+    weir__answer_free(&answer);
+    json_decref(body);
+    free(path);
+    free(text);
+    return result;
+}
+
+static void say(const char *name, const char *text)
+{
+    weir__print_text(stdout, name, SIZE_MAX, false);
+    printf(": %s\n", text);
+}
+
+int weir__rules_publish(struct weir__given *given)
+{
+    int64_t version = weir__given_number(given, WEIR__WITH_VERSION), revision = 0;
+    const char *stage = given->value[WEIR__WITH_STAGE];
+    bool good = true;
+    if (version < 0 || !weir__rules_stage(given, WEIR__WITH_STAGE, true))
+        return 2;
+    if (version > 0 && given->word_count > 1) {
+        fprintf(stderr, "weir %s: --version is for one document\n", given->command);
+        return 2;
+    }
+    json_t *published = json_array();
+    /* Rules may need what the settings say: those come first. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < given->word_count; i++) {
+            const char *name = given->words[i];
+            if ((strcmp(name, WEIR__SETTINGS_NAME) == 0) != (pass == 0))
+                continue;
+            int put = weir__rules_put(given, name, stage, version, &revision);
+            good &= put >= 0;
+            if (given->json && put >= 0)
+                json_array_append_new(published,
+                                      json_pack("{s:s, s:s, s:b}", "name", name, "stage", stage, "changed", put > 0));
+            else if (put >= 0)
+                say(name, put == 0 ? "as before" : stage);
+        }
+    }
+    if (given->json) {
+        json_t *all = json_pack("{s:b, s:O, s:o}", "ok", good, "published", published, "revision",
+                                revision ? json_integer(revision) : json_null());
+        good &= weir__print_json(all) == 0;
+        json_decref(all);
+    } else if (revision > 0) {
+        printf("revision %" PRId64 " is in force\n", revision);
+    }
+    json_decref(published);
+    return good ? 0 : 1;
+}
+
+/* ---- rollback ---- */
+
+static int roll_back_revision(struct weir__given *given, int64_t number)
+{
+    char path[PATH_MAX_BYTES];
+    struct weir__answer answer;
+    snprintf(path, sizeof path, "/v1/revisions/%" PRId64 "/rollback", number);
+    bool good = weir__given_post(given, path, with_reason(given, json_object()), NULL, &answer);
+    if (good && given->json)
+        good = weir__print_json(answer.json) == 0;
+    else if (good)
+        printf("revision %" JSON_INTEGER_FORMAT " is in force, as revision %" PRId64 " was\n",
+               json_integer_value(json_object_get(answer.json, "revision")), number);
+    weir__answer_free(&answer);
+    return good ? 0 : 1;
+}
+
+static int roll_back_document(struct weir__given *given, const char *name, int64_t to)
+{
+    char *path = weir__service_path(name, "/rollback");
+    struct weir__answer answer;
+    bool good =
+        weir__given_post(given, path, with_reason(given, json_pack("{s:I}", "version", (json_int_t)to)), name, &answer);
+    int64_t version = json_integer_value(json_object_get(answer.json, "version")), revision = 0;
+    if (good && !given->json) {
+        weir__print_text(stdout, name, SIZE_MAX, false);
+        printf(": v%" PRId64 " has the text of v%" PRId64 "\n", version, to);
+    }
+    if (good && given->is[WEIR__WITH_PUBLISH]) {
+        const char *stage = given->value[WEIR__WITH_PUBLISH];
+        good = weir__rules_put(given, name, stage, version, &revision) >= 0;
+        if (good && !given->json)
+            printf("revision %" PRId64 " is in force\n", revision);
+    }
+    if (good && given->json) {
+        json_t *all = json_pack("{s:s, s:I, s:I, s:o}", "name", name, "version", (json_int_t)version, "of",
+                                (json_int_t)to, "revision", revision ? json_integer(revision) : json_null());
+        good = weir__print_json(all) == 0;
+        json_decref(all);
+    }
+    weir__answer_free(&answer);
+    free(path);
+    return good ? 0 : 1;
+}
+
+int weir__rules_rollback(struct weir__given *given)
+{
+    int64_t to = weir__given_number(given, WEIR__WITH_TO), revision = weir__given_number(given, WEIR__WITH_REVISION);
+    if (to < 0 || revision < 0 ||
+        (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false)))
+        return 2;
+    if (given->word_count == 1 && to > 0 && revision == 0)
+        return roll_back_document(given, given->words[0], to);
+    if (given->word_count == 0 && revision > 0 && to == 0 && !given->is[WEIR__WITH_PUBLISH])
+        return roll_back_revision(given, revision);
+    fprintf(stderr, "weir %s: a document and --to with a version, or --revision alone\n", given->command);
+    return 2;
+}

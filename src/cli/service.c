@@ -1,0 +1,199 @@
+/* The rules service as the commands see it. */
+#define _GNU_SOURCE /* strdup */
+#include "cli/service.h"
+#include "cli/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct weir__service {
+    const char *command;
+    struct weir__http *http;
+    struct weir__local *local;
+};
+
+/* Fills in from the environment and the folder what the command line does not say. False: nothing says it. */
+static bool complete(struct weir__service_options *options)
+{
+    const char *url = getenv("WEIR_URL");
+    if (!options->url && !options->database && !options->file) {
+        if (url && *url)
+            options->url = url;
+        else if (access("weir.yaml", F_OK) == 0)
+            options->file = "weir.yaml";
+    }
+    if (options->url && !options->token && !options->token_file) {
+        const char *token = getenv("WEIR_TOKEN");
+        if (token && *token)
+            options->token = token;
+    }
+    return options->url || options->database || options->file;
+}
+
+struct weir__service *weir__service_open(const struct weir__service_options *given, int *code)
+{
+    struct weir__service_options options = *given;
+    *code = 2;
+    if (!complete(&options)) {
+        fprintf(stderr, "weir %s: which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml\n",
+                options.command);
+        return NULL;
+    }
+    if ((options.url != NULL) + (options.database != NULL) + (options.file != NULL) > 1) {
+        fprintf(stderr, "weir %s: one of --url, --db and --file\n", options.command);
+        return NULL;
+    }
+    if (options.token && options.token_file) {
+        fprintf(stderr, "weir %s: one of --token and --token-file\n", options.command);
+        return NULL;
+    }
+    if (!options.url && (options.token || options.token_file || options.ca)) {
+        fprintf(stderr, "weir %s: --token, --token-file and --ca are for a --url\n", options.command);
+        return NULL;
+    }
+    *code = 1;
+    struct weir__service *service = calloc(1, sizeof *service);
+    if (!service)
+        return NULL;
+    service->command = options.command;
+    if (options.url)
+        service->http = weir__http_open(&options);
+    else
+        service->local = weir__local_open(&options);
+    if (service->http || service->local)
+        return service;
+    free(service);
+    return NULL;
+}
+
+void weir__service_close(struct weir__service *service)
+{
+    if (!service)
+        return;
+    if (service->http)
+        weir__http_close(service->http);
+    if (service->local)
+        weir__local_close(service->local);
+    free(service);
+}
+
+bool weir__service_ask(struct weir__service *service, const struct weir__question *question,
+                       struct weir__answer *answer)
+{
+    *answer = (struct weir__answer){0};
+    bool asked = service->http ? weir__http_ask(service->http, question, answer)
+                               : weir__local_ask(service->local, question, answer);
+    if (asked && answer->len > 0 && (answer->body[0] == '{' || answer->body[0] == '['))
+        answer->json = json_loadb(answer->body, answer->len, 0, NULL);
+    return asked;
+}
+
+void weir__answer_free(struct weir__answer *answer)
+{
+    json_decref(answer->json);
+    free(answer->body);
+    *answer = (struct weir__answer){0};
+}
+
+const json_t *weir__answer_problems(const struct weir__answer *answer)
+{
+    const json_t *problems = json_object_get(json_object_get(answer->json, "error"), "errors");
+    return json_is_array(problems) && json_array_size(problems) > 0 ? problems : NULL;
+}
+
+const char *weir__answer_message(const struct weir__answer *answer)
+{
+    const char *message = json_string_value(json_object_get(json_object_get(answer->json, "error"), "message"));
+    return message ? message : "it answered with something else than the rules service would";
+}
+
+/* What is wrong with a document, as weir lint shows it, under the document's own name. */
+static void show_problems(const json_t *problems, const char *about)
+{
+    struct weir__findings findings = {.to = stderr};
+    size_t i;
+    const json_t *problem;
+    json_array_foreach(problems, i, problem)
+    {
+        const char *severity = json_string_value(json_object_get(problem, "severity"));
+        const char *document = json_string_value(json_object_get(problem, "document"));
+        const char *message = json_string_value(json_object_get(problem, "message"));
+        weir_diagnostic what = {.severity =
+                                    severity && strcmp(severity, "warning") == 0 ? WEIR_IS_WARNING : WEIR_IS_ERROR,
+                                .file = document ? document : about,
+                                .line = (int)json_integer_value(json_object_get(problem, "line")),
+                                .column = (int)json_integer_value(json_object_get(problem, "column")),
+                                .message = message ? message : "",
+                                .suggestion = json_string_value(json_object_get(problem, "suggestion"))};
+        weir__find(&findings, &what);
+    }
+    weir__findings_free(&findings);
+}
+
+bool weir__answer_is_good(const struct weir__service *service, const struct weir__answer *answer, const char *about)
+{
+    if (answer->status >= 200 && answer->status < 300)
+        return true;
+    const json_t *problems = weir__answer_problems(answer);
+    if (problems)
+        show_problems(problems, about);
+    fprintf(stderr, "weir %s: ", service->command);
+    if (about) {
+        weir__print_text(stderr, about, SIZE_MAX, false);
+        fputs(": ", stderr);
+    }
+    weir__print_text(stderr, weir__answer_message(answer), SIZE_MAX, false);
+    if (service->http)
+        fprintf(stderr, " (%d)", answer->status);
+    if (answer->status == 401)
+        fputs("; give a token: --token-file, --token or WEIR_TOKEN", stderr);
+    fputc('\n', stderr);
+    return false;
+}
+
+char *weir__query_escape(const char *text)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    char *escaped = malloc(3 * strlen(text) + 1), *to = escaped;
+    for (; escaped && *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-_.~", c)) {
+            *to++ = (char)c;
+        } else {
+            *to++ = '%';
+            *to++ = hex[c >> 4];
+            *to++ = hex[c & 15];
+        }
+    }
+    if (escaped)
+        *to = '\0';
+    return escaped;
+}
+
+char *weir__service_path(const char *name, const char *rest)
+{
+    static const char start[] = "/v1/rules/";
+    char *escaped = weir__query_escape(name), *path = NULL;
+    size_t size = sizeof start + (escaped ? strlen(escaped) : 0) + strlen(rest);
+    if (escaped)
+        path = malloc(size);
+    if (path)
+        snprintf(path, size, "%s%s%s", start, escaped, rest);
+    free(escaped);
+    return path;
+}
+
+int64_t weir__etag_version(const char *etag, size_t len)
+{
+    int64_t version = 0;
+    if (len < 4 || memcmp(etag, "\"v", 2) != 0 || etag[len - 1] != '"' || len > 20)
+        return 0;
+    for (size_t i = 2; i + 1 < len; i++) {
+        if (etag[i] < '0' || etag[i] > '9')
+            return 0;
+        version = 10 * version + (etag[i] - '0');
+    }
+    return version;
+}

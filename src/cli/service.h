@@ -1,0 +1,77 @@
+/*
+ * The rules service as the commands see it: a question in, an answer out, over HTTP to a host or in this process with
+ * the database opened here. docs/control.md has what can be asked.
+ */
+#ifndef WEIR_CLI_SERVICE_H
+#define WEIR_CLI_SERVICE_H
+
+#include "cli/diagnose.h"
+
+#include <jansson.h>
+
+/* Where the service is: `url`, `database` or `file`, or what the environment and the folder say. */
+struct weir__service_options {
+    const char *command; /* for messages: "rules apply" */
+    const char *url, *token, *token_file, *ca;
+    const char *database; /* sqlite:/path or postgresql://… */
+    const char *file;     /* a weir.yaml that names it */
+};
+
+struct weir__question {
+    const char *method, *path; /* the path with its query */
+    const char *body;          /* may be NULL */
+    size_t len;
+    bool yaml;        /* the body is; else it is JSON */
+    bool wants_yaml;  /* so shall the answer be */
+    int64_t if_match; /* a version; 0: none */
+    const char *reason;
+};
+
+struct weir__answer {
+    int status;
+    int64_t version; /* of its ETag; 0: none */
+    char *body;      /* with a zero byte behind it */
+    size_t len;
+    json_t *json; /* the body, if it is JSON; else NULL */
+};
+
+struct weir__service;
+
+/* NULL after it was said; *code is the exit code then. */
+struct weir__service *weir__service_open(const struct weir__service_options *options, int *code);
+void weir__service_close(struct weir__service *service);
+
+/* False after it was said that there is no answer. To be freed either way. */
+bool weir__service_ask(struct weir__service *service, const struct weir__question *question,
+                       struct weir__answer *answer);
+void weir__answer_free(struct weir__answer *answer);
+
+/* True for 2xx. Otherwise says what the service said; `about` (may be NULL) is the document that was sent. */
+bool weir__answer_is_good(const struct weir__service *service, const struct weir__answer *answer, const char *about);
+/* The list of what is wrong with documents, or NULL. */
+const json_t *weir__answer_problems(const struct weir__answer *answer);
+/* One line: why it was refused. */
+const char *weir__answer_message(const struct weir__answer *answer);
+
+/* "/v1/rules/" with a name in it, and what comes behind. From malloc, or NULL. */
+char *weir__service_path(const char *name, const char *rest);
+/* A text as a part of a path or query. From malloc, or NULL. */
+char *weir__query_escape(const char *text);
+
+/* ---- Between the files ---- */
+
+/* The two ways of asking. Each says on standard error why there is no answer. */
+struct weir__http;
+struct weir__http *weir__http_open(const struct weir__service_options *options);
+void weir__http_close(struct weir__http *http);
+bool weir__http_ask(struct weir__http *http, const struct weir__question *question, struct weir__answer *answer);
+
+struct weir__local;
+struct weir__local *weir__local_open(const struct weir__service_options *options);
+void weir__local_close(struct weir__local *local);
+bool weir__local_ask(struct weir__local *local, const struct weir__question *question, struct weir__answer *answer);
+
+/* The number in an ETag such as "v12", quotes and all; 0: it is none. */
+int64_t weir__etag_version(const char *etag, size_t len);
+
+#endif

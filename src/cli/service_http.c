@@ -1,0 +1,227 @@
+/* The rules service of a host: libcurl asks. */
+#define _GNU_SOURCE /* strcasestr */
+#include "cli/service.h"
+#include "cli/text.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ANSWER_MAX ((size_t)64 << 20) /* a published set may be as long as rules may be */
+enum { TOKEN_MAX = 4096, CONNECT_S = 10, ALL_S = 60 };
+
+struct weir__http {
+    const char *command;
+    CURL *curl;
+    char *base; /* the address without a slash at its end */
+    char *token;
+    const char *ca;
+};
+
+/* ---- Opening ---- */
+
+/* The first word of a file, from malloc; NULL after it was said. */
+static char *token_read(const char *command, const char *path)
+{
+    size_t len;
+    errno = 0;
+    char *text = weir__read_all(path, TOKEN_MAX, &len);
+    if (!text) {
+        fprintf(stderr, "weir %s: %s: %s\n", command, path, errno ? strerror(errno) : "it cannot be read");
+        return NULL;
+    }
+    text[strcspn(text, " \t\r\n")] = '\0';
+    if (*text)
+        return text;
+    fprintf(stderr, "weir %s: %s: there is no token in it\n", command, path);
+    free(text);
+    return NULL;
+}
+
+/* A token that could end the header it is sent in is none. */
+static bool is_token(const char *token)
+{
+    for (const char *c = token; *c; c++)
+        if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f)
+            return false;
+    return *token != '\0';
+}
+
+/* The address of a service: scheme and host, perhaps a path before /v1. */
+static char *base_of(const char *command, const char *url)
+{
+    bool known = strncasecmp(url, "https://", 8) == 0 || strncasecmp(url, "http://", 7) == 0;
+    if (!known || strpbrk(url, "?# \t\r\n")) {
+        fprintf(stderr, "weir %s: --url is the address of a rules service, such as https://host:9091\n", command);
+        return NULL;
+    }
+    char *base = strdup(url);
+    size_t len = base ? strlen(base) : 0;
+    while (len > 0 && base[len - 1] == '/')
+        base[--len] = '\0';
+    return base;
+}
+
+struct weir__http *weir__http_open(const struct weir__service_options *options)
+{
+    struct weir__http *http = calloc(1, sizeof *http);
+    if (!http)
+        return NULL;
+    http->command = options->command;
+    http->ca = options->ca;
+    http->base = base_of(options->command, options->url);
+    if (!http->base)
+        goto failed;
+    if (options->token_file || options->token) {
+        http->token = options->token_file ? token_read(options->command, options->token_file) : strdup(options->token);
+        if (!http->token)
+            goto failed;
+        if (!is_token(http->token)) {
+            fprintf(stderr, "weir %s: the token has characters that no token has\n", options->command);
+            goto failed;
+        }
+    }
+    http->curl = curl_easy_init();
+    if (http->curl)
+        return http;
+    fprintf(stderr, "weir %s: libcurl cannot be used\n", options->command);
+failed:
+    weir__http_close(http);
+    return NULL;
+}
+
+void weir__http_close(struct weir__http *http)
+{
+    curl_easy_cleanup(http->curl);
+    free(http->base);
+    free(http->token);
+    free(http);
+}
+
+/* ---- Asking ---- */
+
+static size_t take_body(char *data, size_t one, size_t count, void *context)
+{
+    struct weir__answer *answer = context;
+    size_t more = one * count;
+    if (more > ANSWER_MAX - answer->len)
+        return 0;
+    char *grown = realloc(answer->body, answer->len + more + 1);
+    if (!grown)
+        return 0;
+    memcpy(grown + answer->len, data, more);
+    answer->body = grown;
+    answer->len += more;
+    grown[answer->len] = '\0';
+    return more;
+}
+
+static size_t take_header(char *data, size_t one, size_t count, void *context)
+{
+    static const char name[] = "etag:";
+    struct weir__answer *answer = context;
+    size_t len = one * count, at = sizeof name - 1, end = len;
+    if (len <= at || strncasecmp(data, name, at) != 0)
+        return len;
+    while (at < end && data[at] == ' ')
+        at++;
+    while (end > at && strchr("\r\n ", data[end - 1]))
+        end--;
+    answer->version = weir__etag_version(data + at, end - at);
+    return len;
+}
+
+/* Adds "NAME: VALUE"; a value's control characters become blanks, so that it stays one header. */
+static bool add_header(struct curl_slist **list, const char *name, const char *value)
+{
+    size_t size = strlen(name) + strlen(value) + 3;
+    char *line = malloc(size);
+    if (!line)
+        return false;
+    snprintf(line, size, "%s: %s", name, value);
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = ' ';
+    struct curl_slist *longer = curl_slist_append(*list, line);
+    free(line);
+    if (longer)
+        *list = longer;
+    return longer != NULL;
+}
+
+static struct curl_slist *headers_make(const struct weir__http *http, const struct weir__question *q)
+{
+    struct curl_slist *list = NULL;
+    char number[40];
+    bool good = add_header(&list, "Accept", q->wants_yaml ? "application/yaml" : "application/json") &&
+                add_header(&list, "Expect", "");
+    if (http->token) {
+        char line[TOKEN_MAX + 16];
+        snprintf(line, sizeof line, "Bearer %s", http->token);
+        good = good && add_header(&list, "Authorization", line);
+    }
+    if (q->body)
+        good = good && add_header(&list, "Content-Type", q->yaml ? "application/yaml" : "application/json");
+    if (q->if_match) {
+        snprintf(number, sizeof number, "\"v%lld\"", (long long)q->if_match);
+        good = good && add_header(&list, "If-Match", number);
+    }
+    if (q->reason)
+        good = good && add_header(&list, "X-Weir-Reason", q->reason);
+    if (good)
+        return list;
+    curl_slist_free_all(list);
+    return NULL;
+}
+
+static void set_up(struct weir__http *http, const struct weir__question *q, struct weir__answer *answer,
+                   const char *url, struct curl_slist *headers)
+{
+    CURL *curl = http->curl;
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https"); /* and no redirects: a token is for one host */
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, q->method);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)ALL_S);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, answer);
+    if (http->ca)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, http->ca);
+    if (q->body) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->len);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, q->body);
+    }
+}
+
+bool weir__http_ask(struct weir__http *http, const struct weir__question *q, struct weir__answer *answer)
+{
+    char why[CURL_ERROR_SIZE] = "";
+    size_t size = strlen(http->base) + strlen(q->path) + 1;
+    char *url = malloc(size);
+    struct curl_slist *headers = headers_make(http, q);
+    CURLcode code = CURLE_OUT_OF_MEMORY;
+    if (url && headers) {
+        snprintf(url, size, "%s%s", http->base, q->path);
+        set_up(http, q, answer, url, headers);
+        curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, why);
+        code = curl_easy_perform(http->curl);
+    }
+    if (code == CURLE_OK) {
+        long status = 0;
+        curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
+        answer->status = (int)status;
+    } else {
+        fprintf(stderr, "weir %s: %s: %s\n", http->command, http->base, *why ? why : curl_easy_strerror(code));
+    }
+    curl_slist_free_all(headers);
+    free(url);
+    return code == CURLE_OK;
+}

@@ -1,0 +1,98 @@
+/* The rules service in this process: the database is opened here, and who runs the command is its operator. */
+#define _GNU_SOURCE /* getlogin_r */
+#include "agent/agent.h"
+#include "cli/service.h"
+#include "control/rest.h"
+
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAME_MAX_BYTES = 256, URL_MAX = 4096 };
+
+struct weir__local {
+    struct weir__control *control;
+    char user[NAME_MAX_BYTES];
+};
+
+/* The name that this person logged in with, also behind sudo. */
+static void name_user(char *name, size_t size)
+{
+    if (getlogin_r(name, size) == 0 && *name)
+        return;
+    const struct passwd *entry = getpwuid(getuid());
+    if (entry)
+        snprintf(name, size, "%s", entry->pw_name);
+    else
+        snprintf(name, size, "uid %ld", (long)getuid());
+}
+
+struct weir__local *weir__local_open(const struct weir__service_options *options)
+{
+    char url[URL_MAX];
+    if (options->file) {
+        struct weir__findings findings = {.to = stderr};
+        bool found = weir__rules_database(options->file, weir__find_errors, &findings, url, sizeof url);
+        weir__findings_free(&findings);
+        if (!found)
+            return NULL;
+    }
+    struct weir__local *local = calloc(1, sizeof *local);
+    if (!local)
+        return NULL;
+    name_user(local->user, sizeof local->user);
+    struct weir__control_options open = {.url = options->file ? url : options->database};
+    int error = weir__control_open(&open, &local->control);
+    if (error == 0)
+        return local;
+    fprintf(stderr, "weir %s: %s\n", options->command, weir__db_strerror(error));
+    free(local);
+    return NULL;
+}
+
+void weir__local_close(struct weir__local *local)
+{
+    weir__control_close(local->control);
+    free(local);
+}
+
+static weir_text text_of(const char *text)
+{
+    return (weir_text){text, strlen(text)};
+}
+
+bool weir__local_ask(struct weir__local *local, const struct weir__question *q, struct weir__answer *answer)
+{
+    const char *query = strchr(q->path, '?');
+    char tag[40] = "";
+    if (q->if_match)
+        snprintf(tag, sizeof tag, "\"v%lld\"", (long long)q->if_match);
+    struct weir__rest_request request = {.method = text_of(q->method),
+                                         .path = {q->path, query ? (size_t)(query - q->path) : strlen(q->path)},
+                                         .query = text_of(query ? query + 1 : ""),
+                                         .content_type = text_of(q->yaml ? "application/yaml" : "application/json"),
+                                         .accept = text_of(q->wants_yaml ? "application/yaml" : "application/json"),
+                                         .if_match = text_of(tag),
+                                         .reason = text_of(q->reason ? q->reason : ""),
+                                         .body = {q->body ? q->body : "", q->body ? q->len : 0},
+                                         .address = "local",
+                                         .local_user = local->user};
+    struct weir__rest_reply reply = {0};
+    weir__rest_run(local->control, &request, &reply);
+    const char *etag = weir__rest_header(&reply, "ETag");
+    answer->status = reply.status;
+    answer->version = etag ? weir__etag_version(etag, strlen(etag)) : 0;
+    answer->body = malloc(reply.len + 1);
+    if (!answer->body) {
+        fprintf(stderr, "weir: out of memory\n");
+        weir__rest_free(&reply);
+        return false;
+    }
+    if (reply.len > 0)
+        memcpy(answer->body, reply.body, reply.len);
+    answer->body[reply.len] = '\0';
+    answer->len = reply.len;
+    weir__rest_free(&reply);
+    return true;
+}

@@ -1,0 +1,274 @@
+#!/bin/sh
+# weir rules and weir token with a database of their own, as a person would try them: $1 is the binary.
+# tests/e2e/test_control_cli.py has the same over HTTP.
+set -eu
+weir=$(realpath "$1")
+rules=$(realpath "$(dirname "$0")/rules")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export NO_COLOR=1
+unset WEIR_URL WEIR_TOKEN
+cd "$work"
+db=--db=sqlite:$work/rules.db
+
+# fails CODE COMMAND...: exits with CODE and says something on standard error, which stays in $work/err.
+fails() {
+    code=$1
+    shift
+    set +e
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    set -e
+    [ "$got" -eq "$code" ] || { echo "$*: exit $got, expected $code"; cat "$work/err"; exit 1; }
+    [ -s "$work/err" ] || { echo "$*: failed without a word"; exit 1; }
+}
+# said TEXT: the last that failed said this.
+said() { grep -qF -- "$1" "$work/err" || { echo "expected: $1"; cat "$work/err"; exit 1; }; }
+# json EXPRESSION: true of the object d on standard input.
+json() { python3 -c "
+import json, sys
+d = json.load(sys.stdin)
+assert $1, json.dumps(d, indent=1)"; }
+# printed LINE: the last output has this line.
+printed() { grep -qx -- "$1" "$work/out" || { echo "expected: $1"; cat "$work/out"; exit 1; }; }
+
+# lacks TEXT FILE: it is not in there.
+lacks() { if grep -qF -- "$1" "$2"; then echo "unexpected: $1"; exit 1; fi; }
+
+# ---- help and wrong command lines ----
+"$weir" help | grep -q '  rules '
+for command in "rules list" "rules get" "rules apply" "rules diff" "rules publish" "rules rollback" "rules history" \
+    "rules validate" "token create" "token list" "token revoke"; do
+    # shellcheck disable=SC2086 # two words on purpose
+    "$weir" $command --help >"$work/out"
+    grep -q "^usage: weir $command" "$work/out"
+    [ "$(wc -L <"$work/out")" -le 80 ]
+    # shellcheck disable=SC2086
+    fails 2 "$weir" $command --hepl
+    said "did you mean '--help'?"
+done
+"$weir" rules --help | grep -q '^usage: weir rules COMMAND'
+"$weir" token -h | grep -q '^usage: weir token COMMAND'
+fails 2 "$weir" rules
+fails 2 "$weir" rules lsit
+said "did you mean 'list'?"
+fails 2 "$weir" token remake
+fails 2 "$weir" rules list
+said "which rules service?"
+fails 2 "$weir" rules list --db sqlite:/a --url http://b
+said "one of --url, --db and --file"
+fails 2 "$weir" rules list "$db" --token x
+said "are for a --url"
+fails 2 "$weir" rules list --prune "$db"
+said "no option '--prune'"
+fails 2 "$weir" rules get "$db"
+said "which document?"
+fails 2 "$weir" rules get a b "$db"
+fails 2 "$weir" rules get a --version x "$db"
+said "--version is a number from 1 on"
+fails 2 "$weir" rules publish login "$db"
+said "--stage shadow, enforced or draft"
+fails 2 "$weir" rules publish a b --stage shadow --version 2 "$db"
+fails 2 "$weir" rules apply --publish draft x "$db"
+said "--publish shadow or enforced"
+fails 2 "$weir" rules rollback login "$db"
+fails 2 "$weir" rules rollback login --to 1 --revision 1 "$db"
+fails 2 "$weir" token create me "$db"
+said "--role viewer, editor or operator"
+fails 1 "$weir" rules list --db mysql:/x
+said "sqlite:PATH"
+fails 1 "$weir" rules list --db "sqlite:$work/no/such/folder/rules.db"
+fails 1 "$weir" rules list --url ftp://host
+said "such as https://host:9091"
+fails 1 "$weir" rules list --file "$work/none.yaml"
+
+# ---- a first set ----
+"$weir" rules list "$db" | grep -qx 'no documents'
+"$weir" rules list --json "$db" | json 'd == {"items": []}'
+"$weir" rules history "$db" | grep -q 'nothing has been published'
+fails 1 "$weir" rules get login "$db"
+said "login: there is no document of this name"
+fails 1 "$weir" rules get published "$db"
+cp "$rules/service/shop.yaml" shop.yaml
+"$weir" rules apply --dry-run "$db" shop.yaml >"$work/out"
+printed '+# Guessing passwords takes many tries.'
+printed 'would be: 3 created, 0 changed, 0 deleted, 0 as before; nothing was written'
+"$weir" rules list --json "$db" | json 'd["items"] == []'
+"$weir" rules apply "$db" shop.yaml --reason "the first" >"$work/out"
+printed '3 created, 0 changed, 0 deleted, 0 as before'
+"$weir" rules list --json "$db" | json '[(i["name"], i["version"], i["stage"]) for i in d["items"]] == \
+    [("login", 1, "draft"), ("settings", 1, "draft"), ("user-api", 1, "draft")]'
+"$weir" rules history login --json "$db" | json 'd["items"][0]["reason"] == "the first" and d["items"][0]["author"]'
+[ "$("$weir" rules list "$db" | wc -l)" -eq 4 ]
+[ "$("$weir" rules list "$db" --search LOGIN | wc -l)" -eq 2 ]
+[ "$("$weir" rules list "$db" --kind settings | wc -l)" -eq 2 ]
+"$weir" rules list "$db" --stage enforced | grep -qx 'no documents'
+fails 1 "$weir" rules list "$db" --stage great
+
+# What is kept is what was written, and can be applied again.
+"$weir" rules get login "$db" >login.yaml
+head -n 2 login.yaml | tr '\n' '|' | grep -qxF '# Guessing passwords takes many tries.|name: login|'
+"$weir" rules apply "$db" login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 as before'
+"$weir" rules apply "$db" - <login.yaml | grep -qx '0 created, 0 changed, 0 deleted, 1 as before'
+"$weir" rules get login --json "$db" | json 'd["version"] == 1 and d["text"].endswith("window: 1m\n")'
+mkdir parts
+for name in login user-api settings; do "$weir" rules get $name "$db" >parts/$name.yaml; done
+"$weir" rules apply "$db" parts | grep -qx '0 created, 0 changed, 0 deleted, 3 as before'
+sed 's/$/\r/' shop.yaml >dos.yaml
+"$weir" rules apply "$db" dos.yaml | grep -qx '0 created, 0 changed, 0 deleted, 3 as before'
+
+# ---- changes, stages ----
+"$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
+printed '0 created, 0 changed, 0 deleted, 3 as before; revision 3 is in force'
+"$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
+printed '0 created, 0 changed, 0 deleted, 3 as before'
+"$weir" rules get published "$db" >published.yaml
+"$weir" lint published.yaml | grep -q 'published.yaml: 2 rules; no warnings'
+sed 's/limit: 5/limit: 50/' shop.yaml >looser.yaml
+"$weir" rules apply "$db" looser.yaml --publish shadow --json | json 'd["ok"] and d["revision"] == 4 and \
+    [(c["name"], c["action"], c["version"], c["published"]) for c in d["changes"]] == [("settings", "none", 1, None), \
+    ("login", "update", 2, "shadow"), ("user-api", "none", 1, None)] and "+limit: 50\n" in d["changes"][1]["diff"]'
+"$weir" rules list --json "$db" | json '[(i["enforced_version"], i["shadow_version"]) for i in d["items"]] == \
+    [(1, 2), (1, None), (1, None)]'
+"$weir" rules diff login "$db" >"$work/out"
+printed '-limit: 5'
+printed '+limit: 50'
+"$weir" rules diff login --from 2 --to 1 --json "$db" | json 'd["from"] == 2 and "+limit: 5\n" in d["unified"]'
+"$weir" rules publish login --stage enforced --reason "it is good" "$db" >"$work/out"
+printed 'login: enforced'
+printed 'revision 5 is in force'
+"$weir" rules publish login --stage enforced "$db" | grep -qx 'login: as before'
+"$weir" rules publish settings login --stage enforced --json "$db" | json 'd["ok"] and d["revision"] is None and \
+    [p["changed"] for p in d["published"]] == [False, False]'
+fails 1 "$weir" rules publish login --stage enforced --version 9 "$db"
+said "there is no such version"
+fails 1 "$weir" rules publish settings --stage shadow --version 1 "$db"
+"$weir" rules rollback login --to 1 --publish enforced "$db" | grep -qx 'login: v3 has the text of v1'
+"$weir" rules get login "$db" | grep -qx 'limit: 5'
+fails 1 "$weir" rules rollback login --to 77 "$db"
+"$weir" rules rollback --revision 5 --reason "as it was" "$db" | grep -qx 'revision 7 is in force, as revision 5 was'
+"$weir" rules get published "$db" | grep -q 'limit: 50'
+"$weir" rules history --json "$db" | json '[i["revision"] for i in d["items"]] == [7, 6, 5, 4, 3, 2, 1] and \
+    d["items"][0]["reason"] == "as it was"'
+fails 1 "$weir" rules rollback --revision 99 "$db"
+
+# ---- what is not in the files ----
+"$weir" rules apply "$db" login.yaml --prune --dry-run --publish enforced >"$work/out"
+printed 'would be: 0 created, 0 changed, 2 deleted, 1 as before; nothing was written'
+fails 1 "$weir" rules apply "$db" login.yaml --prune
+said "user-api: error: it is in force and in no file"
+said "nothing was written"
+"$weir" rules apply "$db" "$rules/many" --prune --publish enforced >"$work/out" 2>"$work/err"
+printed '2 created, 0 changed, 3 deleted, 0 as before; revision 12 is in force'
+grep -q '10-messages.yaml:19:5: warning' "$work/err"
+"$weir" rules list --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
+"$weir" rules apply "$db" "$rules/many" --prune --publish enforced 2>/dev/null |
+    grep -qx '0 created, 0 changed, 0 deleted, 2 as before'
+"$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v5$' # its versions go on
+
+# ---- mistakes ----
+fails 1 "$weir" rules validate "$db" "$rules/wide.yaml"
+said "wide.yaml:3:42: error: a rule has no field \"kee\"; did you mean 'key'?"
+said "wide.yaml: 2 errors"
+grep -qxF '      |                                             ^' "$work/err"
+"$weir" lint "$rules/broken.yaml" 2>lint.err || true
+fails 1 "$weir" rules apply "$db" "$rules/broken.yaml"
+[ "$(head -n 1 lint.err)" = "$(head -n 1 "$work/err")" ]
+said "nothing was written"
+fails 1 "$weir" rules apply "$db" "$rules/shop.yaml"
+said "shop.yaml:22:5: error: there is another user-api"
+"$weir" rules apply "$db" "$rules/wide.yaml" --json >"$work/out" || [ $? -eq 1 ]
+json 'not d["ok"] and [(e["line"], e["column"], e["suggestion"]) for e in d["errors"]] == \
+    [(2, 39, "key"), (3, 42, "key")] and not any(c["done"] for c in d["changes"])' <"$work/out"
+# One wrong rule, and none is written; a rule that needs settings of the same file is judged by those.
+cat >mixed.yaml <<'END'
+identity: { team: "header:X-Team" }
+rules:
+  - { name: good, key: "t:${team}", limit: 1, window: 1s }
+  - name: bad
+    key: "t:${teem}"
+    limit: 1
+    window: soon
+END
+fails 1 "$weir" rules apply "$db" mixed.yaml
+said "mixed.yaml:5:10: warning: identity does not name teem"
+said "mixed.yaml:7:13: error: "
+lacks 'name team' "$work/err"
+"$weir" rules list "$db" --search good | grep -qx 'no documents'
+sed -i -e s/teem/team/ -e s/soon/1s/ mixed.yaml
+"$weir" rules validate "$db" mixed.yaml | grep -qx 'mixed.yaml: 3 documents, good'
+"$weir" rules apply "$db" mixed.yaml >/dev/null
+"$weir" rules validate "$db" --json "$rules/warned.yaml" | json 'd["ok"] and len(d["warnings"]) == 1 and d["documents"] == 1'
+for bad in 'ruels: []' 'rules: {}' 'rules: [x]' 'rules: [{ limit: 1 }]' '- a' '' 'a: [' 'rules: []
+rules: []' 'name: x
+rules: []' 'domain: x
+rules: []' 'descriptors: []' '--- a
+--- b' "$(printf 'name: "a\302\205b"')"; do
+    printf '%s\n' "$bad" >bad.yaml
+    fails 1 "$weir" rules apply "$db" bad.yaml
+    said "bad.yaml:"
+done
+fails 1 "$weir" rules apply "$db" none.yaml
+said "No such file"
+mkdir empty
+fails 1 "$weir" rules apply "$db" empty
+said "there is no *.yaml"
+# Names that would be others' paths, and text that would move the cursor.
+printf 'name: "a/../b?x=1#%%41"\nlimit: 1\nwindow: 1s\n' >odd.yaml
+"$weir" rules apply "$db" odd.yaml >/dev/null
+"$weir" rules get 'a/../b?x=1#%41' "$db" | cmp - odd.yaml
+printf 'name: odd2\n# \033[31mred\nlimit: 1\nwindow: 1s\n' >odd.yaml
+"$weir" rules apply "$db" odd.yaml >"$work/out" 2>&1 || true
+lacks "$(printf '\033')" "$work/out"
+
+# ---- tokens ----
+"$weir" token list "$db" | grep -qx 'no tokens'
+"$weir" token create "ci" --role editor --expires 30d "$db" >token 2>"$work/err"
+grep -qE '^weir_[0-9a-f]+_[A-Za-z0-9_-]{40,}$' token
+said "not shown again"
+"$weir" token create two --role viewer --json "$db" >two.json
+json 'd["role"] == "viewer" and d["expires"] is None' <two.json
+"$weir" token list --json "$db" | json 'len(d["items"]) == 2 and "token" not in d["items"][0]'
+"$weir" token list "$db" >"$work/out"
+lacks "$(cut -d_ -f3- token)" "$work/out"
+id=$(cut -d_ -f2 token)
+"$weir" token revoke "$id" "$db" | grep -qx "$id: revoked"
+"$weir" token list "$db" | grep -qE "^$id +ci +editor .* revoked"
+fails 1 "$weir" token revoke "$id" "$db"
+fails 1 "$weir" token create x --role emperor "$db"
+fails 1 "$weir" token create x --role viewer --expires yesterday "$db"
+
+# ---- the database that a weir.yaml names ----
+cat >weir.yaml <<END
+gateway: { listen: 127.0.0.1:1, upstreams: [http://127.0.0.1:2] }
+admin: 127.0.0.1:3
+rules_db: sqlite:$work/rules.db
+state: $work/state
+END
+"$weir" rules list --json --file weir.yaml | json '"login" in [i["name"] for i in d["items"]]'
+"$weir" rules list --json | json '"login" in [i["name"] for i in d["items"]]'
+sed -i /rules_db/d weir.yaml
+"$weir" rules list | grep -qx 'no documents'
+sed -i 's/^admin.*/rules: shop.yaml/' weir.yaml
+fails 1 "$weir" rules list
+said "no rules service"
+
+# ---- a terminal of 80 columns ----
+python3 - "$weir" "$db" <<'END'
+import fcntl, os, pty, struct, sys, termios
+for command in (["rules", "list"], ["rules", "history"], ["token", "list"]):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.execv(sys.argv[1], ["weir", *command, sys.argv[2]])
+    text = b""
+    try:
+        while part := os.read(terminal, 4096):
+            text += part
+    except OSError:
+        pass
+    os.waitpid(pid, 0)
+    lines = text.decode().splitlines()
+    assert len(lines) > 1 and all(len(line) <= 80 for line in lines), lines
+END
+echo "weir rules and weir token: good"
