@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the examples of a document: in each ```console block, lines that begin with "$ " are commands, and what follows
-is what they must print. They run in the folder given, with the folder of the weir binary first on the PATH.
+is what they must print. They run in the folder given, with the folder of the weir binary first on the PATH. $DB is a
+database of rules that is gone afterwards.
 
     tools/doc_examples.py DOCUMENT WEIR FOLDER           compares; exits with 1 and the difference if one is wrong
     tools/doc_examples.py --write DOCUMENT WEIR FOLDER   puts what they print into the document
@@ -11,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 
 def run(command, folder, env):
@@ -24,7 +26,9 @@ def main():
     write = arguments[:1] == ["--write"]
     document, weir, folder = arguments[1 if write else 0:]
     path = pathlib.Path(document)
-    env = {**os.environ, "PATH": f"{pathlib.Path(weir).resolve().parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    scratch = tempfile.TemporaryDirectory()
+    env = {**os.environ, "PATH": f"{pathlib.Path(weir).resolve().parent}:{os.environ['PATH']}", "NO_COLOR": "1",
+           "DB": f"sqlite:{scratch.name}/rules.db"}
     before = path.read_text()
     commands = 0
 

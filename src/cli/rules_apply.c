@@ -210,7 +210,7 @@ static bool is_due(const struct weir__change *change, bool shadow)
     return !shadow || change->shadow != change->version;
 }
 
-/* Settings come first, since rules may need them; in the second pass what had to wait for the rules. */
+/* Settings come first, since rules may need them. */
 static bool publish_all(struct apply *apply, const char *stage)
 {
     bool shadow = strcmp(stage, "shadow") == 0, good = true;
