@@ -87,6 +87,67 @@ static void ngx_http_weir_metrics_rules(ngx_http_weir_text_t *text, weir *engine
     }
 }
 
+/* ---- Rules: what they say, and what their keys do ---- */
+
+enum { LIMIT, WINDOW, KEYS, NEAR_LIMIT, MOST, GAUGES };
+
+static const struct {
+    const char *name, *help;
+} ngx_http_weir_gauges[GAUGES] = {
+    {"weir_rule_limit", "Units a window that the rule lets a key have, in its default tier."},
+    {"weir_rule_window_seconds", "Length of that window; calendar windows have none."},
+    {"weir_rule_keys", "About how many keys asked in the last ten minutes, where hot keys are noted."},
+    {"weir_rule_keys_near_limit", "Of these, those that had used 80 % of their limit or more; at most 64."},
+    {"weir_rule_most_used_ratio", "The most of its limit that any key had used in the last one or two minutes."},
+};
+
+typedef struct {
+    ngx_http_weir_text_t *text;
+    ngx_uint_t gauge;
+    ngx_flag_t begun; /* the family's head is written with its first line */
+} ngx_http_weir_gauge_walk_t;
+
+static int ngx_http_weir_gauge(ngx_http_weir_gauge_walk_t *walk, const weir_rule_info *info, double value)
+{
+    const char *name = ngx_http_weir_gauges[walk->gauge].name;
+    u_char rule[2 * WEIR_NAME_MAX + 1];
+    if (!walk->begun)
+        ngx_http_weir_family(walk->text, name, "gauge", ngx_http_weir_gauges[walk->gauge].help);
+    walk->begun = 1;
+    ngx_http_weir_label(info->name, rule);
+    ngx_http_weir_text_add(walk->text, "%s{rule=\"%s\",shadow=\"%s\"} %.6f\n", name, rule,
+                           info->shadow ? "true" : "false", value);
+    return walk->text->failed != 0;
+}
+
+static int ngx_http_weir_metrics_limit(void *context, const weir_rule_info *info, const weir_rule_stats *unused)
+{
+    ngx_http_weir_gauge_walk_t *walk = context;
+    double value = walk->gauge == LIMIT ? (double)info->limit : (double)info->window_ns / 1e9;
+    (void)unused;
+    return info->bytes_per_key > 0 && value > 0 ? ngx_http_weir_gauge(walk, info, value) : 0;
+}
+
+static int ngx_http_weir_metrics_hot(void *context, const weir_rule_info *info, const weir_hot_stats *hot)
+{
+    ngx_http_weir_gauge_walk_t *walk = context;
+    double value = walk->gauge == KEYS         ? (double)hot->keys
+                   : walk->gauge == NEAR_LIMIT ? (double)hot->near_limit
+                                               : (double)hot->most_per_mille / 1000;
+    return ngx_http_weir_gauge(walk, info, value);
+}
+
+static void ngx_http_weir_metrics_gauges(ngx_http_weir_text_t *text, weir *engine)
+{
+    for (ngx_uint_t i = 0; i < GAUGES; i++) {
+        ngx_http_weir_gauge_walk_t walk = {text, i, 0};
+        if (i < KEYS)
+            (void)weir_rules_each(engine, ngx_http_weir_metrics_limit, &walk);
+        else
+            (void)weir_hot_each(engine, ngx_http_weir_metrics_hot, &walk);
+    }
+}
+
 /* ---- The rest ---- */
 
 static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engine)
@@ -112,6 +173,10 @@ static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engi
                          stats.evicted_live);
     ngx_http_weir_number(text, "weir_soft_total", "counter", "Requests let through over the limit by soft.",
                          stats.soft);
+    ngx_http_weir_number(text, "weir_blocked_total", "counter", "Requests of keys that an operator blocked.",
+                         stats.blocked);
+    ngx_http_weir_number(text, "weir_never_fits_total", "counter",
+                         "Requests that cost more than their limit ever holds.", stats.never_fits);
     ngx_http_weir_number(text, "weir_errors_total", "counter", "Counters that could not be reached.", stats.errors);
 }
 
@@ -164,6 +229,7 @@ static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_wei
     ngx_http_weir_family(text, "weir_info", "gauge", "Which weir this is.");
     ngx_http_weir_text_add(text, "weir_info{version=\"%s\"} 1\n", weir_version());
     ngx_http_weir_metrics_rules(text, mcf->engine);
+    ngx_http_weir_metrics_gauges(text, mcf->engine);
     ngx_http_weir_metrics_segment(text, mcf->engine);
     ngx_http_weir_metrics_engine(text, mcf->engine);
     ngx_http_weir_metrics_times(text, mcf->engine);

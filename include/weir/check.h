@@ -420,6 +420,17 @@ WEIR_MUST_CHECK int weir_rule_stats_read(weir *engine, const char *rule, bool sh
 int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_rule_stats *stats),
                     void *context);
 
+/* Of a rule's keys, from those that were noted in the last ten minutes (weir_options.hot). */
+typedef struct weir_hot_stats {
+    uint64_t keys;           /* about as many were there */
+    uint64_t near_limit;     /* that had used 80 % of their limit or more; 64 is the most that is told */
+    uint32_t most_per_mille; /* of its limit that any key had used in the last one or two minutes */
+} weir_hot_stats;
+
+/* All rules whose keys are noted, in order, until `visit` returns non-zero, which is returned. */
+int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_hot_stats *stats),
+                  void *context);
+
 #define WEIR_TIMES 16
 
 /* How long checks took: of those that were timed (about 1 in 64), how many took less than below_ns[i] and no less than

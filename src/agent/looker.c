@@ -42,11 +42,13 @@ bool weir__looker_open(struct weir__looker *looker, const char *what, const char
         how.rules_text = "rules: [{ name: none, limit: 1, window: 1s }]\n";
     looker->source =
         (struct weir__rule_source){how.rules_path, {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
-    /* Faults of the rules are those of weir lint: here it is enough that there are some. */
+    how.diagnose = diagnose;
+    how.diagnose_context = context;
     int error = weir_open(&how, &looker->engine);
+    if (error == WEIR_ERULES || error == WEIR_ERULESPATH) /* was told */
+        return false;
     if (error)
-        return tell(diagnose, context,
-                    error == WEIR_ERULES || error == WEIR_ERULESPATH ? how.rules_path : how.segment.path, error);
+        return tell(diagnose, context, how.segment.path, error);
     (void)!weir_segment_guard(weir_engine_segment(looker->engine));
     error = weir__sight_open(&looker->sight, looker->engine, how.segment.path);
     looker->sight.unnamed = unnamed;

@@ -13,8 +13,8 @@ struct weir__looker {
 };
 
 /*
- * `what` is a weir.yaml or a segment; `rules` (NULL: those of weir.yaml; with a segment, none) is a path. False after
- * it was told to `diagnose` why not. Close it in any case.
+ * `what` is a weir.yaml or a segment; `rules` (NULL: those of weir.yaml; with a segment, none) is a path. `diagnose`
+ * should leave warnings to weir lint. False after it was told to `diagnose` why not. Close it in any case.
  */
 bool weir__looker_open(struct weir__looker *looker, const char *what, const char *rules, weir_diagnose *diagnose,
                        void *context);

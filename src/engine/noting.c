@@ -90,3 +90,38 @@ void weir__noting_write(const struct weir__trial *trial, const struct weir__hit 
                                   .minute = (uint32_t)(trial->now.mono_ns / MINUTE_NS)};
     weir__hot_note(panel, &note);
 }
+
+/* ---- Telling ---- */
+
+#define STATS_MINUTES 10
+
+static void stats_of(const weir *engine, const struct weir__hot_panel *panel, weir_hot_stats *stats)
+{
+    uint64_t unused[WEIR__HOT_USES];
+    struct weir__hot_key near[WEIR__HOT_NEAR];
+    uint32_t minute = (uint32_t)(weir_clock(engine->segment).mono_ns / MINUTE_NS);
+    *stats = (weir_hot_stats){.keys = weir__hot_uses(panel, minute, STATS_MINUTES, unused),
+                              .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__noting_hash,
+                                                              engine->segment, near, WEIR__HOT_NEAR),
+                              .most_per_mille = weir__hot_most(panel, minute)};
+}
+
+int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_hot_stats *stats),
+                  void *context)
+{
+    if (!engine || !visit)
+        return WEIR_EINVAL;
+    int at, stop = 0;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    for (size_t i = 0; i < loaded->rules->count && loaded->hot && !stop; i++) {
+        weir_rule_info info;
+        weir_hot_stats stats;
+        if (!loaded->hot[i])
+            continue;
+        weir_rules_info(loaded->rules, i, &info);
+        stats_of(engine, loaded->hot[i], &stats);
+        stop = visit(context, &info, &stats);
+    }
+    weir__unpin(&engine->pins, at);
+    return stop;
+}

@@ -1,0 +1,297 @@
+"""Seeing what rules do: hot keys, weir top in a real terminal, the agent's history, weir advise, and what is made for
+Prometheus and Grafana."""
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from clients import get
+from gateway import wait_until
+from redis_server import RedisServer
+from served import ENVIRONMENT, WEIR, Backend, Served
+from test_metrics import parse
+
+PACKAGING = pathlib.Path(__file__).parents[2] / "packaging"
+YAML = """
+segment: { path: @FOLDER@/segment, size: 4MiB }
+workers: 1
+hot_keys: %s
+%s
+gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+rules:
+  - { name: api, key: "key:${header:x-key}", limit: 20, window: 1h%s }
+  - { name: api, key: "key:${header:x-key}", limit: 5, window: 1h, shadow: true }
+  - { name: quiet, match: { path: /quiet }, limit: 5, window: 1h }
+"""
+
+
+@pytest.fixture
+def host():
+    """Makes a weir serve."""
+    made, backend = [], Backend()
+
+    def make(hot="2MiB", more="", rule=""):
+        made.append(Served(YAML % (hot, more, rule), backend).start())
+        return made[-1]
+    yield make
+    for one in made:
+        one.remove()
+    backend.stop()
+
+
+@pytest.fixture
+def store():
+    server = RedisServer().start()
+    yield server
+    server.remove()
+
+
+def weir(*arguments, code=0):
+    environment = {key: value for key, value in ENVIRONMENT.items() if key != "COLUMNS"}
+    done = subprocess.run([WEIR, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done.stdout if code == 0 else done.stderr
+
+
+def top(one, *more):
+    return json.loads(weir("top", "--once", "--json", "--interval", "200ms", *more, one.file))
+
+
+def ask(one, key, count):
+    for _ in range(count):
+        assert get(one.port, "/", headers={"X-Key": key}).status in (200, 429)
+
+
+def rule(seen, name, shadow=False):
+    return next(one for one in seen["rules"] if (one["name"], one["shadow"]) == (name, shadow))
+
+
+def test_hot_keys_and_one_look(host):
+    one = host()
+    ask(one, "heavy", 300)
+    ask(one, "light", 10)
+    seen = top(one)
+    api = rule(seen, "api")
+    assert (api["totals"]["allowed"], api["totals"]["denied"]) == (30, 280)
+    assert rule(seen, "api", True)["totals"]["denied"] == 300
+    assert api["hot"]["denied"][0]["key"] == "key:heavy" and api["hot"]["denied"][0]["count"] > 100
+    assert api["hot"]["near"][0] == {"key": "key:heavy", "hidden": False, "cut": False, "used": 1.0}
+    assert rule(seen, "quiet")["hot"]["denied"] == [] and seen["hot"] and not seen["history"]
+    text = weir("top", "--once", "--interval", "100ms", one.file)
+    assert "key:heavy" in text and "api (shadow)" in text and max(map(len, text.splitlines())) <= 80
+    (one.folder / "rules.yaml").write_text("rules: [{ name: api, key: x, limit: 1, window: 1s }]")
+    by_segment = weir("top", "--once", "--interval", "100ms", "--rules", one.folder / "rules.yaml",
+                      one.folder / "segment")
+    assert "key:heavy" in by_segment
+    assert re.search(r"^#[0-9a-f]{16} ", weir("top", "--once", "--interval", "100ms", one.folder / "segment"), re.M)
+    assert "nothing to advise about 2 rules" in weir("advise", one.file)
+    assert json.loads(weir("advise", "--json", one.file)) == {"advice": []}
+
+
+@pytest.mark.parametrize("how", ["hot", "denied_log"])
+def test_keys_that_are_secret(host, how):
+    one = host("{ size: 1MiB, hash_keys: true }") if how == "hot" else \
+        host("1MiB", 'denied_log: { path: "@FOLDER@/denied", hash_keys: true }')
+    ask(one, "confidential", 300)
+    hottest = rule(top(one), "api")["hot"]["denied"][0]
+    assert hottest["hidden"] and re.fullmatch("~[0-9a-f]{16}", hottest["key"])
+    assert b"confidential" not in (one.folder / "segment.hot").read_bytes()
+
+
+def test_what_cannot_be_looked_at(host, tmp_path):
+    assert "weir.yaml" in weir("top", "--once", tmp_path / "weir.yaml", code=1)
+    (tmp_path / "weir.yaml").write_text("nonsense")
+    weir("top", "--once", tmp_path / "weir.yaml", code=1)
+    weir("advise", tmp_path / "weir.yaml", code=1)
+    assert "no terminal" in weir("top", tmp_path / "weir.yaml", code=2)
+    for wrong in (["--json"], ["--once", "--interval", "soon"], ["--once", "--keys", "0"], ["a", "b"], ["--nonsense"]):
+        weir("top", *wrong, code=2)
+    one = host()
+    assert "rule" in weir("advise", "--rule", "gone", one.file, code=1)
+
+
+class Terminal:
+    """weir top in a terminal of its own. What it shows is kept as a screen of text would."""
+
+    def __init__(self, *arguments, columns=80, rows=24):
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.execve(WEIR, [WEIR, "top", *map(str, arguments)], ENVIRONMENT)
+        self.resize(columns, rows)
+        self.said = b""
+        self.code = None
+
+    def resize(self, columns, rows):
+        self.columns = columns
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self, seconds=0.0):
+        while select.select([self.end], [], [], seconds)[0]:
+            try:
+                more = os.read(self.end, 65536)
+            except OSError:
+                return
+            if not more:
+                return
+            self.said += more
+
+    def picture(self):
+        """The last whole picture, without escapes."""
+        self.read(0.05)
+        pictures = self.said.split(b"\x1b[H")
+        whole = [one for one in pictures if b"q quit" in one]
+        text = re.sub(rb"\x1b\[[0-9]+;1H", b"\n", whole[-1]) if whole else b""
+        return re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]|\r", b"", text).decode()
+
+    def shows(self, what):
+        wait_until(lambda: what in self.picture(), f"'{what}'", 10)
+
+    def type(self, text):
+        self.said = b""
+        os.write(self.end, text.encode())
+
+    def wait(self):
+        deadline = time.time() + 10
+        while time.time() < deadline:
+            self.read(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.read(0.05)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError("weir top does not end")
+
+
+def test_in_a_terminal(host):
+    one = host()
+    ask(one, "heavy", 100)
+    ask(one, "\x9b2Jclear", 30)  # what some terminals take for the beginning of a command
+    screen = Terminal("--interval", "100ms", one.file)
+    screen.shows("key:heavy")
+    assert b"\x9b" not in screen.said
+    assert "ALLOW/s" in screen.picture() and "most denied" in screen.picture()
+    lines = screen.picture().splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) <= 24
+    screen.type("h")
+    screen.shows("most admitted")
+    screen.type("h")
+    screen.shows("near their limit")
+    screen.type("n")
+    screen.shows("KEYS of api")
+    screen.type("\x1b[B\x1b[B")
+    screen.shows("KEYS of quiet")
+    screen.type("k k k")
+    screen.shows("KEYS of api")
+    screen.type(" ")
+    screen.shows("PAUSED")
+    screen.said = b""
+    screen.resize(40, 12)
+    screen.shows("KEYS of api")
+    assert max(map(len, screen.picture().splitlines())) <= 40
+    screen.type("q")
+    assert screen.wait() == 0 and screen.said.endswith(b"\x1b[?1049l")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_signals_restore_the_terminal(host, number):
+    one = host()
+    screen = Terminal(one.file)
+    before = termios.tcgetattr(screen.end)[3]
+    screen.shows("quiet")
+    assert not termios.tcgetattr(screen.end)[3] & termios.ICANON
+    os.kill(screen.pid, number)
+    assert screen.wait() == 0 and screen.said.endswith(b"\x1b[?25h\x1b[?1049l")
+    assert termios.tcgetattr(screen.end)[3] == before
+
+
+def test_the_agent_writes_a_history(host, store):
+    one = host(more=f'store: {{ url: "{store.url()}", sync_interval: 50ms }}', rule=", consistency: eventual")
+    wait_until(lambda: (one.folder / "segment.history").exists(), "the history", 10)
+    time.sleep(1.2)
+    ask(one, "a", 50)
+    time.sleep(2.2)
+    seen = top(one)
+    assert seen["history"] and seen["store"]["state"] == "up" and seen["store"]["agent"]
+    api = rule(seen, "api")
+    assert api["rates"]["10s"]["allowed"] >= 2 and api["rates"]["10s"]["denied"] >= 2
+    text = weir("top", "--once", one.file)
+    assert "store    up, agent running" in text
+
+
+# ---- Prometheus and Grafana ----
+
+def named():
+    """Every metric that the board and the alert rules name."""
+    board = json.loads((PACKAGING / "grafana" / "weir.json").read_text())
+    text = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    text += [variable["definition"] for variable in board["templating"]["list"] if "definition" in variable]
+    text.append((PACKAGING / "prometheus" / "weir.rules.yml").read_text())
+    return set(re.findall(r"\bweir_[a-z_]+\b", "\n".join(text)))
+
+
+def test_every_metric_that_is_named_exists(host, store):
+    one = host(more=f'store: "{store.url()}"', rule=", consistency: eventual")
+    ask(one, "a", 30)
+
+    def exist():
+        samples, _ = parse(get(one.metrics, "/metrics").body.decode())
+        names = {name for name, _ in samples}
+        return named() <= names or not print(named() - names)
+    assert len(named()) > 20 and exist(), named()
+
+
+def test_figures_of_keys_are_metrics(host):
+    one = host()
+    ask(one, "a", 300)
+    ask(one, "b", 60)
+    samples, types = parse(get(one.metrics, "/metrics").body.decode())
+    labels = (("rule", "api"), ("shadow", "false"))
+    assert samples["weir_rule_limit", labels] == 20 and samples["weir_rule_window_seconds", labels] == 3600
+    assert samples["weir_rule_keys", labels] == samples["weir_rule_keys_near_limit", labels] == 2
+    assert samples["weir_rule_most_used_ratio", labels] == 1
+
+
+def test_the_board_is_whole():
+    board = json.loads((PACKAGING / "grafana" / "weir.json").read_text())
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) > 10
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24 and panel["targets"] and panel["title"]
+
+
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *arguments], cwd=PACKAGING / "prometheus", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_takes_the_rules():
+    promtool("check", "rules", "weir.rules.yml")
+    promtool("test", "rules", "weir.rules.test.yml")
+
+
+def test_promtool_takes_every_query_of_the_board(tmp_path):
+    board = json.loads((PACKAGING / "grafana" / "weir.json").read_text())
+    rules = [{"record": f"board:{panel['id']}:{target['refId']}",
+              "expr": target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$rule", ".*")}
+             for panel in board["panels"] for target in panel["targets"]]
+    (tmp_path / "board.yml").write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
+    promtool("check", "rules", str(tmp_path / "board.yml"))
+
+
+def test_promtool_takes_the_metrics(host):
+    one = host()
+    ask(one, "a", 3)
+    text = get(one.metrics, "/metrics").body
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
