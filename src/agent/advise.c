@@ -233,7 +233,7 @@ static bool too_loose(const struct weir__evidence *e, struct weir__advice *advic
     advice->change.limit_factor = (double)needed / (double)e->limit;
     if (e->hard != e->limit)
         advice->change.burst = round_up((double)e->hard * most / 1000 * 2);
-    figure(advice, "days", LOOSE_HOURS / 24);
+    figure(advice, "days", LOOSE_HOURS / 24.0);
     figure(advice, "passed", (double)passed);
     figure(advice, "most_percent", (double)most / 10);
     snprintf(

@@ -38,7 +38,7 @@ static void put_flow(FILE *to, const struct weir__node *node)
     if (node->kind == WEIR__SCALAR) {
         /* What is plain in a block may end early in a flow. */
         struct weir__node copy = *node;
-        copy.quoted |= node->text.len && memchr("?-", node->text.data[0], 2);
+        copy.quoted |= node->text.len && (node->text.data[0] == '?' || node->text.data[0] == '-');
         for (size_t i = 0; i < node->text.len; i++)
             copy.quoted |= strchr(",[]{}", node->text.data[i]) != NULL;
         put_scalar(to, &copy);

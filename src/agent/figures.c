@@ -37,6 +37,13 @@ static json_t *text(const char *data, size_t len)
     return made;
 }
 
+/* Nanoseconds as seconds, in thousandths. */
+static double rounded_ms(int64_t ns)
+{
+    int64_t ms = ns / 1000000;
+    return (double)ms / 1e3;
+}
+
 static int finish(json_t *root, bool good, char **json)
 {
     *json = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
@@ -169,13 +176,12 @@ static json_t *stats_json(const struct weir__sight *sight)
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++)
         walk.good &= json_object_set_new(rates, span_names[i], rates_json(&walk.all[i])) == 0;
-    json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
-                             (double)(sight->now.wall_ns / 1000000) / 1e3, "version", weir_version(), "host",
-                             host_json(), "segment", segment_json(sight), "store", store_json(sight), "rates", rates,
-                             "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
-                             "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks",
-                             number(engine.looks), "rules", number(engine.rules), "history", sight->history.rows != 0,
-                             "hot", sight->hot.panels != 0, "rules", walk.rules);
+    json_t *root = json_pack(
+        "{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at", rounded_ms(sight->now.wall_ns),
+        "version", weir_version(), "host", host_json(), "segment", segment_json(sight), "store", store_json(sight),
+        "rates", rates, "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
+        "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks", number(engine.looks), "rules",
+        number(engine.rules), "history", sight->history.rows != 0, "hot", sight->hot.panels != 0, "rules", walk.rules);
     if (walk.good)
         return root;
     json_decref(root);

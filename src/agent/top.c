@@ -17,6 +17,7 @@
 #define WIDTH_USUAL  80
 #define HEIGHT_USUAL 24
 #define WIDTH_MIN    20
+#define WIDTH_MAX    1000
 
 /* ---- The terminal ---- */
 
@@ -231,8 +232,9 @@ static int once(struct weir__looker *looker, const struct weir__top_options *opt
         return error ? 1 : fflush(stdout) != 0;
     }
     const char *columns = getenv("COLUMNS");
-    int width = columns ? atoi(columns) : 0;
-    struct weir__top_screen screen = {.to = stdout, .width = width >= WIDTH_MIN ? width : WIDTH_USUAL, .plain = true};
+    long width = columns ? strtol(columns, NULL, 10) : 0;
+    struct weir__top_screen screen = {
+        .to = stdout, .width = width >= WIDTH_MIN && width <= WIDTH_MAX ? (int)width : WIDTH_USUAL, .plain = true};
     weir__top_draw(&top, &screen);
     return fflush(stdout) != 0;
 }

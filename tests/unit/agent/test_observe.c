@@ -188,6 +188,69 @@ TEST(hot_keys_age)
     weir_close(engine);
 }
 
+/* Half an hour in which forty users asked for twice their limit, as the files would have it. */
+static void write_strict_past(weir *engine)
+{
+    char path[128], key[32];
+    struct weir__mapped mapped;
+    struct weir__history history;
+    struct weir__tally_stripe sums = {0};
+    uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__sight_second(weir_clock(engine->segment));
+    snprintf(path, sizeof path, "%s.history", segment);
+    CHECK_EQ(weir__mapped_attach(path, false, &mapped), 0);
+    CHECK(weir__history_attach(mapped.memory, mapped.bytes, &history));
+    for (uint64_t s = now - 1800; s <= now; s++) {
+        sums.allowed += 12;
+        sums.denied += 12;
+        weir__history_begin(&history, s);
+        weir__history_add(&history, s, id, &sums);
+        weir__history_end(&history, s);
+    }
+    weir__mapped_close(&mapped);
+    struct weir__hot_panel *panel = weir__hot_find(&engine->noting->hot, id);
+    for (int user = 0; user < 40; user++) {
+        snprintf(key, sizeof key, "user:%d", user);
+        struct weir__hot_note note = {.hash = weir__noting_hash(engine->segment, key, strlen(key)),
+                                      .key = key,
+                                      .key_len = strlen(key),
+                                      .dice = UINT64_C(0x8000000000000000),
+                                      .per_mille = 1000,
+                                      .minute = (uint32_t)(now / 60)};
+        for (int kind = 0; kind < 2; kind++) { /* 166 in ten minutes are 1,000 an hour */
+            note.kind = (enum weir__hot_kind)kind;
+            note.weight = 166;
+            weir__hot_note(panel, &note);
+        }
+    }
+    engine->noting->hot.header->seconds = 600;
+}
+
+TEST(advice_from_what_is_in_the_files)
+{
+    remove_all();
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL;
+    struct weir__sight sight;
+    struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
+    char *json = NULL;
+    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
+    weir__observer_close(observer);
+    write_strict_past(engine);
+    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+    json_t *root = parsed(weir__figures_advice(&sight, NULL, &source, &json), &json);
+    json_t *list = json_object_get(root, "advice"), *first = json_array_get(list, 0);
+    CHECK_EQ(json_array_size(list), 1);
+    const char *kind = json_string_value(json_object_get(first, "kind"));
+    const char *changed = json_string_value(json_object_get(first, "changed"));
+    CHECK(kind && strcmp(kind, "too_strict") == 0);
+    CHECK(changed && strstr(changed, "limit: 2200\n") && strstr(changed, "shadow: true\n"));
+    CHECK_EQ((int)value(first, "figures", "denied_keys", NULL), 40);
+    json_decref(root);
+    weir__sight_close(&sight);
+    weir_close(engine);
+    remove_all();
+}
+
 /* Without hot keys and without a history there are still sums. A file that comes, goes or is none is taken as it is. */
 TEST(what_is_not_there)
 {

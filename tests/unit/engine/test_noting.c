@@ -5,6 +5,7 @@
 #include "engine/noting.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -193,6 +194,46 @@ TEST(few_panels)
     CHECK_EQ(engine->noting->hot.panels, 1);
     CHECK_EQ(engine->noting->hot.header->without, 1);
     use(engine);
+    weir_close(engine);
+}
+
+/* Threads that check while one looks and ages: the list makes sense at any moment, and at the end. */
+struct load {
+    weir *engine;
+    int number;
+};
+
+static void *check_much(void *context)
+{
+    const struct load *load = context;
+    for (int i = 0; i < 4000; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "GET / user_id=%d", i % 4 ? 7 : load->number * 100000 + i);
+        test_ask(load->engine, line, i / 1e6);
+    }
+    return NULL;
+}
+
+TEST(threads)
+{
+    weir *engine = opened("", 0, 0);
+    struct load load[4];
+    pthread_t thread[4];
+    struct weir__hot_key keys[8];
+    for (int i = 0; i < 4; i++) {
+        load[i] = (struct load){engine, i + 1};
+        CHECK_EQ(pthread_create(&thread[i], NULL, check_much, &load[i]), 0);
+    }
+    for (int i = 0; i < 50; i++) {
+        size_t count = top(engine, WEIR__HOT_DENIED, keys, 8);
+        for (size_t k = 0; k < count; k++)
+            CHECK(keys[k].len == 0 || memcmp(keys[k].text, "user:", 5) == 0);
+        if (i % 25 == 24)
+            weir__hot_age(weir__hot_find(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false)));
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    CHECK(top(engine, WEIR__HOT_DENIED, keys, 8) >= 1 && is_key(&keys[0], "user:7"));
     weir_close(engine);
 }
 
