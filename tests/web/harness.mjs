@@ -5,6 +5,7 @@
  *   WEIR_WEB_SHOTS     where screenshots go (default build/web-shots)
  * Every test makes rules of its own, with names that no other run has used. */
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after } from "node:test";
@@ -19,7 +20,6 @@ export const host = { url: process.env.WEIR_WEB_URL?.replace(/\/$/, ""), gateway
     operator: process.env.WEIR_WEB_OPERATOR ?? "standin-operator", close: () => undefined };
 export const shots = process.env.WEIR_WEB_SHOTS ?? `${root}build/web-shots`;
 const tokens = { operator: host.operator };
-let names = 0;
 
 /* While it is imported: a test's own hooks may already use it. */
 if (!host.url) Object.assign(host, await standin(`${root}build/web`, host.operator));
@@ -32,8 +32,7 @@ after(async () => {
 });
 
 export function fresh(prefix = "web") {
-    names += 1;
-    return `${prefix}-${process.pid}-${Date.now().toString(36)}-${names}`;
+    return `${prefix}-${randomBytes(3).toString("hex")}`;
 }
 
 /* The REST API as a script would use it. Fails the test when the status is not as expected. */
@@ -54,6 +53,7 @@ key: user:\${header:X-User-Id}
 limit: ${limit}
 window: ${window}
 algorithm: fixed_window
+align: first_request
 `;
 
 /* A rule of a fresh name; `stage` is how far it is published. */
@@ -70,7 +70,7 @@ export async function send(path, user, times) {
     return statuses;
 }
 
-/* Waits until the workers have the rules: the first request of some user of its own is denied by limit 0, or not at all. */
+/* What is published takes a moment to reach the workers. */
 export async function until(what, check, milliseconds = 10000) {
     const end = Date.now() + milliseconds;
     for (;;) {

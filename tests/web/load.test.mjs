@@ -73,6 +73,31 @@ test("first paint under a second with 1,000 rules, and the list is filtered by t
     await close(page);
 });
 
+test("the overview of 1,000 rules in force is drawn at once, and one page of charts only", async () => {
+    const page = await open("#/rules");
+    const counts = (n) => ({ allowed: n, denied: n / 10, delayed: 0 });
+    await page.route("**/v1/stats", async (route) => {
+        const stats = await (await route.fetch()).json();
+        stats.rules = Array.from({ length: 1000 }, (_, i) => ({ name: `r${i}`, shadow: false, totals: counts(i), rates: { "1s": counts(i), "10s": counts(i), "60s": counts(i) } }));
+        await route.fulfill({ json: stats });
+    });
+    await page.route("**/v1/stats/history*", (route) => route.fulfill({ json: { known: false, until: 0, step: 1, allowed: [], denied: [], delayed: [], shadow_denied: [] } }));
+    await page.goto("about:blank");
+    await page.goto(host.url);
+    await page.locator('section.chart[data-rule="r999"]').waitFor();
+    const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime);
+    const charts = await page.evaluate(() => performance.now());
+    assert.ok(paint < 1000 && charts < 2000, `first contentful paint after ${paint} ms, charts after ${charts} ms`);
+    console.log(`# overview: first contentful paint ${Math.round(paint)} ms, charts there by ${Math.round(charts)} ms`);
+    assert.equal(await page.locator("section.chart[data-rule^=r]").count(), 12);
+    await page.getByRole("button", { name: "Next" }).click();
+    await page.locator('section.chart[data-rule="r987"]').waitFor();
+    await page.getByLabel("Filter rules").fill("r77");
+    await page.locator('section.chart[data-rule="r777"]').waitFor();
+    await page.getByText("1 to 11 of 11 rules").waitFor();
+    await close(page);
+});
+
 test("a viewer sees the rules and can change nothing", async () => {
     const rule = await makeRule();
     const page = await open(`#/rules/${rule}`, { role: "viewer", token: await tokenOf("viewer") });

@@ -4,7 +4,7 @@ import { before, test } from "node:test";
 import { api, close, fresh, host, makeRule, open, require, ruleText, send, shots, until } from "./harness.mjs";
 
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const hostile = `<img src=x onerror=alert(1)>-${process.pid}-${Date.now()}`;
+const hostile = fresh("<img src=x onerror=alert(1)>");
 const user = "<script>alert(2)</script>";
 let rule;
 let views;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { api, close, fresh, host, logIn, makeRule, open } from "./harness.mjs";
+import { api, close, fresh, host, logIn, makeRule, open, tokenOf } from "./harness.mjs";
 
 test("when the session ends, logging in again loses nothing that was typed", async () => {
     const rule = await makeRule();
@@ -31,6 +31,30 @@ test("a revoked token ends its sessions, and live figures go on after another lo
     await logIn(page, host.operator);
     await page.getByText("(operator)").waitFor();
     await page.getByText("Not live").waitFor({ state: "hidden" });
+    await close(page);
+});
+
+test("after another log-in a view is filled again, with the new one's rights", async () => {
+    const page = await open("#/tokens");
+    await page.getByRole("region", { name: "Tokens" }).waitFor();
+    await page.context().clearCookies();
+    await page.getByRole("link", { name: "Audit" }).click();
+    await page.getByText("Your session has ended").waitFor();
+    await logIn(page, await tokenOf("viewer"));
+    await page.getByRole("region", { name: "Audit log" }).waitFor();
+    assert.equal(await page.getByRole("link", { name: "Tokens" }).count(), 0);
+    await close(page);
+});
+
+test("logging out asks when something is not saved, and leaves nothing behind", async () => {
+    const rule = await makeRule();
+    const page = await open(`#/rules/${rule}`);
+    await page.getByLabel("Rule as YAML").fill(`${await page.getByLabel("Rule as YAML").inputValue()}# secret plan\n`);
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByRole("dialog").getByText(rule).waitFor();
+    await page.getByRole("dialog").getByRole("button", { name: "Log out" }).click();
+    await page.getByText("You are logged out").waitFor();
+    assert.ok(!(await page.evaluate(() => JSON.stringify(sessionStorage))).includes("secret plan"));
     await close(page);
 });
 

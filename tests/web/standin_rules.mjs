@@ -1,6 +1,6 @@
 /* The stand-in's rules: as much of the rules service as the dashboard's tests need, in memory. */
 
-const known = ["name", "match", "key", "limit", "window", "algorithm", "burst", "soft", "shadow", "cost", "on_limit", "domain", "descriptors",
+const known = ["name", "match", "key", "limit", "window", "algorithm", "align", "burst", "soft", "shadow", "cost", "on_limit", "domain", "descriptors",
     "identity", "allow", "block", "priority", "consistency"];
 
 /* Looks at single lines only: `field: value`. */

@@ -9,6 +9,7 @@ export interface Choice {
     sort: "traffic" | "denied" | "delayed" | "shadow_denied" | "name";
     limit: number;
     offset: number;
+    names?: string[]; /* just these, in this order */
 }
 
 export interface Sample {
@@ -32,8 +33,13 @@ function weight(rule: Rule, sort: Choice["sort"]): number {
 
 function choose(stats: Stats, choice: Choice): Sample {
     const { rules, all } = merge(stats);
+    const by = new Map(rules.map((rule) => [rule.name, rule]));
     const wanted = choice.q.toLowerCase();
     const found = rules.filter((rule) => rule.name.toLowerCase().includes(wanted));
+    if (choice.names) {
+        const kept = choice.names.flatMap((name) => by.get(name) ?? []);
+        return { stats, all, rules: kept, matching: found.length };
+    }
     found.sort((a, b) => weight(b, choice.sort) - weight(a, choice.sort) || a.name.localeCompare(b.name));
     return { stats, all, rules: found.slice(choice.offset, choice.offset + choice.limit), matching: found.length };
 }
@@ -64,14 +70,12 @@ export function follow(choice: () => Choice, told: Told): () => void {
     }
     const seen = () => again(0);
     document.addEventListener("visibilitychange", seen);
-    window.addEventListener("weir:session", seen);
     void poll();
     return () => {
         stopped = true;
         control.abort();
         clearTimeout(timer);
         document.removeEventListener("visibilitychange", seen);
-        window.removeEventListener("weir:session", seen);
     };
 }
 

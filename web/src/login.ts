@@ -32,7 +32,6 @@ export function logIn(reason: string): Promise<void> {
                 asking = null;
                 dialog.remove();
                 resolve();
-                window.dispatchEvent(new Event("weir:session"));
             }, (failed: unknown) => {
                 button.disabled = false;
                 setText(error, why(failed));

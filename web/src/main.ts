@@ -1,6 +1,7 @@
 /* The frame around the views: who is logged in, which view the address names. */
 import { Failure, ask, may, session, setSession, whenExpired, words } from "./api";
 import { announce, h, replace, setText } from "./dom";
+import { confirm } from "./dialog";
 import { logIn } from "./login";
 import { listShortcuts, startShortcuts } from "./shortcuts";
 import { type Theme, setTheme, startTheme, theme } from "./theme";
@@ -15,6 +16,7 @@ import { newRule, rule } from "./views/rule";
 import { rules } from "./views/rules";
 import { shadow } from "./views/shadow";
 import { tokens } from "./views/tokens";
+import { forget, unsaved } from "./views/unsaved";
 
 const views: Record<string, View> = { "": overview, rules, shadow, keys, advice, audit, tokens, published, new: newRule };
 const main = document.getElementById("main") as HTMLElement;
@@ -61,9 +63,17 @@ function drawWho(): void {
     for (const link of document.querySelectorAll<HTMLElement>("[data-role=operator]")) link.hidden = !may("operator");
 }
 
+/* Whoever comes next at this browser finds nothing. */
 async function logOut(): Promise<void> {
-    try {
+    const act = async () => {
         await ask("/v1/session", { method: "DELETE" });
+        unsaved().forEach(forget);
+    };
+    const lost = unsaved();
+    try {
+        if (lost.length === 0) await act();
+        else if (!await confirm({ title: "Log out", danger: true, confirm: "Log out", act,
+            body: [h("p", {}, "Changes that are not saved are dropped: ", lost.map((name) => visible(name) || "a new rule").join(", "))] })) return;
     } catch (error) {
         announce(`Not logged out: ${words(error)}`, "bad");
         return;
@@ -105,7 +115,10 @@ async function start(): Promise<void> {
     }
     drawWho();
     whenExpired(() => {
-        void logIn("Your session has ended. Log in to go on; nothing you typed is lost.").then(drawWho);
+        void logIn("Your session has ended. Log in to go on; nothing you typed is lost.").then(() => {
+            drawWho();
+            if (!shown?.dirty?.() && !document.querySelector("dialog[open]")) open(false);
+        });
     });
     window.addEventListener("hashchange", () => open(true));
     open(false);

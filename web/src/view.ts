@@ -6,6 +6,7 @@ export interface Shown {
     title: string;
     element: HTMLElement;
     close?: () => void;
+    dirty?: () => boolean; /* has something that must not be taken away */
 }
 
 export interface Where {

@@ -7,6 +7,7 @@ import type { Facts, Stats } from "../types";
 import { type Shown, heading, ruleLink } from "../view";
 
 const perPage = 12;
+const keptOrder = 15000; /* so long charts stay in their places */
 const three: Series[] = ["allowed", "denied", "delayed"];
 
 class Tiles {
@@ -143,7 +144,19 @@ export function overview(): Shown {
     const filter = h("input", { type: "search", "data-filter": true, autocomplete: "off" });
     const later = h("button", { type: "button" }, "Next");
     const earlier = h("button", { type: "button" }, "Previous");
+    let sorted = 0;
+    /* Charts change places now and then only, and not under somebody's hands. */
+    const settle = (rules: Rule[]) => {
+        if (choice.names && (Date.now() - sorted < keptOrder || charts.element.matches(":hover, :focus-within"))) return;
+        if (choice.names) {
+            choice.names = undefined; /* the next sample says which */
+            return;
+        }
+        choice.names = rules.map((rule) => rule.name);
+        sorted = Date.now();
+    };
     const turn = (offset: number) => {
+        choice.names = undefined;
         choice.offset = Math.max(0, offset);
         stop();
         stop = follow(() => choice, told);
@@ -171,6 +184,7 @@ export function overview(): Shown {
         const next = meter.next(stats, together.totals);
         if (next) all.push(next.at, next.counts);
         charts.show(rules, stats);
+        settle(rules);
         setText(found, matching === 0 ? "There is no such rule in force." :
             `${Math.min(choice.offset + 1, matching)} to ${Math.min(choice.offset + perPage, matching)} of ${count(matching)} rules`);
         earlier.disabled = choice.offset === 0;

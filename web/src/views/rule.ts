@@ -236,7 +236,7 @@ export function rule(where: Where): Shown {
     const save = () => page.shortcut();
     window.addEventListener("beforeunload", leave);
     window.addEventListener("weir:save", save);
-    return { title: visible(wanted), element: page.element, close: () => {
+    return { title: visible(wanted), element: page.element, dirty: () => page.dirty, close: () => {
         window.removeEventListener("beforeunload", leave);
         window.removeEventListener("weir:save", save);
     } };
@@ -264,7 +264,7 @@ export function newRule(): Shown {
     const save = () => void (create.disabled || store());
     window.addEventListener("weir:save", save);
     return {
-        title: "New rule", close: () => window.removeEventListener("weir:save", save),
+        title: "New rule", dirty: () => editor.text !== starter, close: () => window.removeEventListener("weir:save", save),
         element: h("div", { class: "rule" }, heading("New rule"), editor.element,
             h("div", { class: "toolbar save" }, field("Reason for the change", reason), create), error),
     };

@@ -58,8 +58,6 @@ export function rules(where: Where): Shown {
     stage.addEventListener("change", fresh);
     kind.addEventListener("change", fresh);
     void load();
-    const again = () => void load();
-    window.addEventListener("weir:session", again);
 
     const element = h("div", {},
         heading("Rules", may("editor") ? h("a", { class: "button primary", href: "#/new" }, "New rule") : "",
@@ -69,6 +67,5 @@ export function rules(where: Where): Shown {
     return { title: "Rules", element, close: () => {
         asked.abort();
         clearTimeout(timer);
-        window.removeEventListener("weir:session", again);
     } };
 }

@@ -23,6 +23,15 @@ export function kept(name: string): Unsaved | null {
     }
 }
 
+/* Which documents have such a text. */
+export function unsaved(): string[] {
+    try {
+        return Object.keys(sessionStorage).filter((key) => key.startsWith(prefix)).map((key) => key.slice(prefix.length));
+    } catch {
+        return [];
+    }
+}
+
 export function forget(name: string): void {
     try {
         sessionStorage.removeItem(prefix + name);
