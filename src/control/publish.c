@@ -134,7 +134,10 @@ static int choose(struct weir__call *call, const struct wanted *wanted, struct w
     if (error)
         return error;
     if (strcmp(wanted->stage, "draft") == 0) {
-        document->enforced = document->shadow = 0;
+        /* Of a named version only that one: dropping a shadow leaves what is enforced where it is. */
+        bool all = !wanted->version;
+        document->enforced = all || document->enforced == version ? 0 : document->enforced;
+        document->shadow = all || document->shadow == version ? 0 : document->shadow;
     } else if (!exists) {
         return weir__fail(call, 404, "no_version", "there is no such version, or it is a deletion", NULL);
     } else if (strcmp(wanted->stage, "enforced") == 0) {

@@ -81,6 +81,24 @@ BOTH(draft_shadow_enforced)
     service_close(&s);
 }
 
+BOTH(one_version_is_taken_out_of_force)
+{
+    struct service s = {0};
+    service_open(&s, on_postgres);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "\"v1\"", rule_text("a", 2)), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\",\"version\":1}"), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"shadow\",\"version\":2}"), 200);
+    CHECK_FORCE(&s, "a 1, a 2 shadow");
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"draft\",\"version\":3}"), 409); /* is in force nowhere */
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"draft\",\"version\":2}"), 200);
+    CHECK_FORCE(&s, "a 1");
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"shadow\",\"version\":2}"), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"draft\",\"version\":1}"), 200);
+    CHECK_FORCE(&s, "a 2 shadow");
+    service_close(&s);
+}
+
 BOTH(hosts_ask_for_the_set)
 {
     struct service s = {0};
