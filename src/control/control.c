@@ -31,6 +31,13 @@ void weir__control_log(const struct weir__control *control, const char *format, 
     control->host->log(control->host->context, weir__printable((weir_text){line, strlen(line)}, shown, sizeof shown));
 }
 
+void weir__control_note(struct weir__control *control, bool up)
+{
+    pthread_mutex_lock(&control->force_lock);
+    control->up = up;
+    pthread_mutex_unlock(&control->force_lock);
+}
+
 bool weir__control_ready(struct weir__control *control)
 {
     char why[WEIR__DB_WHY_BYTES];
@@ -97,6 +104,7 @@ int weir__control_tick(struct weir__control *control)
 {
     pthread_mutex_lock(&control->lock);
     int error = weir__control_ready(control) ? weir__in_force_follow(control) : control->error;
+    weir__control_note(control, !error);
     weir__in_force_retry(control);
     pthread_mutex_unlock(&control->lock);
     return error;

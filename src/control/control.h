@@ -47,6 +47,7 @@ struct weir__control {
     struct weir__in_force force;
     char *path;   /* of the file for the workers; NULL: none */
     bool written; /* the file says what `force` says */
+    bool up;      /* the database answered the last time */
     bool stale;   /* the database is older than what is in force: it was restored from an old copy */
 };
 
@@ -79,6 +80,9 @@ int weir__control_tick(struct weir__control *control);
 #define WEIR__IMPORT_WRONG (-1000)
 int weir__control_import(struct weir__control *control, const char *path, const char *who, weir_diagnose *diagnose,
                          void *context, size_t *documents);
+
+/* For whoever asks whether the service is well: the database has answered, or not. */
+void weir__control_note(struct weir__control *control, bool up);
 
 /* True with the database open, which may be tried now. The lock must be held. */
 bool weir__control_ready(struct weir__control *control);

@@ -70,11 +70,31 @@ void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t
 
 /* ---- The text ---- */
 
-/* A line of its own that only separates documents: "---" or "...". */
-static bool is_marker(const char *line, size_t len)
+/* What may stand before and behind a document is left out: "---" before anything else, "..." at the end. */
+struct markers {
+    bool begun, ended; /* something has been written; "..." has been seen */
+};
+
+enum line_kind { KEPT, LEFT_OUT, WRONG };
+
+static enum line_kind line_kind(struct markers *markers, const char *line, size_t len)
 {
-    return len >= 3 && (memcmp(line, "---", 3) == 0 || memcmp(line, "...", 3) == 0) &&
-           (len == 3 || line[3] == ' ' || line[3] == '\t');
+    size_t blanks = 0;
+    while (blanks < len && (line[blanks] == ' ' || line[blanks] == '\t'))
+        blanks++;
+    bool first = len >= 3 && memcmp(line, "---", 3) == 0, last = len >= 3 && memcmp(line, "...", 3) == 0;
+    if ((first || last) && (len == 3 || line[3] == ' ' || line[3] == '\t')) {
+        bool misplaced = len > 3 || (first && markers->begun) || markers->ended;
+        markers->begun = true;
+        markers->ended |= last;
+        return misplaced ? WRONG : LEFT_OUT;
+    }
+    if (len && line[0] == '%' && !markers->begun)
+        return WRONG;
+    if (blanks == len || line[blanks] == '#')
+        return KEPT;
+    markers->begun = true;
+    return markers->ended ? WRONG : KEPT;
 }
 
 /*
@@ -96,6 +116,7 @@ static bool has_hidden_break(weir_text text)
 static char *copy_text(weir_text text, size_t *len, json_t *errors)
 {
     struct weir__place place = {0, 1, 1};
+    struct markers markers = {false, false};
     char *copy = malloc(text.len + 2);
     size_t used = 0, line = 0;
     if (text.len >= 3 && memcmp(text.data, "\xef\xbb\xbf", 3) == 0)
@@ -108,14 +129,13 @@ static char *copy_text(weir_text text, size_t *len, json_t *errors)
         }
         if (cr && i + 1 < text.len && text.data[i + 1] == '\n')
             i++;
-        if (is_marker(copy + line, used - line) || (used > line && copy[line] == '%')) {
-            if (used - line > 3) {
-                tell_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
-                free(copy);
-                return NULL;
-            }
-            used = line;
+        enum line_kind kind = line_kind(&markers, copy + line, used - line);
+        if (kind == WRONG) {
+            tell_at(errors, place, NULL, "this is one document: without \"---\", \"...\" and directives");
+            free(copy);
+            return NULL;
         }
+        used = kind == LEFT_OUT ? line : used;
         if (!end || used > line)
             copy[used++] = '\n';
         line = used;

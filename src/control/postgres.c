@@ -164,11 +164,12 @@ static int begin(struct weir__db *db)
 static int commit(struct weir__db *db)
 {
     struct postgres_db *p = own(db);
+    bool lost = PQstatus(p->connection) != CONNECTION_OK; /* before, so that nothing can have been committed */
     PGresult *result = PQexec(p->connection, "COMMIT");
     /* A transaction that had failed answers its COMMIT with ROLLBACK. */
     bool good = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
     int error = good ? 0 : error_of(p, result);
-    if (error == WEIR__DB_GONE)
+    if (error == WEIR__DB_GONE && !lost)
         error = WEIR__DB_UNKNOWN;
     PQclear(result);
     p->inside = false;

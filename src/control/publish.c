@@ -150,7 +150,7 @@ static int choose(struct weir__call *call, const struct wanted *wanted, struct w
         document->enforced = document->enforced == version ? 0 : document->enforced;
     }
     if (before.enforced == document->enforced && before.shadow == document->shadow)
-        return weir__fail(call, 409, "unchanged", "this is in force already", NULL);
+        return weir__fail(call, 409, "unchanged", "nothing would change: this is so already", NULL);
     *chosen = true;
     return 0;
 }

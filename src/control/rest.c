@@ -122,6 +122,7 @@ static int fail_database(struct weir__call *call, int error)
     weir__control_log(call->control, "the rules database: %s (%s)", weir__db_strerror(error),
                       call->db ? call->db->why : "");
     weir__rest_free(call->reply);
+    weir__control_note(call->control, error == WEIR__DB_BUSY || error == WEIR__DB_CONFLICT);
     if (error == WEIR__DB_BUSY || error == WEIR__DB_GONE)
         weir__reply_header(call, "Retry-After", "1");
     return weir__fail(call, error == WEIR__DB_CONFLICT ? 409 : 503, codes[at], weir__db_strerror(error), NULL);
@@ -147,7 +148,7 @@ static void run(struct weir__call *call, const struct weir__route *route)
     int error = 0;
     bool ready = weir__control_ready(call->control);
     call->db = call->control->db;
-    if (!ready && !route->no_database) {
+    if (!ready) {
         fail_database(call, call->control->error);
         return;
     }
@@ -171,9 +172,13 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
     const struct weir__route *route = find_route(&call);
     if (!route)
         return;
-    pthread_mutex_lock(&control->lock);
-    run(&call, route);
-    pthread_mutex_unlock(&control->lock);
+    if (route->no_database) { /* and never waits for one */
+        (void)route->run(&call);
+    } else {
+        pthread_mutex_lock(&control->lock);
+        run(&call, route);
+        pthread_mutex_unlock(&control->lock);
+    }
     weir__reply_header(&call, "Cache-Control", "no-store");
 }
 

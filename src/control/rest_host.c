@@ -207,11 +207,12 @@ int weir__rest_health(struct weir__call *call)
 {
     struct weir__control *control = call->control;
     pthread_mutex_lock(&control->force_lock);
-    bool stale = control->stale, written = !control->path || !control->force.revision || control->written;
+    bool stale = control->stale, up = control->up,
+         written = !control->path || !control->force.revision || control->written;
     int64_t revision = control->force.revision;
     pthread_mutex_unlock(&control->force_lock);
     weir__reply_json(call, 200,
-                     json_pack("{s:b, s:I, s:b, s:b, s:b}", "ok", 1, "revision", (json_int_t)revision, "database",
-                               call->db != NULL, "database_restored", stale, "written", written));
+                     json_pack("{s:b, s:I, s:b, s:b, s:b}", "ok", 1, "revision", (json_int_t)revision, "database", up,
+                               "database_restored", stale, "written", written));
     return 0;
 }

@@ -186,7 +186,8 @@ bool weir__authenticate(struct weir__call *call, int *error)
     struct weir__guesses *guesses = call->control->guesses;
     *error = 0;
     if (request->local_user) {
-        snprintf(call->who, sizeof call->who, "%s", request->local_user);
+        bool sound = weir__text_sound((weir_text){request->local_user, strlen(request->local_user)});
+        snprintf(call->who, sizeof call->who, "%s", sound ? request->local_user : "?");
         call->role = WEIR__OPERATOR;
         return true;
     }

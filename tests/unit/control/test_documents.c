@@ -130,6 +130,8 @@ TEST(errors_are_those_of_lint_with_their_places)
         {"name: a\nlimit: 1\nwindow: 1m\n--- \nname: b\n", NULL, "one document", 4, 1},
         {"%YAML 1.1\n---\nname: a\nlimit: 1\nwindow: 1m\n", NULL, "one document", 1, 1},
         {"name: a\nlimit: 1\nwindow: 1m\nresponse: { message: \"x\xe2\x80\xa8y\" }\n", NULL, "not seen", 0, 0},
+        {"name: a\nlimit: 1\n---\nwindow: 1m\n", NULL, "one document", 3, 1},
+        {"name: a\nlimit: 1\n...\nwindow: 1m\n", NULL, "one document", 4, 1},
         {"just text\n", NULL, "map", 1, 1},
         {"", NULL, NULL, -1, -1},
     };
@@ -155,6 +157,9 @@ TEST(errors_are_those_of_lint_with_their_places)
     CHECK_EQ(ask(&s, "POST /v1/validate", "---\nname: a\r\nlimit: 1\r\nwindow: 1m\n...\n"), 200);
     CHECK_EQ(ask(&s, "POST /v1/validate", "\xef\xbb\xbfname: a\nlimit: 1\nwindow: 1m"), 200);
     CHECK_WORD(&s, "summary", "1 per 1m");
+    CHECK_EQ(ask(&s, "POST /v1/validate", "# c\n---\nname: a\nlimit: 1\nwindow: 1m\nkey: \"x\n%y\"\n...\n# end\n"),
+             200);
+    CHECK_WORD(&s, "summary", "1 per 1m by x %y");
     CHECK_EQ(ask(&s, "POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\nmatch: { path: [/a, nonsense] }\n"), 200);
     CHECK_WORD(&s, "warnings[0].field", "match.path[1]");
     /* What is not there yet is no error; what settings name is known. */
