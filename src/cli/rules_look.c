@@ -123,11 +123,13 @@ int weir__rules_get(struct weir__given *given)
     char *path = weir__service_path(name, query);
     if (!path)
         return out_of_memory();
-    struct weir__question question = {.method = "GET", .path = path, .wants_yaml = !given->json};
+    /* The published set is YAML whoever asks. */
+    bool yaml = !given->json || strcmp(name, "published") == 0;
+    struct weir__question question = {.method = "GET", .path = path, .wants_yaml = yaml};
     struct weir__answer answer;
     int code = 1;
     if (weir__service_ask(given->service, &question, &answer) && weir__answer_is_good(given->service, &answer, name)) {
-        if (given->json) { /* the published set is YAML whoever asks */
+        if (given->json) {
             json_t *all = answer.json ? json_incref(answer.json)
                                       : json_pack("{s:s, s:s%}", "name", name, "text", answer.body, answer.len);
             code = weir__print_json(all);

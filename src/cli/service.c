@@ -87,6 +87,8 @@ bool weir__service_ask(struct weir__service *service, const struct weir__questio
                                : weir__local_ask(service->local, question, answer);
     if (asked && answer->len > 0 && (answer->body[0] == '{' || answer->body[0] == '['))
         answer->json = json_loadb(answer->body, answer->len, 0, NULL);
+    bool good = answer->status >= 200 && answer->status < 300;
+    answer->is_other = good && answer->status != 204 && !question->wants_yaml && !json_is_object(answer->json);
     return asked;
 }
 
@@ -134,7 +136,7 @@ static void show_problems(const json_t *problems, const char *about)
 
 bool weir__answer_is_good(const struct weir__service *service, const struct weir__answer *answer, const char *about)
 {
-    if (answer->status >= 200 && answer->status < 300)
+    if (answer->status >= 200 && answer->status < 300 && !answer->is_other)
         return true;
     const json_t *problems = weir__answer_problems(answer);
     if (problems)

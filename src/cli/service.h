@@ -22,7 +22,7 @@ struct weir__question {
     const char *body;          /* may be NULL */
     size_t len;
     bool yaml;        /* the body is; else it is JSON */
-    bool wants_yaml;  /* so shall the answer be */
+    bool wants_yaml;  /* so shall the answer be; else it is an object of JSON */
     int64_t if_match; /* a version; 0: none */
     const char *reason;
 };
@@ -32,7 +32,8 @@ struct weir__answer {
     int64_t version; /* of its ETag; 0: none */
     char *body;      /* with a zero byte behind it */
     size_t len;
-    json_t *json; /* the body, if it is JSON; else NULL */
+    json_t *json;  /* the body, if it is JSON; else NULL */
+    bool is_other; /* than the rules service would have answered */
 };
 
 struct weir__service;
@@ -46,7 +47,8 @@ bool weir__service_ask(struct weir__service *service, const struct weir__questio
                        struct weir__answer *answer);
 void weir__answer_free(struct weir__answer *answer);
 
-/* True for 2xx. Otherwise says what the service said; `about` (may be NULL) is the document that was sent. */
+/* True for 2xx with what was asked for. Otherwise says what the service said; `about` (may be NULL) is the document
+ * that was sent. */
 bool weir__answer_is_good(const struct weir__service *service, const struct weir__answer *answer, const char *about);
 /* The list of what is wrong with documents, or NULL. */
 const json_t *weir__answer_problems(const struct weir__answer *answer);

@@ -12,7 +12,7 @@ static const struct weir__option all_options[] = {
 #undef OPTION
 };
 
-enum { NAME_MAX_BYTES = 40, SUBCOMMANDS_MAX = 16, PAGES_MAX = 1000 };
+enum { NAME_MAX_BYTES = 40, SUBCOMMANDS_MAX = 16, PAGES_MAX = 200 };
 
 static const struct weir__subcommand *find(const char *command, const struct weir__subcommand *list, size_t count,
                                            const char *name)
@@ -177,28 +177,38 @@ static char *page_path(const char *path, const json_t *next)
     return whole;
 }
 
+json_t *weir__answer_items(const struct weir__given *given, const struct weir__answer *answer)
+{
+    json_t *items = json_object_get(answer->json, "items");
+    if (json_is_array(items))
+        return items;
+    fprintf(stderr, "weir %s: the answer has no list in it; is this a rules service?\n", given->command);
+    return NULL;
+}
+
 json_t *weir__given_list(const struct weir__given *given, const char *path)
 {
     json_t *all = json_array(), *next = NULL;
-    for (int page = 0; all && page < PAGES_MAX; page++) {
+    bool good = all != NULL, more = true;
+    for (int page = 0; good && more && page < PAGES_MAX; page++) {
         struct weir__answer answer = {0};
         char *this_page = page_path(path, next);
-        bool good = this_page && weir__given_get(given, this_page, NULL, &answer);
+        good = this_page && weir__given_get(given, this_page, NULL, &answer);
         free(this_page);
+        json_t *items = good ? weir__answer_items(given, &answer) : NULL;
+        good = items && json_array_extend(all, items) == 0;
         json_decref(next);
-        next = NULL;
-        if (good && json_array_extend(all, json_object_get(answer.json, "items")) == 0) {
-            next = json_incref(json_object_get(answer.json, "next"));
-        } else {
-            json_decref(all);
-            all = NULL;
-        }
+        next = json_incref(json_object_get(answer.json, "next"));
+        more = json_is_string(next) || json_is_integer(next);
         weir__answer_free(&answer);
-        if (!json_is_string(next) && !json_is_integer(next))
-            break;
     }
     json_decref(next);
-    return all;
+    if (good && !more)
+        return all;
+    if (good)
+        fprintf(stderr, "weir %s: the list does not end\n", given->command);
+    json_decref(all);
+    return NULL;
 }
 
 /* ---- Showing ---- */

@@ -70,6 +70,8 @@ bool weir__given_get(const struct weir__given *given, const char *path, const ch
 /* Asks with a body of JSON, which it takes over. False: told. */
 bool weir__given_post(const struct weir__given *given, const char *path, json_t *body, const char *about,
                       struct weir__answer *answer);
+/* The list that an answer has as `items`; NULL after it was said that there is none. */
+json_t *weir__answer_items(const struct weir__given *given, const struct weir__answer *answer);
 /* All pages of a list. NULL: told. */
 json_t *weir__given_list(const struct weir__given *given, const char *path);
 /* A value as one line of JSON on standard output. The exit code. */

@@ -38,7 +38,10 @@ static int create(struct weir__given *given)
     if (body && given->is[WEIR__WITH_EXPIRES])
         json_object_set_new(body, "expires", json_string(given->value[WEIR__WITH_EXPIRES]));
     bool good = weir__given_post(given, "/v1/tokens", body, NULL, &answer);
-    if (good && given->json) {
+    if (good && !*weir__member(answer.json, "token")) {
+        fprintf(stderr, "weir %s: the answer has no token in it; is this a rules service?\n", given->command);
+        good = false;
+    } else if (good && given->json) {
         good = weir__print_json(answer.json) == 0;
     } else if (good) { /* the token alone, so that it can go into a file */
         puts(weir__member(answer.json, "token"));
@@ -91,7 +94,7 @@ static int list(struct weir__given *given)
     if (good && given->json)
         good = weir__print_json(answer.json) == 0;
     else if (good)
-        good = print_tokens(json_object_get(answer.json, "items"));
+        good = weir__answer_items(given, &answer) && print_tokens(json_object_get(answer.json, "items"));
     weir__answer_free(&answer);
     return good ? 0 : 1;
 }

@@ -1,0 +1,249 @@
+"""weir rules and weir token over HTTP: a real agent, somebody who changes things in between, and services that are none.
+tests/cli_control.sh has the rest, with a database of its own."""
+import contextlib
+import http.client
+import http.server
+import json
+import pathlib
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+from gateway import free_port, wait_until
+from served import ENVIRONMENT, WEIR, certificate
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SHOP = str(ROOT / "tests/rules/service/shop.yaml")
+listens = pytest.mark.skipif(not (ROOT / "src/agent/admin.c").exists(), reason="the agent has no listener yet")
+
+
+def weir(*arguments, code=0, **more):
+    environment = {**ENVIRONMENT, "NO_COLOR": "1", **more.pop("env", {})}
+    done = subprocess.run([WEIR, *arguments], env=environment, text=True, capture_output=True, timeout=60, **more)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+class Between:
+    """Answers by `answer(method, path, headers, body)`: (status, headers, body), or None to close without a word."""
+
+    def __init__(self, answer):
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.asked.append((self.command, self.path))
+                answer_is = answer(self.command, self.path, dict(self.headers), body)
+                if answer_is is None:
+                    self.close_connection = True
+                    return
+                status, headers, text = answer_is
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if "Content-Length" not in headers:
+                    self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    self.wfile.write(text)
+
+            do_POST = do_PUT = do_DELETE = do_GET
+
+            def log_message(self, *arguments):
+                pass
+
+        self.asked = []
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def between():
+    made = []
+
+    def make(answer):
+        made.append(Between(answer))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+class Agent:
+    """weir agent with a rules service over TLS."""
+
+    def __init__(self, folder):
+        self.folder, self.port = folder, free_port()
+        self.certificate, key = certificate(folder)
+        self.file = folder / "weir.yaml"
+        self.file.write_text(f"""
+gateway: {{ listen: "127.0.0.1:{free_port()}", upstreams: ["http://127.0.0.1:1"] }}
+admin: {{ listen: "127.0.0.1:{self.port}", tls: {{ certificate: {self.certificate}, key: {key} }} }}
+state: {folder}/state
+segment: {{ path: {folder}/segment }}
+""")
+        self.log = open(folder / "log", "w")
+        self.process = subprocess.Popen([WEIR, "agent", str(self.file)], env=ENVIRONMENT, stderr=self.log)
+        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, 20)
+
+    def ask(self, method, path, headers=(), body=None):
+        context = ssl.create_default_context(cafile=self.certificate)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=10)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers))
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        except OSError:
+            return 0, {}, b""
+        finally:
+            connection.close()
+
+    def token(self, name, role):
+        path = self.folder / f"{name}.token"
+        path.write_text(weir("token", "create", name, "--role", role, "--file", str(self.file)).stdout)
+        return path
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(20) == 0
+        self.log.close()
+
+
+@pytest.fixture
+def agent(tmp_path):
+    one = Agent(tmp_path)
+    yield one
+    one.stop()
+
+
+@listens
+def test_over_tls_by_role(agent):
+    url = ["--url", f"https://127.0.0.1:{agent.port}"]
+    trusted = [*url, "--ca", agent.certificate]
+    viewer, editor, operator = (agent.token(role, role) for role in ("viewer", "editor", "operator"))
+    assert "certificate" in weir("rules", "list", *url, "--token-file", str(viewer), code=1).stderr.lower()
+    assert "give a token" in weir("rules", "list", *trusted, code=1).stderr
+    assert "(401)" in weir("rules", "list", *trusted, "--token", "weir_0_guess", code=1).stderr
+    assert weir("rules", "list", *trusted, "--token-file", str(viewer)).stdout == "no documents\n"
+    assert "(403)" in weir("rules", "apply", SHOP, *trusted, "--token-file", str(viewer), code=1).stderr
+    environment = {"WEIR_URL": f"https://127.0.0.1:{agent.port}", "WEIR_TOKEN": editor.read_text().strip()}
+    done = weir("rules", "apply", SHOP, "--ca", agent.certificate, "--publish", "enforced", "--json", env=environment)
+    assert json.loads(done.stdout)["revision"] == 3
+    done = weir("rules", "apply", SHOP, "--ca", agent.certificate, "--publish", "enforced", env=environment)
+    assert done.stdout == "0 created, 0 changed, 0 deleted, 3 as before\n"
+    assert weir("rules", "history", "login", "--json", "--ca", agent.certificate, env=environment).stdout.count("editor")
+    assert "(403)" in weir("token", "list", "--ca", agent.certificate, code=1, env=environment).stderr
+    tokens = json.loads(weir("token", "list", "--json", *trusted, "--token-file", str(operator)).stdout)["items"]
+    gone = next(token["id"] for token in tokens if token["name"] == "editor")
+    weir("token", "revoke", gone, *trusted, "--token-file", str(operator))
+    assert "(401)" in weir("rules", "list", "--ca", agent.certificate, code=1, env=environment).stderr
+
+
+@listens
+def test_what_the_command_puts_into_the_database_is_in_force_here(agent):
+    weir("rules", "apply", SHOP, "--publish", "enforced", "--file", str(agent.file))
+    published = agent.folder / "state" / "published.yaml"
+    wait_until(lambda: published.exists() and "login" in published.read_text(), 5)
+
+
+@listens
+def test_two_who_apply_at_once(agent, between, tmp_path):
+    """Somebody else's change comes between the comparison and the writing: it stays, and is told."""
+    token = agent.token("me", "editor")
+    trusted = ["--url", f"https://127.0.0.1:{agent.port}", "--ca", agent.certificate, "--token-file", str(token)]
+    weir("rules", "apply", SHOP, *trusted)
+    theirs = pathlib.Path(SHOP).read_text().replace("limit: 5\n", "limit: 7\n")
+    (tmp_path / "theirs.yaml").write_text(theirs)
+    (tmp_path / "ours.yaml").write_text(theirs.replace("limit: 7\n", "limit: 9\n").replace("limit: 100", "limit: 99"))
+    changed = []
+
+    def answer(method, path, headers, body):
+        if method == "PUT" and path.endswith("/login") and not changed:
+            changed.append(weir("rules", "apply", str(tmp_path / "theirs.yaml"), *trusted))
+        headers = {name: value for name, value in headers.items() if name not in ("Host", "Content-Length")}
+        status, answered, text = agent.ask(method, path, headers, body)
+        return status, {n: v for n, v in answered.items() if n in ("ETag", "Etag", "Content-Type")}, text
+
+    relay = between(answer)
+    done = weir("rules", "apply", str(tmp_path / "ours.yaml"), "--url", relay.url, "--token-file", str(token), code=1)
+    assert "login: somebody else has changed it" in done.stderr and "(412)" in done.stderr
+    assert "1 changed" in done.stdout and "1 not done" in done.stdout
+    assert "limit: 7\n" in weir("rules", "get", "login", *trusted).stdout
+    assert "limit: 99\n" in weir("rules", "get", "user-api", *trusted).stdout
+
+
+LIST = b'{"items": [], "next": null}'
+
+
+@pytest.mark.parametrize("answer, said", [
+    ((200, {}, b"<html>hello</html>"), "something else than the rules service would"),
+    ((200, {}, b"{"), "something else than the rules service would"),
+    ((200, {}, b'{"items": 7}'), "is this a rules service?"),
+    ((204, {}, b""), "is this a rules service?"),
+    ((302, {"Location": "http://127.0.0.1:1/"}, b""), "(302)"),
+    ((500, {}, b"\x1b[31mno"), "(500)"),
+    ((404, {}, b'{"error": {"message": "\\u001b[2Jgone"}}'), "gone (404)"),
+    ((200, {"Content-Length": "1000"}, b"short"), "127.0.0.1"),
+    (None, "127.0.0.1"),
+])
+def test_who_is_no_rules_service(between, answer, said):
+    for command in (["rules", "list"], ["rules", "apply", SHOP], ["token", "create", "x", "--role", "viewer"]):
+        one = between(lambda *asked: answer)
+        if answer and answer[2] == b"short":
+            one.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # the connection ends before the body does
+        done = weir(*command, "--url", one.url, "--token", "secret", code=1)
+        assert said in done.stderr, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr and "secret" not in done.stdout + done.stderr
+
+
+def test_a_token_goes_to_one_host_only(between):
+    seen = []
+    other = between(lambda *asked: seen.append(asked) or (200, {}, LIST))
+    first = between(lambda *asked: (307, {"Location": other.url + "/v1/rules"}, b""))
+    weir("rules", "list", "--url", first.url, "--token", "secret", code=1)
+    assert not seen
+
+
+def test_a_list_without_end_has_one(between):
+    one = between(lambda *asked: (200, {}, b'{"items": [], "next": "x"}'))
+    assert "does not end" in weir("rules", "list", "--url", one.url, code=1).stderr
+    assert len(one.asked) == 200
+
+
+def test_names_and_reasons_are_one_request(between):
+    """Whatever is in them, they are a part of the path and one header."""
+    seen = []
+
+    def answer(method, path, headers, body):
+        seen.append((method, path, headers))
+        return (200, {}, LIST) if path.startswith("/v1/rules?") else (201, {"ETag": '"v1"'}, b'{"ok": true}')
+
+    one = between(answer)
+    weir("rules", "apply", SHOP, "--url", one.url, "--reason", "why\r\nX-Weir-Bad: 1")
+    assert all("X-Weir-Bad" not in headers for _, _, headers in seen)
+    assert any("X-Weir-Bad: 1" in headers.get("X-Weir-Reason", "") for _, _, headers in seen)
+    weir("rules", "get", "../../x?y#z\r\nA: b", "--url", one.url)
+    assert seen[-1][1] == "/v1/rules/..%2F..%2Fx%3Fy%23z%0D%0AA%3A%20b"
+
+
+def test_tokens_that_are_none(between, tmp_path):
+    one = between(lambda *asked: (200, {}, LIST))
+    (tmp_path / "empty").write_text("\n")
+    assert "no token" in weir("rules", "list", "--url", one.url, "--token-file", str(tmp_path / "empty"), code=1).stderr
+    weir("rules", "list", "--url", one.url, "--token-file", str(tmp_path / "missing"), code=1)
+    weir("rules", "list", "--url", one.url, "--token", "a\r\nb", code=1)
+    assert not one.asked
+    (tmp_path / "good").write_text("secret\n")
+    weir("rules", "list", "--url", one.url + "/", "--token-file", str(tmp_path / "good"))
+    assert one.asked == [("GET", "/v1/rules?limit=1000")]
