@@ -55,8 +55,7 @@ def suffered(options, printer):
         printer.bar(one.name, "requests failed beyond the policy", seen.failed, "requests", 0)
         printer.bar(one.name, "p99 over the deadline", seen.p99 / faults.DEADLINE, "ratio", LATE, ms=seen.p99 * 1000)
         printer.bar(one.name, "return over 2 s", seen.recovery / 2, "ratio", 1, ms=seen.recovery * 1000)
-        if one.keeps:
-            printer.bar(one.name, "consumed and lost", seen.lost, "units", 0)
+        printer.bar(one.name, "consumed and lost", seen.lost, "units", seen.bearable if one.forgets else 0)
 
 
 def overshot(options, printer):

@@ -5,11 +5,12 @@
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
 --     then for each counter: the limit's place among them, how, cost; for a refund also its time (or,
---     negative, how long ago that was), for an exchange level and what is left of the host's window, negative
---     if it is over.
--- ARGV[2]: the number of a sender's batch, as text.
+--     negative, how long ago that was), for an exchange level, what is left of the host's window, negative
+--     if it is over, and 1 if what is stored may be less than the host was told before.
+-- ARGV[2]: the number of a sender's batch, as text; ARGV[3]: that of the batch before it.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
--- the time to wait (8 bytes each), big-endian. Times are in microseconds.
+-- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
+-- instead how many of the sender's batches before this one are not known here (2^40: all).
 --
 -- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
 --
@@ -29,12 +30,17 @@ local a = {cmsgpack.unpack(ARGV[1])}
 if not a[2] then
     a = a[1]
 end
-local repeated = false
+local repeated, missed = false, 0
 if ARGV[2] then
     local sender = keys[#keys]
-    repeated = call('GET', sender) == ARGV[2]
+    local last = call('GET', sender)
+    repeated = last == ARGV[2]
     if not repeated then
         call('SET', sender, ARGV[2], 'PX', 3600000)
+        if ARGV[3] and last ~= ARGV[3] then
+            local gap = ARGV[3] - (tonumber(last or '') or -1000000)
+            missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or 1099511627776
+        end
     end
 end
 --@state.lua
@@ -84,7 +90,7 @@ local counter = 0
 local function evaluate(pending, others)
     counter = counter + 1
     local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
-    local name, decide, charge, level, left = keys[counter], a[limit], how == 3, nil, nil
+    local name, decide, charge, level, left, doubt = keys[counter], a[limit], how == 3, nil, nil, false
     place = place + 3
     if how == 2 then
         cost = -cost
@@ -97,8 +103,8 @@ local function evaluate(pending, others)
         end
         place = place + 1
     elseif how == 4 then
-        charge, level, left = true, a[place], a[place + 1]
-        place = place + 2
+        charge, level, left, doubt = true, a[place], a[place + 1], a[place + 2] == 1
+        place = place + 3
     end
     local value, whole = pending and pending[name], false
     if value == nil or not pending then
@@ -129,6 +135,14 @@ local function evaluate(pending, others)
         end
     end
     local code, remaining, reset, wait, fresh, till, always = decide(limit, value, time, cost, charge, left, name, whole)
+    if level then
+        if doubt and value and code >= 0 and code < 32 and remaining > level then
+            -- No more is left than the host knows of.
+            cost = cost + remaining - level
+            code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole)
+        end
+        wait = missed
+    end
     if how == 1 then
         fresh = nil
     elseif how == 5 and code >= 0 then

@@ -24,6 +24,7 @@ void weir__sync_free(struct weir__sync *sync)
 {
     if (!sync)
         return;
+    free(sync->told);
     free(sync->followed);
     free(sync->following);
     free(sync->asks);
@@ -32,8 +33,7 @@ void weir__sync_free(struct weir__sync *sync)
     free(sync);
 }
 
-/* All that is in the ledger is asked for once: an agent before us may have been killed in the middle. */
-static void follow_all(struct weir__sync *sync)
+void weir__sync_follow_all(struct weir__sync *sync)
 {
     for (uint64_t i = 0; i < sync->ledger->entries; i++)
         if (weir__load64(&sync->ledger->cell[i].lo))
@@ -58,13 +58,13 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->following = calloc(sync->ledger->entries / 64, sizeof *sync->following);
     sync->asks = calloc(WEIR__LEDGER_NOTES, sizeof *sync->asks);
     sync->groups = calloc(WEIR__LEDGER_NOTES, sizeof *sync->groups);
-    if (!sync->followed || !sync->following || !sync->asks || !sync->groups) {
+    if (!sync->followed || !sync->following || !sync->asks || !sync->groups || !weir__sync_memory(sync)) {
         weir__sync_free(sync);
         return NULL;
     }
     for (uint32_t i = 0; i < WEIR__LEDGER_NOTES; i++)
         sync->groups[i] = (struct weir__group){.first = i, .count = 1};
-    follow_all(sync);
+    weir__sync_follow_all(sync); /* an agent before us may have been killed in the middle */
     return sync;
 }
 
@@ -165,8 +165,11 @@ static int exchange(struct weir__sync *sync)
     weir__count(&header->exchanges, 1);
     if (error) {
         weir__count(&header->failures, 1);
+        for (uint64_t i = 0; i < count; i++)
+            weir__sync_doubt(sync, ledger->note[i].index);
         return error;
     }
+    weir__sync_compare(sync, count);
     sync->asked = true;
     sync->asked_ms = weir__book_ms();
     weir__count(&header->asks, count);

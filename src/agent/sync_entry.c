@@ -164,6 +164,7 @@ void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_no
     ask->limit.zone = NULL;
     ask->how = WEIR__ASK_EXCHANGE;
     ask->cost = note->amount;
+    ask->doubt = sync->followed[note->index].age != sync->age;
     ask->level = here.remaining + entry.amount - note->amount;
     if (note->window_end_us)
         ask->left_us = note->window_end_us - sync->with.now(sync->segment).wall_ns / 1000;
@@ -190,12 +191,16 @@ static int64_t within(int64_t amount)
     return amount > WEIR__USED_MAX ? WEIR__USED_MAX : amount < -WEIR__USED_MAX ? -WEIR__USED_MAX : amount;
 }
 
-/* Moves the host's counter to what is left for all. Returns whether there was anything to move. */
+/*
+ * Moves the host's counter to what is left for all. Returns whether there was anything to move. A store that was set
+ * back gives nothing back.
+ */
 static bool move(struct weir__sync *sync, const struct weir__subject *subject, int64_t difference, int64_t took_us)
 {
     weir_decision unused;
     struct weir__ledger_header *header = sync->ledger->header;
-    if (difference == 0 || (difference < 0 && -difference <= tolerance(&subject->quota->limit, took_us)))
+    if (difference == 0 || (difference < 0 && sync->set_back) ||
+        (difference < 0 && -difference <= tolerance(&subject->quota->limit, took_us)))
         return false;
     int64_t amount = within(difference);
     int error = weir__counter_move(sync->segment, &subject->quota->limit, subject->hash, amount,
@@ -228,6 +233,8 @@ void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *n
     weir_decision here;
     if (ask->how != WEIR__ASK_EXCHANGE)
         return; /* nobody knew what it was for; the sweep will see */
+    if (ask->error && ask->error != WEIR_ESTOREWRONGTYPE && ask->error != WEIR_ESTORECLOCK)
+        weir__sync_doubt(sync, note->index); /* its server was away, and another may take its place */
     if (ask->error || ask->other_window > 0) {
         follow(sync, note->index, false, false); /* nothing was taken: later */
         sync->followed[note->index].quiet = QUIET_MAX - 1;
@@ -242,9 +249,12 @@ void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *n
     } else if (known) {
         /* The counter is looked at before the amount: who comes between makes it seem less, not more. */
         int64_t untold = weir__ledger_amount(sync->ledger, note->index, note->identity) - note->amount;
+        if (!sync->set_back)
+            sync->followed[note->index].age = sync->age;
         bool moved = move(sync, &subject, here.remaining + untold - ask->decision.remaining, took_us);
         follow(sync, note->index, moved || note->amount != 0, here.remaining >= here.limit);
         weir__count(&header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
     }
     weir__ledger_settle(sync->ledger, note->index, note->identity, note->amount, header->batch);
+    weir__sync_remember(sync, note);
 }

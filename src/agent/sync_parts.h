@@ -3,13 +3,25 @@
 #define WEIR_AGENT_SYNC_PARTS_H
 
 #include "agent/sync.h"
+#include "store/script.h"
+
+#define WEIR__TOLD 131072 /* amounts that are remembered after they were acknowledged: 4 MiB */
 
 /* What the agent remembers of an entry of the ledger; nothing of it is missed after a restart. */
 struct weir__followed {
+    uint32_t age;   /* the exchange's when it was last asked for; if that has become another, the counter is in doubt */
     uint32_t due;   /* the round in which to ask again, if it is followed */
     uint8_t quiet;  /* answers in a row that brought nothing new */
     bool idle;      /* so it was when the sweep came by */
     uint8_t orphan; /* times the sweep found that nobody knows what it is for */
+};
+
+/* An amount that the store has acknowledged. */
+struct weir__told {
+    uint64_t identity;
+    int64_t amount;
+    int64_t window_end_us; /* the note's */
+    uint64_t batch;
 };
 
 struct weir__sync {
@@ -28,6 +40,13 @@ struct weir__sync {
 
     uint64_t most;       /* counters of the next batch, at most */
     int64_t patience_us; /* with the batch that is on its way */
+
+    struct weir__told *told; /* the newest, around */
+    uint64_t told_count;
+    uint64_t forgotten; /* the last batch of which not all is remembered */
+    uint32_t age;       /* how often the store was found to have forgotten what it knew */
+    uint32_t in_step;   /* batches in a row that the store found to follow each other, up to a few */
+    bool set_back;      /* so it was found by the present batch */
 
     struct weir__question question;
     struct weir__ask *asks;
@@ -64,6 +83,17 @@ void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_no
 void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *note, const struct weir__ask *ask,
                       int64_t took_us);
 
+/* False: no memory. */
+bool weir__sync_memory(struct weir__sync *sync);
+/* What a note told was acknowledged. */
+void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_note *note);
+/* Whether the store knows what it acknowledged before, by its answer to a batch; if not, it is told again. */
+void weir__sync_compare(struct weir__sync *sync, uint64_t count);
+/* The store may not know what it did of this entry's counter. */
+void weir__sync_doubt(struct weir__sync *sync, uint64_t index);
+
+/* All that is in the ledger is asked for once. */
+void weir__sync_follow_all(struct weir__sync *sync);
 void weir__sync_follow(struct weir__sync *sync, uint64_t index, uint32_t rounds);
 void weir__sync_unfollow(struct weir__sync *sync, uint64_t index);
 /* Looks at a part of the ledger: frees what is idle, gives up what nobody knows. */

@@ -10,6 +10,8 @@
 
 #define WEIR__STORE_NAME_MAX 383 /* bytes of a counter's name in the store */
 
+#define WEIR__MISSED_ALL (INT64_C(1) << 40)
+
 enum weir__ask_how {
     WEIR__ASK_TAKE,     /* `cost` (not negative) if it fits; 0 looks */
     WEIR__ASK_PEEK,     /* what a take of `cost` would say */
@@ -33,6 +35,8 @@ struct weir__ask {
     int64_t level;
     /* EXCHANGE of fixed windows: what is left of the host's window; 0: it has none, that begins with a request. */
     int64_t left_us;
+    /* EXCHANGE: the store may have forgotten what it once told this host: no more than `level` is left then. */
+    bool doubt;
     /*
      * REFUND: when it was taken (the take's), or, negative, how long ago that was for those who do not know it. All
      * others, out: the server's time, to give back with.
@@ -45,6 +49,11 @@ struct weir__ask {
     /* EXCHANGE of fixed windows: the host's window is over for the server (-1) or has not begun (1); nothing was taken.
      */
     int8_t other_window;
+    /*
+     * EXCHANGE with a sender: how many of its batches before this one the server acknowledged once, as another perhaps,
+     * and does not know of; WEIR__MISSED_ALL: it does not know the sender. Counted by the asks of the first command.
+     */
+    int64_t missed;
     /*
      * Of this counter alone, e.g. WEIR_ESTOREWRONGTYPE; in a cluster also that its server gave no answer, while others
      * did. Its group took nothing; an exchange was not acknowledged.

@@ -136,7 +136,8 @@ static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, ui
     if (ask->how == WEIR__ASK_EXCHANGE) {
         weir__number_add(to, clamp(ask->level, WEIR__EXACT_MAX / 4));
         weir__number_add(to, left_of(ask));
-        return 5;
+        weir__number_add(to, ask->doubt);
+        return 6;
     }
     return 3;
 }
@@ -233,7 +234,9 @@ void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *p
     uint64_t keys = sender_key ? 1 : 0;
     for (size_t p = 0; p < count; p++)
         keys += group_of(&parts[p])->count;
-    add_length(to, '*', 3 + keys + 1 + (sender_key ? 1 : 0));
+    /* Only the first command of a batch has one before it for sure: of the others, small batches have none. */
+    bool ordered = sender_key && parts[0].question->slot == 0;
+    add_length(to, '*', 3 + keys + 1 + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
     add_text(to, "EVALSHA", 7);
     add_text(to, weir__script_sha, 40);
     add_decimal(to, keys);
@@ -249,4 +252,6 @@ void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *p
     add_array(to, parts, count);
     if (sender_key)
         add_decimal(to, batch);
+    if (ordered)
+        add_decimal(to, batch - 1);
 }

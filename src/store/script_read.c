@@ -40,6 +40,7 @@ static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
     ask->decision = (weir_decision){.limit = ask->limit.hard};
     ask->taken = false;
     ask->other_window = 0;
+    ask->missed = 0;
     ask->error = code < 0 ? code : 0;
     if (ask->how != WEIR__ASK_REFUND)
         ask->at_us = now_us;
@@ -50,6 +51,8 @@ static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
         (elsewhere && (ask->how != WEIR__ASK_EXCHANGE || !weir__on_wall(&ask->limit))))
         return false;
 
+    if (ask->how == WEIR__ASK_EXCHANGE)
+        ask->missed = wait_us;
     weir_decision *d = &ask->decision;
     d->verdict = (enum weir_verdict)verdict;
     d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
@@ -87,21 +90,11 @@ static int known_error(const char *text, size_t len)
         const char *begins;
         int error;
     } known[] = {
-        {"LOADING", WEIR_ESTORELOADING},
-        {"BUSY", WEIR_ESTORESLOW},
-        {"READONLY", WEIR_ESTOREREADONLY},
-        {"NOREPLICAS", WEIR_ESTOREREADONLY},
-        {"MASTERDOWN", WEIR_ESTORELOADING},
-        {"OOM", WEIR_ESTOREOOM},
-        {"CROSSSLOT", WEIR_ESTORECROSSSLOT},
-        {"MOVED", WEIR_ESTORECROSSSLOT},
-        {"ASK", WEIR_ESTORECROSSSLOT},
-        {"TRYAGAIN", WEIR_ESTORECROSSSLOT},
-        {"CLUSTERDOWN", WEIR_ESTOREDOWN},
-        {"WRONGTYPE", WEIR_ESTOREWRONGTYPE},
-        {"NOAUTH", WEIR_ESTOREAUTH},
-        {"WRONGPASS", WEIR_ESTOREAUTH},
-        {"NOPERM", WEIR_ESTOREAUTH},
+        {"LOADING", WEIR_ESTORELOADING},     {"BUSY", WEIR_ESTORESLOW},          {"READONLY", WEIR_ESTOREREADONLY},
+        {"NOREPLICAS", WEIR_ESTOREREADONLY}, {"MASTERDOWN", WEIR_ESTORELOADING}, {"OOM", WEIR_ESTOREOOM},
+        {"CROSSSLOT", WEIR_ESTORECROSSSLOT}, {"MOVED", WEIR_ESTORECROSSSLOT},    {"ASK", WEIR_ESTORECROSSSLOT},
+        {"TRYAGAIN", WEIR_ESTORECROSSSLOT},  {"CLUSTERDOWN", WEIR_ESTOREDOWN},   {"WRONGTYPE", WEIR_ESTOREWRONGTYPE},
+        {"NOAUTH", WEIR_ESTOREAUTH},         {"WRONGPASS", WEIR_ESTOREAUTH},     {"NOPERM", WEIR_ESTOREAUTH},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t begins = strlen(known[i].begins);

@@ -5,6 +5,7 @@ tests/e2e/test_store_faults.py runs them briefly; tools/reliability.py at length
 import collections
 import contextlib
 import dataclasses
+import math
 import os
 import pathlib
 import signal
@@ -47,7 +48,7 @@ class Fault:
     name: str
     make: typing.Callable
     interrupts: typing.Optional[bool] = True  # strict decisions fail while it lasts; None: some may
-    keeps: bool = True  # the store forgets nothing that it acknowledged
+    forgets: bool = False  # the store loses everything, the hosts' names too: they bring back what they know
     twice: bool = False  # what is told of eventual rules may count twice
     alone: float = 0.0  # how long it lasts by itself at least, in seconds
     settle: float = 1.0
@@ -82,7 +83,7 @@ def killed(keep):
     return Case(server.url, server.kill, server.start)
 
 
-@fault("kill -9, started again empty", keeps=False)
+@fault("kill -9, started again empty", forgets=True)
 def killed_empty(keep):
     server = redis(keep)
     return Case(server.url, server.kill, server.start)
@@ -94,7 +95,7 @@ def paused(keep):
     return Case(server.url, server.pause, server.resume)
 
 
-@fault("FLUSHALL", interrupts=False, keeps=False)
+@fault("FLUSHALL", interrupts=False, forgets=True)
 def flushed(keep):
     server = redis(keep)
     return Case(server.url, server.flush, nothing)
@@ -115,7 +116,7 @@ def scripts_lost(keep):
     return Case(server.url, thread.start, cure)
 
 
-@fault("READONLY: it became a replica", keeps=False)
+@fault("READONLY: it became a replica", forgets=True)
 def readonly(keep):
     server, other = redis(keep), redis(keep)
     return Case(server.url, lambda: server.must("REPLICAOF", "127.0.0.1", other.port),
@@ -218,20 +219,20 @@ wired("latency of 50 ms", {"delay": 0.025})
 wired("loss of 5 % of the packets", {"loss": 0.05}, interrupts=None)
 
 
-@fault("Sentinel: the master killed", keeps=False, alone=1.0, settle=2.0)
+@fault("Sentinel: the master killed", alone=1.0, settle=2.0)
 def sentinel_killed(keep):
     sentinels = keep(Sentinels()).start()
     master = sentinels.master()
     return Case(sentinels.url, master.kill, lambda: sentinels.promoted(master))
 
 
-@fault("Sentinel: failover on request", interrupts=None, keeps=False, settle=2.0)
+@fault("Sentinel: failover on request", interrupts=None, settle=2.0)
 def sentinel_failover(keep):
     sentinels = keep(Sentinels()).start()
     return Case(sentinels.url, sentinels.failover, nothing)
 
 
-@fault("Cluster: a master lost", keeps=False, alone=1.0, settle=2.0)
+@fault("Cluster: a master lost", twice=True, alone=1.0, settle=2.0)
 def cluster_lost(keep):
     cluster = keep(Cluster()).start()
     lost = []
@@ -278,7 +279,7 @@ class Keeper(contextlib.ExitStack):
     enter = contextlib.ExitStack.enter_context
 
 
-Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost changes back begun cured")
+Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost bearable changes back begun cured")
 
 
 def remaining(fleet, host, key):
@@ -289,6 +290,18 @@ def remaining(fleet, host, key):
         text = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout
         time.sleep(0.25)
     return next(int(line.split(":")[1]) for line in text.lower().splitlines() if line.startswith("x-ratelimit-remaining"))
+
+
+def told_meanwhile(load, keys=3, interval=0.050):
+    """
+    What may be lost of `keys` keys when the store forgets everything. The first host to return brings back what it heard
+    in its last exchange of the key: one interval before the end if it uses the key, up to eight if others do. What the two
+    others told since then is gone, unless they return with less; they let it pass in that time and the interval before.
+    """
+    admitted = load.admitted("eventual")
+    seconds = load.records[-1].begun - load.records[0].begun
+    rate = sum(admitted[key] for key in sorted(admitted)[:keys]) / seconds
+    return math.ceil(rate * 2 / 3 * (8 + 1) * interval) + keys  # requests come by chance, not evenly
 
 
 def lost_units(fleet, load, keys=3):
@@ -348,4 +361,5 @@ def outcome(load, fleet, begun, cured, changes):
         p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(load.between(begun, end), 1.0),
         recovery=max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts))) - cured,
         refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1), lost=lost_units(fleet, load),
+        bearable=told_meanwhile(load),
         changes=changes, back=0, begun=begun - load.begun, cured=cured - load.begun)

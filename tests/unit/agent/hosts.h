@@ -29,6 +29,8 @@ struct fake_store {
     enum fate fate;
     int64_t taken;            /* of all counters */
     uint64_t questions, asks; /* that came */
+    uint64_t doubts;          /* asks that were in doubt */
+    int64_t missed;           /* batches of the present sender that it does not know of */
     int8_t other_window;      /* what it says of windows */
     int error;                /* what it says of each counter */
     double ahead;             /* of its clock */
@@ -52,6 +54,7 @@ static inline void fake_store_flush(struct fake_store *store)
 {
     weir_segment_options how = {.size = 8 << 20};
     weir_segment_close(store->counters);
+    memset(store->sender, 0, sizeof store->sender);
     if (weir_segment_open(&how, &store->counters) != 0)
         exit(1);
 }
@@ -63,6 +66,8 @@ static inline bool is_repeated(struct fake_store *store, const struct weir__ques
             continue;
         bool repeated = store->sender[i][0] && store->batch[i] == question->batch;
         CHECK(!store->sender[i][0] || store->batch[i] <= question->batch);
+        if (!repeated && (!store->sender[i][0] || store->batch[i] + 1 != question->batch))
+            store->missed = store->sender[i][0] ? (int64_t)(question->batch - 1 - store->batch[i]) : WEIR__MISSED_ALL;
         snprintf(store->sender[i], sizeof store->sender[i], "%s", question->sender);
         store->batch[i] = question->batch;
         return repeated;
@@ -75,6 +80,8 @@ static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask
     weir_decision *d = &ask->decision;
     weir_time now = test_seconds(hosts_time + store->ahead);
     ask->other_window = store->other_window;
+    ask->missed = store->missed;
+    store->doubts += ask->doubt;
     if (weir__on_wall(&ask->limit) && ask->left_us < 0 && !ask->other_window)
         ask->other_window = -1;
     ask->error = store->error;
@@ -90,6 +97,9 @@ static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask
         CHECK_EQ(weir_charge(store->counters, &ask->limit, ask->name, ask->name_len, cost, now, d), 0);
     else
         CHECK_EQ(weir_refund(store->counters, &ask->limit, ask->name, ask->name_len, -cost, now, d), 0);
+    if (ask->doubt && d->remaining > ask->level)
+        CHECK_EQ(weir_charge(store->counters, &ask->limit, ask->name, ask->name_len, d->remaining - ask->level, now, d),
+                 0);
     store->taken += repeated ? 0 : ask->cost;
 }
 
@@ -101,6 +111,7 @@ static inline int fake_bring(void *context, struct weir__question *question)
     question->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
     if (store->fate == REFUSES)
         return question->error;
+    store->missed = 0;
     bool repeated = is_repeated(store, question);
     for (uint32_t i = 0; i < question->ask_count; i++)
         if (question->asks[i].how == WEIR__ASK_EXCHANGE)

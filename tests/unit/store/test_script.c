@@ -104,22 +104,25 @@ TEST(limits_travel_once)
     }
     asks[38].at_us = INT64_C(1794735452185947);
     asks[39].level = -70000;
+    asks[39].doubt = true;
     struct weir__buffer buffer = {0};
     weir__script_call(&buffer, parts, 40, "sender", UINT64_MAX);
     redisReply *call = parsed(&buffer);
-    CHECK_EQ(call->elements, 3 + 41 + 2);
+    CHECK_EQ(call->elements, 3 + 41 + 3);
     check_text(call->element[2], "41");
     check_text(call->element[43], "sender");
     check_text(call->element[45], "18446744073709551615");
+    check_text(call->element[46], "18446744073709551614");
     int64_t got[512];
     size_t count = numbers_of(call->element[44], got, 512);
-    CHECK_EQ(count, 1 + 2 * 7 + 40 * 5 + 1 + 2);
+    CHECK_EQ(count, 1 + 2 * 7 + 40 * 5 + 1 + 3);
     CHECK_EQ(got[0], 2);
     CHECK_EQ(got[15 + 5 + 1], 1); /* the second group goes by the first */
     CHECK_EQ(got[15 + 5 + 2], 9);
     CHECK_EQ(got[15 + 38 * 5 + 5], asks[38].at_us);
-    CHECK_EQ(got[count - 2], -70000);
-    CHECK_EQ(got[count - 1], -1);
+    CHECK_EQ(got[count - 3], -70000);
+    CHECK_EQ(got[count - 2], -1);
+    CHECK_EQ(got[count - 1], 1);
     freeReplyObject(call);
     weir__buffer_free(&buffer);
 }

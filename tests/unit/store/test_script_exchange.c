@@ -210,4 +210,81 @@ TEST(a_batch_counts_once)
     CHECK_EQ(server_question(&question), WEIR_ESTOREWRONGTYPE);
 }
 
+/* With `doubt`, no more is left than the host knows of; without, what is stored counts. */
+TEST(what_is_stored_is_doubted_when_it_is_to_be)
+{
+    if (!begin())
+        return;
+    static const weir_params params[] = {
+        {.limit = 10, .window_ns = 3600 * WEIR_SECOND},
+        {.limit = 10, .window_ns = 3600 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 3600 * WEIR_SECOND, .align = 1},
+        {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 3600 * WEIR_SECOND},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 400 * WEIR_DAY},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 400 * WEIR_DAY, .buckets = 4},
+    };
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
+        weir_limit limit = made(params[i]);
+        char name[16];
+        snprintf(name, sizeof name, "d%zu", i);
+        struct weir__ask ask = exchange(limit, name, 1, 9);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 9);
+        ask = exchange(limit, name, 2, 4);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 7);
+        ask = exchange(limit, name, 2, 4);
+        ask.doubt = true;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 4);
+        CHECK_EQ(left(limit, name), 4);
+        ask = exchange(limit, name, 1, 8); /* knows less than the others */
+        ask.doubt = true;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 3);
+        ask = exchange(limit, name, -2, 3); /* gives back, and knows of more that was used */
+        ask.doubt = true;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.remaining, 3);
+        CHECK_EQ(left(limit, name), 3);
+    }
+}
+
+static int64_t missed(const char *sender, uint64_t batch)
+{
+    struct weir__ask ask = exchange(slow(10), "m", 1, 9);
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {
+        .asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1, .sender = sender, .batch = batch};
+    CHECK_EQ(server_question(&question), 0);
+    return ask.missed;
+}
+
+TEST(a_sender_is_told_what_is_not_known)
+{
+    if (!begin())
+        return;
+    CHECK_EQ(missed("weir:s", 1), WEIR__MISSED_ALL);
+    CHECK_EQ(missed("weir:s", 2), 0);
+    CHECK_EQ(missed("weir:s", 2), 0); /* again */
+    CHECK_EQ(missed("weir:s", 3), 0);
+    CHECK_EQ(missed("weir:s", 7), 3);
+    CHECK_EQ(missed("weir:s", 8), 0);
+    CHECK_EQ(missed("weir:s", 5), WEIR__MISSED_ALL); /* another of that name is ahead */
+    server_do("SET weir:s nonsense");
+    CHECK_EQ(missed("weir:s", 6), WEIR__MISSED_ALL);
+    server_do("DEL weir:s");
+    CHECK_EQ(missed("weir:s", 7), WEIR__MISSED_ALL);
+    CHECK_EQ(missed("weir:s", UINT64_MAX), WEIR__MISSED_ALL); /* too far to be true */
+    /* Of a batch's later commands nothing is said: the batch before it may have had none. */
+    struct weir__ask ask = exchange(slow(10), "m", 1, 9);
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
+    question.sender = "weir:later";
+    question.batch = 9;
+    question.slot = 1;
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(ask.missed, 0);
+}
+
 TEST_MAIN
