@@ -20,7 +20,7 @@ static inline weir_time hosts_now(const weir_segment *segment)
 
 /* ---- A store that does what the script does, on a segment ---- */
 
-enum fate { ANSWERS, REFUSES, LOSES_ANSWER };
+enum fate { ANSWERS, REFUSES, LOSES_ANSWER, IS_AWAY };
 
 struct fake_store {
     weir_segment *counters;
@@ -109,7 +109,9 @@ static inline int fake_bring(void *context, struct weir__question *question)
     store->questions++;
     store->asks += question->ask_count;
     question->error = store->fate == REFUSES ? WEIR_ESTOREDOWN : store->fate == LOSES_ANSWER ? WEIR_ESTORESLOW : 0;
-    if (store->fate == REFUSES)
+    if (store->fate == IS_AWAY) /* the breaker's word, without asking */
+        question->error = WEIR_ESTOREAWAY;
+    if (store->fate == REFUSES || store->fate == IS_AWAY)
         return question->error;
     store->missed = 0;
     bool repeated = is_repeated(store, question);

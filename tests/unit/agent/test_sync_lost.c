@@ -1,6 +1,8 @@
 /* When the exchange doubts what the store says, and when not. test_sync_redis.c has what comes of it in a server. */
 #include "hosts.h"
 
+#include <weir/store.h>
+
 #define RULE(more) "rules: [{name: a, key: \"${client_ip}\", consistency: eventual, " more "}]\n"
 #define REQUEST    "GET / ip=192.0.2.1"
 #define KEY        "192.0.2.1"
@@ -112,6 +114,23 @@ TEST(two_of_one_name_do_not_tell_for_ever)
     }
     /* The first time is believed: ten were told before. */
     CHECK(store.taken >= 80 && store.taken <= 80 + 10);
+    end();
+}
+
+/* Who looks why it is away wants the reason, not that it is. */
+TEST(the_reason_stays)
+{
+    begin();
+    weir_ledger_stats stats;
+    store.fate = REFUSES;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+    store.fate = IS_AWAY;
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREAWAY);
+    CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
+    CHECK_EQ(stats.last_error, WEIR_ESTOREDOWN);
+    CHECK_EQ(stats.store, WEIR_STORE_DOWN);
     end();
 }
 
