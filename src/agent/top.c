@@ -133,7 +133,7 @@ static bool read_keys(struct weir__top *top)
             return false;
         }
     }
-    return count >= 0;
+    return count > 0; /* 0: the terminal is gone */
 }
 
 /* ---- The loop ---- */
