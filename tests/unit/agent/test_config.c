@@ -90,8 +90,12 @@ TEST(stores)
 
 TEST(hot_keys)
 {
-    static const char *const bad[] = {"hot_keys: on\n", "hot_keys: 100\n", "hot_keys: [8MiB]\n", "hot_keys: -1\n",
-                                      "hot_keys: { bytes: 8MiB }\n", "hot_keys: { hash_keys: perhaps }\n"};
+    static const char *const bad[] = {"hot_keys: on\n",
+                                      "hot_keys: 100\n",
+                                      "hot_keys: [8MiB]\n",
+                                      "hot_keys: -1\n",
+                                      "hot_keys: { bytes: 8MiB }\n",
+                                      "hot_keys: { hash_keys: perhaps }\n"};
     char yaml[512];
     CHECK_EQ(load(GATEWAY RULES), 0);
     CHECK_EQ(config.hot_bytes, 0);
