@@ -75,7 +75,7 @@ test("shadow against enforced, side by side", async () => {
     }, 20000);
     assert.ok(!(await send(`/${rule}`, "shadowed", 5)).includes(429), "a shadow denies nothing");
     await pair.getByRole("button", { name: "Drop the shadow…" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Withdraw" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Drop the shadow" }).click();
     await pair.waitFor({ state: "detached" });
     const left = await api("GET", `/v1/rules/${rule}`);
     assert.deepEqual([left.enforced_version, left.shadow_version], [1, null], "what is enforced stays");

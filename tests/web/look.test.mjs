@@ -16,6 +16,7 @@ before(async () => {
     const etag = `"v1"`;
     await api("PUT", `/v1/rules/${rule}?reason=try`, { yaml: ruleText(rule, { limit: 10 }), headers: { "if-match": etag } });
     await api("POST", `/v1/rules/${rule}/publish`, { body: { stage: "shadow", version: 2, reason: "try" } });
+    await makeRule({ name: fresh("beside"), stage: "shadow" });
     await makeRule({ name: hostile, path: "/hostile", stage: "enforced", limit: 2 });
     await until("the hostile rule is in force", async () => (await send("/hostile", user, 3)).includes(429));
     const key = `#/keys?rule=${encodeURIComponent(hostile)}&key=${encodeURIComponent(`user:${user}`)}`;

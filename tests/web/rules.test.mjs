@@ -96,6 +96,20 @@ test("a published set is put in force again as a whole", async () => {
     await close(page);
 });
 
+test("withdrawing takes the rule and its shadow out of force", async () => {
+    const rule = await makeRule({ stage: "enforced" });
+    await api("PUT", `/v1/rules/${rule}`, { yaml: ruleText(rule, { limit: 4 }), headers: { "if-match": `"v1"` } });
+    await api("POST", `/v1/rules/${rule}/publish`, { body: { stage: "shadow", version: 2 } });
+    const page = await open(`#/rules/${rule}`);
+    await page.getByRole("button", { name: "Withdraw…" }).click();
+    await dialog(page).locator(".diff-line.gone", { hasText: "limit: 3" }).waitFor();
+    await dialog(page).getByRole("button", { name: "Withdraw" }).click();
+    await dialog(page).waitFor({ state: "detached" });
+    const now = await current(rule);
+    assert.deepEqual([now.enforced_version, now.shadow_version, now.version], [null, null, 2]);
+    await close(page);
+});
+
 test("two editors at once: the second sees both texts and overwrites nothing", async () => {
     const rule = await makeRule();
     const first = await open(`#/rules/${rule}`, { role: "editor" });

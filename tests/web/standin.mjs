@@ -111,7 +111,7 @@ class Standin {
             this.rules.save(name, this.rules.text(document, body.version), who.name, body.reason);
         } else if (verb === "publish") {
             this.log(who, "rule.publish", name, { stage: body.stage, version: body.version });
-            return { revision: this.rules.publish(document, body.stage, body.version ?? last, who.name, body.reason), ...this.rules.row(document) };
+            return { revision: this.rules.publish(document, body.stage, body.version ?? (body.stage === "draft" ? null : last), who.name, body.reason), ...this.rules.row(document) };
         } else if (method === "PUT" || method === "DELETE") {
             if (!request.headers["if-match"]) throw new Refusal(428, "If-Match is needed");
             if (request.headers["if-match"] !== `"v${last}"`) throw new Refusal(412, "somebody else has changed it");

@@ -61,8 +61,8 @@ export class Rules {
 
     publish(document, stage, version, who, reason) {
         if (stage === "draft") {
-            if (document.enforced === version) document.enforced = null;
-            if (document.shadow === version) document.shadow = null;
+            if (!version || document.enforced === version) document.enforced = null;
+            if (!version || document.shadow === version) document.shadow = null;
         } else {
             document[stage] = version;
             if (stage === "enforced" && document.shadow === version) document.shadow = null;

@@ -5,7 +5,7 @@ import { confirm, show } from "../dialog";
 import { diffView } from "../diff";
 import { Editor } from "../editor";
 import { when } from "../format";
-import type { Page, RuleDocument, Stage, Version } from "../types";
+import type { Page, RuleDocument, RuleRow, Stage, Version } from "../types";
 import { type Shown, type Where, badge, heading, name, problem, visible } from "../view";
 import { conflictPanel } from "./conflict";
 import { forget, keep, kept } from "./unsaved";
@@ -27,24 +27,46 @@ async function textOf(rule: string, version: number | null): Promise<string> {
     return (await get<RuleDocument>(`/v1/rules/${segment(rule)}${query({ version })}`)).text;
 }
 
-/* Asks with the difference to what is in force now; true when it was published. */
-export async function publish(rule: RuleDocument, stage: Stage, version: number): Promise<boolean> {
-    const [now, then] = await Promise.all([textOf(rule.name, rule.enforced_version), textOf(rule.name, version)]);
-    const what = { enforced: "Enforce", shadow: "Run in shadow", draft: "Withdraw" }[stage];
-    const effect = {
-        enforced: "It decides requests on every host within seconds.",
-        shadow: "It is counted beside the enforced version and denies nothing.",
-        draft: "It no longer counts anything. Its text stays.",
-    }[stage];
+interface Step {
+    what: string;
+    said: string;
+    effect: string;
+    stage: Stage;
+    version: number | null; /* null: whatever is in force */
+}
+
+export const steps = {
+    enforce: (version: number): Step => ({ what: "Enforce", said: "enforced", stage: "enforced", version,
+        effect: "It decides requests on every host within seconds." }),
+    shadow: (version: number): Step => ({ what: "Run in shadow", said: "in shadow", stage: "shadow", version,
+        effect: "It is counted beside the enforced version and denies nothing." }),
+    dropShadow: (version: number): Step => ({ what: "Drop the shadow", said: "without a shadow", stage: "draft", version,
+        effect: "The shadow counts no longer. What is enforced stays so." }),
+    withdraw: (): Step => ({ what: "Withdraw", said: "withdrawn", stage: "draft", version: null,
+        effect: "It no longer counts anything, enforced or in shadow. Its text stays." }),
+};
+
+/* What the step changes, from text to text. */
+async function difference(rule: RuleRow, step: Step): Promise<HTMLElement> {
+    const going = step.stage === "draft";
+    const from = going ? step.version ?? rule.enforced_version ?? rule.shadow_version : rule.enforced_version;
+    const [now, then] = await Promise.all([textOf(rule.name, from), going ? "" : textOf(rule.name, step.version)]);
+    const label = from === null ? "Nothing is enforced yet" : going ? `v${from} is taken out of force` : `Enforced v${from} to v${step.version}`;
+    return diffView(now, then, label);
+}
+
+/* Asks with the difference it makes; true when it was published. */
+export async function publish(rule: RuleRow, step: Step): Promise<boolean> {
+    const change = await difference(rule, step);
     const done = await confirm({
-        title: `${what}: ${visible(rule.name)} v${version}`, confirm: what, danger: stage === "draft", reason: true,
-        body: [h("p", {}, effect), diffView(now, stage === "draft" ? "" : then,
-            rule.enforced_version === null ? "Nothing is enforced yet" : `Enforced v${rule.enforced_version} to ${stage === "draft" ? "nothing" : `v${version}`}`)],
+        title: `${step.what}: ${visible(rule.name)}${step.version === null ? "" : ` v${step.version}`}`, confirm: step.what,
+        danger: step.stage === "draft", reason: true, body: [h("p", {}, step.effect), change],
         act: async (reason) => {
-            await ask(`/v1/rules/${segment(rule.name)}/publish`, { method: "POST", json: { stage, version, reason } });
+            const version = step.version === null ? {} : { version: step.version };
+            await ask(`/v1/rules/${segment(rule.name)}/publish`, { method: "POST", json: { stage: step.stage, ...version, reason } });
         },
     });
-    if (done) announce(`${visible(rule.name)}: ${{ enforced: "enforced", shadow: "in shadow", draft: "withdrawn" }[stage]}`);
+    if (done) announce(`${visible(rule.name)}: ${step.said}`);
     return done;
 }
 
@@ -106,15 +128,15 @@ class RulePage {
         this.save.disabled = !this.dirty || this.bad;
         this.discard.disabled = !this.dirty;
         if (!may("editor")) return;
-        const act = (label: string, stageTo: Stage, version: number, possible: boolean, kind = "") =>
+        const act = (step: Step, possible: boolean, kind = "") =>
             h("button", { type: "button", class: kind, disabled: !possible || this.dirty,
-                onclick: () => void publish(rule, stageTo, version).then((done) => (done ? this.refresh() : undefined)).catch((e) => this.fail(e)) }, label);
+                onclick: () => void publish(rule, step).then((done) => (done ? this.refresh() : undefined)).catch((e) => this.fail(e)) }, `${step.what}…`);
         const live = rule.enforced_version !== null || rule.shadow_version !== null;
         const focused = this.actions.contains(document.activeElement) ? document.activeElement?.textContent : null;
         replace(this.actions,
-            act("Run in shadow…", "shadow", rule.version, rule.shadow_version !== rule.version && rule.enforced_version !== rule.version),
-            act("Enforce…", "enforced", rule.version, rule.enforced_version !== rule.version, "primary"),
-            act("Withdraw…", "draft", rule.enforced_version ?? rule.shadow_version ?? 0, live),
+            act(steps.shadow(rule.version), rule.kind === "rule" && rule.shadow_version !== rule.version && rule.enforced_version !== rule.version),
+            act(steps.enforce(rule.version), rule.enforced_version !== rule.version, "primary"),
+            act(steps.withdraw(), live),
             h("button", { type: "button", class: "danger", disabled: this.dirty, onclick: () => void this.remove() }, "Delete…"),
             this.dirty ? h("span", { class: "hint" }, "Save or discard the changes first") : null);
         if (focused) [...this.actions.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();

@@ -7,8 +7,8 @@ import { rate, share } from "../format";
 import { type Choice, Meter, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Page, RuleDocument, RuleRow, Stats } from "../types";
-import { Pager, type Shown, badge, heading, problem, ruleLink } from "../view";
-import { publish } from "./rule";
+import { Pager, type Shown, badge, heading, problem, ruleLink, visible } from "../view";
+import { publish, steps } from "./rule";
 
 const perPage = 6;
 
@@ -29,17 +29,17 @@ class Pair {
         this.chart = new Chart(`${row.name}: denied, and denied by the shadow`, row.name, ["denied", "shadow_denied"], 300);
         const texts = h("div");
         const failed = (error: unknown) => replace(texts, problem(error));
-        const act = (label: string, stage: "enforced" | "draft", kind: string) => h("button", {
+        const act = (label: string, step: "enforce" | "dropShadow", kind: string) => h("button", {
             type: "button", class: kind,
-            onclick: () => void publish(row as RuleDocument, stage, row.shadow_version!).then((done) => done && reload()).catch(failed),
+            onclick: () => void publish(row, steps[step](row.shadow_version!)).then((done) => done && reload()).catch(failed),
         }, label);
         this.element = h("section", { class: "card pair" }, h("h2", {}, ruleLink(row.name)), this.verdict, texts, this.chart.element,
-            may("editor") ? h("div", { class: "buttons" }, act("Drop the shadow…", "draft", ""), act("Enforce the shadow…", "enforced", "primary")) : null);
+            may("editor") ? h("div", { class: "buttons" }, act("Drop the shadow…", "dropShadow", ""), act("Enforce the shadow…", "enforce", "primary")) : null);
         const text = (version: number | null) => version === null ? Promise.resolve("")
             : get<RuleDocument>(`/v1/rules/${segment(row.name)}${query({ version })}`).then((found) => found.text);
         Promise.all([text(row.enforced_version), text(row.shadow_version)]).then(([now, then]) =>
             replace(texts, h("div", { class: "sides" }, column("enforced", row.enforced_version, now, this.enforced),
-                column("shadow", row.shadow_version, then, this.shadow)), diffView(now, then, "Enforced to shadow")), failed);
+                column("shadow", row.shadow_version, then, this.shadow)), diffView(now, then, `${visible(row.name)}, enforced to shadow`)), failed);
         void this.chart.load();
     }
 
