@@ -20,9 +20,9 @@ struct weir__host {
     struct weir__control_host calls;
 };
 
-static json_t *milliseconds(int64_t ns)
+static json_t *seconds(int64_t ns)
 {
-    return ns < 0 ? json_null() : json_integer(ns / 1000000 + (ns % 1000000 != 0));
+    return ns < 0 ? json_null() : json_real((double)(ns / 1000000) / 1000);
 }
 
 /* Takes the object over. */
@@ -43,13 +43,13 @@ static int key_state(void *context, const char *rule, weir_text key, char **json
     if (error)
         return error;
     const weir_decision *decision = &outcome.decision;
-    json_t *object = json_pack("{s:s, s:s%, s:I, s:I, s:b, s:b}", "rule", outcome.rule, "key", key.data, key.len,
-                               "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining,
-                               "blocked", decision->verdict == WEIR_BLOCKED, "limited",
-                               decision->verdict != WEIR_BLOCKED && !weir_passes(decision));
+    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : weir_passes(decision) ? "allowed" : "limited";
+    json_t *object =
+        json_pack("{s:s, s:s%, s:s, s:I, s:I}", "rule", outcome.rule, "key", key.data, key.len, "reason", reason,
+                  "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining);
     if (object) {
-        json_object_set_new(object, "retry_after_ms", milliseconds(decision->retry_after_ns));
-        json_object_set_new(object, "reset_after_ms", milliseconds(decision->reset_after_ns));
+        json_object_set_new(object, "retry_after_s", seconds(decision->retry_after_ns));
+        json_object_set_new(object, "reset_s", seconds(decision->reset_after_ns));
     }
     return told(object, json);
 }

@@ -8,6 +8,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -164,28 +165,43 @@ static void retrieve_first(const struct weir__config *config, const struct weir_
     weir__retriever_free(retriever);
 }
 
-/* Until the rules service publishes something, what weir.yaml names is in force. */
+/* Brings what weir.yaml names into an empty database, all in force. False: not now, which was told. */
+static bool import_first(const struct weir__config *config, const char *path, const struct weir__journal *journal)
+{
+    struct weir__control_options options = {.url = config->admin.database, .published_path = config->rules_path};
+    struct weir__control *control = NULL;
+    size_t documents = 0;
+    int error = weir__control_open(&options, &control);
+    if (!error)
+        error = weir__control_import(control, path, "weir.yaml", weir__say_diagnostic, (void *)(uintptr_t)journal,
+                                     &documents);
+    if (!error)
+        error = weir__control_tick(control); /* the database may have been full already: then that is in force */
+    if (control)
+        weir__control_close(control);
+    if (error)
+        weir__say(journal, WEIR__WARNING, "rules service: %s",
+                  error < WEIR__IMPORT_WRONG ? weir_strerror(error - WEIR__IMPORT_WRONG) : weir__db_strerror(error));
+    else if (documents)
+        weir__say(journal, WEIR__INFO,
+                  "the rules of %s are in the rules service now: from here on they are changed there", path);
+    return !error;
+}
+
+/* What is in force at the very first start. */
 static void publish_first(const struct weir__config *config, const struct weir__journal *journal)
 {
-    struct weir__sources sources = {0};
-    weir_text text = config->import_text;
-    if (config->import_path) {
-        if (weir__sources_read(config->import_path, weir__say_diagnostic, (void *)(uintptr_t)journal, &sources) != 0)
+    char path[4200];
+    if (!config->import_path && config->import_text.len) {
+        snprintf(path, sizeof path, "%s/imported.yaml", config->state_path);
+        if (!weir__publish(path, config->import_text.data, config->import_text.len)) {
+            weir__say(journal, WEIR__ERROR, "%s cannot be written: %s", path, strerror(errno));
             return;
-        if (sources.count == 1)
-            text = sources.list[0].text;
-        else
-            weir__say(journal, WEIR__WARNING,
-                      "%s has several files, which cannot be published as they are: weir rules apply brings them into "
-                      "the rules service",
-                      config->import_path);
+        }
+        import_first(config, path, journal);
+    } else if (config->import_path && weir__publish_folder(config->rules_path)) {
+        import_first(config, config->import_path, journal);
     }
-    if (text.len && weir__publish(config->rules_path, text.data, text.len))
-        weir__say(journal, WEIR__INFO,
-                  "the rules of %s are in force until the rules service publishes its own: weir rules apply brings "
-                  "them into it",
-                  config->import_path ? config->import_path : config->file);
-    weir__sources_free(&sources);
 }
 
 bool weir__keeper_prepare(const struct weir__config *config, const struct weir__journal *journal)

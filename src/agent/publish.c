@@ -18,7 +18,7 @@ static bool folder_make(char *folder)
     return mkdir(folder, 0755) == 0 || errno == EEXIST;
 }
 
-bool weir__publish(const char *path, const char *text, size_t len)
+bool weir__publish_folder(const char *path)
 {
     char folder[4200];
     const char *slash = strrchr(path, '/');
@@ -28,7 +28,12 @@ bool weir__publish(const char *path, const char *text, size_t len)
     }
     memcpy(folder, path, (size_t)(slash - path));
     folder[slash - path] = 0;
-    if (!folder_make(folder))
+    return folder_make(folder);
+}
+
+bool weir__publish(const char *path, const char *text, size_t len)
+{
+    if (!weir__publish_folder(path))
         return false;
     int error = weir__file_replace(path, "", text, len);
     errno = -error;

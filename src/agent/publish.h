@@ -10,5 +10,7 @@
  * folder is made if there is none. False: errno says why, and the file is as it was.
  */
 bool weir__publish(const char *path, const char *text, size_t len);
+/* Makes the folder of a file that is to be there. The same errors. */
+bool weir__publish_folder(const char *path);
 
 #endif
