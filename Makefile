@@ -260,6 +260,12 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
+# The command's own reading of rule files.
+DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,documents_split diagnose text json options values)
+$B/fuzz/fuzz_documents: fuzz/fuzz_documents.c src/cli/documents.c $(DOCUMENTS_OBJ) $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(DOCUMENTS_OBJ) $B/libweir.a -o $@ $(LDLIBS)
+
 $B/fuzz/fuzz_control: fuzz/fuzz_control.c $B/libweir-control.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)

@@ -16,7 +16,6 @@ from served import ENVIRONMENT, WEIR, certificate
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SHOP = str(ROOT / "tests/rules/service/shop.yaml")
-listens = pytest.mark.skipif(not (ROOT / "src/agent/admin.c").exists(), reason="the agent has no listener yet")
 
 
 def weir(*arguments, code=0, **more):
@@ -127,7 +126,6 @@ def agent(tmp_path):
     one.stop()
 
 
-@listens
 def test_over_tls_by_role(agent):
     url = ["--url", f"https://127.0.0.1:{agent.port}"]
     trusted = [*url, "--ca", agent.certificate]
@@ -150,14 +148,12 @@ def test_over_tls_by_role(agent):
     assert "(401)" in weir("rules", "list", "--ca", agent.certificate, code=1, env=environment).stderr
 
 
-@listens
 def test_what_the_command_puts_into_the_database_is_in_force_here(agent):
     weir("rules", "apply", SHOP, "--publish", "enforced", "--file", str(agent.file))
     published = agent.folder / "state" / "published.yaml"
     wait_until(lambda: published.exists() and "login" in published.read_text(), 5)
 
 
-@listens
 def test_two_who_apply_at_once(agent, between, tmp_path):
     """Somebody else's change comes between the comparison and the writing: it stays, and is told."""
     token = agent.token("me", "editor")
