@@ -158,6 +158,15 @@ typedef struct weir_attribute {
     const char *value;
 } weir_attribute;
 
+#define WEIR_HELD_MAX 8 /* rules of requests in flight that one request may meet; more are the failure policy's */
+
+/* Slots that a request holds. Copy it freely, but give it back once. */
+typedef struct weir_held {
+    uint32_t count;   /* 0: nothing, and nothing to be done */
+    int64_t lease_ns; /* the shortest lease of them: who takes longer renews them before */
+    weir_lease lease[WEIR_HELD_MAX];
+} weir_held;
+
 typedef struct weir_query {
     weir_lookup *lookup; /* asked for what the rules need, and nothing else; or NULL and: */
     void *lookup_context;
@@ -171,6 +180,11 @@ typedef struct weir_query {
     bool dry_run;   /* says what would happen; takes nothing, counts nothing */
     weir_time now;  /* {0, 0}: read the clock */
     weir_ask *ask;  /* what the store said, or NULL: see store.h */
+    /*
+     * Where to put the slots that the request holds under rules of requests in flight, if it passes: to be given back
+     * when it is done. NULL: nobody will, and each is held until its lease ends.
+     */
+    weir_held *held;
 
     /* Where to put what happened under each matching rule, if anybody wants to know. */
     struct weir_outcome *outcomes;
@@ -243,6 +257,14 @@ typedef struct weir_answer {
  * Everything it needs is on the stack, about 110 KiB: threads with less than 256 KiB are too small for it.
  */
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
+
+/*
+ * Gives back what a check put into `held`; its count is 0 afterwards. What was over before is no error. 0, or why some
+ * of it could not be given back, which is free when its lease ends.
+ */
+int weir_held_release(weir *engine, weir_held *held);
+/* Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. */
+int weir_held_renew(weir *engine, weir_held *held);
 
 /*
  * Who asks, by the rules' identity: the query's peer, or whom it names if it is a trusted proxy. Writes the address,

@@ -50,8 +50,9 @@ extern "C" {
 #define WEIR_ERRORS(X)                                                                                                 \
     X(EINVAL, 1, "an argument is missing or contradicts another; see the function's comment in weir.h")                \
     X(ELIMIT, 2,                                                                                                       \
-      "limit out of range; use 1 to 4294967295 (sliding_window_log: 65535, sliding_window_counter: 2147483647)")       \
-    X(EWINDOW, 3, "window out of range; use whole microseconds, from 1 microsecond to 400 days")                       \
+      "limit out of range; use 1 to 4294967295 (sliding_window_log and concurrency: 65535, "                           \
+      "sliding_window_counter: 2147483647)")                                                                           \
+    X(EWINDOW, 3, "window out of range; use whole microseconds, from 1 microsecond to 400 days (a lease: a day)")      \
     X(EBURST, 4, "burst out of range; use 1 to 4294967295, or 0 for the same as limit")                                \
     X(EOVERFLOW, 5,                                                                                                    \
       "limit, burst, soft and window together overflow the counter or take over 400 days to recover; "                 \
@@ -99,7 +100,8 @@ extern "C" {
     X(ESTORECLOCK, 46, "the store's clock and this host's are more than a window apart; set them")                     \
     X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")       \
     X(ELOST, 48, "the segment's file was cut short while it was in use; remove it and open a new one")                 \
-    X(EGUARDS, 49, "more than 16 segments are guarded in this process")
+    X(EGUARDS, 49, "more than 16 segments are guarded in this process")                                                \
+    X(ELEASE, 50, "the lease is over: its slot was given back, or has become free and may be another's")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
@@ -137,7 +139,8 @@ enum weir_algorithm {
     WEIR_LEAKY_BUCKET,
     WEIR_FIXED_WINDOW,
     WEIR_SLIDING_WINDOW_LOG,
-    WEIR_SLIDING_WINDOW_COUNTER
+    WEIR_SLIDING_WINDOW_COUNTER,
+    WEIR_CONCURRENCY /* requests in flight: weir_acquire and weir_release */
 };
 
 enum weir_refill { WEIR_REFILL_CONTINUOUS = 0, WEIR_REFILL_INTERVAL };
@@ -155,19 +158,20 @@ void weir_zone_close(weir_zone *zone);
 typedef struct weir_params {
     enum weir_algorithm algorithm; /* default: token bucket */
     int64_t limit;                 /* units a window */
-    int64_t window_ns;             /* its length; not used with WEIR_ALIGN_CALENDAR */
-    int64_t burst;                 /* bucket or queue size; token and leaky bucket only; 0: same as limit */
-    enum weir_refill refill;       /* token bucket */
-    enum weir_align align;         /* fixed window */
-    enum weir_calendar calendar;   /* fixed window with WEIR_ALIGN_CALENDAR; weeks start on Monday */
-    const weir_zone *zone;         /* the same; NULL is UTC */
-    bool count_rejected;           /* sliding window log: a denied request is logged, too */
-    int buckets;                   /* sliding window counter: 2 (default) to 60 */
-    enum weir_round round;         /* sliding window counter with 2 buckets */
-    int soft_percent;              /* lets limit + soft_percent % pass, marked WEIR_OVER_SOFT */
-    bool delay;                    /* leaky bucket: decisions say how long to wait */
-    int64_t max_delay_ns;          /* leaky bucket with delay: deny what would wait longer; 0: no such bound */
-    uint64_t id;                   /* counters of limits with different ids never meet */
+    int64_t window_ns;           /* its length; not used with WEIR_ALIGN_CALENDAR. Concurrency: how long a slot is held
+                                    at most, unless it is renewed; 0: a minute */
+    int64_t burst;               /* bucket or queue size; token and leaky bucket only; 0: same as limit */
+    enum weir_refill refill;     /* token bucket */
+    enum weir_align align;       /* fixed window */
+    enum weir_calendar calendar; /* fixed window with WEIR_ALIGN_CALENDAR; weeks start on Monday */
+    const weir_zone *zone;       /* the same; NULL is UTC */
+    bool count_rejected;         /* sliding window log: a denied request is logged, too */
+    int buckets;                 /* sliding window counter: 2 (default) to 60 */
+    enum weir_round round;       /* sliding window counter with 2 buckets */
+    int soft_percent;            /* lets limit + soft_percent % pass, marked WEIR_OVER_SOFT */
+    bool delay;                  /* leaky bucket: decisions say how long to wait */
+    int64_t max_delay_ns;        /* leaky bucket with delay: deny what would wait longer; 0: no such bound */
+    uint64_t id;                 /* counters of limits with different ids never meet */
 } weir_params;
 
 /* Made by weir_limit_init and read-only from then on. Copy it freely. The fields are the library's own. */
@@ -256,7 +260,7 @@ typedef struct weir_decision {
     int64_t remaining;      /* of it, after this decision; negative while in soft or in debt */
     int64_t delay_ns;       /* 0 unless WEIR_DELAY */
     int64_t retry_after_ns; /* 0 if it passed, -1 if waiting never helps */
-    int64_t reset_after_ns; /* until the key is as if it had never been used */
+    int64_t reset_after_ns; /* until the key is as if it had never been used; -1: nobody knows (concurrency) */
 } weir_decision;
 
 static inline bool weir_passes(const weir_decision *decision)
@@ -306,6 +310,32 @@ WEIR_MUST_CHECK int weir_reset(weir_segment *segment, const weir_limit *limit, c
 /* Denies every request of the key until now + for_ns (at most 400 days); its counter goes on as it was. 0 unblocks. */
 WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                int64_t for_ns, weir_time now);
+
+/* ---- Requests in flight ---- */
+
+/* What gives a slot back. The fields are the library's own; copy it freely, to other processes and machines, too. */
+typedef struct weir_lease {
+    uint64_t home, tag, word, mark;
+    int64_t for_us;
+    uint32_t record, place;
+} weir_lease;
+
+/*
+ * Takes one of the key's slots under a limit of WEIR_CONCURRENCY, if one is free: *lease is written if the decision
+ * passes. The slot is free again when it is given back, or by itself when the limit's window is over: who takes longer
+ * renews it. Nobody ever holds more of them at once than the limit says. weir_take does the same without a lease:
+ * such a slot cannot be given back. weir_refund and weir_charge have no effect on such limits.
+ */
+WEIR_MUST_CHECK int weir_acquire(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                                 weir_time now, weir_lease *lease, weir_decision *decision);
+/*
+ * Gives a slot back. WEIR_ELEASE: it was given back before, or its time was over and it may be another's, who keeps
+ * it; that is no reason to worry.
+ */
+int weir_release(weir_segment *segment, const weir_lease *lease, weir_time now);
+/* Holds a slot for a whole window from now on; `lease` is changed, and copies of the old one are void. WEIR_ELEASE: it
+ * is over. */
+WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_time now);
 
 /* ---- Seeing inside ---- */
 

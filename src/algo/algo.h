@@ -15,6 +15,7 @@
 #define WEIR__USED_MAX    INT64_C(0xffffffff)          /* units a state can hold */
 #define WEIR__WINDOW_MAX  (INT64_C(400) * 86400000000) /* microseconds */
 #define WEIR__LOG_MAX     INT64_C(65535)               /* units a log can hold */
+#define WEIR__LEASE_MAX   INT64_C(86400000000)         /* microseconds */
 #define WEIR__BUCKETS_MAX 60
 #define WEIR__LIMIT_MADE  UINT32_C(0x7765690a) /* weir_limit.made */
 

@@ -2,6 +2,8 @@
 #include "algo/algo.h"
 #include "algo/arith.h"
 
+#define LEASE_NS (60 * WEIR_SECOND) /* how long a slot is held, if nobody says */
+
 static int64_t gcd(int64_t a, int64_t b)
 {
     while (b) {
@@ -38,6 +40,8 @@ static int64_t log_quantum(int64_t window_us)
 static uint64_t spread(const weir_limit *made, uint64_t id)
 {
     uint64_t kind = made->algorithm;
+    if (kind == WEIR_CONCURRENCY)
+        kind = 8; /* the numbers before are those of the sliding window counter */
     if (kind == WEIR_SLIDING_WINDOW_COUNTER)
         kind += made->buckets > 2 ? 1 : weir__is_packed(made) ? 2 : 3;
     /* Two slots with windows of another length would not fit together: a changed window is a new count there. */
@@ -51,7 +55,7 @@ static uint64_t spread(const weir_limit *made, uint64_t id)
 
 static int check_enums(const weir_params *p)
 {
-    bool bad = p->algorithm < WEIR_TOKEN_BUCKET || p->algorithm > WEIR_SLIDING_WINDOW_COUNTER ||
+    bool bad = p->algorithm < WEIR_TOKEN_BUCKET || p->algorithm > WEIR_CONCURRENCY ||
                p->refill < WEIR_REFILL_CONTINUOUS || p->refill > WEIR_REFILL_INTERVAL || p->align < WEIR_ALIGN_CLOCK ||
                p->align > WEIR_ALIGN_CALENDAR || p->calendar < WEIR_CALENDAR_DAY || p->calendar > WEIR_CALENDAR_YEAR ||
                p->round < WEIR_ROUND_DOWN || p->round > WEIR_ROUND_UP;
@@ -71,6 +75,7 @@ static int check_enums(const weir_params *p)
 static int check_numbers(const weir_params *p)
 {
     int64_t most = p->algorithm == WEIR_SLIDING_WINDOW_LOG       ? WEIR__LOG_MAX
+                   : p->algorithm == WEIR_CONCURRENCY            ? WEIR__LOG_MAX
                    : p->algorithm == WEIR_SLIDING_WINDOW_COUNTER ? INT32_MAX
                                                                  : WEIR__USED_MAX;
     if (p->limit < 1 || p->limit > most)
@@ -82,6 +87,8 @@ static int check_numbers(const weir_params *p)
     if (p->align != WEIR_ALIGN_CALENDAR &&
         (p->window_ns < 1000 || p->window_ns % 1000 || p->window_ns / 1000 > WEIR__WINDOW_MAX))
         return WEIR_EWINDOW;
+    if (p->algorithm == WEIR_CONCURRENCY && p->window_ns / 1000 > WEIR__LEASE_MAX)
+        return WEIR_EWINDOW;
     if (p->buckets && (p->buckets < 2 || p->buckets > WEIR__BUCKETS_MAX))
         return WEIR_EBUCKETS;
     if (p->buckets > 2 && p->window_ns / 1000 < p->buckets)
@@ -91,10 +98,14 @@ static int check_numbers(const weir_params *p)
     return 0;
 }
 
-int weir_limit_init(weir_limit *limit, const weir_params *p)
+int weir_limit_init(weir_limit *limit, const weir_params *params)
 {
-    if (!limit || !p)
+    if (!limit || !params)
         return WEIR_EINVAL;
+    weir_params with_lease = *params;
+    if (params->algorithm == WEIR_CONCURRENCY && !params->window_ns)
+        with_lease.window_ns = LEASE_NS;
+    const weir_params *p = &with_lease;
     int error = check_enums(p);
     if (!error)
         error = check_numbers(p);

@@ -89,7 +89,9 @@ static void print_outcome(FILE *to, const weir_outcome *outcome, const char *des
     }
     if (outcome->quota >= 0 && outcome->window_ns > 0) {
         print_label(to, "limit");
-        fprintf(to, "%" PRId64 " in %s", outcome->quota, weir__window_text(outcome->window_ns, text));
+        bool in_flight = weir__is_in_flight(outcome);
+        fprintf(to, in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
+                weir__window_text(outcome->window_ns, text));
         if (outcome->cost != 1)
             fprintf(to, ", this costs %" PRId64, outcome->cost);
         fputc('\n', to);

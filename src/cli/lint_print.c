@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { NAME, DOMAIN, KEY, LIMIT, WINDOW, ALGORITHM, MEMORY, COLUMNS };
-enum { CELL_MAX = 160, ALGORITHMS = 5 };
+enum { CELL_MAX = 160, ALGORITHMS = WEIR_CONCURRENCY + 1 };
 
 #define MILLION 1e6
 

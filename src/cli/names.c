@@ -14,6 +14,8 @@ const char *weir__algorithm_name(enum weir_algorithm algorithm)
         return "sliding_window_log";
     case WEIR_SLIDING_WINDOW_COUNTER:
         return "sliding_window_counter";
+    case WEIR_CONCURRENCY:
+        return "concurrency";
     }
     return "unknown";
 }
@@ -21,6 +23,11 @@ const char *weir__algorithm_name(enum weir_algorithm algorithm)
 const char *weir__verdict_name(enum weir_verdict verdict)
 {
     return verdict == WEIR_ALLOW ? "allow" : verdict == WEIR_DELAY ? "delay" : "deny";
+}
+
+bool weir__is_in_flight(const weir_outcome *outcome)
+{
+    return outcome->reason == WEIR_BY_LIMIT && outcome->decision.reset_after_ns < 0;
 }
 
 /* Word and text for each reason; a limit's is further told by its verdict. */
@@ -50,7 +57,8 @@ static struct words words_of(const weir_outcome *outcome)
     }
     switch (outcome->decision.verdict) {
     case WEIR_DENY:
-        return (struct words){"limit", "over the limit"};
+        return (struct words){"limit",
+                              weir__is_in_flight(outcome) ? "as many as may be are in flight" : "over the limit"};
     case WEIR_NEVER_FITS:
         return (struct words){"never_fits", "it costs more than the limit can ever hold"};
     case WEIR_BLOCKED:

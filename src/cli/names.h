@@ -8,6 +8,8 @@
 const char *weir__algorithm_name(enum weir_algorithm algorithm);
 /* "allow", "delay" or "deny". */
 const char *weir__verdict_name(enum weir_verdict verdict);
+/* True if its limit is one of requests in flight: nobody knows when the slots are back. */
+bool weir__is_in_flight(const weir_outcome *outcome);
 /* One word for why: "limit", "no_rule", "block_list" … */
 const char *weir__reason_name(const weir_outcome *outcome);
 /* The same as a sentence's part for people. */

@@ -10,6 +10,7 @@ struct work {
     size_t keys_used;
     struct weir__matching matching;
     struct weir__values values;
+    weir_held held; /* for a caller who does not give any back */
     uint32_t found[WEIR__HITS_MAX];
     struct weir__hit hits[WEIR__HITS_MAX];
     char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
@@ -74,6 +75,7 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->shadow = rule->shadow;
     hit->quota_mode = hit->replaced = false;
     hit->strict = hit->unasked = false;
+    hit->held = 0;
     hit->error = hit->store_error = 0;
     hit->cost = query->has_cost ? query->cost : weir__rule_cost(rule, &work->values, &work->matching);
     if (!fill_key(work, rule, hit)) {
@@ -169,7 +171,9 @@ static int begin(struct work *work, const struct request *request, const weir_qu
                                   .dry_run = query->dry_run,
                                   .cpu = request->cpu,
                                   .hits = work->hits,
+                                  .held = query->held ? query->held : &work->held,
                                   .ask = query->ask};
+    trial->held->count = 0;
     return whole_list(rules, &work->values, request->now, answer) ? 1 : find_hits(work, rules, query, trial);
 }
 

@@ -1,5 +1,6 @@
 /* Deciding a request under all the rules that it has hit. See hits.h. */
 #include "engine/book.h"
+#include "engine/held.h"
 #include "engine/links.h"
 #include "engine/noting.h"
 #include "engine/strict.h"
@@ -51,9 +52,11 @@ static void write_down(const struct weir__trial *trial, const struct weir__hit *
         weir__book_add(book, segment, hit->rule, hit->quota, key, hit->cost);
 }
 
-static int take(const struct weir__trial *trial, const struct weir__hit *hit, weir_decision *made)
+static int take(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *made)
 {
     weir_segment *segment = trial->engine->segment;
+    if (hit->quota->limit.algorithm == WEIR_CONCURRENCY && hit->cost > 0)
+        return weir__hit_hold(trial, hit, made);
     return segment->read_only ? WEIR_EREADONLY
                               : weir__take_on(trial->cpu, segment, &hit->quota->limit, hit->key, hit->key_len,
                                               hit->cost, trial->now, made);
@@ -72,6 +75,7 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
         error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                 : how == TAKE ? take(trial, hit, &made)
+                : hit->held   ? weir__hit_let_go(trial, hit, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
     if (error) {
         weir__hit_fail(hit, error);
@@ -152,6 +156,8 @@ static void give_back(const struct weir__trial *trial, size_t end)
         if (hit->rule && !hit->error)
             weir__count(&weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu)->gave_back, 1);
     }
+    if (trial->held)
+        trial->held->count = 0; /* so far only these had any: shadows come later */
 }
 
 /*

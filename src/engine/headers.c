@@ -78,6 +78,8 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
     to = outcome->quota == told->answer->decision.limit ? put_again(to, &told->limit) : put_number(to, outcome->quota);
+    if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
+        return to;
     to = PUT(to, ";w=");
     return put_number(to, weir__at_least(weir__seconds_up(outcome->window_ns), 1));
 }
@@ -98,9 +100,11 @@ static char *put_ratelimit(char *to, const struct told *told)
     to = put_name(to, told->answer->by.rule);
     to = PUT(to, ";r=");
     to = put_again(to, &told->remaining);
-    to = PUT(to, ";t=");
-    /* t is when more is to be had: for a denial, when it would fit; else when all of it is back. */
+    /* t is when more is to be had: for a denial, when it would fit; else when all of it is back, if that is known. */
     bool whole = weir_passes(decision) || decision->retry_after_ns < 0;
+    if (whole && decision->reset_after_ns < 0)
+        return to;
+    to = PUT(to, ";t=");
     return put_number(to, whole ? weir__seconds_up(decision->reset_after_ns) : weir__retry_seconds(told->answer));
 }
 
@@ -124,7 +128,8 @@ size_t weir_answer_values(const weir_answer *answer, const weir_outcome *outcome
         reset += answer->headers & WEIR_HEADERS_RESET_DELTA ? 0 : answer->now.wall_ns;
         VALUE(LIMIT, put_again(to, &told.limit));
         VALUE(REMAINING, put_again(to, &told.remaining));
-        VALUE(RESET, put_number(to, weir__seconds_up(reset)));
+        if (decision->reset_after_ns >= 0)
+            VALUE(RESET, put_number(to, weir__seconds_up(reset)));
         if (retry)
             VALUE(X_RETRY_AFTER, put_number(to, retry));
     }

@@ -27,6 +27,7 @@ struct weir__hit {
     bool unasked; /* it was not asked, as the request is denied without it */
     bool refused; /* the same was so when it might have been */
     bool kept;    /* a shadow: what the store took is to stay */
+    uint8_t held; /* its slot in trial->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
     int store_error; /* why the store did not decide; the host's own counter did instead */
@@ -45,10 +46,11 @@ struct weir__trial {
     unsigned cpu;       /* where it runs */
     struct weir__hit *hits;
     size_t count;
-    weir_ask *ask; /* what the store said; NULL: nothing */
-    size_t strict; /* hits that it decides */
-    bool refused;  /* it was not asked, since the request was denied without */
-    int away;      /* why it could not be asked; 0: nobody did */
+    weir_held *held; /* where slots go; NULL: there is no rule that needs them */
+    weir_ask *ask;   /* what the store said; NULL: nothing */
+    size_t strict;   /* hits that it decides */
+    bool refused;    /* it was not asked, since the request was denied without */
+    int away;        /* why it could not be asked; 0: nobody did */
 };
 
 /* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */

@@ -13,11 +13,13 @@ struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, c
 
 /* ---- Consistency ---- */
 
-/* What the limit is too large for stays local, unless the author asked for the store: that was refused as it was read.
+/* What the limit is too large for, or of requests in flight, stays local, unless the author asked for the store: that
+ * was refused as it was read.
  */
 static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
 {
-    return wanted == WEIR__LOCAL || weir__script_fits(limit) ? wanted : WEIR__LOCAL;
+    bool fits = limit->algorithm != WEIR_CONCURRENCY && weir__script_fits(limit);
+    return wanted == WEIR__LOCAL || fits ? wanted : WEIR__LOCAL;
 }
 
 static enum weir__consistency consistency_of(const weir *engine, const struct weir__rule *rule)

@@ -1,15 +1,17 @@
 /* algorithm.h: one table says what each parameter is and which algorithms have it. */
 #include "rules/algorithm.h"
 
+#define LEASE_NS     (60 * WEIR_SECOND)
+#define LEASE_MIN_NS (WEIR_SECOND / 10)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static const char *const algorithms[] = {"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log",
-                                         "sliding_window_counter"};
+static const char *const algorithms[] = {"token_bucket",       "leaky_bucket",           "fixed_window",
+                                         "sliding_window_log", "sliding_window_counter", "concurrency"};
 static const char *const refills[] = {"continuous", "interval"};
 static const char *const aligns[] = {"clock", "first_request"};
 static const char *const rounds[] = {"down", "up"};
 
-_Static_assert(COUNT(algorithms) == WEIR_SLIDING_WINDOW_COUNTER + 1, "one word for each algorithm, in their order");
+_Static_assert(COUNT(algorithms) == WEIR_CONCURRENCY + 1, "one word for each algorithm, in their order");
 
 #define OF(algorithm) (1u << (algorithm))
 
@@ -26,6 +28,7 @@ static const struct {
     {"buckets", OF(WEIR_SLIDING_WINDOW_COUNTER), "sliding_window_counter"},
     {"round", OF(WEIR_SLIDING_WINDOW_COUNTER), "sliding_window_counter"},
     {"count_rejected", OF(WEIR_SLIDING_WINDOW_LOG), "sliding_window_log"},
+    {"lease", OF(WEIR_CONCURRENCY), "concurrency"},
 };
 
 static const struct weir__node *field(const struct weir__limit_nodes *nodes, const char *name)
@@ -104,6 +107,38 @@ static bool read_sliding(struct weir__report *report, const struct weir__limit_n
     return good;
 }
 
+bool weir__algorithm_is_concurrency(const struct weir__limit_nodes *nodes)
+{
+    const struct weir__node *node = field(nodes, "algorithm");
+    return node && node->kind == WEIR__SCALAR && weir__text_is(node->text, algorithms[WEIR_CONCURRENCY]);
+}
+
+/* How long a slot is held at most. */
+static bool read_lease(struct weir__report *report, const struct weir__limit_nodes *nodes, enum weir__dialect dialect,
+                       weir_params *params)
+{
+    const struct weir__node *lease = field(nodes, "lease");
+    struct weir__window length = {.ns = LEASE_NS};
+    if (dialect == WEIR__DESCRIPTORS) {
+        weir__report_error(report, field(nodes, "algorithm")->place,
+                           "concurrency is not for descriptors: their protocol has no way to give a slot back");
+        return false;
+    }
+    if (nodes->window) {
+        weir__report_error(report, nodes->window->name->place,
+                           "window is not for concurrency; how long a slot is held at most is its lease");
+        return false;
+    }
+    if (lease && !weir__field_window(report, lease, "lease", &length))
+        return false;
+    if (length.ns < LEASE_MIN_NS || length.ns > WEIR_DAY) {
+        weir__report_error(report, lease->place, "lease is 100ms to 1d");
+        return false;
+    }
+    params->window_ns = length.ns;
+    return true;
+}
+
 bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
                           const struct weir__window *window, enum weir__dialect dialect, weir_params *params)
 {
@@ -132,6 +167,8 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
         good &= read_align(builder, nodes, window, dialect, params);
     if (params->algorithm == WEIR_SLIDING_WINDOW_COUNTER)
         good &= read_sliding(report, nodes, params);
+    if (params->algorithm == WEIR_CONCURRENCY)
+        good &= read_lease(report, nodes, dialect, params);
     return good;
 }
 

@@ -1,6 +1,6 @@
 /*
  * The algorithm of a limit and its parameters, as both dialects write them: algorithm, burst, refill, align, timezone,
- * buckets, round, count_rejected and soft.
+ * buckets, round, count_rejected, soft and lease.
  */
 #ifndef WEIR_RULES_ALGORITHM_H
 #define WEIR_RULES_ALGORITHM_H
@@ -9,7 +9,7 @@
 
 /* The fields that are read here: for the lists of a dialect's known names. */
 #define WEIR__ALGORITHM_FIELDS                                                                                         \
-    "algorithm", "burst", "refill", "align", "timezone", "buckets", "round", "count_rejected", "soft"
+    "algorithm", "burst", "refill", "align", "timezone", "buckets", "round", "count_rejected", "soft", "lease"
 
 enum weir__dialect {
     WEIR__OWN,        /* token bucket unless named; a fixed window of 1d, 1w, 1mo or 1y follows the calendar */
@@ -36,6 +36,9 @@ bool weir__algorithm_read(struct weir__builder *builder, const struct weir__limi
  */
 bool weir__algorithm_make(struct weir__builder *builder, const struct weir__limit_nodes *nodes,
                           const weir_params *params, weir_limit *limit);
+
+/* True if these are the nodes of a limit of requests in flight, which has a lease and no window. */
+bool weir__algorithm_is_concurrency(const struct weir__limit_nodes *nodes);
 
 /* The length of the window as it is told to others: a calendar's months and years by their longest. */
 int64_t weir__algorithm_window_ns(const weir_params *params);

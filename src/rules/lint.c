@@ -119,6 +119,8 @@ static bool never_bites(const weir_limit *wide, const weir_limit *narrow)
 {
     if (wide->count_rejected || wide->delay) /* counts what others deny; acts below its limit */
         return false;
+    if (wide->algorithm == WEIR_CONCURRENCY || narrow->algorithm == WEIR_CONCURRENCY)
+        return same_kind(wide, narrow) && narrow->cap <= wide->hard;
     if (same_kind(wide, narrow))
         return narrow->limit <= wide->limit && narrow->cap <= wide->hard;
     if (narrow->align == WEIR_ALIGN_CALENDAR || (is_bucket(wide) && wide->refill == WEIR_REFILL_INTERVAL))

@@ -168,7 +168,7 @@ void weir__lint_tier(struct weir__builder *builder, struct weir__place place, in
 void weir__lint_limit(struct weir__report *report, struct weir__place place, const weir_limit *limit)
 {
     bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
-    if (limit->window_us < WINDOW_SHORT_US)
+    if (limit->window_us < WINDOW_SHORT_US && limit->algorithm != WEIR_CONCURRENCY)
         weir__report_warning(report, place,
                              "a window under %d ms: clocks and schedulers make such a limit a matter of luck",
                              WINDOW_SHORT_US / 1000);

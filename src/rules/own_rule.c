@@ -19,6 +19,7 @@ enum field {
     ROUND,
     COUNT_REJECTED,
     SOFT,
+    LEASE,
     /* of a rule */
     MATCH,
     KEY,
@@ -201,7 +202,7 @@ static bool make_limits(struct reader *reader, struct numbers *numbers, const st
         quota->window_ns = weir__algorithm_window_ns(&numbers->params);
         if (quota->kind != WEIR__LIMITED)
             continue;
-        if (!numbers->nodes.window) {
+        if (!numbers->nodes.window && numbers->params.algorithm != WEIR_CONCURRENCY) {
             weir__report_error(reader->report, numbers->nodes.map->place, WINDOW_MISSING);
             return false;
         }
@@ -240,23 +241,40 @@ static bool read_delay(struct reader *reader, const struct weir__node *max_delay
     return true;
 }
 
+/* What requests in flight cannot have, or not yet. */
+static bool check_flight(const struct reader *reader, const weir_params *params)
+{
+    bool elsewhere = reader->rule.consistency_said && reader->rule.consistency != WEIR__LOCAL;
+    if (params->algorithm != WEIR_CONCURRENCY)
+        return true;
+    if (reader->at[COST])
+        weir__report_error(reader->report, reader->at[COST]->name->place,
+                           "cost is not for concurrency: a request in flight takes one slot");
+    if (elsewhere)
+        weir__report_error(reader->report, reader->at[CONSISTENCY]->place,
+                           "requests in flight are counted on each host: concurrency needs consistency: local");
+    return !reader->at[COST] && !elsewhere;
+}
+
 /* The window, and the algorithm with its parameters. */
 static bool read_numbers(struct reader *reader, const struct weir__node *const *at, struct numbers *numbers)
 {
     bool listed = numbers->nodes.outer, own = false;
+    bool flight = weir__algorithm_is_concurrency(&numbers->nodes);
     if (listed && !at[WINDOW] && !at[NAME]) {
-        weir__report_error(reader->report, numbers->nodes.map->place, WINDOW_MISSING);
+        weir__report_error(reader->report, numbers->nodes.map->place,
+                           flight ? "name is missing: what is this limit called?" : WINDOW_MISSING);
         return false;
     }
     if (at[WINDOW] && !weir__field_window(reader->report, at[WINDOW], names[WINDOW], &numbers->window))
         return false;
-    for (int field = ALGORITHM; field <= SOFT; field++)
+    for (int field = ALGORITHM; field <= LEASE; field++)
         own |= at[field] != NULL;
     if (listed && !own && reader->told)
         return false; /* has only the rule's parameters, and what is wrong with them was said */
     const struct weir__node *max_delay = at[MAX_DELAY] ? at[MAX_DELAY] : reader->at[MAX_DELAY];
     bool good = weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__OWN, &numbers->params) &&
-                read_delay(reader, max_delay, &numbers->params);
+                read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params);
     reader->told |= !good && !own;
     return good;
 }

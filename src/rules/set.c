@@ -363,7 +363,7 @@ static int64_t record_bytes(int64_t bytes)
 /*
  * What a key that has used its whole limit takes in a segment that is 90 % full, see docs/table.md: a slot of 16 bytes,
  * or two for a two-bucket counter whose counts do not fit one, or a slot and a record with a head of 16 bytes and 8 a
- * bucket or 4 a logged unit.
+ * bucket or request in flight, or 4 a logged unit.
  */
 static int64_t bytes_per_key(const struct weir__quota *quota)
 {
@@ -373,6 +373,8 @@ static int64_t bytes_per_key(const struct weir__quota *quota)
         return 0;
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return slot + record_bytes(16 + 4 * limit->cap) * 10 / 9;
+    if (limit->algorithm == WEIR_CONCURRENCY)
+        return slot + record_bytes(16 + 8 * (limit->cap + (limit->cap + 31) / 32)) * 10 / 9;
     if (limit->algorithm != WEIR_SLIDING_WINDOW_COUNTER)
         return slot;
     if (limit->buckets > 2)

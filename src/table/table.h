@@ -12,13 +12,17 @@
 int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                      enum weir__mode mode, weir_decision *decision);
 
+/* The same for a slot under a limit of requests in flight; if it passes, *lease gives it back (lease.h). */
+int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                        weir_lease *lease, weir_decision *decision);
+
 /* Forgets the key's counter. */
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
 
 /* Blocks the key for so long from now; 0 ends a block. */
 int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us);
 
-/* ---- The four ways to keep a count; weir__table_take chooses ---- */
+/* ---- The ways to keep a count, with lease.h; weir__table_take chooses ---- */
 
 int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                     enum weir__mode mode, weir_decision *decision);

@@ -1,5 +1,5 @@
 /* Decisions: blocks, and the algorithms whose whole state is one slot. */
-#include "table/table.h"
+#include "table/lease.h"
 
 #define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
 
@@ -140,31 +140,43 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
 
 /* ---- Everything together ---- */
 
+/* A slot, if one is asked for; what is given back without a lease is nobody's. */
+static int take_slot(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                     enum weir__mode mode, weir_lease *lease, weir_decision *decision)
+{
+    weir_lease unused;
+    if (cost <= 0 || mode == WEIR__CHARGE || !op->stats)
+        return weir__lease_peek(op, limit, where, mode == WEIR__CHARGE ? 0 : cost, decision);
+    return weir__lease_take(op, limit, where, lease ? lease : &unused, decision);
+}
+
 static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                          int64_t cost, enum weir__mode mode, weir_decision *decision)
+                          int64_t cost, enum weir__mode mode, weir_lease *lease, weir_decision *decision)
 {
     if (limit->algorithm <= WEIR_FIXED_WINDOW || weir__is_packed(limit))
         return weir__slot_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_store_take(op, limit, where, cost, mode, decision);
+    if (limit->algorithm == WEIR_CONCURRENCY)
+        return take_slot(op, limit, where, cost, mode, lease, decision);
     if (limit->buckets == 2)
         return weir__pair_take(op, limit, where, cost, mode, decision);
     return weir__ring_take(op, limit, where, cost, mode, decision);
 }
 
-int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                     enum weir__mode mode, weir_decision *decision)
+static int take_any(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_lease *lease, weir_decision *decision)
 {
     if (op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) || mode == WEIR__CHARGE || cost < 0)
-        return take_unblocked(op, limit, where, cost, mode, decision);
+        return take_unblocked(op, limit, where, cost, mode, lease, decision);
 
     int64_t left;
     int error = blocked_for(op, where, &left);
     if (error)
         return error;
     if (!left)
-        return take_unblocked(op, limit, where, cost, mode, decision);
-    error = take_unblocked(op, limit, where, 0, mode, decision);
+        return take_unblocked(op, limit, where, cost, mode, lease, decision);
+    error = take_unblocked(op, limit, where, 0, mode, NULL, decision);
     decision->verdict = WEIR_BLOCKED;
     decision->flags = 0;
     decision->delay_ns = 0;
@@ -172,10 +184,24 @@ int weir__table_take(const struct weir__op *op, const weir_limit *limit, const s
     return error;
 }
 
+int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                     enum weir__mode mode, weir_decision *decision)
+{
+    return take_any(op, limit, where, cost, mode, NULL, decision);
+}
+
+int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                        weir_lease *lease, weir_decision *decision)
+{
+    return take_any(op, limit, where, 1, WEIR__TAKE, lease, decision);
+}
+
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
 {
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_drop(op, limit, where);
+    if (limit->algorithm == WEIR_CONCURRENCY)
+        return weir__key_record_drop(op, where);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         return weir__ring_drop(op, limit, where);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(limit))

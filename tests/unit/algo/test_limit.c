@@ -178,7 +178,7 @@ TEST(limit_init_combinations)
     weir_zone *zone = NULL;
     CHECK_EQ(weir_zone_open("Europe/Berlin", &zone), 0);
 
-    for (int algorithm = WEIR_TOKEN_BUCKET; algorithm <= WEIR_SLIDING_WINDOW_COUNTER; algorithm++) {
+    for (int algorithm = WEIR_TOKEN_BUCKET; algorithm <= WEIR_CONCURRENCY; algorithm++) {
         const weir_params base = {.algorithm = (enum weir_algorithm)algorithm, .limit = 5, MINUTE};
         bool token = algorithm == WEIR_TOKEN_BUCKET, leaky = algorithm == WEIR_LEAKY_BUCKET;
         bool fixed = algorithm == WEIR_FIXED_WINDOW, log = algorithm == WEIR_SLIDING_WINDOW_LOG;
@@ -216,7 +216,7 @@ TEST(limit_init_combinations)
         ONLY(false, p.align = (enum weir_align)3);
         ONLY(false, p.align = WEIR_ALIGN_CALENDAR; p.calendar = (enum weir_calendar)4);
         ONLY(false, p.round = (enum weir_round)2);
-        ONLY(false, p.algorithm = (enum weir_algorithm)5);
+        ONLY(false, p.algorithm = (enum weir_algorithm)6);
         ONLY(false, p.algorithm = (enum weir_algorithm) - 1);
         ONLY(false, p.refill = (enum weir_refill) - 1);
         ONLY(false, p.align = (enum weir_align) - 1);

@@ -8,6 +8,13 @@
     "    limit: 1\n"                                                                                                   \
     "    window: 1s\n"
 
+/* The same for requests in flight. */
+#define FLIGHT                                                                                                         \
+    "rules:\n"                                                                                                         \
+    "  - name: a\n"                                                                                                    \
+    "    limit: 1\n"                                                                                                   \
+    "    algorithm: concurrency\n"
+
 static const struct {
     const char *yaml, *told;
 } bad[] = {
@@ -45,6 +52,31 @@ static const struct {
      "  - name: a\n"
      "    window: 1s\n",
      "2:5: limit is missing"},
+    {FLIGHT "    window: 1s\n", "5:5: window is not for concurrency; how long a slot is held at most is its lease"},
+    {FLIGHT "    lease: 50ms\n", "5:12: lease is 100ms to 1d"},
+    {FLIGHT "    lease: 25h\n", "5:12: lease is 100ms to 1d"},
+    {FLIGHT "    cost: 2\n", "5:5: cost is not for concurrency: a request in flight takes one slot"},
+    {FLIGHT "    consistency: strict\n",
+     "5:18: requests in flight are counted on each host: concurrency needs consistency: local"},
+    {FLIGHT "    consistency: eventual\n",
+     "5:18: requests in flight are counted on each host: concurrency needs consistency: local"},
+    {FLIGHT "    burst: 2\n",
+     "5:5: burst is a parameter of token_bucket and leaky_bucket, but the algorithm is concurrency"},
+    {FLIGHT "    on_limit: delay\n",
+     "5:15: on_limit: delay needs algorithm: leaky_bucket, which knows when a request may leave"},
+    {RULE "    lease: 1s\n",
+     "5:5: lease is a parameter of concurrency, but the algorithm is token_bucket, the default"},
+    {"rules:\n"
+     "  - { name: a, algorithm: concurrency, limit: 70000 }\n",
+     "2:47: limit out of range; use 1 to 4294967295 (sliding_window_log and concurrency: 65535, "
+     "sliding_window_counter: 2147483647)"},
+    {"rules:\n"
+     "  - { name: a, limits: [{ limit: 1, algorithm: concurrency }] }\n",
+     "2:25: name is missing: what is this limit called?"},
+    {"domain: d\n"
+     "descriptors:\n"
+     "  - { key: a, rate_limit: { unit: day, requests_per_unit: 5, algorithm: concurrency } }\n",
+     "3:73: concurrency is not for descriptors: their protocol has no way to give a slot back"},
     {"rules:\n"
      "  - limit: 1\n"
      "    window: 1s\n",
@@ -156,7 +188,7 @@ static const struct {
      "    limit: 70000\n"
      "    window: 1h\n"
      "    algorithm: sliding_window_log\n",
-     "3:12: limit out of range; use 1 to 4294967295 (sliding_window_log:"},
+     "3:12: limit out of range; use 1 to 4294967295 (sliding_window_log and concurrency:"},
     {RULE "    limits: [{ limit: 1, window: 1s }]\n", "3:5: limit and limits: a rule has one or the other\n"
                                                       "4:5: window and limits: a rule has one or the other"},
     {"rules:\n"

@@ -1,0 +1,208 @@
+/* Rules of requests in flight: what a request holds, gives back, and never leaks. */
+#include "../../engine.h"
+
+#define SLOW                                                                                                           \
+    "rules:\n"                                                                                                         \
+    "  - { name: slow, match: { path: /slow* }, key: 'ip:${client_ip}', algorithm: concurrency, limit: 2, lease: 30s " \
+    "}\n"
+
+/* Asks at the present, and keeps what is held. */
+static bool hold(weir *engine, const char *line, weir_held *held, weir_answer *answer)
+{
+    struct test_request r;
+    test_request(&r, line);
+    r.query.held = held;
+    CHECK_EQ(weir_check(engine, &r.query, answer), 0);
+    return weir_passes(&answer->decision);
+}
+
+static int64_t left(weir *engine, const char *rule, const char *key)
+{
+    weir_outcome outcome;
+    CHECK_EQ(weir_key_state(engine, rule, key, strlen(key), (weir_time){0, 0}, &outcome), 0);
+    return outcome.decision.remaining;
+}
+
+TEST(held_until_given_back)
+{
+    weir *w = test_engine(SLOW);
+    weir_held a, b, c;
+    weir_answer answer;
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
+    CHECK_EQ(a.count, 1);
+    CHECK_EQ(a.lease_ns, 30 * WEIR_SECOND);
+    CHECK_EQ(answer.decision.limit, 2);
+    CHECK_EQ(answer.decision.remaining, 1);
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &b, &answer));
+    CHECK(!hold(w, "GET /slow ip=192.0.2.1", &c, &answer));
+    CHECK_EQ(c.count, 0);
+    CHECK_EQ(answer.decision.retry_after_ns, WEIR_SECOND);
+    CHECK_EQ(answer.status, 429);
+    CHECK(hold(w, "GET /fast ip=192.0.2.1", &c, &answer));
+    CHECK_EQ(c.count, 0);
+    CHECK_EQ(weir_held_renew(w, &a), 0);
+    CHECK_EQ(a.count, 1);
+    weir_held copy = a;
+    CHECK_EQ(weir_held_release(w, &a), 0);
+    CHECK_EQ(a.count, 0);
+    CHECK_EQ(weir_held_release(w, &a), 0);
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &c, &answer));
+    CHECK_EQ(weir_held_release(w, &copy), 0); /* twice: frees nobody else's */
+    CHECK(!hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
+    CHECK_EQ(weir_held_renew(w, &copy), 0);
+    CHECK_EQ(copy.count, 0);
+    CHECK_EQ(weir_held_release(w, &b), 0);
+    CHECK_EQ(weir_held_release(w, &c), 0);
+    CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
+    copy.count = WEIR_HELD_MAX + 1;
+    CHECK_EQ(weir_held_release(w, &copy), WEIR_EINVAL);
+    CHECK_EQ(weir_held_renew(w, &copy), WEIR_EINVAL);
+    CHECK_EQ(weir_held_release(w, NULL), WEIR_EINVAL);
+    weir_close(w);
+}
+
+TEST(nobody_gives_back_what_nobody_keeps)
+{
+    weir *w = test_engine(SLOW);
+    CHECK_EQ(test_passing(w, "GET /slow ip=192.0.2.1", 0, 5), 2);
+    CHECK_EQ(test_passing(w, "GET /slow ip=192.0.2.1", 29.9, 5), 0);
+    CHECK_EQ(test_passing(w, "GET /slow ip=192.0.2.1", 30, 5), 2);
+    weir_close(w);
+}
+
+TEST(all_or_nothing_with_other_rules)
+{
+    weir *w = test_engine(SLOW "  - { name: rate, match: { path: /slow* }, limit: 3, window: 1h }\n"
+                               "  - { name: all, match: { path: /slow* }, algorithm: concurrency, limit: 100 }\n");
+    weir_held held;
+    weir_answer answer;
+    for (int i = 0; i < 3; i++) {
+        CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
+        CHECK_EQ(held.count, 2);
+        CHECK_EQ(weir_held_release(w, &held), 0);
+    }
+    for (int i = 0; i < 300; i++) {
+        CHECK(!hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
+        CHECK_EQ(held.count, 0);
+    }
+    CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
+    CHECK_EQ(left(w, "all", "*"), 100);
+    weir_close(w);
+
+    /* The slots deny: the rate is not charged. */
+    w = test_engine("rules:\n"
+                    "  - { name: rate, limit: 10, window: 1h }\n"
+                    "  - { name: one, algorithm: concurrency, limit: 1 }\n");
+    CHECK(hold(w, "GET /", &held, &answer));
+    for (int i = 0; i < 20; i++) {
+        weir_held none;
+        CHECK(!hold(w, "GET /", &none, &answer));
+        CHECK_EQ(strcmp(answer.by.rule, "one"), 0);
+    }
+    CHECK_EQ(left(w, "rate", "*"), 9);
+    CHECK_EQ(weir_held_release(w, &held), 0);
+    CHECK(hold(w, "GET /", &held, &answer));
+    weir_close(w);
+}
+
+TEST(shadows_hold_slots_of_their_own)
+{
+    weir *w = test_engine("rules:\n"
+                          "  - { name: a, algorithm: concurrency, limit: 2 }\n"
+                          "  - { name: b, algorithm: concurrency, limit: 1, shadow: true }\n");
+    weir_held first, second, third;
+    weir_answer answer;
+    CHECK(hold(w, "GET /", &first, &answer));
+    CHECK_EQ(first.count, 2);
+    CHECK(hold(w, "GET /", &second, &answer));
+    CHECK_EQ(second.count, 1);
+    CHECK(answer.shadow_denied);
+    CHECK(!hold(w, "GET /", &third, &answer));
+    CHECK_EQ(third.count, 0);
+    CHECK_EQ(weir_held_release(w, &first), 0);
+    CHECK_EQ(left(w, "b", "*"), 1);
+    weir_close(w);
+}
+
+TEST(looking_and_giving_back_without_a_lease)
+{
+    weir *w = test_engine(SLOW);
+    struct test_request r;
+    weir_answer answer;
+    weir_held held;
+    test_request(&r, "GET /slow ip=192.0.2.1");
+    r.query.held = &held;
+    for (int i = 0; i < 5; i++) {
+        r.query.dry_run = true;
+        CHECK_EQ(weir_check(w, &r.query, &answer), 0);
+        CHECK(weir_passes(&answer.decision));
+        CHECK_EQ(held.count, 0);
+        r.query.dry_run = false;
+        r.query.has_cost = true;
+        r.query.cost = i % 2 ? 0 : -1;
+        CHECK_EQ(weir_check(w, &r.query, &answer), 0);
+        CHECK_EQ(held.count, 0);
+        r.query.has_cost = false;
+    }
+    CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
+    /* However much it costs, it is one request. */
+    r.query.has_cost = true;
+    r.query.cost = 50;
+    CHECK_EQ(weir_check(w, &r.query, &answer), 0);
+    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 1);
+    CHECK_EQ(weir_key_reset(w, "slow", "ip:192.0.2.1", 12, (weir_time){0, 0}), 0);
+    CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
+    weir_close(w);
+}
+
+TEST(more_rules_than_a_request_can_hold)
+{
+    char rules[4096] = "rules:\n";
+    for (int i = 0; i <= WEIR_HELD_MAX; i++)
+        snprintf(rules + strlen(rules), sizeof rules - strlen(rules),
+                 "  - { name: r%d, algorithm: concurrency, limit: 1, on_store_failure: closed }\n", i);
+    weir *w = test_engine(rules);
+    weir_held held;
+    weir_answer answer;
+    for (int i = 0; i < 3; i++) {
+        CHECK(!hold(w, "GET /", &held, &answer));
+        CHECK_EQ(answer.by.error, WEIR_ETOOMANY);
+        CHECK_EQ(held.count, 0);
+    }
+    CHECK_EQ(left(w, "r0", "*"), 1);
+    weir_close(w);
+}
+
+struct seen {
+    char text[512];
+};
+
+static void see(void *context, enum weir_header header, const char *value, size_t len)
+{
+    struct seen *seen = context;
+    size_t used = strlen(seen->text);
+    snprintf(seen->text + used, sizeof seen->text - used, "%s: %.*s\n", weir_header_name(header), (int)len, value);
+}
+
+TEST(headers_tell_slots)
+{
+    weir *w = test_engine(SLOW);
+    weir_answer answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
+    struct seen seen = {""};
+    weir_answer_headers(&answer, NULL, see, &seen);
+    CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nRateLimit-Policy: \"slow\";q=2\n"
+                               "RateLimit: \"slow\";r=1\n"),
+             0);
+    test_ask(w, "GET /slow ip=192.0.2.1", 0);
+    answer = test_ask(w, "GET /slow ip=192.0.2.1", 0);
+    seen = (struct seen){""};
+    weir_answer_headers(&answer, NULL, see, &seen);
+    CHECK_EQ(strcmp(seen.text, "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Retry-After: 1\n"
+                               "RateLimit-Policy: \"slow\";q=2\nRateLimit: \"slow\";r=0;t=1\nRetry-After: 1\n"
+                               "Cache-Control: no-store\n"),
+             0);
+    weir_close(w);
+}
+
+TEST_MAIN
