@@ -6,6 +6,7 @@
  *   attributes  what the rules may ask about a request
  *   context     what is kept of a decision; found again after internal redirects
  *   deny, grpc  the answer to a denied request
+ *   held        slots of requests in flight: renewed, and given back at the end
  *   delay       requests that wait for their turn; store: those that wait for the store
  *   store_tell  the store in status and metrics
  *   filter      response headers
@@ -154,6 +155,8 @@ int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query
 
 /* Each returns what the phase handler has to. */
 ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer);
+/* Holds the slots of a request until it ends. NGX_ERROR: no memory, and they were given back. */
+ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_held *held);
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
 
 /* A denial as HTTP says it, for a content handler: returns what that has to. */

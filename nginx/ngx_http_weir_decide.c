@@ -56,6 +56,9 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
     weir_answer answer;
+    weir_held held;
+    held.count = 0;
+    query.held = &held;
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
 
@@ -69,6 +72,8 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
         ngx_weir_complain(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+    if (held.count && ngx_http_weir_hold(r, mcf, &held) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     ngx_http_weir_tell_failures(r, &answer, outcomes);
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_keep(r, &answer, outcomes, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
     if (ctx == NULL)

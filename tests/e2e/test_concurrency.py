@@ -1,0 +1,196 @@
+"""algorithm: concurrency. Slots are taken when a request begins and given back when it ends, however it does."""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from clients import get, together
+from gateway import wait_until
+
+
+class Slow:
+    """An upstream whose answers wait until they may go; /ws it upgrades, and echoes until somebody closes."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        self.lock, self.go, self.inside, self.most, self.seen = threading.Lock(), threading.Event(), 0, 0, 0
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                s, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(s,), daemon=True).start()
+
+    def count(self, by):
+        with self.lock:
+            self.inside += by
+            self.seen += by > 0
+            self.most = max(self.most, self.inside)
+
+    def serve(self, s):
+        with s:
+            request = b""
+            while b"\r\n\r\n" not in request:
+                got = s.recv(65536)
+                if not got:
+                    return
+                request += got
+            self.count(1)
+            try:
+                if request.startswith(b"GET /ws"):
+                    s.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+                    while got := s.recv(65536):
+                        s.sendall(got)
+                elif request.startswith(b"GET /breaks"):
+                    self.go.wait(30)
+                else:
+                    self.go.wait(30)
+                    s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n")
+            except OSError:
+                pass
+            finally:
+                self.count(-1)
+
+
+@pytest.fixture
+def slow():
+    upstream = Slow()
+    yield upstream
+    upstream.go.set()
+    upstream.listener.close()
+
+
+def rules(limit, lease="30s", *others):
+    return json.dumps({"rules": [{"name": "r", "match": {"path": "/*"}, "algorithm": "concurrency", "limit": limit,
+                                  "lease": lease}, *others]})
+
+
+def through(slow):
+    return f"""
+        location /slow {{ proxy_pass http://127.0.0.1:{slow.port}; }}
+        location /breaks {{ proxy_pass http://127.0.0.1:{slow.port}; error_page 502 504 /page.txt; }}
+        location /inner {{ error_page 404 = /slow; return 404; }}
+        location /ws {{ proxy_pass http://127.0.0.1:{slow.port}; proxy_http_version 1.1;
+                        proxy_set_header Upgrade x; proxy_set_header Connection upgrade; }}"""
+
+
+def asked(port, path="/slow", more=""):
+    s = socket.create_connection(("127.0.0.1", port))
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode())
+    return s
+
+
+def free(g):
+    """How many more there may be, without taking one: each takes one for as long as a file takes."""
+    answer = get(g.port, "/page.txt")
+    return int(answer.headers["X-RateLimit-Remaining"]) + 1 if answer.status == 200 else 0
+
+
+def all_free(g, limit, seconds=10):
+    wait_until(lambda: free(g) == limit, f"{limit} free slots", seconds)
+
+
+def test_exactly_the_limit_over_two_workers(gateway, slow):
+    g = gateway(rules(7), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport")
+    results = []
+    askers = threading.Thread(target=lambda: results.extend(together([lambda: get(g.port, "/slow")] * 40)))
+    askers.start()
+    wait_until(lambda: g.rule("r")["denied"] == 33, "33 denials")
+    assert slow.inside == 7
+    slow.go.set()
+    askers.join()
+    assert sorted(answer.status for answer in results) == [200] * 7 + [429] * 33 and slow.most == 7
+    assert len({line["pid"] for line in g.log() if line["uri"] == "/slow"}) == 2
+    denied = next(answer for answer in results if answer.status == 429)
+    assert denied.headers["Retry-After"] == "1" and denied.headers["X-RateLimit-Remaining"] == "0"
+    assert denied.headers["X-RateLimit-Limit"] == "7" and "X-RateLimit-Reset" not in denied.headers
+    all_free(g, 7)
+
+
+def test_clients_that_go_away(gateway, slow):
+    g = gateway(rules(3), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport")
+    waiting = [asked(g.port) for _ in range(3)]
+    wait_until(lambda: slow.inside == 3, "three requests")
+    assert get(g.port, "/slow").status == 429
+    waiting.pop().close()
+    wait_until(lambda: free(g) == 1, "the slot of one that left")
+    for s in waiting:
+        s.close()
+    all_free(g, 3)
+
+
+def test_errors_redirects_and_upgrades_give_back_once(gateway, slow):
+    g = gateway(rules(3), server=through(slow) + "location = /page.txt {}")
+    waiting = [asked(g.port, "/breaks"), asked(g.port, "/inner")]
+    wait_until(lambda: slow.inside == 2, "two requests")
+    upgraded = asked(g.port, "/ws", "Upgrade: x\r\nConnection: upgrade\r\n")
+    assert b" 101 " in upgraded.recv(65536)
+    assert get(g.port, "/page.txt").status == 429
+    upgraded.sendall(b"hello")
+    assert upgraded.recv(5) == b"hello"
+    slow.go.set()
+    assert b" 200 " in waiting[1].recv(65536) and waiting[0].recv(65536)
+    all_free(g, 2)  # what was upgraded still runs
+    time.sleep(0.2)
+    assert free(g) == 2
+    upgraded.close()
+    all_free(g, 3)
+
+
+def test_what_another_rule_denies_holds_nothing(gateway, slow):
+    g = gateway(rules(2, "30s", {"name": "rate", "match": {"path": "/slow"}, "limit": 1, "window": "1h"}),
+                server=through(slow) + "location = /page.txt {}")
+    slow.go.set()
+    assert [get(g.port, "/slow").status for _ in range(30)] == [200] + [429] * 29
+    all_free(g, 2)
+
+
+def test_longer_than_the_lease(gateway, slow):
+    g = gateway(rules(1, "500ms"), server=through(slow) + "location = /page.txt {}")
+    waiting = asked(g.port)
+    wait_until(lambda: slow.inside == 1, "a request")
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        assert get(g.port, "/page.txt").status == 429
+        time.sleep(0.05)
+    slow.go.set()
+    assert b" 200 " in waiting.recv(65536)
+    all_free(g, 1)
+
+
+def test_a_killed_worker(gateway, slow):
+    g = gateway(rules(4, "2s"), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport",
+                expected=("exited on signal 9",))
+    for _ in range(3):
+        waiting = [asked(g.port) for _ in range(4)]
+        wait_until(lambda: slow.inside >= 4 and free(g) == 0, "four requests")
+        for pid in g.workers():
+            os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        wait_until(g.workers, "another worker")
+        all_free(g, 4, 6)
+        assert time.monotonic() - began < 4
+        for s in waiting:
+            s.close()
+        slow.go.set()
+        wait_until(lambda: slow.inside == 0, "an idle upstream")
+        slow.go.clear()
+
+
+def test_a_reload_keeps_what_is_held(gateway, slow):
+    g = gateway(rules(2), server=through(slow) + "location = /page.txt {}")
+    waiting = [asked(g.port) for _ in range(2)]
+    wait_until(lambda: slow.inside == 2, "two requests")
+    g.reload()
+    assert get(g.port, "/page.txt").status == 429
+    slow.go.set()
+    assert all(b" 200 " in s.recv(65536) for s in waiting)
+    all_free(g, 2)
