@@ -36,7 +36,7 @@ static void ngx_http_weir_held_release(void *data)
     if (holder->timer.timer_set)
         ngx_del_timer(&holder->timer);
     int error = weir_held_release(holder->engine, &holder->held);
-    if (error)
+    if (error < 0)
         ngx_weir_complain(ngx_cycle->log, error, "a slot could not be given back", "");
 }
 

@@ -259,12 +259,22 @@ typedef struct weir_answer {
 WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answer *answer);
 
 /*
- * Gives back what a check put into `held`; its count is 0 afterwards. What was over before is no error. 0, or why some
- * of it could not be given back, which is free when its lease ends.
+ * Gives back what a check put into `held`; its count is 0 afterwards. Returns how many slots that were: what was over
+ * before does not count. Negative: why some could not be given back, which are free when their leases end.
  */
 int weir_held_release(weir *engine, weir_held *held);
 /* Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. */
 int weir_held_renew(weir *engine, weir_held *held);
+
+#define WEIR_HELD_TEXT_MAX 540
+
+/*
+ * As a text of letters, digits, '-' and '_', for clients that give it back later; it ends in a zero byte. Only who has
+ * the segment can make one. Returns its length; 0: there is nothing in it, or it failed.
+ */
+size_t weir_held_to_text(weir *engine, const weir_held *held, char text[WEIR_HELD_TEXT_MAX + 1]);
+/* And back. WEIR_ELEASE: it is no such text of this segment's. */
+WEIR_MUST_CHECK int weir_held_from_text(weir *engine, weir_text text, weir_held *held);
 
 /*
  * Who asks, by the rules' identity: the query's peer, or whom it names if it is a trusted proxy. Writes the address,

@@ -6,6 +6,7 @@
  *   commands    the table of commands, and finding one
  *   throttle    CL.THROTTLE, in batches
  *   check       WEIR.CHECK, WEIR.PEEK; store: those that ask the store first
+ *   held        WEIR.RELEASE, WEIR.RENEW
  *   operator    WEIR.RESET, WEIR.BLOCK, WEIR.STATS
  *   auth        AUTH and passwords
  *   handshake   what clients send when they connect: HELLO, CLIENT, COMMAND, INFO …
@@ -135,7 +136,8 @@ typedef struct {
     weir_text domain;       /* data NULL: none */
     const weir_text *pairs; /* name, value, name, value … */
     size_t pair_count;
-    weir_ask *ask; /* what the store is asked, or NULL */
+    weir_ask *ask;   /* what the store is asked, or NULL */
+    weir_held *held; /* where slots go that it holds, or NULL */
 } ngx_stream_weir_question_t;
 
 /* False after an error that was replied. */
@@ -158,6 +160,8 @@ size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, siz
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_peek(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_release(ngx_stream_weir_call_t *call);
+void ngx_stream_weir_renew(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_stats(ngx_stream_weir_call_t *call);

@@ -96,7 +96,8 @@ static int ngx_stream_weir_ask(weir *engine, ngx_stream_weir_question_t *questio
                         .has_cost = question->has_cost,
                         .cost = question->cost,
                         .dry_run = question->dry_run,
-                        .ask = question->ask};
+                        .ask = question->ask,
+                        .held = question->held};
     return answer ? weir_check(engine, &query, answer) : weir_check_prepare(engine, &query);
 }
 
@@ -133,11 +134,12 @@ static int64_t ngx_stream_weir_ms(int64_t ns)
     return ns < 0 ? -1 : ns / 1000000 + (ns % 1000000 != 0);
 }
 
-static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *answer)
+/* `lease` is what gives back what it holds; empty: nothing. */
+static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *answer, const char *lease)
 {
     const weir_decision *decision = &answer->decision;
     const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
-    weir__resp_map(out, 8);
+    weir__resp_map(out, *lease ? 9 : 8);
     weir__resp_named_text(out, "decision", word);
     weir__resp_named_text(out, "rule", answer->by.rule);
     weir__resp_named_text(out, "key", answer->by.key);
@@ -146,12 +148,17 @@ static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *
     weir__resp_named_number(out, "reset_ms", ngx_stream_weir_ms(decision->reset_after_ns));
     weir__resp_named_number(out, "retry_after_ms", ngx_stream_weir_ms(decision->retry_after_ns));
     weir__resp_named_number(out, "delay_ms", ngx_stream_weir_ms(decision->delay_ns));
+    if (*lease)
+        weir__resp_named_text(out, "lease", lease);
 }
 
 static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
 {
-    ngx_stream_weir_question_t question = {.dry_run = dry_run};
+    weir_held held;
+    ngx_stream_weir_question_t question = {.dry_run = dry_run, .held = &held};
+    char lease[WEIR_HELD_TEXT_MAX + 1] = "";
     weir_answer answer;
+    held.count = 0;
     if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_question(call, &question) ||
         ngx_stream_weir_must_ask(call, &question))
         return;
@@ -164,7 +171,9 @@ static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dr
     if (answer.by.error)
         ngx_weir_complain(call->session->stream->connection->log, answer.by.error, "on_store_failure decides for rule",
                           answer.by.rule);
-    ngx_stream_weir_tell(call->out, &answer);
+    if (held.count)
+        (void)weir_held_to_text(call->session->engine, &held, lease);
+    ngx_stream_weir_tell(call->out, &answer, lease);
 }
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call)

@@ -7,6 +7,8 @@ const ngx_stream_weir_command_t ngx_stream_weir_commands[] = {
     {"cl.throttle", -5, ngx_stream_weir_throttle, 0, 1},
     {"weir.check", -3, ngx_stream_weir_check, 0, 0},
     {"weir.peek", -3, ngx_stream_weir_peek, 0, 0},
+    {"weir.release", 2, ngx_stream_weir_release, 0, 0},
+    {"weir.renew", 2, ngx_stream_weir_renew, 0, 0},
     {"weir.reset", 3, ngx_stream_weir_reset_key, 0, 0},
     {"weir.block", 4, ngx_stream_weir_block_key, 0, 0},
     {"weir.stats", -1, ngx_stream_weir_stats, 0, 0},

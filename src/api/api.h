@@ -6,6 +6,7 @@
  *   check       check and refund               route        paths, keys in them, and what they lead to
  *   ticket      a reservation as a text        reservations the file that lets them expire
  *   reserve     reserve, commit, cancel        openapi      the description that is served
+ *   flight      requests in flight: leases, release and renew
  *   memory      of JSON, while a call lasts
  */
 #ifndef WEIR_API_API_H
@@ -26,6 +27,7 @@ struct weir__api_room {
     weir_descriptor descriptors[WEIR__API_DESCRIPTORS_MAX];
     weir_descriptor_entry entries[WEIR__API_ENTRIES_MAX];
     weir_outcome outcomes[WEIR__API_DESCRIPTORS_MAX]; /* rules of a check are no more either */
+    weir_held held;                                   /* by the last item that was decided */
 };
 
 /* One for each process; not to be used by two threads at once. */
@@ -53,6 +55,8 @@ enum weir__api_action {
     WEIR__API_RESERVE,
     WEIR__API_COMMIT,
     WEIR__API_CANCEL,
+    WEIR__API_RELEASE,
+    WEIR__API_RENEW,
     WEIR__API_OPENAPI,
     WEIR__API_STATE,
     WEIR__API_RESET,
@@ -116,6 +120,11 @@ void weir__api_tell_http(struct weir__api *api, const weir_answer *answer, struc
 
 void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply);
 void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply);
+
+void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
+void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply);
+/* Members of an object: the lease of what room->held has, if it has anything. */
+void weir__api_write_lease(struct weir__api *api, struct weir__out *out);
 
 /* The members of a decision's object, without the braces. */
 void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision);

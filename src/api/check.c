@@ -17,6 +17,7 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
                         .dry_run = item->dry_run,
                         .now = now,
                         .ask = api->ask,
+                        .held = &api->room->held,
                         .outcomes = api->room->outcomes,
                         .outcomes_max = WEIR__API_DESCRIPTORS_MAX};
     if (!answer)
@@ -107,6 +108,7 @@ static void note_failure(struct weir__api *api, int error, const char *rule)
 
 int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
 {
+    api->room->held.count = 0;
     int error = decide(api, item, now, answer);
     if (error)
         note_failure(api, error, "");
@@ -134,6 +136,7 @@ static void check_one(struct weir__api *api, struct weir__api_item *item, struct
         return;
     }
     weir__api_write_answer(&reply->out, &answer, api->room->outcomes);
+    weir__api_write_lease(api, &reply->out);
     weir__out_text(&reply->out, "}\n");
     if (item->http)
         weir__api_tell_http(api, &answer, reply);
@@ -148,6 +151,7 @@ static void write_result(struct weir__api *api, struct weir__out *out, int error
         weir__out_text(out, ",\n");
     if (!error) {
         weir__api_write_answer(out, answer, api->room->outcomes);
+        weir__api_write_lease(api, out);
         weir__out_text(out, "}");
         return;
     }
@@ -160,6 +164,7 @@ static void write_result(struct weir__api *api, struct weir__out *out, int error
 static void take_together(struct weir__api *api, size_t from, size_t to, weir_time now, struct weir__out *out)
 {
     struct weir__api_room *room = api->room;
+    room->held.count = 0;
     for (size_t i = from; i < to; i++)
         room->requests[i] = (weir_request){.limit = &room->items[i].limit,
                                            .key = room->items[i].key.data,

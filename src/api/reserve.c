@@ -302,6 +302,7 @@ static void write_reservation(struct weir__api *api, const weir_answer *answer, 
 {
     char text[WEIR__TICKET_TEXT_MAX + 1];
     weir__api_write_answer(out, answer, api->room->outcomes);
+    weir__api_write_lease(api, out);
     weir__out_text(out, ",\"ticket\":");
     if (len)
         weir__out_string(out, (weir_text){text, weir__ticket_to_text(bytes, len, text)});

@@ -96,7 +96,8 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
         enum weir__api_action action;
     } routes[] = {{"check", WEIR__POST, WEIR__API_CHECK},     {"refund", WEIR__POST, WEIR__API_REFUND},
                   {"reserve", WEIR__POST, WEIR__API_RESERVE}, {"commit", WEIR__POST, WEIR__API_COMMIT},
-                  {"cancel", WEIR__POST, WEIR__API_CANCEL},   {"openapi.json", WEIR__GET, WEIR__API_OPENAPI}};
+                  {"cancel", WEIR__POST, WEIR__API_CANCEL},   {"release", WEIR__POST, WEIR__API_RELEASE},
+                  {"renew", WEIR__POST, WEIR__API_RENEW},     {"openapi.json", WEIR__GET, WEIR__API_OPENAPI}};
     static const char keys[] = "keys/";
     route->action = WEIR__API_NO_PATH;
     route->operator_only = route->takes_body = false;
@@ -238,6 +239,12 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
     case WEIR__API_COMMIT:
     case WEIR__API_CANCEL:
         weir__api_settle(api, body, route->action == WEIR__API_CANCEL, reply);
+        break;
+    case WEIR__API_RELEASE:
+        weir__api_release(api, body, reply);
+        break;
+    case WEIR__API_RENEW:
+        weir__api_renew(api, body, reply);
         break;
     case WEIR__API_OPENAPI:
         weir__out_bytes(&reply->out, weir__openapi, weir__openapi_len());

@@ -42,16 +42,17 @@ int weir_held_release(weir *engine, weir_held *held)
 {
     if (!engine || !held || held->count > WEIR_HELD_MAX)
         return WEIR_EINVAL;
-    int failed = 0;
+    int failed = 0, released = 0;
     if (!held->count)
         return 0;
     weir_time now = weir__clock_quick(engine->segment);
     for (uint32_t i = 0; i < held->count; i++) {
         int error = weir_release(engine->segment, &held->lease[i], now);
         failed = error && error != WEIR_ELEASE ? error : failed;
+        released += error == 0;
     }
     held->count = 0;
-    return failed;
+    return failed ? failed : released;
 }
 
 int weir_held_renew(weir *engine, weir_held *held)

@@ -10,6 +10,7 @@ import pytest
 
 from clients import get, together
 from gateway import wait_until
+from resp import Client, RespGateway, fields
 
 
 class Slow:
@@ -193,4 +194,32 @@ def test_a_reload_keeps_what_is_held(gateway, slow):
     assert get(g.port, "/page.txt").status == 429
     slow.go.set()
     assert all(b" 200 " in s.recv(65536) for s in waiting)
+    all_free(g, 2)
+
+
+def test_leases_of_the_services(gateway, slow):
+    g = gateway(rules(2, "20s"), kind=RespGateway, server=through(slow) + "location = /page.txt {} "
+                "location /v1/ { weir off; weir_api; }")
+
+    def post(path, body):
+        answer = get(g.port, f"/v1/{path}", "POST", {"Content-Type": "application/json"}, json.dumps(body))
+        return answer.status, json.loads(answer.body)
+
+    status, first = post("check", {"attributes": {"path": "/x"}})
+    assert status == 200 and first["allowed"] and first["lease_s"] == 20 and first["reset_s"] is None
+    with Client(g.resp) as c:
+        second = fields(c.do("WEIR.CHECK", "path", "/x"))
+        assert second["decision"] == b"allow" and second["lease"] and second["reset_ms"] == -1
+        assert fields(c.do("WEIR.CHECK", "path", "/x"))["decision"] == b"deny"
+        assert get(g.port, "/page.txt").status == 429  # one segment, one count
+        assert not post("check", {"attributes": {"path": "/x"}})[1]["allowed"]
+        # Whatever service has made it, any gives it back.
+        assert c.do("WEIR.RELEASE", first["lease"]) == 1
+        assert c.do("WEIR.RELEASE", first["lease"]) == 0
+        assert get(g.port, "/page.txt").status == 200
+        renewed = c.do("WEIR.RENEW", second["lease"])
+        assert post("release", {"lease": renewed.decode()})[1]["released"]
+        assert c.do("WEIR.RENEW", renewed) is None
+        assert "no lease" in str(c.do("WEIR.RELEASE", "x")) and post("release", {"lease": "x"})[0] == 400
+        assert "lease" not in fields(c.do("WEIR.PEEK", "path", "/x"))
     all_free(g, 2)

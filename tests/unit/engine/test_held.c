@@ -43,7 +43,7 @@ TEST(held_until_given_back)
     CHECK_EQ(weir_held_renew(w, &a), 0);
     CHECK_EQ(a.count, 1);
     weir_held copy = a;
-    CHECK_EQ(weir_held_release(w, &a), 0);
+    CHECK_EQ(weir_held_release(w, &a), 1);
     CHECK_EQ(a.count, 0);
     CHECK_EQ(weir_held_release(w, &a), 0);
     CHECK(hold(w, "GET /slow ip=192.0.2.1", &c, &answer));
@@ -51,8 +51,8 @@ TEST(held_until_given_back)
     CHECK(!hold(w, "GET /slow ip=192.0.2.1", &a, &answer));
     CHECK_EQ(weir_held_renew(w, &copy), 0);
     CHECK_EQ(copy.count, 0);
-    CHECK_EQ(weir_held_release(w, &b), 0);
-    CHECK_EQ(weir_held_release(w, &c), 0);
+    CHECK_EQ(weir_held_release(w, &b), 1);
+    CHECK_EQ(weir_held_release(w, &c), 1);
     CHECK_EQ(left(w, "slow", "ip:192.0.2.1"), 2);
     copy.count = WEIR_HELD_MAX + 1;
     CHECK_EQ(weir_held_release(w, &copy), WEIR_EINVAL);
@@ -79,7 +79,7 @@ TEST(all_or_nothing_with_other_rules)
     for (int i = 0; i < 3; i++) {
         CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
         CHECK_EQ(held.count, 2);
-        CHECK_EQ(weir_held_release(w, &held), 0);
+        CHECK_EQ(weir_held_release(w, &held), 2);
     }
     for (int i = 0; i < 300; i++) {
         CHECK(!hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
@@ -100,7 +100,7 @@ TEST(all_or_nothing_with_other_rules)
         CHECK_EQ(strcmp(answer.by.rule, "one"), 0);
     }
     CHECK_EQ(left(w, "rate", "*"), 9);
-    CHECK_EQ(weir_held_release(w, &held), 0);
+    CHECK_EQ(weir_held_release(w, &held), 1);
     CHECK(hold(w, "GET /", &held, &answer));
     weir_close(w);
 }
@@ -119,7 +119,7 @@ TEST(shadows_hold_slots_of_their_own)
     CHECK(answer.shadow_denied);
     CHECK(!hold(w, "GET /", &third, &answer));
     CHECK_EQ(third.count, 0);
-    CHECK_EQ(weir_held_release(w, &first), 0);
+    CHECK_EQ(weir_held_release(w, &first), 2);
     CHECK_EQ(left(w, "b", "*"), 1);
     weir_close(w);
 }
@@ -172,6 +172,45 @@ TEST(more_rules_than_a_request_can_hold)
     }
     CHECK_EQ(left(w, "r0", "*"), 1);
     weir_close(w);
+}
+
+TEST(as_a_text)
+{
+    weir *w =
+        test_engine(SLOW "  - { name: all, match: { path: /slow* }, algorithm: concurrency, limit: 9, lease: 5s }\n");
+    weir *other = test_engine(SLOW);
+    char text[WEIR_HELD_TEXT_MAX + 1], wrong[WEIR_HELD_TEXT_MAX + 1];
+    weir_held held = {0}, again;
+    weir_answer answer;
+    CHECK(hold(w, "GET /slow ip=192.0.2.1", &held, &answer));
+    size_t len = weir_held_to_text(w, &held, text);
+    CHECK(len > 0 && len == strlen(text) &&
+          strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len);
+    CHECK_EQ(weir_held_from_text(w, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(again.count, 2);
+    CHECK_EQ(again.lease_ns, 5 * WEIR_SECOND);
+    CHECK_EQ(weir_held_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
+    for (size_t i = 0; i < len; i++) { /* a changed sign, and every length */
+        memcpy(wrong, text, len + 1);
+        wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
+        CHECK(weir_held_from_text(w, (weir_text){wrong, len}, &again) == WEIR_ELEASE || i == len - 1);
+        CHECK_EQ(weir_held_from_text(w, (weir_text){text, i}, &again), WEIR_ELEASE);
+        wrong[i] = "+/= \n"[i % 5];
+        CHECK_EQ(weir_held_from_text(w, (weir_text){wrong, len}, &again), WEIR_ELEASE);
+    }
+    char longest[2000];
+    memset(longest, 'A', sizeof longest);
+    CHECK_EQ(weir_held_from_text(w, (weir_text){longest, sizeof longest}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_held_from_text(w, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_held_release(w, &again), 2);
+    CHECK_EQ(weir_held_from_text(w, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_held_release(w, &again), 0);
+    held.count = 0;
+    CHECK_EQ(weir_held_to_text(w, &held, text), 0);
+    held.count = WEIR_HELD_MAX;
+    CHECK(weir_held_to_text(w, &held, text) <= WEIR_HELD_TEXT_MAX);
+    weir_close(w);
+    weir_close(other);
 }
 
 struct seen {
