@@ -13,12 +13,32 @@ local function drip(limit, units)
     end
     return wait < 281474976710656 and wait or 281474976710656
 end
-bucket = function(limit, value, time, cost, charge)
-    local since, used = stored(value, 1)
+local function regained(limit, time)
+    local p, q = a[limit + 3], a[limit + 4]
+    local units = q > 1 and muldiv(time, q, p) or (time - time % p) / p
+    return units < 4294967295 and units or 4294967295
+end
+-- An exchange that comes late, as the store was away, tells at once what was used in all the time `late`. Meanwhile
+-- the bucket was full and regained nothing; had it been told at once, it had. So much is spare: the hosts that come back
+-- now take theirs from it first, for five seconds. But no more is left than `level`, which a host has left itself.
+bucket = function(limit, value, time, cost, charge, late, _, _, level)
+    local since, used, spare, ends = stored(value, 1)
     if not since then
         return -43
     end
     local cap, hard, p, q = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
+    if not spare or ends <= now or ends > now + 5000000 then
+        spare = 0
+        if level and late > 0 and cost > 0 then
+            spare, ends = regained(limit, late), now + 5000000
+            -- One that is gone has recovered; it may have been empty when that time began.
+            local idle = spare - hard
+            if value then
+                idle = time > since and regained(limit, time - since) - used or 0
+            end
+            spare = idle > spare and spare or idle > 0 and idle or 0
+        end
+    end
     if cost < 0 then
         charge = true
         if used > 0 and time < since then
@@ -51,6 +71,13 @@ bucket = function(limit, value, time, cost, charge)
     end
     if used == 0 then
         since = time
+    end
+    local paid = 0
+    if level and late > 0 and spare > 0 and cost > 0 then
+        local most = hard - used + dripped - level
+        paid = cost - (most > 0 and most or 0)
+        paid = paid > spare and spare or paid > 0 and paid or 0
+        cost, spare = cost - paid, spare - paid
     end
     local taken, code, remaining = true, 0, nil
     if used - dripped + cost > cap and cost >= 0 and not charge then
@@ -85,8 +112,12 @@ bucket = function(limit, value, time, cost, charge)
             code, wait = code + 1, queue
         end
     end
-    if not taken or cost == 0 then
+    if not taken or cost == 0 and paid == 0 then
         return code, remaining, reset, wait
+    end
+    if spare > 0 then
+        till = till > ends and till or ends
+        return code, remaining, reset, wait, format('b%d:%d:%d:%d', since, after, spare, ends), till
     end
     return code, remaining, reset, wait, after > 0 and packed(1, since, after, till), till
 end

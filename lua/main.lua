@@ -6,7 +6,7 @@
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
 --     then for each counter: the limit's place among them, how, cost; for a refund also its time (or,
 --     negative, how long ago that was), for an exchange level, what is left of the host's window, negative
---     if it is over, and 1 if what is stored may be less than the host was told before.
+--     if it is over (of a bucket: for how long it could not be told), and 1 if what is stored may be less than the host was told before.
 -- ARGV[2]: the number of a sender's batch, as text; ARGV[3]: that of the batch before it.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
@@ -15,7 +15,7 @@
 -- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
 --
 -- Every algorithm is a function (limit's place, value, time, cost, whether it is charged, what is left of the host's
--- window, name, whether the value is all there is) -> code, remaining, reset, wait, new value (nil: as it was, false:
+-- window, name, whether the value is all there is, level) -> code, remaining, reset, wait, new value (nil: as it was, false:
 -- none), until when it is needed, whether it is written even if the group is denied; or an error alone.
 --
 -- Functions and tables are made only for what a run needs: most runs decide a few buckets. Numbers stay below 2^53,
@@ -134,12 +134,13 @@ local function evaluate(pending, others)
             cost = cost > 0 and cost or 0
         end
     end
-    local code, remaining, reset, wait, fresh, till, always = decide(limit, value, time, cost, charge, left, name, whole)
+    local code, remaining, reset, wait, fresh, till, always =
+        decide(limit, value, time, cost, charge, left, name, whole, level)
     if level then
         if doubt and value and code >= 0 and code < 32 and remaining > level then
             -- No more is left than the host knows of.
             cost = cost + remaining - level
-            code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole)
+            code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole, level)
         end
         wait = missed
     end

@@ -2,6 +2,7 @@
 local function ours(value)
     local first, second = byte(value, 1, 2)
     return #value == 19 and string.find(value, '^[1-5]%d+$') or string.find(value, '^[bw]%d+:%d+$') or
+        string.find(value, '^b%d+:%d+:%d+:%d+$') or
         string.find(value, '^s%d+:%d+:%d+$') or first == 110 and (second or 0) > 143 and second < 222 or
         first == 108 and #value >= 22 and second < 2
 end
@@ -11,7 +12,9 @@ end
 --     k tttttttttttt uuuuuu     kind 4 bucket, 5 window: 12 digits of time, 6 of units
 -- What does not fit is a letter (b, w), the time, a colon and the units.
 -- A time more than three years ahead is nobody's.
--- Returns time and units (0, 0: none, also if it is another algorithm's), or nil if it is none of ours.
+-- A bucket may have two more numbers after colons: units that it regained while it was full and nobody told what was
+-- used, and until when these count; see bucket.lua.
+-- Returns time and units (0, 0: none, also if it is another algorithm's), and these two; or nil if it is none of ours.
 local beyond = now + 100000000000000
 local function stored(value, kind)
     if not value then
@@ -44,10 +47,13 @@ local function stored(value, kind)
         return now - age, used
     end
     local own = kind == 1 and 'b' or 'w'
-    local letter, used
+    local letter, used, spare, ends
     letter, since, used = string.match(value, '^(%l)(%d+):(%d+)$')
+    if not letter then
+        letter, since, used, spare, ends = string.match(value, '^(b)(%d+):(%d+):(%d+):(%d+)$')
+    end
     if letter == own and #used < 11 and since + 0 < beyond then
-        return since + 0, used + 0
+        return since + 0, used + 0, tonumber(spare), tonumber(ends)
     elseif letter ~= own and ours(value) then
         return 0, 0
     end

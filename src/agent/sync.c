@@ -6,6 +6,8 @@
 
 #define PATIENCE_MAX 8     /* times that, with a batch that came too late before */
 #define NOTES_MIN    64    /* counters of a batch: one run of the script */
+#define LATE_ROUNDS  4     /* without an answer, and the store was away */
+#define LATE_MS      100   /* or the machine was busy */
 #define DOWN_AFTER   3     /* rounds in a row that failed, and the data plane is told */
 #define LOOK_MS      1000  /* without anything to tell, the store is asked for nothing, to know whether it is there */
 #define SWEEP_MS     10000 /* in which the sweep goes round once */
@@ -52,6 +54,7 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->with.patience_us = options->patience_us ? options->patience_us : WEIR__SYNC_PATIENCE_US;
     sync->patience_us = sync->with.patience_us;
     sync->most = WEIR__LEDGER_NOTES;
+    sync->begun_ms = weir__book_ms();
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->book->ledger;
     sync->followed = calloc(sync->ledger->entries, sizeof *sync->followed);
@@ -309,6 +312,15 @@ void weir__sync_sweep(struct weir__sync *sync)
 
 /* ---- All of it ---- */
 
+/* Since when there is something that was not told. A ledger that was kept across a reboot has times of another clock.
+ */
+static int64_t late_by(const struct weir__sync *sync, uint64_t now_ms)
+{
+    uint64_t told = weir__load64(&sync->ledger->header->told_ms), since = told ? told : sync->begun_ms;
+    uint64_t late = now_ms > since ? now_ms - since : 0;
+    return late > LATE_ROUNDS * sync->with.interval_ms + LATE_MS ? (int64_t)late * 1000 : 0;
+}
+
 int weir__sync_round(struct weir__sync *sync)
 {
     int at, error = 0;
@@ -319,6 +331,7 @@ int weir__sync_round(struct weir__sync *sync)
     sync->round++;
     sync->asked = false;
     uint64_t began = weir__book_ms();
+    sync->late_us = late_by(sync, began);
     /* Whoever noted more than there is room for was not us. */
     if (weir__load64(&header->noted) > WEIR__LEDGER_NOTES)
         weir__store64(&header->noted, 0);

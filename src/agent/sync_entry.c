@@ -170,6 +170,8 @@ void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_no
         ask->left_us = note->window_end_us - sync->with.now(sync->segment).wall_ns / 1000;
     else if (limit->algorithm == WEIR_FIXED_WINDOW)
         ask->left_us = here.reset_after_ns / 1000;
+    else
+        ask->left_us = sync->late_us;
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(sync, limit, ask->bounds_us);
     ask->name_len = (uint16_t)name_of(sync, &subject, &entry.text, ask->name);
@@ -251,7 +253,12 @@ void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *n
         int64_t untold = weir__ledger_amount(sync->ledger, note->index, note->identity) - note->amount;
         if (!sync->set_back)
             sync->followed[note->index].age = sync->age;
-        bool moved = move(sync, &subject, here.remaining + untold - ask->decision.remaining, took_us);
+        int64_t difference = here.remaining + untold - ask->decision.remaining;
+        /* A batch from before the store was away: what was let pass since then comes next, and has recovered in part.
+         */
+        if (sync->late_us > 0 && untold > 0)
+            difference = 0;
+        bool moved = move(sync, &subject, difference, took_us);
         follow(sync, note->index, moved || note->amount != 0, here.remaining >= here.limit);
         weir__count(&header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
     }

@@ -35,8 +35,10 @@ struct weir__sync {
     uint32_t round;
     unsigned failed; /* rounds in a row */
     uint64_t asked_ms;
-    bool asked;  /* in this round */
-    bool behind; /* the last round took longer than an interval */
+    uint64_t begun_ms; /* when this agent came */
+    int64_t late_us;   /* what is told now, came together in so long a time; 0: since the round before */
+    bool asked;        /* in this round */
+    bool behind;       /* the last round took longer than an interval */
 
     uint64_t most;       /* counters of the next batch, at most */
     int64_t patience_us; /* with the batch that is on its way */

@@ -33,7 +33,10 @@ struct weir__ask {
     int64_t bounds_us[4];
     /* EXCHANGE: what the host believes to be left, `cost` already taken off; negative in debt. */
     int64_t level;
-    /* EXCHANGE of fixed windows: what is left of the host's window; 0: it has none, that begins with a request. */
+    /*
+     * EXCHANGE of fixed windows: what is left of the host's window; 0: it has none, that begins with a request. Of
+     * buckets: in how long a time `cost` came together, as the store was away; 0: since the exchange before.
+     */
     int64_t left_us;
     /* EXCHANGE: the store may have forgotten what it once told this host: no more than `level` is left then. */
     bool doubt;

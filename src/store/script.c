@@ -114,11 +114,13 @@ static int64_t gate_of(const struct weir__batch_part *parts, size_t index)
     return 0;
 }
 
-/* What is left of the host's window, if it has any. */
+/* What is left of the host's window, if it has any; for how long a bucket could not be told. */
 static int64_t left_of(const struct weir__ask *ask)
 {
     if (weir__on_wall(&ask->limit))
         return clamp(ask->left_us, WEIR__EXACT_MAX / 4);
+    if (ask->limit.algorithm == WEIR_TOKEN_BUCKET || ask->limit.algorithm == WEIR_LEAKY_BUCKET)
+        return ask->left_us > 0 ? clamp(ask->left_us, WEIR__DEBT_MAX) : 0;
     bool begins = ask->limit.algorithm == WEIR_FIXED_WINDOW && ask->left_us > 0;
     return begins ? clamp(ask->left_us, ask->limit.window_us) : -1;
 }

@@ -105,6 +105,7 @@ TEST(limits_travel_once)
     asks[38].at_us = INT64_C(1794735452185947);
     asks[39].level = -70000;
     asks[39].doubt = true;
+    asks[39].left_us = 70000000;
     struct weir__buffer buffer = {0};
     weir__script_call(&buffer, parts, 40, "sender", UINT64_MAX);
     redisReply *call = parsed(&buffer);
@@ -121,7 +122,7 @@ TEST(limits_travel_once)
     CHECK_EQ(got[15 + 5 + 2], 9);
     CHECK_EQ(got[15 + 38 * 5 + 5], asks[38].at_us);
     CHECK_EQ(got[count - 3], -70000);
-    CHECK_EQ(got[count - 2], -1);
+    CHECK_EQ(got[count - 2], 70000000);
     CHECK_EQ(got[count - 1], 1);
     freeReplyObject(call);
     weir__buffer_free(&buffer);

@@ -102,7 +102,8 @@ TEST(exchanges_of_every_algorithm)
         struct weir__ask look = asking(limit, name, WEIR__ASK_PEEK, 0);
         CHECK_EQ(server_one(&look), 0);
         int64_t window = limit.window_us;
-        ask.left_us = window - look.at_us % window;
+        bool fixed = limit.algorithm == WEIR_FIXED_WINDOW;
+        ask.left_us = fixed ? window - look.at_us % window : 0;
         CHECK_EQ(server_one(&ask), 0);
         CHECK_EQ(ask.other_window, 0);
         CHECK_EQ(ask.decision.remaining, 2);
@@ -122,7 +123,7 @@ TEST(exchanges_of_every_algorithm)
         CHECK_EQ(ask.decision.remaining, 10);
         /* More than full is full. */
         ask = exchange(limit, name, 0, INT64_MAX);
-        ask.left_us = window - look.at_us % window;
+        ask.left_us = fixed ? window - look.at_us % window : INT64_MAX;
         CHECK_EQ(server_one(&ask), 0);
         CHECK_EQ(ask.decision.remaining, 10);
     }
@@ -285,6 +286,48 @@ TEST(a_sender_is_told_what_is_not_known)
     question.slot = 1;
     CHECK_EQ(server_question(&question), 0);
     CHECK_EQ(ask.missed, 0);
+}
+
+static int64_t told_late(weir_limit limit, const char *name, int64_t amount, int64_t level, int64_t seconds)
+{
+    struct weir__ask ask = exchange(limit, name, amount, level);
+    ask.left_us = seconds * SECOND;
+    CHECK_EQ(server_one(&ask), 0);
+    return ask.decision.remaining;
+}
+
+/*
+ * Three hosts without the store for 4000 s, at one unit in ten seconds: 400 have come back meanwhile, of which the
+ * bucket itself may have needed 100.
+ */
+TEST(what_is_told_late_was_used_in_its_time)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.limit = 360, .window_ns = 3600 * WEIR_SECOND, .burst = 100});
+    CHECK_EQ(told_late(limit, "late", 150, 95, 4000), 95); /* no more than the host has itself: 155 are left to spare */
+    CHECK_EQ(told_late(limit, "late", 10, 85, 0), 85);     /* what is used now is not paid for by then */
+    CHECK_EQ(told_late(limit, "late", 150, 99, 4000), 85);
+    CHECK_EQ(told_late(limit, "late", 200, 99, 4000), 85 - 195);
+    CHECK_EQ(told_late(limit, "late", 10, 99, 4000), -120); /* all is spent */
+    CHECK_EQ(told_late(limit, "late", -5, 99, 4000), -115);
+    CHECK_EQ(left(limit, "late"), -115);
+    CHECK(number_of("PTTL late") > 1000000);
+
+    /* Who was away alone, while others used it up, owes it. */
+    CHECK_EQ(told_late(limit, "alone", 100, 0, 0), 0);
+    CHECK_EQ(told_late(limit, "alone", 150, 60, 4000), -150);
+    /* The spare units end. */
+    CHECK_EQ(told_late(limit, "ends", 1, 99, 4000), 99);
+    CHECK(number_of("PTTL ends") > 4000);
+    server_do("SET ends b1700000000000000:0:500:1700000000000001");
+    CHECK_EQ(told_late(limit, "ends", 150, 100, 100), 100 - 140);
+    server_do("SET ends b1700000000000000:0:500:9999999999999999");
+    CHECK_EQ(told_late(limit, "ends", 150, 100, 100), 100 - 140);
+    /* A debt beyond what could come back stays one; and a bucket of one a period. */
+    CHECK_EQ(told_late(limit, "debt", 1000, 40, 4000), 100 - 700);
+    weir_limit drip = made((weir_params){.limit = 1, .window_ns = 3600 * WEIR_SECOND, .burst = 2});
+    CHECK_EQ(told_late(drip, "drip", 9, 2, 9 * 3600), 2 - 2);
 }
 
 TEST_MAIN
