@@ -1,6 +1,6 @@
 """The same questions to weir and to what it takes the place of: envoyproxy/ratelimit over gRPC, throttlecrab over RESP.
 
-tools/peer.sh builds them into build/peers, where there are go and cargo; ./dev test calls it.
+tools/peer.sh builds them into build/peers, where there are go and cargo: ./dev test the one, ./dev bench service both.
 """
 import contextlib
 import os
