@@ -47,8 +47,8 @@ struct body {
 static struct body body_of(const struct weir__op *op, struct weir__record record, weir__cell head)
 {
     uint64_t *word = weir__record_body(op, record);
-    int64_t words = (int64_t)(weir__record_body_bytes(record) / sizeof *word);
-    int64_t maps = (words + MAP_PLACES) / (MAP_PLACES + 1);
+    uint32_t words = (uint32_t)(weir__record_body_bytes(record) / sizeof *word);
+    uint32_t maps = (words + MAP_PLACES) / (MAP_PLACES + 1);
     return (struct body){word, word + maps, maps, words - maps, (uint32_t)head.hi};
 }
 
@@ -72,7 +72,8 @@ static uint64_t held_until(uint64_t was, int64_t until_us)
 
 static void mark(const struct body *body, int64_t place, bool held)
 {
-    uint64_t *map = &body->map[place / MAP_PLACES], seen = weir__load64(map), bit = UINT64_C(1) << place % MAP_PLACES;
+    uint64_t at = (uint64_t)place, *map = &body->map[at / MAP_PLACES], seen = weir__load64(map);
+    uint64_t bit = UINT64_C(1) << at % MAP_PLACES;
     for (int i = 0; i < MAP_TRIES; i++) {
         uint64_t next = held ? seen | bit : seen & ~bit;
         if (next == seen || seen >> 32 != body->nonce || weir__cas64(map, &seen, next))
@@ -82,10 +83,10 @@ static void mark(const struct body *body, int64_t place, bool held)
 
 static int64_t marked(const struct body *body)
 {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < body->maps; i++)
-        sum += __builtin_popcount((uint32_t)weir__load64(&body->map[i]));
-    return sum;
+    int64_t sum = 0, i = 0;
+    for (; i + 1 < body->maps; i += 2) /* two at once, as not every processor counts bits by itself */
+        sum += __builtin_popcountll(weir__load64(&body->map[i]) << 32 | (uint32_t)weir__load64(&body->map[i + 1]));
+    return i < body->maps ? sum + __builtin_popcount((uint32_t)weir__load64(&body->map[i])) : sum;
 }
 
 /* ---- Looking ---- */
@@ -263,6 +264,18 @@ static void raise(const struct weir__op *op, const weir_limit *limit, struct wei
     weir__cell_cas(weir__record_head(op, key->record), &key->head, higher);
 }
 
+static weir_lease lease_of(const struct weir__where *where, const struct weir__key_record *key, int64_t place,
+                           uint64_t word, int64_t for_us)
+{
+    return (weir_lease){.home = where->home,
+                        .tag = where->tag,
+                        .word = word,
+                        .mark = weir__head_mark(key->head),
+                        .for_us = for_us,
+                        .record = (uint32_t)weir__record_pack(key->record),
+                        .place = (uint32_t)place};
+}
+
 /* One attempt. 1: decided, 0: look again, or a negative error. */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                    weir_lease *lease, weir_decision *decision)
@@ -295,19 +308,70 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (!take_place(op, limit, &key, &body, place, seen, &word))
         return 0;
     tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision); /* the maps may still show some that died */
-    *lease = (weir_lease){.home = where->home,
-                          .tag = where->tag,
-                          .word = word,
-                          .mark = weir__head_mark(key.head),
-                          .for_us = limit->window_us,
-                          .record = (uint32_t)weir__record_pack(key.record),
-                          .place = (uint32_t)place};
+    *lease = lease_of(where, &key, place, word, limit->window_us);
     return 1;
+}
+
+/* The record that a key's slot leads to, if it is one of this limit alone and of one map, and lasts long enough. */
+static bool quick_look(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                       struct weir__key_record *key, struct body *body)
+{
+    key->slot = weir__slot_of(op->table, where->home, where->tag);
+    if (!key->slot)
+        return false;
+    key->seen = weir__cell_peek(key->slot);
+    if (!weir__counts(key->seen.lo, where->tag) ||
+        weir__cell_life(key->seen, op->mono_us, op->wall_us) < limit->window_us)
+        return false;
+    key->record = weir__record_unpack(weir__cell_unpack(key->seen).used);
+    if ((uint64_t)key->record.grain + weir__class_grains(key->record.size_class) > op->table->grains)
+        return false;
+    key->head = weir__cell_peek(weir__record_head(op, key->record));
+    *body = body_of(op, key->record, key->head);
+    return key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where) && reach_of(key->head) == limit->cap &&
+           body->maps == 1;
+}
+
+/*
+ * The usual case: the key is at home and has a free place where its map says so. Only afterwards it is seen whether all
+ * was as it seemed: the slot still leads to the record, which is still the key's. False: nothing was taken.
+ */
+static bool quick_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                       weir_lease *lease, weir_decision *decision)
+{
+    struct weir__key_record key;
+    struct body body;
+    if (!quick_look(op, limit, where, &key, &body))
+        return false;
+    int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
+    uint64_t map = weir__load64(body.map);
+    uint32_t open = ~(uint32_t)map & (usable < MAP_PLACES ? (1U << usable) - 1 : UINT32_MAX);
+    if (!open || map >> 32 != body.nonce)
+        return false;
+    int place = __builtin_ctz(open);
+    uint64_t seen = weir__load64(&body.place[place]), word = held_until(seen, op->mono_us + limit->window_us);
+    if (seen & FROZEN || is_held(seen, op->mono_us) || !weir__cas64(&body.place[place], &seen, word))
+        return false;
+    if (weir__load64_ordered(&weir__record_head(op, key.record)->lo) != key.head.lo ||
+        !weir__cell_equal(weir__cell_peek(key.slot), key.seen)) {
+        uint64_t mine = word;
+        weir__cas64(&body.place[place], &mine, mine & ~HELD);
+        return false;
+    }
+    uint64_t known = map;
+    if (!weir__cas64(body.map, &known, map | UINT64_C(1) << place))
+        mark(&body, place, true);
+    int64_t held = __builtin_popcount((uint32_t)map);
+    tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision);
+    *lease = lease_of(where, &key, place, word, limit->window_us);
+    return true;
 }
 
 int weir__lease_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                      weir_lease *lease, weir_decision *decision)
 {
+    if (quick_take(op, limit, where, lease, decision))
+        return 0;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int result = attempt(op, limit, where, lease, decision);
         if (result)

@@ -140,60 +140,70 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
 
 /* ---- Everything together ---- */
 
-/* A slot, if one is asked for; what is given back without a lease is nobody's. */
+/* A slot, if one is asked for, that only its lease's end gives back. */
 static int take_slot(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                     enum weir__mode mode, weir_lease *lease, weir_decision *decision)
+                     enum weir__mode mode, weir_decision *decision)
 {
     weir_lease unused;
     if (cost <= 0 || mode == WEIR__CHARGE || !op->stats)
         return weir__lease_peek(op, limit, where, mode == WEIR__CHARGE ? 0 : cost, decision);
-    return weir__lease_take(op, limit, where, lease ? lease : &unused, decision);
+    return weir__lease_take(op, limit, where, &unused, decision);
 }
 
 static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                          int64_t cost, enum weir__mode mode, weir_lease *lease, weir_decision *decision)
+                          int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     if (limit->algorithm <= WEIR_FIXED_WINDOW || weir__is_packed(limit))
         return weir__slot_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_store_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_CONCURRENCY)
-        return take_slot(op, limit, where, cost, mode, lease, decision);
+        return take_slot(op, limit, where, cost, mode, decision);
     if (limit->buckets == 2)
         return weir__pair_take(op, limit, where, cost, mode, decision);
     return weir__ring_take(op, limit, where, cost, mode, decision);
 }
 
-static int take_any(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_lease *lease, weir_decision *decision)
+/* What a blocked key is told: how it stands, and how long it is blocked. */
+static int tell_blocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                        enum weir__mode mode, int64_t left_us, weir_decision *decision)
 {
-    if (op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) || mode == WEIR__CHARGE || cost < 0)
-        return take_unblocked(op, limit, where, cost, mode, lease, decision);
-
-    int64_t left;
-    int error = blocked_for(op, where, &left);
-    if (error)
-        return error;
-    if (!left)
-        return take_unblocked(op, limit, where, cost, mode, lease, decision);
-    error = take_unblocked(op, limit, where, 0, mode, NULL, decision);
+    int error = take_unblocked(op, limit, where, 0, mode, decision);
     decision->verdict = WEIR_BLOCKED;
     decision->flags = 0;
     decision->delay_ns = 0;
-    decision->retry_after_ns = left > INT64_MAX / 1000 ? INT64_MAX : left * 1000;
+    decision->retry_after_ns = left_us > INT64_MAX / 1000 ? INT64_MAX : left_us * 1000;
     return error;
+}
+
+static bool none_blocked(const struct weir__op *op)
+{
+    return op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
 }
 
 int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                      enum weir__mode mode, weir_decision *decision)
 {
-    return take_any(op, limit, where, cost, mode, NULL, decision);
+    if (none_blocked(op) || mode == WEIR__CHARGE || cost < 0)
+        return take_unblocked(op, limit, where, cost, mode, decision);
+
+    int64_t left;
+    int error = blocked_for(op, where, &left);
+    if (error)
+        return error;
+    return left ? tell_blocked(op, limit, where, mode, left, decision)
+                : take_unblocked(op, limit, where, cost, mode, decision);
 }
 
 int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                         weir_lease *lease, weir_decision *decision)
 {
-    return take_any(op, limit, where, 1, WEIR__TAKE, lease, decision);
+    int64_t left = 0;
+    int error = none_blocked(op) ? 0 : blocked_for(op, where, &left);
+    if (error)
+        return error;
+    return left ? tell_blocked(op, limit, where, WEIR__TAKE, left, decision)
+                : weir__lease_take(op, limit, where, lease, decision);
 }
 
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
