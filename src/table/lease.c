@@ -89,6 +89,19 @@ static int64_t marked(const struct body *body)
     return i < body->maps ? sum + __builtin_popcount((uint32_t)weir__load64(&body->map[i])) : sum;
 }
 
+/* Looks at one that is thought to be held, any: so what the dead held is told as free before long, needed or not. */
+static void freshen(const struct body *body, int64_t now_us)
+{
+    int64_t base = now_us / MAP_PLACES % body->maps * MAP_PLACES;
+    uint32_t from = (uint32_t)now_us % MAP_PLACES, held = (uint32_t)weir__load64(&body->map[base / MAP_PLACES]);
+    uint32_t turned = held >> from | held << (MAP_PLACES - from) % MAP_PLACES;
+    if (!turned)
+        return;
+    int64_t place = base + ((uint32_t)__builtin_ctz(turned) + from) % MAP_PLACES;
+    if (place < body->capacity && !is_held(weir__load64(&body->place[place]), now_us))
+        mark(body, place, false);
+}
+
 /* ---- Looking ---- */
 
 static int64_t count_held(const struct body *body, int64_t now_us)
@@ -254,6 +267,7 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, struc
         return false;
     }
     mark(body, place, true);
+    freshen(body, op->mono_us);
     return true;
 }
 
@@ -361,6 +375,7 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     uint64_t known = map;
     if (!weir__cas64(body.map, &known, map | UINT64_C(1) << place))
         mark(&body, place, true);
+    freshen(&body, op->mono_us);
     int64_t held = __builtin_popcount((uint32_t)map);
     tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision);
     *lease = lease_of(where, &key, place, word, limit->window_us);
