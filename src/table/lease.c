@@ -250,20 +250,33 @@ static bool may_keep(const struct weir__op *op, const weir_limit *limit, const s
     return count_held(body, op->mono_us) <= limit->cap;
 }
 
+static weir_lease lease_of(const struct weir__where *where, const struct weir__key_record *key, int64_t place,
+                           uint64_t word, int64_t for_us)
+{
+    return (weir_lease){.home = where->home,
+                        .tag = where->tag,
+                        .word = word,
+                        .mark = weir__head_mark(key->head),
+                        .for_us = for_us,
+                        .record = (uint32_t)weir__record_pack(key->record),
+                        .place = (uint32_t)place};
+}
+
 /* Takes `place`, whose word is *seen. False: look again. */
-static bool take_place(const struct weir__op *op, const weir_limit *limit, struct weir__key_record *key,
-                       const struct body *body, int64_t place, uint64_t seen, uint64_t *word)
+static bool take_place(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                       struct weir__key_record *key, const struct body *body, int64_t place, uint64_t seen,
+                       weir_lease *lease)
 {
     if (!weir__key_record_renew(op, key, limit->window_us))
         return false;
-    *word = held_until(seen, op->mono_us + limit->window_us);
-    if (!weir__cas64(&body->place[place], &seen, *word)) {
+    uint64_t word = held_until(seen, op->mono_us + limit->window_us);
+    if (!weir__cas64(&body->place[place], &seen, word)) {
         weir__count(&op->stats->retries, 1);
         return false;
     }
+    *lease = lease_of(where, key, place, word, limit->window_us);
     if (!may_keep(op, limit, key, body)) {
-        uint64_t mine = *word;
-        weir__cas64(&body->place[place], &mine, mine & ~HELD);
+        weir__lease_release(op, lease); /* wherever it is by now: the record may be on its way into a larger one */
         return false;
     }
     mark(body, place, true);
@@ -276,18 +289,6 @@ static void raise(const struct weir__op *op, const weir_limit *limit, struct wei
 {
     weir__cell higher = {weir__head_mark(key->head) | (uint64_t)limit->cap, key->head.hi};
     weir__cell_cas(weir__record_head(op, key->record), &key->head, higher);
-}
-
-static weir_lease lease_of(const struct weir__where *where, const struct weir__key_record *key, int64_t place,
-                           uint64_t word, int64_t for_us)
-{
-    return (weir_lease){.home = where->home,
-                        .tag = where->tag,
-                        .word = word,
-                        .mark = weir__head_mark(key->head),
-                        .for_us = for_us,
-                        .record = (uint32_t)weir__record_pack(key->record),
-                        .place = (uint32_t)place};
 }
 
 /* One attempt. 1: decided, 0: look again, or a negative error. */
@@ -306,7 +307,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     }
 
     struct body body = body_of(op, key.record, key.head);
-    uint64_t seen, word;
+    uint64_t seen;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
     int64_t held = reach_of(key.head) > limit->cap ? count_held(&body, op->mono_us) : marked(&body);
     bool full = reach_of(key.head) > limit->cap && held >= limit->cap;
@@ -319,10 +320,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         tell(limit, limit->cap, 1, decision);
         return 1;
     }
-    if (!take_place(op, limit, &key, &body, place, seen, &word))
+    if (!take_place(op, limit, where, &key, &body, place, seen, lease))
         return 0;
     tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision); /* the maps may still show some that died */
-    *lease = lease_of(where, &key, place, word, limit->window_us);
     return 1;
 }
 
@@ -366,10 +366,10 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     uint64_t seen = weir__load64(&body.place[place]), word = held_until(seen, op->mono_us + limit->window_us);
     if (seen & FROZEN || is_held(seen, op->mono_us) || !weir__cas64(&body.place[place], &seen, word))
         return false;
+    *lease = lease_of(where, &key, place, word, limit->window_us);
     if (weir__load64_ordered(&weir__record_head(op, key.record)->lo) != key.head.lo ||
         !weir__cell_equal(weir__cell_peek(key.slot), key.seen)) {
-        uint64_t mine = word;
-        weir__cas64(&body.place[place], &mine, mine & ~HELD);
+        weir__lease_release(op, lease); /* as in take_place */
         return false;
     }
     uint64_t known = map;
@@ -378,7 +378,6 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     freshen(&body, op->mono_us);
     int64_t held = __builtin_popcount((uint32_t)map);
     tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision);
-    *lease = lease_of(where, &key, place, word, limit->window_us);
     return true;
 }
 

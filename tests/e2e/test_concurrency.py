@@ -118,7 +118,7 @@ def test_exactly_the_limit_over_two_workers(gateway, slow):
     askers = threading.Thread(target=lambda: results.extend(together([lambda: get(g.port, "/slow")] * 40)))
     askers.start()
     wait_until(lambda: g.rule("r")["denied"] == 33, "33 denials")
-    assert slow.inside == 7
+    wait_until(lambda: slow.inside == 7, "seven requests upstream")
     slow.go.set()
     askers.join()
     assert sorted(answer.status for answer in results) == [200] * 7 + [429] * 33 and slow.most == 7
