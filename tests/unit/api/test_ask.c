@@ -117,7 +117,8 @@ TEST(settled_twice_asks_once)
     snprintf(body, sizeof body, "{\"ticket\":\"%s\",\"cost\":100}", ticket);
     const struct weir__question *question = asked(t, WEIR__POST, "commit", body);
     CHECK_EQ(question->ask_count, 1);
-    CHECK_EQ(question->asks[0].cost, -300);
+    CHECK_EQ(question->asks[0].how, WEIR__ASK_REFUND);
+    CHECK_EQ(question->asks[0].cost, 300);
     /* Another who settles the same while the store is being asked. */
     weir_ask *first = t->api.ask;
     CHECK_EQ(weir_ask_new(t->engine, &t->api.ask), 0);
