@@ -147,8 +147,10 @@ int weir__rest_key_unblock(struct weir__call *call)
 int weir__rest_stats(struct weir__call *call)
 {
     char *json = NULL;
-    return host_of(call)->stats ? reply_host(call, host_of(call)->stats(host_of(call)->context, &json), json)
-                                : not_here(call);
+    if (!host_of(call)->stats)
+        return not_here(call);
+    int error = host_of(call)->stats(host_of(call)->context, &json);
+    return reply_host(call, error, json);
 }
 
 int weir__rest_history(struct weir__call *call)

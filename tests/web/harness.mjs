@@ -1,4 +1,4 @@
-/* A real Chromium before a real server: the one of WEIR_WEB_URL, or else the stand-in.
+/* A real Chromium before a real server, which served.py starts:
  *   WEIR_WEB_URL       the admin listener, e.g. http://127.0.0.1:9091
  *   WEIR_WEB_GATEWAY   a gateway of the same host, whose requests the published rules decide
  *   WEIR_WEB_OPERATOR  an operator's token
@@ -10,26 +10,22 @@ import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
-import { standin } from "./standin.mjs";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 export const require = createRequire(`${root}build/node/web/node_modules/x.js`);
 const { chromium } = require("playwright-core");
 
-export const host = { url: process.env.WEIR_WEB_URL?.replace(/\/$/, ""), gateway: process.env.WEIR_WEB_GATEWAY?.replace(/\/$/, ""),
-    operator: process.env.WEIR_WEB_OPERATOR ?? "standin-operator", close: () => undefined };
+export const host = {
+    url: process.env.WEIR_WEB_URL?.replace(/\/$/, ""), gateway: process.env.WEIR_WEB_GATEWAY?.replace(/\/$/, ""), operator: process.env.WEIR_WEB_OPERATOR,
+};
+assert.ok(host.url && host.gateway && host.operator, "tests/web/run starts these tests");
 export const shots = process.env.WEIR_WEB_SHOTS ?? `${root}build/web-shots`;
 const tokens = { operator: host.operator };
 
-/* While it is imported: a test's own hooks may already use it. */
-if (!host.url) Object.assign(host, await standin(`${root}build/web`, host.operator));
 mkdirSync(shots, { recursive: true });
 const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
 
-after(async () => {
-    await browser.close();
-    host.close();
-});
+after(() => browser.close());
 
 export function fresh(prefix = "web") {
     return `${prefix}-${randomBytes(3).toString("hex")}`;
