@@ -204,17 +204,38 @@ static void publish_first(const struct weir__config *config, const struct weir__
     }
 }
 
+static const char none[] = "# No rules are known yet.\nrules: []\n";
+
+/* There are rules in force: a file that is not `none`, which an earlier start without any left. */
+static bool any_known(const char *path)
+{
+    char begin[sizeof none] = "";
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return access(path, F_OK) == 0;
+    size_t len = fread(begin, 1, sizeof begin, file);
+    fclose(file);
+    return len != sizeof none - 1 || memcmp(begin, none, len) != 0;
+}
+
 bool weir__keeper_prepare(const struct weir__config *config, const struct weir__journal *journal)
 {
-    static const char none[] = "# No rules are known yet.\nrules: []\n";
-    if (!config->published || access(config->rules_path, F_OK) == 0)
+    if (!config->published)
         return true;
+    if (any_known(config->rules_path)) {
+        if (config->import_path || config->import_text.len)
+            weir__say(journal, WEIR__INFO,
+                      "the rules that %s names are not read any more: the rules service has its own, and weir rules "
+                      "apply changes them",
+                      config->file);
+        return true;
+    }
     curl_global_init(CURL_GLOBAL_DEFAULT);
     if (config->origin.url)
         retrieve_first(config, journal);
     else
         publish_first(config, journal);
-    if (access(config->rules_path, F_OK) == 0)
+    if (any_known(config->rules_path))
         return true;
     weir__say(journal, WEIR__WARNING, "no rules are known yet: everything passes until there are some");
     if (weir__publish(config->rules_path, none, sizeof none - 1))

@@ -21,8 +21,8 @@ void weir__keeper_stop(struct weir__keeper *keeper);
 
 /*
  * Before anything runs: sees to it that there is a file with the rules in force. They are asked for once; without an
- * answer the last good ones stay, and without any there are none. False after it was told that not even that is
- * possible.
+ * answer the last good ones stay, and without any there are none, until another start finds some. False after it was
+ * told that not even that is possible.
  */
 bool weir__keeper_prepare(const struct weir__config *config, const struct weir__journal *journal);
 

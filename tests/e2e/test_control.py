@@ -1,0 +1,424 @@
+"""The control plane as weir serve runs it: publishing to the workers, its database and its agent gone, other hosts that
+take their rules from it. src/control has its own tests, and test_control_cli.py those of the commands."""
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import sqlite3
+import ssl
+import time
+
+import pytest
+
+from clients import get, raw
+from gateway import free_port, wait_until
+from served import Backend, Served, certificate
+from test_control_cli import Between, weir
+
+HEAD = """gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+segment: { path: "@FOLDER@/segment", size: 1MiB }
+state: "@FOLDER@/state"
+workers: 2
+"""
+RULES = """rules:
+  - { name: two, match: { path: /two }, limit: 2, window: 1h }
+"""
+
+
+def rule(name, limit, path=None):
+    return json.dumps({"name": name, "match": {"path": path or f"/{name}"}, "limit": limit, "window": "1h"})
+
+
+class Host(Served):
+    """With an admin listener, or with the rules of one that has it."""
+
+    def __init__(self, yaml, backend):
+        self.admin = free_port()
+        super().__init__(yaml.replace("@ADMIN@", str(self.admin)), backend)
+        self.context, self.token = None, ""
+
+    def begin(self):
+        """Started, and the admin listener answers; with an operator's token."""
+        self.start()
+        self.wait_for_admin()
+        made = weir("token", "create", "tests", "--role", "operator", "--file", "weir.yaml", cwd=self.folder)
+        self.token = made.stdout.strip()
+        return self
+
+    def wait_for_admin(self):
+        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "the admin listener", 15)
+
+    def ask(self, method, path, body=None, token=None, **headers):
+        """(status, JSON or text, headers), or status 0 if nobody answers."""
+        if self.context:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.admin, context=self.context, timeout=15)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=15)
+        with contextlib.closing(connection):
+            try:
+                connection.request(method, path, body=body, headers={
+                    "Authorization": f"Bearer {token or self.token}", "Content-Type": "application/json",
+                    **{name.replace("_", "-"): value for name, value in headers.items()}})
+                answer = connection.getresponse()
+                text = answer.read().decode()
+            except (OSError, http.client.HTTPException):
+                return 0, "", {}
+        is_json = "json" in answer.headers.get("Content-Type", "")
+        return answer.status, json.loads(text) if is_json and text else text, answer.headers
+
+    def publish(self, name, limit, path=None):
+        """A new version of the rule, enforced. The status of the publication."""
+        status, seen, headers = self.ask("GET", f"/v1/rules/{name}")
+        if status == 200:
+            status, told, _ = self.ask("PUT", f"/v1/rules/{name}", rule(name, limit, path), If_Match=headers["ETag"])
+        else:
+            status, told, _ = self.ask("POST", "/v1/rules", rule(name, limit, path))
+        assert status in (200, 201), told
+        return self.ask("POST", f"/v1/rules/{name}/publish", json.dumps({"stage": "enforced", "reason": "test"}))[0]
+
+    def agent(self):
+        """Its pid. weir serve's other children are nginx."""
+        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "weir-agent":
+                    return int(child)
+        return 0
+
+    def published(self):
+        return (self.folder / "state" / "published.yaml").read_text()
+
+
+@pytest.fixture
+def backend():
+    made = Backend()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def host(backend):
+    made = []
+
+    def make(yaml=HEAD + "admin: 127.0.0.1:@ADMIN@\n" + RULES):
+        made.append(Host(yaml, backend))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+def reloads(one, seen):
+    """Adds to `seen` what the worker that answers says: worker -> changes that it took up."""
+    for line in get(one.metrics, "/metrics").body.decode().splitlines():
+        if line.startswith("weir_rules_reloads_total") and 'result="ok"' in line:
+            seen[line.split('worker="')[1].split('"')[0]] = int(float(line.split()[-1]))
+    return seen
+
+
+def both_workers(one):
+    seen = {}
+    wait_until(lambda: len(reloads(one, seen)) == 2, "figures of both workers", 20)
+    return seen
+
+
+# ---- Publishing ----
+
+def test_publishing_reaches_every_worker_within_two_seconds(host):
+    one = host().begin()
+    took = []
+    for limit in range(5, 10):
+        before = both_workers(one)
+        begin = time.monotonic()
+        assert one.publish("five", limit) == 200
+        after = {}
+        while len(after) < 2 or any(after[worker] <= before[worker] for worker in before):
+            assert time.monotonic() - begin < 5, (before, after)
+            reloads(one, after)
+        took.append(time.monotonic() - begin)
+    print(f"publish to both workers: {', '.join(f'{t:.2f}' for t in took)} s")
+    assert max(took) < 2
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(lambda _: one.get("/five").status, range(12))) == [200] * 9 + [429] * 3
+
+
+def test_the_first_start_imports_and_a_restart_keeps_what_was_published(host):
+    one = host().begin()
+    assert "are in the rules service now" in one.said()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    status, told, _ = one.ask("GET", "/v1/rules/two")
+    assert (status, told["stage"], told["author"]) == (200, "enforced", "weir.yaml")
+    assert one.publish("two", 5) == 200
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.start()
+    one.wait_for_admin()
+    assert "limit: 5" in one.published().replace('"', "")
+    assert one.ask("GET", "/v1/rules/two")[1]["version"] == 2
+    assert [one.get("/two").status for _ in range(4)] == [200, 200, 200, 429]  # two of five are counted
+    assert one.said().count("are in the rules service now") == 0
+
+
+def test_rules_with_errors_are_not_imported(host):
+    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nrules:\n  - { name: bad, limit: many, window: 1h }\n")
+    done = one.run()
+    assert done.returncode == 1 and "weir.yaml:8:" in done.stderr
+
+
+def test_keys_and_figures(host):
+    one = host().begin()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    stats = one.ask("GET", "/v1/stats")
+    assert stats[0] == 200 and stats[1]["rules"][0]["totals"]["denied"] == 1
+    for path in ("/v1/stats/history?rule=two", "/v1/stats/hot?rule=two", "/v1/stats/hot?rule=two&near=1", "/v1/advice"):
+        assert one.ask("GET", path)[0] == 200, path
+    assert one.ask("GET", "/v1/stats/hot?rule=none")[0] == 404
+    key = "/v1/keys/two/somebody"
+    assert one.ask("PUT", f"{key}/block", '{"for": "1m"}')[0] == 200
+    assert one.ask("GET", key)[1]["reason"] == "blocked"
+    assert one.ask("DELETE", f"{key}/block")[0] == 200 and one.ask("GET", key)[1]["reason"] == "allowed"
+    assert one.ask("DELETE", key)[0] == 200
+    assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.ask("GET", "/v1/audit")[1]["items"]}
+
+
+# ---- What goes wrong ----
+
+def test_the_database_locked(host):
+    one = host().begin()
+    with contextlib.closing(sqlite3.connect(one.folder / "state" / "rules.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        status, told, _ = one.ask("POST", "/v1/rules", rule("late", 1))
+        assert status == 503 and told["error"]["code"] == "database_busy", told
+        assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+        other.execute("ROLLBACK")
+    assert one.publish("late", 1) == 200
+
+
+def test_the_database_gone(host):
+    one = host().begin()
+    before = one.published()
+    for file in (one.folder / "state").glob("rules.db*"):
+        file.rename(one.folder / f"away-{file.name}")
+    status, told, _ = one.ask("GET", "/v1/rules")
+    assert status == 503, told
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    os.kill(one.agent(), signal.SIGKILL)
+    one.says("it is started again")
+    wait_until(lambda: one.agent() and one.ask("GET", "/healthz")[0] == 200, "the agent without its database", 15)
+    assert one.ask("GET", "/healthz")[1]["database"] is False
+    assert one.published() == before and one.get("/two").status == 429
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.start()
+    assert one.get("/two").status == 429 and one.published() == before
+    for file in one.folder.glob("away-*"):
+        file.rename(one.folder / "state" / file.name[5:])
+    wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the database again", 15)
+
+
+def test_the_agent_killed_while_it_publishes(host):
+    """What was acknowledged is there, what is in force is whole, and the gateway decides all the while."""
+    one = host().begin()
+    acknowledged = 0
+    for turn in range(6):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            killed = pool.submit(lambda: (time.sleep(0.01 * turn), os.kill(one.agent(), signal.SIGKILL)))
+            for limit in range(100 * turn + 10, 100 * turn + 60):
+                status, seen, headers = one.ask("GET", "/v1/rules/two")
+                if status != 200:
+                    break
+                one.ask("PUT", "/v1/rules/two", rule("two", limit), If_Match=headers["ETag"])
+                if one.ask("POST", "/v1/rules/two/publish", '{"stage": "enforced", "reason": "x"}')[0] != 200:
+                    break
+                acknowledged = limit
+            assert one.get("/two").status in (200, 429)
+            killed.result()
+        one.wait_for_admin()
+        told = one.ask("GET", "/v1/rules/two")[1]
+        text = one.ask("GET", f"/v1/rules/two?version={told['enforced_version']}")[1]["text"]
+        assert int(re.search(r'limit"?: (\d+)', text).group(1)) >= acknowledged
+        published = one.ask("GET", "/v1/rules/published", Accept="application/yaml")[1]
+        wait_until(lambda: published.strip() in one.published(), "the file as the database has it", 5)
+        assert weir("lint", str(one.folder / "state" / "published.yaml"))
+    assert acknowledged and one.process.poll() is None
+
+
+def test_a_token_guessed_is_limited(host):
+    one = host().begin()
+    told = [one.ask("GET", "/v1/rules", token=f"weir_0_{n:040d}")[0] for n in range(30)]
+    assert told == [401] * 10 + [429] * 20
+    status, _, headers = one.ask("GET", "/v1/rules")
+    assert status == 429 and 1 <= int(headers["Retry-After"]) <= 60
+    assert one.get("/").status == 200
+
+
+@pytest.mark.parametrize("line", [
+    b"GET /v1/rules/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /assets/..%2f..%2fetc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET " + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+], ids=["path", "asset", "length", "tls", "long"])
+def test_hostile_requests(host, line):
+    one = host().begin()
+    pid = one.agent()
+    with contextlib.suppress(OSError):
+        answer = raw(one.admin, line, timeout=3)
+        assert b"root:" not in answer and b" 200 " not in answer.split(b"\r\n")[0]
+    assert one.ask("POST", "/v1/rules", "x" * (3 << 20))[0] in (0, 413)
+    assert one.ask("GET", "/healthz")[0] == 200 and one.agent() == pid
+
+
+def test_tls(host):
+    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: server.pem, key: server.key } }\n" + RULES)
+    pem, _ = certificate(one.folder)
+    one.context = ssl.create_default_context(cafile=pem)
+    one.begin()
+    assert one.publish("three", 3) == 200
+    status, told, headers = one.ask("POST", "/v1/session", json.dumps({"token": one.token}))
+    assert status in (200, 201) and all(word in headers["Set-Cookie"] for word in ("Secure", "HttpOnly", "SameSite=Strict"))
+    with pytest.raises((OSError, http.client.HTTPException)):
+        get(one.admin, "/healthz")
+    url = ["--url", f"https://127.0.0.1:{one.admin}", "--ca", pem, "--token", one.token]
+    assert "three" in weir("rules", "list", *url).stdout
+    assert "tests" in weir("token", "list", *url).stdout
+
+
+# ---- Another host ----
+
+def follower(host, url, token, more=""):
+    one = host(HEAD + f"rules: {{ url: \"{url}\", token_file: \"@FOLDER@/token\", poll: 200ms{more} }}\n")
+    (one.folder / "token").write_text(token + "\n")
+    return one
+
+
+def test_another_host_takes_its_rules_from_here_and_runs_without(host):
+    first = host().begin()
+    viewer = weir("token", "create", "other", "--role", "viewer", "--url", f"http://127.0.0.1:{first.admin}", "--token",
+                  first.token).stdout.strip()
+    second = follower(host, f"http://127.0.0.1:{first.admin}/v1/rules/published", viewer).start()
+    assert [second.get("/two").status for _ in range(3)] == [200, 200, 429]
+    begin = time.monotonic()
+    assert first.publish("ten", 1) == 200
+    wait_until(lambda: second.get("/ten").status == 429, "what the first published on the second", 5)
+    print(f"published there, enforced here: {time.monotonic() - begin:.2f} s")
+    first.signal(signal.SIGTERM)
+    assert first.end() == 0
+    second.says("those on disk stay in force")
+    assert second.get("/ten").status == 429
+    second.signal(signal.SIGTERM)
+    assert second.end() == 0
+    second.start()
+    assert second.get("/ten").status == 429 and second.get("/two").status == 429
+    first.start()
+    first.wait_for_admin()
+    assert first.publish("again", 1) == 200
+    wait_until(lambda: second.get("/again").status == 429, "rules after the rules service is back", 40)
+
+
+def test_the_first_start_without_the_rules_service(host):
+    one = follower(host, f"http://127.0.0.1:{free_port()}/v1/rules/published", "x").start()
+    assert "everything passes until there are some" in one.said()
+    assert one.get("/two").status == 200
+
+
+@pytest.fixture
+def origin():
+    """A rules service that says what the test wants: `now` is (status, headers, body)."""
+    made = Between(lambda method, path, headers, body: made.tell(headers))
+    made.now, made.tags = (200, {"ETag": '"1"'}, RULES.encode()), []
+
+    def tell(headers):
+        made.tags.append(headers.get("If-None-Match"))
+        if made.now[0] == 200 and headers.get("If-None-Match") == made.now[1].get("ETag"):
+            return 304, {}, b""
+        return made.now
+    made.tell = tell
+    yield made
+    made.stop()
+
+
+def test_it_asks_by_tag(host, origin):
+    one = follower(host, f"{origin.url}/rules", "secret").start()
+    wait_until(lambda: len(origin.tags) >= 6, "some questions", 10)
+    assert origin.tags[-1] == '"1"' and origin.tags.count(None) <= 2  # before the start, and the agent's first
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+
+
+@pytest.mark.parametrize("bad", [
+    (200, {"ETag": '"2"'}, b"rules: [ { name: two, limit: many } ]"),
+    (200, {"ETag": '"2"'}, b"<html>log in</html>"),
+    (200, {"ETag": '"2"'}, b""),
+    (200, {"ETag": '"2"'}, b"\x00\xff" * 1000),
+    (500, {}, b"broken"),
+    (401, {}, b"{}"),
+    (302, {"Location": "http://127.0.0.1:1/"}, b""),
+])
+def test_what_is_no_good_is_refused(host, origin, bad):
+    one = follower(host, f"{origin.url}/rules", "secret").start()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    kept = (one.folder / "state" / "retrieved.yaml").read_text()
+    origin.now = bad
+    one.says("those on disk stay in force")
+    assert (one.folder / "state" / "retrieved.yaml").read_text() == kept
+    assert one.get("/two").status == 429 and "secret" not in one.said()
+    origin.now = (200, {"ETag": '"3"'}, RULES.replace("two", "new").encode())
+    wait_until(lambda: [one.get("/new").status for _ in range(3)][2] == 429, "good rules after bad ones", 20)
+
+
+# ---- Changes of weir.yaml ----
+
+def test_a_changed_file_begins_the_agent_anew(host):
+    one = host().begin()
+    before = one.agent()
+    assert one.publish("three", 3) == 200
+    one.change("workers: 2", "workers: 1")
+    wait_until(lambda: one.agent() not in (0, before), "another agent", 15)
+    one.wait_for_admin()
+    assert one.ask("GET", "/v1/rules/three")[0] == 200  # the token and the rules are the database's
+    assert [one.get("/three").status for _ in range(4)] == [200] * 3 + [429]
+
+
+def test_rules_in_the_file_are_not_read_again(host):
+    one = host().begin()
+    one.change("limit: 2", "limit: 7")
+    one.says("are not read any more")
+    assert one.ask("GET", "/v1/rules/two")[1]["version"] == 1
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+
+
+def test_the_port_is_taken(host):
+    """The gateway does not wait for the rules service."""
+    one = host()
+    with contextlib.closing(socket.create_server(("127.0.0.1", one.admin))):
+        one.start()
+        one.says("cannot listen on")
+        assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    one.wait_for_admin()
+
+
+def test_check_changes_nothing(host):
+    one = host()
+    done = one.run("--check")
+    assert done.returncode == 0, done.stderr
+    assert not (one.folder / "state").exists()
+
+
+def test_rules_come_into_the_database_when_there_is_one(host):
+    """A first start without the database leaves nothing behind that would keep the rules of the file out later."""
+    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
+    (one.folder / "later").write_text("in the way")
+    one.start()
+    assert "everything passes until there are some" in one.said() and one.get("/two").status == 200
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    (one.folder / "later").unlink()
+    (one.folder / "later").mkdir()
+    one.begin()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
