@@ -170,6 +170,8 @@ bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node,
 /* Where to listen. */
 bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
                            struct weir__listener *listener);
+/* Nobody but this machine can reach it. */
+bool weir__config_is_loopback(const struct weir__listener *listener);
 /* "http://host:port", "https://…" or "unix:/path". */
 bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server);
 

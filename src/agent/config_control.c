@@ -131,6 +131,13 @@ static void admin_read(struct weir__reader *reader, const struct weir__node *nod
     if (node->kind == WEIR__MAP && (member = weir__node_get(node, "tls")) &&
         !weir__config_tls(reader, member, &listener->tls))
         return;
+    if (listener->tls.client_ca)
+        weir__report_error(reader->report, listener->tls.client_ca_place,
+                           "admin knows its clients by their tokens: there is no client_ca here");
+    if (!listener->tls.certificate && !weir__config_is_loopback(listener))
+        weir__report_warning(reader->report, at->place,
+                             "%s: whoever listens on the way reads tokens; give admin a tls certificate",
+                             listener->address);
     admin->listener = listener;
     database_read(reader, database);
 }

@@ -79,7 +79,7 @@ static void envoy_read(struct weir__reader *reader, const struct weir__node *nod
             weir__field_bool(reader->report, member, names[i], values[i]);
 }
 
-static bool is_loopback(const struct weir__listener *listener)
+bool weir__config_is_loopback(const struct weir__listener *listener)
 {
     return listener->host && (strncmp(listener->host, "127.", 4) == 0 || strcmp(listener->host, "::1") == 0 ||
                               strcmp(listener->host, "localhost") == 0);
@@ -94,7 +94,7 @@ static void warn_open(struct weir__reader *reader, size_t from)
         const struct weir__listener *listener = &config->listeners[i];
         bool secret = listener->kind == WEIR__RESP ? access->password != NULL
                                                    : listener->kind == WEIR__HTTP_API && access->token_count > 0;
-        if (!is_loopback(listener) && !secret && !listener->tls.client_ca)
+        if (!weir__config_is_loopback(listener) && !secret && !listener->tls.client_ca)
             weir__report_warning(reader->report, listener->place,
                                  "%s can be used by everybody who can reach it: set access, or tls with client_ca",
                                  listener->address);

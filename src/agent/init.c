@@ -24,6 +24,7 @@ static const char starter[] =
     "  # max_body: 10MiB\n"
     "\n"
     "metrics: 127.0.0.1:9090                 # /metrics for Prometheus, /weir/status for people\n"
+    "# admin: 127.0.0.1:9091                 # dashboard and rules service, which then has the rules: docs/control.md\n"
     "\n"
     "# segment: { path: /dev/shm/weir, size: 64MiB }    # the counters: about 3 million keys\n"
     "# store: redis://10.0.0.5:6379          # limits for several hosts together; rules then say consistency: strict\n"

@@ -54,19 +54,26 @@ static void writable(struct look *look, struct weir__place place, const char *wh
         weir__report_error(look->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
 }
 
+static void look_at_certificate(struct look *look, const struct weir__tls *tls)
+{
+    if (tls->client_ca)
+        readable(look, tls->client_ca_place, "the file of authorities", tls->client_ca);
+    if (tls->certificate) {
+        readable(look, tls->certificate_place, "the certificate", tls->certificate);
+        readable(look, tls->key_place, "the key", tls->key);
+    }
+}
+
 static void look_at_tls(struct look *look)
 {
     const struct weir__config *config = look->config;
     for (size_t i = 0; i < config->listener_count; i++) {
         const struct weir__tls *tls = &config->listeners[i].tls;
-        bool again = i > 0 && tls->certificate == config->listeners[i - 1].tls.certificate;
-        if (!tls->certificate || again)
-            continue;
-        if (tls->client_ca)
-            readable(look, tls->client_ca_place, "the file of authorities", tls->client_ca);
-        readable(look, tls->certificate_place, "the certificate", tls->certificate);
-        readable(look, tls->key_place, "the key", tls->key);
+        if (i == 0 || tls->certificate != config->listeners[i - 1].tls.certificate)
+            look_at_certificate(look, tls);
     }
+    if (config->admin.listener)
+        look_at_certificate(look, &config->admin.listener->tls);
 }
 
 static void look_at_authorities(struct look *look)

@@ -81,6 +81,8 @@ static uint64_t fingerprint(const struct weir__config *config)
         const struct weir__tls *tls = &config->listeners[i].tls;
         sum = add_file(add_file(add_file(sum, tls->certificate), tls->key), tls->client_ca);
     }
+    if (config->admin.listener)
+        sum = add_file(add_file(sum, config->admin.listener->tls.certificate), config->admin.listener->tls.key);
     return sum | 1;
 }
 

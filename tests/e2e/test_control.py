@@ -288,6 +288,21 @@ def test_tls(host):
     url = ["--url", f"https://127.0.0.1:{one.admin}", "--ca", pem, "--token", one.token]
     assert "three" in weir("rules", "list", *url).stdout
     assert "tests" in weir("token", "list", *url).stdout
+    certificate(one.folder)
+    one.context = ssl.create_default_context(cafile=pem)
+    wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the renewed certificate", 15)
+
+
+@pytest.mark.parametrize("admin, code, said", [
+    ("{ listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: none.pem, key: none.key } }", 1, "the certificate"),
+    ("{ listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: a, key: b, client_ca: c } }", 1, "no client_ca here"),
+    ("{ listen: 0.0.0.0:@ADMIN@ }", 0, "reads tokens"),
+    ("{ tls: { certificate: a, key: b } }", 1, "has no listen"),
+    ("{ listen: \"127.0.0.1:@ADMIN@\", rules_db: rules.db }", 1, "rules_db is sqlite:"),
+], ids=["certificate", "client_ca", "plain", "listen", "rules_db"])
+def test_what_the_file_says_is_looked_at_first(host, admin, code, said):
+    done = host(HEAD + f"admin: {admin}\n" + RULES).run("--check")
+    assert done.returncode == code and said in done.stderr, done.stderr
 
 
 # ---- Another host ----
