@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """./dev bench control: the rules service and the statistics. Runs bench/control.c, which measures the cost of noting hot
-keys and the truth of the list, counts instructions under valgrind where there is one, and prints lines or a table."""
+keys and the truth of the list, counts instructions under valgrind where there is one, asks a real weir serve
+(control_service.py), and prints lines or a table."""
 import argparse
 import json
 import pathlib
@@ -8,6 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+from control_service import service
 
 BAR_RATE = 0.9
 
@@ -53,12 +56,13 @@ def main():
     subprocess.run(["make", "-s", str(program)], check=True)
     if not options.json:
         print(f"{'case':<50} {'value':>12}  unit")
-    for part in (seeing(program, options.quick), counted(program)):
+    for part in (seeing(program, options.quick), counted(program), service(options.quick)):
         for line in part:
             if options.json:
                 print(json.dumps(line), flush=True)
                 continue
-            bar = f"at least {line['bar']:g}: {'holds' if line['holds'] else 'MISSED'}" if "bar" in line else ""
+            side = "most" if line.get("most") else "least"
+            bar = f"at {side} {line['bar']:g}: {'holds' if line['holds'] else 'MISSED'}" if "bar" in line else ""
             print(f"{line['case']:<50} {line['value']:>12.6g}  {line['unit']:<10} {bar}".rstrip(), flush=True)
 
 

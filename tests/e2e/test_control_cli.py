@@ -11,18 +11,12 @@ import threading
 
 import pytest
 
+from controlled import weir
 from gateway import free_port, wait_until
 from served import ENVIRONMENT, WEIR, certificate
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SHOP = str(ROOT / "tests/rules/service/shop.yaml")
-
-
-def weir(*arguments, code=0, **more):
-    environment = {**ENVIRONMENT, "NO_COLOR": "1", **more.pop("env", {})}
-    done = subprocess.run([WEIR, *arguments], env=environment, text=True, capture_output=True, timeout=60, **more)
-    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
-    return done
 
 
 class Between:

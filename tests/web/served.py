@@ -5,13 +5,11 @@ import os
 import pathlib
 import subprocess
 import sys
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/e2e"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-from gateway import free_port, wait_until  # noqa: E402
-from served import ENVIRONMENT, WEIR, Backend, Served  # noqa: E402
+from controlled import Host  # noqa: E402
+from served import Backend  # noqa: E402
 
 YAML = """
 gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
@@ -23,29 +21,18 @@ workers: 2
 """
 
 
-def answers(url):
-    try:
-        return urllib.request.urlopen(f"{url}/healthz", timeout=2).status == 200
-    except OSError:
-        return False
-
-
 def main():
-    admin = free_port()
-    url = f"http://127.0.0.1:{admin}"
     upstream = Backend()
-    host = Served(YAML.replace("@ADMIN@", str(admin)), upstream)
+    host = Host(YAML, upstream)
     code = 1
     try:
-        host.start()
-        wait_until(lambda: answers(url), "the admin listener", 10)
-        token = subprocess.run([WEIR, "token", "create", "--file", "weir.yaml", "--role", "operator", "tests"], cwd=host.folder,
-                               env=ENVIRONMENT, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
-        code = subprocess.run(sys.argv[1:], env={**os.environ, "WEIR_WEB_URL": url, "WEIR_WEB_OPERATOR": token,
-                                                 "WEIR_WEB_GATEWAY": f"http://127.0.0.1:{host.port}"}).returncode
+        host.begin()
+        code = subprocess.run(sys.argv[1:], env={**os.environ, "WEIR_WEB_URL": f"http://127.0.0.1:{host.admin}",
+                                                 "WEIR_WEB_GATEWAY": f"http://127.0.0.1:{host.port}",
+                                                 "WEIR_WEB_OPERATOR": host.token}).returncode
     finally:
-        if code:
-            print(host.said() if host.process else "", file=sys.stderr)
+        if code and host.process:
+            print(host.said(), file=sys.stderr)
         host.remove()
         upstream.stop()
     return code
