@@ -9,7 +9,7 @@
 #include "ngx_weir.h"
 #include "ngx_weir_store.h"
 
-#define LOOK_MS           250 /* the engine looks once in a second: with as much here, a look just missed would be two away */
+#define LOOK_MS           250 /* the engine looks once a second: with as much here, a look just missed takes two */
 #define COMPLAIN_SECONDS  60
 #define NGX_WEIR_PATH_MAX 4096
 

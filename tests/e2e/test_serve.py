@@ -510,7 +510,7 @@ BAD = [
     (HEAD + "rules: missing.d\n", "weir.yaml:7:8: error: the rules @FOLDER@/missing.d cannot be read: No such file"),
     (HEAD + RULES.replace("limit", "limt"), "weir.yaml:10:5: error: "),
     (HEAD + RULES.replace("window: 1h", "window: 1 hour"), "weir.yaml:11:13: error: "),
-    (HEAD + "rules: []\nadmin: 127.0.0.1:1\n", "weir.yaml:8:1: error: admin is not available in this version"),
+    (HEAD + "rules: []\nrules_db: sqlite:/x\n", "weir.yaml:8:1: error: rules_db is for the rules service"),
     (HEAD.replace("[@BACKEND@]", "[127.0.0.1:9000]") + RULES, "weir.yaml:3:15: error: an upstream must be a URL"),
     (HEAD.replace("listen: ", "listen: { address: 1, tls: { certificate: no.pem, key: no.key } } #") + RULES,
      "weir.yaml:2:45: error: the certificate @FOLDER@/no.pem cannot be read: No such file"),
