@@ -147,7 +147,8 @@ TEST(seconds_are_written_and_told)
     what.near = true;
     root = parsed(weir__figures_hot(&sight, &what, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
-    CHECK_EQ((int)value(root, "uses", "keys", NULL), 2);
+    /* Two; but one in 256 times their hashes share a seat of the sample. */
+    CHECK(value(root, "uses", "keys", NULL) >= 1 && value(root, "uses", "keys", NULL) <= 2);
     json_decref(root);
     what.rule = "gone";
     CHECK_EQ(weir__figures_hot(&sight, &what, &json), WEIR_ENORULE);
