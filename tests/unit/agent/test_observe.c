@@ -146,8 +146,8 @@ TEST(seconds_are_written_and_told)
     json_decref(root);
     what.near = true;
     root = parsed(weir__figures_hot(&sight, &what, &json), &json);
-    CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
-    /* Two; but one in 256 times their hashes share a seat of the sample. */
+    /* Two; but now and then their hashes share a seat, among those near their limit or in the sample. */
+    CHECK(json_array_size(json_object_get(root, "keys")) >= 1 && json_array_size(json_object_get(root, "keys")) <= 2);
     CHECK(value(root, "uses", "keys", NULL) >= 1 && value(root, "uses", "keys", NULL) <= 2);
     json_decref(root);
     what.rule = "gone";
