@@ -212,7 +212,7 @@ $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 $B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 
 # The engine's own connections to a store, which is played.
-LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_free
+LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_settle weir__link_free
 $B/tests/unit/engine/test_links: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
 
 # The client's tests talk to servers that know no script: questions and answers are plain words.

@@ -316,6 +316,16 @@ void weir__link_work(struct weir__link *link, int64_t for_us)
     while (weir__link_now() < until_us);
 }
 
+void weir__link_settle(struct weir__link *link, int64_t most_us)
+{
+    int64_t until_us = weir__link_now() + most_us;
+
+    if (!belongs_here(link))
+        return;
+    while (weir__client_owes(link->client) && weir__link_now() < until_us)
+        turn(link, until_us);
+}
+
 void weir__link_stats(struct weir__link *link, struct weir__client_stats *stats)
 {
     if (belongs_here(link))

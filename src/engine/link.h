@@ -34,6 +34,9 @@ void weir__link_give_back(struct weir__link *link, const struct weir__question *
 /* Lets the client work for at most this long: late answers, what is to be given back, looking whether the store is
  * back. */
 void weir__link_work(struct weir__link *link, int64_t for_us);
+/* Before it is freed: lets what must not stay taken get back, for at most this long. At once if there is no such thing.
+ */
+void weir__link_settle(struct weir__link *link, int64_t most_us);
 void weir__link_stats(struct weir__link *link, struct weir__client_stats *stats);
 
 #endif

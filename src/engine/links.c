@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SETTLE_US 100000 /* for what must go back when an engine is closed */
+
 struct place {
     struct weir__borrowed borrowed; /* first: a borrower's pointer is its place's */
     pthread_mutex_t lock;
@@ -37,8 +39,11 @@ struct weir__links *weir__links_new(void)
     return links;
 }
 
-static void empty(struct place *place)
+/* `ours`: of this process, and not of the one that it was forked from. */
+static void empty(struct place *place, bool ours)
 {
+    if (place->borrowed.link && ours)
+        weir__link_settle(place->borrowed.link, SETTLE_US);
     if (place->borrowed.link)
         weir__link_free(place->borrowed.link);
     weir_ask_free(place->borrowed.ask);
@@ -51,7 +56,7 @@ static void free_one(struct weir__links *links)
         /* Held by nobody, or by a thread of the parent that did not come along: what it was at is left alone. */
         if (pthread_mutex_trylock(&links->place[i].lock) != 0)
             continue;
-        empty(&links->place[i]);
+        empty(&links->place[i], links->process == (uint64_t)getpid());
         pthread_mutex_unlock(&links->place[i].lock);
         pthread_mutex_destroy(&links->place[i].lock);
     }

@@ -323,6 +323,11 @@ static enum weir__store_state store_state(const struct weir__client *client)
     return state == WEIR__STORE_UP ? client->stats.state : state;
 }
 
+bool weir__client_owes(const struct weir__client *client)
+{
+    return client->own_count > 0;
+}
+
 void weir__client_stats_read(const struct weir__client *client, struct weir__client_stats *stats)
 {
     *stats = client->stats;

@@ -83,6 +83,9 @@ void weir__client_sent(struct weir__client *client, unsigned channel, size_t len
 void weir__client_received(struct weir__client *client, unsigned channel, const char *data, size_t len, int64_t now_us);
 void weir__client_tick(struct weir__client *client, int64_t now_us);
 
+/* Something that must not stay taken is not back yet, or a late answer may bring such. */
+bool weir__client_owes(const struct weir__client *client);
+
 void weir__client_stats_read(const struct weir__client *client, struct weir__client_stats *stats);
 
 #endif

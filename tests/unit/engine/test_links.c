@@ -26,6 +26,7 @@ struct weir__link *__wrap_weir__link_new(const struct weir__store_options *optio
 int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question);
 void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question);
 void __wrap_weir__link_free(struct weir__link *link);
+void __wrap_weir__link_settle(struct weir__link *link, int64_t most_us);
 void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats);
 
 void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats)
@@ -65,6 +66,13 @@ void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__que
     test_store_give_back(&store, question);
     given_back += (int)question->ask_count;
     pthread_mutex_unlock(&server);
+}
+
+/* Only its own process waits for what a link owes. */
+void __wrap_weir__link_settle(struct weir__link *link, int64_t most_us)
+{
+    CHECK_EQ(link->process, getpid());
+    CHECK(most_us > 0 && most_us < 1000000);
 }
 
 void __wrap_weir__link_free(struct weir__link *link)
