@@ -22,7 +22,8 @@ struct weir__host {
 
 static json_t *seconds(int64_t ns)
 {
-    return ns < 0 ? json_null() : json_real((double)(ns / 1000000) / 1000);
+    int64_t ms = ns / 1000000;
+    return ns < 0 ? json_null() : json_real((double)ms / 1000);
 }
 
 /* Takes the object over. */

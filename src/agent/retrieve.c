@@ -208,7 +208,7 @@ int weir__retriever_look(struct weir__retriever *retriever)
         *retriever->tag = 0;
     long status = ask(retriever, token, &why);
     if (status == 0)
-        return trouble(retriever, why);
+        return trouble(retriever, why ? why : "there is no answer");
     int done = status == 304 ? 0 : status == 200 ? replace(retriever) : -1;
     if (status != 304 && status != 200) {
         snprintf(what, sizeof what, status == 401 || status == 403 ? "the token is refused (%ld)" : "the answer is %ld",
