@@ -22,7 +22,6 @@ enum {
 struct weir__admin {
     struct MHD_Daemon *daemon;
     struct weir__control *control;
-    const struct weir__journal *journal;
     bool tls;
     char *certificate, *key;
 };
@@ -275,26 +274,27 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, const struct sock
                             MHD_OPTION_END);
 }
 
-struct weir__admin *weir__admin_start(const struct weir__listener *listener, struct weir__control *control,
-                                      const struct weir__journal *journal)
+struct weir__admin *weir__admin_start(const struct weir__listener *listener, struct weir__control *control, char *why,
+                                      size_t why_size)
 {
     struct weir__admin *admin = calloc(1, sizeof *admin);
     struct sockaddr_storage address = {0};
+    snprintf(why, why_size, "out of memory");
     if (!admin)
         return NULL;
-    *admin = (struct weir__admin){.control = control, .journal = journal, .tls = listener->tls.certificate != NULL};
+    *admin = (struct weir__admin){.control = control, .tls = listener->tls.certificate != NULL};
     if (admin->tls) {
         admin->certificate = file_read(listener->tls.certificate);
         admin->key = file_read(listener->tls.key);
     }
     errno = 0;
     if (admin->tls && (!admin->certificate || !admin->key))
-        weir__say(journal, WEIR__ERROR, "admin: certificate or key cannot be read");
+        snprintf(why, why_size, "certificate or key cannot be read");
     else if (!find_address(listener, &address))
-        weir__say(journal, WEIR__ERROR, "admin: %s is no address", listener->address);
+        snprintf(why, why_size, "%s is no address", listener->address);
     else if (!(admin->daemon = listen_at(admin, &address)))
-        weir__say(journal, WEIR__ERROR, "admin: cannot listen on %s: %s", listener->address,
-                  errno ? strerror(errno) : "the certificate and its key do not fit, or are damaged");
+        snprintf(why, why_size, "cannot listen on %s: %s", listener->address,
+                 errno ? strerror(errno) : "the certificate and its key do not fit, or are damaged");
     if (admin->daemon)
         return admin;
     weir__admin_stop(admin);

@@ -3,14 +3,13 @@
 #define WEIR_AGENT_ADMIN_H
 
 #include "agent/config.h"
-#include "agent/journal.h"
 #include "control/control.h"
 
 struct weir__admin;
 
-/* Listens and answers, in threads of its own. NULL after it was told why not. */
-struct weir__admin *weir__admin_start(const struct weir__listener *listener, struct weir__control *control,
-                                      const struct weir__journal *journal);
+/* Listens and answers, in threads of its own. NULL, and why. */
+struct weir__admin *weir__admin_start(const struct weir__listener *listener, struct weir__control *control, char *why,
+                                      size_t why_size);
 /* Requests under way are answered first. NULL is allowed. */
 void weir__admin_stop(struct weir__admin *admin);
 

@@ -30,7 +30,7 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
     int error = config ? weir__config_load(config, file, diagnose, context) : WEIR_ENOMEM;
     const char *wrong = error == WEIR_ENOMEM       ? weir_strerror(error)
                         : error == WEIR_ERULESBUSY ? "was written while it was read; try again"
-                        : !error && !weir__process_needed(config)
+                        : !error && !weir__keeper_needed(config)
                             ? "there is neither a store nor a rules service in it: nothing to do"
                             : NULL;
     if (wrong && diagnose)
@@ -94,7 +94,9 @@ int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *cont
         return 1;
     int code = 1, signals = -1;
     signal(SIGPIPE, SIG_IGN);
-    if (once) {
+    if (once && !w.config->store.url) {
+        weir__say(&journal, WEIR__ERROR, "%s names no store: there is nothing to exchange once", file);
+    } else if (once) {
         code = weir__exchange_once(w.config, &journal) == 0 ? 0 : 1;
     } else if (!weir__journal_open(&journal, w.config->log_path, w.config->log_json)) {
         weir__say(&journal, WEIR__ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));

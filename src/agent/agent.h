@@ -14,10 +14,16 @@
  *   serve       all of it together
  *   init        the starter weir.yaml
  *
- * And the exchange with a store, which weir serve runs beside nginx and weir agent alone:
+ * And the agent, a process that weir serve runs beside nginx and weir agent alone:
  *
- *   sync        what was let pass is told, what others let pass is applied; sync_entry for one counter
- *   exchange    that, every interval, as a process does it
+ *   sync        what was let pass is told to the store, what others let pass is applied; sync_entry for one counter,
+ *               sync_lost for what a failover forgot
+ *   exchange    that, every interval; store_url makes one URL of what weir.yaml says of the store
+ *   keeper      the slow part, in threads: the rules service, rules of another host, figures
+ *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
+ *   host        what the rules service may ask about this host
+ *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
+ *   process     exchange and keeper together
  *   companion   that process under weir serve
  *   agent       weir agent
  *   observe     what the agent writes for others to see: the history; and the ageing of hot keys
@@ -41,8 +47,9 @@ enum weir__serve_mode {
 int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context);
 
 /*
- * weir agent: exchanges with the store what eventual rules let pass, until it is told to end, or once. Returns the exit
- * code. What is wrong with the file is told to `diagnose` while nothing runs yet.
+ * weir agent: exchanges with the store what eventual rules let pass, until it is told to end, or once; until then it is
+ * the rules service as well, if the file has one. Returns the exit code. What is wrong with the file is told to
+ * `diagnose` while nothing runs yet.
  */
 int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context);
 

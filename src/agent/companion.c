@@ -1,6 +1,7 @@
 /* The agent under weir serve. */
 #define _GNU_SOURCE /* strsignal */
 #include "agent/companion.h"
+#include "agent/keeper.h"
 #include "agent/process.h"
 #include "agent/supervise.h"
 
@@ -34,7 +35,7 @@ _Noreturn static void be_the_agent(const struct weir__config *config, const stru
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
                           const struct weir__journal *journal, int64_t now_ms)
 {
-    if (companion->pid || !weir__process_needed(config) || now_ms < companion->due_ms)
+    if (companion->pid || !weir__keeper_needed(config) || now_ms < companion->due_ms)
         return;
     pid_t parent = getpid(), child = fork();
     if (child == 0)

@@ -44,7 +44,7 @@ static int key_state(void *context, const char *rule, weir_text key, char **json
     if (error)
         return error;
     const weir_decision *decision = &outcome.decision;
-    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : weir_passes(decision) ? "allowed" : "limited";
+    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : "limit"; /* as the HTTP service says it */
     json_t *object =
         json_pack("{s:s, s:s%, s:s, s:I, s:I}", "rule", outcome.rule, "key", key.data, key.len, "reason", reason,
                   "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining);
@@ -142,20 +142,23 @@ static void observe(struct weir__host *host)
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal)
 {
     struct weir__host *host = calloc(1, sizeof *host);
-    char url[8192] = "", why[256] = "";
+    char url[8192] = "", why[256] = "", ledger[4096];
     int error = host ? 0 : WEIR_ENOMEM;
     if (!error && config->store.url && !weir__store_url(&config->store, url, sizeof url, why, sizeof why)) {
         weir__say(journal, WEIR__ERROR, "store: %s", why);
         free(host);
         return NULL;
     }
+    /* What is reset under an eventual rule must be told to the other hosts, or they would bring it back. */
+    snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .store = *url ? url : NULL,
-                            .default_consistency = weir__store_consistency(&config->store)};
+                            .default_consistency = weir__store_consistency(&config->store),
+                            .ledger = *url ? ledger : NULL};
     if (!error) {
         *host = (struct weir__host){.config = config, .journal = journal};
         host->calls = (struct weir__control_host){.context = host,

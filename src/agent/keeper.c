@@ -14,14 +14,16 @@
 #include <unistd.h>
 
 #define TICK_MS 250 /* figures are by seconds; what others publish is looked for once in a second */
+#define SECOND  4   /* ticks */
+#define AGAIN   20  /* ticks between two attempts to listen */
 
 struct weir__keeper {
     const struct weir__config *config;
     const struct weir__journal *journal;
     struct weir__retriever *retriever; /* NULL: the rules are this host's own */
     struct weir__host *host;           /* NULL: nobody asks about this one */
-    struct weir__control *control;     /* NULL: no rules service here */
-    struct weir__admin *admin;
+    struct weir__control *control;     /* NULL: no rules service here, or not yet; the ticking thread's, as admin is */
+    struct weir__admin *admin;         /* the same */
     pthread_t retrieving, ticking;
     bool retrieves, ticks; /* those run */
 
@@ -63,38 +65,46 @@ static void *retrieve(void *context)
     return NULL;
 }
 
-/* What has to be done again and again for the rules service and for those who watch. */
-static void *tick(void *context)
-{
-    struct weir__keeper *keeper = context;
-    int rounds = 0, failed = 0;
-    do {
-        weir__host_look(keeper->host);
-        if (keeper->control && rounds++ % 4 == 0) {
-            int error = weir__control_tick(keeper->control);
-            if (error && error != failed)
-                weir__say(keeper->journal, WEIR__WARNING, "rules service: %s", weir__db_strerror(error));
-            failed = error;
-        }
-    } while (!wait_ms(keeper, TICK_MS));
-    return NULL;
-}
-
-/* The rules service, and who listens for it. False after it was told why not. */
-static bool serve(struct weir__keeper *keeper)
+/*
+ * The rules service, and who listens for it. What goes wrong is told once and tried again later: whoever needs the
+ * exchange with the store need not care for it.
+ */
+static void serve(struct weir__keeper *keeper, bool first)
 {
     const struct weir__config *config = keeper->config;
     struct weir__control_options options = {.url = config->admin.database,
                                             .published_path = config->rules_path,
                                             .session_ms = config->admin.session_ms,
                                             .host = weir__host_calls(keeper->host)};
-    int error = weir__control_open(&options, &keeper->control);
-    if (error) {
-        weir__say(keeper->journal, WEIR__ERROR, "rules service: %s", weir__db_strerror(error));
-        return false;
+    char why[256];
+    int error = keeper->control ? 0 : weir__control_open(&options, &keeper->control);
+    if (error)
+        snprintf(why, sizeof why, "%s", weir__db_strerror(error));
+    else
+        keeper->admin = weir__admin_start(config->admin.listener, keeper->control, why, sizeof why);
+    if (!keeper->admin && first)
+        weir__say(keeper->journal, WEIR__ERROR, "admin: %s; it is tried again", why);
+    if (keeper->admin && !first)
+        weir__say(keeper->journal, WEIR__INFO, "admin: listens on %s now", config->admin.listener->address);
+}
+
+/* What has to be done again and again for the rules service and for those who watch. */
+static void *tick(void *context)
+{
+    struct weir__keeper *keeper = context;
+    int failed = 0;
+    for (int rounds = 0; !wait_ms(keeper, rounds ? TICK_MS : 0); rounds = rounds % AGAIN + 1) {
+        weir__host_look(keeper->host);
+        if (keeper->config->admin.listener && !keeper->admin && rounds % AGAIN == 0)
+            serve(keeper, rounds == 0);
+        if (keeper->control && rounds % SECOND == 0) {
+            int error = weir__control_tick(keeper->control);
+            if (error && error != failed)
+                weir__say(keeper->journal, WEIR__WARNING, "rules service: %s", weir__db_strerror(error));
+            failed = error;
+        }
     }
-    keeper->admin = weir__admin_start(config->admin.listener, keeper->control, keeper->journal);
-    return keeper->admin != NULL;
+    return NULL;
 }
 
 static bool start(struct weir__keeper *keeper)
@@ -112,7 +122,7 @@ static bool start(struct weir__keeper *keeper)
             return false;
     }
     keeper->host = weir__host_open(keeper->config, keeper->journal);
-    if (!keeper->host || (keeper->config->admin.listener && !serve(keeper)))
+    if (!keeper->host)
         return false;
     keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
     return keeper->ticks;
@@ -141,11 +151,11 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     keeper->ending = true;
     pthread_cond_broadcast(&keeper->end);
     pthread_mutex_unlock(&keeper->lock);
-    weir__admin_stop(keeper->admin);
     if (keeper->retrieves)
         pthread_join(keeper->retrieving, NULL);
     if (keeper->ticks)
         pthread_join(keeper->ticking, NULL);
+    weir__admin_stop(keeper->admin);
     if (keeper->control)
         weir__control_close(keeper->control);
     weir__host_close(keeper->host);
@@ -165,8 +175,8 @@ static void retrieve_first(const struct weir__config *config, const struct weir_
     weir__retriever_free(retriever);
 }
 
-/* Brings what weir.yaml names into an empty database, all in force. False: not now, which was told. */
-static bool import_first(const struct weir__config *config, const char *path, const struct weir__journal *journal)
+/* Brings what weir.yaml names into an empty database, all in force. */
+static void import_first(const struct weir__config *config, const char *path, const struct weir__journal *journal)
 {
     struct weir__control_options options = {.url = config->admin.database, .published_path = config->rules_path};
     struct weir__control *control = NULL;
@@ -185,7 +195,6 @@ static bool import_first(const struct weir__config *config, const char *path, co
     else if (documents)
         weir__say(journal, WEIR__INFO,
                   "the rules of %s are in the rules service now: from here on they are changed there", path);
-    return !error;
 }
 
 /* What is in force at the very first start. */

@@ -9,11 +9,6 @@
 
 #define LOOK_MS 500 /* between two looks whether to begin anew */
 
-bool weir__process_needed(const struct weir__config *config)
-{
-    return weir__keeper_needed(config);
-}
-
 /* Without a store there is nothing to do here but to wait for the end. */
 static enum weir__exchange_end wait_for_end(int signals, const struct weir__exchange_watch *watch)
 {
@@ -35,8 +30,8 @@ static enum weir__exchange_end wait_for_end(int signals, const struct weir__exch
 enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__journal *journal,
                                           int signals, const struct weir__exchange_watch *watch)
 {
-    struct weir__keeper *keeper = NULL;
-    if (weir__keeper_needed(config) && !(keeper = weir__keeper_start(config, journal)))
+    struct weir__keeper *keeper = weir__keeper_start(config, journal);
+    if (!keeper)
         return WEIR__EXCHANGE_FAILED;
     enum weir__exchange_end end =
         config->store.url ? weir__exchange_run(config, journal, signals, watch) : wait_for_end(signals, watch);

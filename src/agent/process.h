@@ -4,9 +4,7 @@
 
 #include "agent/exchange.h"
 
-/* True if the configuration needs an agent. */
-bool weir__process_needed(const struct weir__config *config);
-/* Runs until told to end, as weir__exchange_run does. */
+/* Runs until told to end, as weir__exchange_run does. For configurations that weir__keeper_needed is true of. */
 enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__journal *journal,
                                           int signals, const struct weir__exchange_watch *watch);
 

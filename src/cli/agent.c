@@ -1,4 +1,4 @@
-/* weir agent: the exchange with the store. */
+/* weir agent: the exchange with the store, and the rules service. */
 #include "agent/agent.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
@@ -7,14 +7,16 @@
 static const char usage[] =
     "usage: weir agent [--once] [FILE]\n"
     "Tells the store that FILE (default: weir.yaml) names what this host lets pass under rules of\n"
-    "consistency eventual, and applies what other hosts let pass. weir serve does this by itself; this\n"
-    "is for an nginx or an application that somebody else looks after. docs/store.md describes it.\n"
+    "consistency eventual, and applies what other hosts let pass (docs/store.md). It is the rules service\n"
+    "with its dashboard, too (admin), takes rules from another host (rules: https://…), and writes down\n"
+    "what weir top and weir advise show. weir serve runs it by itself; this is for an nginx or an\n"
+    "application that somebody else looks after.\n"
     "\n"
-    "  --once   one exchange, and end\n"
+    "  --once   one exchange with the store, and end\n"
     "\n"
-    "Of FILE it needs segment, store and rules. A changed FILE or SIGHUP reloads; a broken one is told,\n"
-    "and what ran before goes on. SIGTERM and SIGINT (Ctrl-C) end it after a last exchange. What could\n"
-    "not be told stays in the ledger beside the segment, for the next one.\n"
+    "Of FILE it needs segment, rules, and what it is to do: store, admin, hot_keys. A changed FILE or\n"
+    "SIGHUP reloads; a broken one is told, and what ran before goes on. SIGTERM and SIGINT (Ctrl-C) end it\n"
+    "after a last exchange. What could not be told stays in the ledger beside the segment, for the next one.\n"
     "\n"
     "Exits with 0 after a stop, 1 if FILE is bad, another agent runs, or --once reaches no store, 2 for\n"
     "a wrong command line.\n";
