@@ -296,3 +296,21 @@ json_t *weir__text_json(weir_text text)
     json_t *json = json_stringn(text.data, text.len);
     return json ? json : json_string("");
 }
+
+int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number)
+{
+    int64_t limit, after;
+    if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
+        !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
+        return 0;
+    struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit)};
+    json_t *items = json_array();
+    int error = weir__db_run(call->db, sql, by, 2, add, items);
+    size_t count = json_array_size(items);
+    json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), number) : NULL;
+    if (!error)
+        weir__reply_json(call, 200,
+                         json_pack("{s:O, s:o}", "items", items, "next", last ? json_incref(last) : json_null()));
+    json_decref(items);
+    return error;
+}

@@ -60,6 +60,11 @@ void weir__reply_header(struct weir__call *call, const char *name, const char *f
 /* {error: {code, message, errors}}; takes `errors` over, which may be NULL. Always returns 0, for handlers. */
 int weir__fail(struct weir__call *call, int status, const char *code, const char *message, json_t *errors);
 void weir__reply_etag(struct weir__call *call, int64_t version);
+/*
+ * A page of a list, newest first: `sql` has the number to go on below as $1 and how many as $2, `add` appends a row's
+ * object to the array that is its context, and `number` is the member that a next page goes on from.
+ */
+int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number);
 
 /* "2026-11-15T10:15:49.123Z" */
 #define WEIR__TIME_TEXT 64

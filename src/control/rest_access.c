@@ -261,21 +261,8 @@ static int add_entry(void *context, const struct weir__db_row *row)
 
 int weir__rest_audit(struct weir__call *call)
 {
-    int64_t limit, after;
-    if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
-        !weir__query_number(call, "after", 1, INT64_MAX, INT64_MAX, &after))
-        return 0;
-    struct weir__db_value by[] = {WEIR__N(after), WEIR__N(limit)};
-    json_t *items = json_array();
-    int error = weir__db_run(call->db,
-                             "SELECT id, at, who, action, object, details, address FROM audit WHERE id < $1"
-                             " ORDER BY id DESC LIMIT $2",
-                             by, 2, add_entry, items);
-    size_t count = json_array_size(items);
-    json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), "id") : NULL;
-    if (!error)
-        weir__reply_json(call, 200,
-                         json_pack("{s:O, s:o}", "items", items, "next", last ? json_incref(last) : json_null()));
-    json_decref(items);
-    return error;
+    return weir__reply_page(call,
+                            "SELECT id, at, who, action, object, details, address FROM audit WHERE id < $1"
+                            " ORDER BY id DESC LIMIT $2",
+                            add_entry, "id");
 }
