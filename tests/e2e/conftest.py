@@ -6,6 +6,10 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from gateway import Gateway  # noqa: E402
+from redis_server import RedisServer  # noqa: E402
+from served import Backend, Served  # noqa: E402
+from serving import HEAD, RULES  # noqa: E402
+from strict import rules as strict_rules  # noqa: E402
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -45,3 +49,48 @@ def gateway():
     finally:
         for one in made:
             one.remove()
+
+
+@pytest.fixture
+def redis_server():
+    """Makes Redis servers; each is started, and removed at the end."""
+    made = []
+
+    def make(start=True, **more):
+        one = RedisServer(**more)
+        made.append(one)
+        return one.start() if start else one
+    yield make
+    for one in made:
+        one.remove()
+
+
+@pytest.fixture
+def hosts(gateway):
+    """Gateways with segments of their own: as many hosts."""
+    def make(store, count, text=None, settings="", deadline="3s", **more):
+        url = store if isinstance(store, str) else store.url()
+        http = f"weir_store {url} deadline={deadline} {settings};"  # long: this machine may be slow, Redis is not what is tested
+        return [gateway(text or strict_rules(), http=http, **more) for _ in range(count)]
+    return make
+
+
+@pytest.fixture
+def backend():
+    made = Backend()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def serve(backend):
+    """Makes hosts: weir serve."""
+    made = []
+
+    def make(yaml=HEAD + RULES, start=True, **more):
+        made.append(Served(yaml, backend))
+        return made[-1].start(**more) if start else made[-1]
+
+    yield make
+    for one in made:
+        one.remove()

@@ -17,7 +17,7 @@ import pytest
 from clients import get, raw
 from controlled import Host, both_workers, reloads, rule, weir
 from gateway import free_port, wait_until
-from served import Backend, certificate
+from served import certificate
 from test_control_cli import Between
 
 HEAD = """gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
@@ -29,13 +29,6 @@ workers: 2
 RULES = """rules:
   - { name: two, match: { path: /two }, limit: 2, window: 1h }
 """
-
-
-@pytest.fixture
-def backend():
-    made = Backend()
-    yield made
-    made.stop()
 
 
 @pytest.fixture
@@ -105,7 +98,7 @@ def test_keys_and_figures(host):
     key = "/v1/keys/two/somebody"
     assert one.ask("PUT", f"{key}/block", '{"for": "1m"}')[0] == 200
     assert one.ask("GET", key)[1]["reason"] == "blocked"
-    assert one.ask("DELETE", f"{key}/block")[0] == 200 and one.ask("GET", key)[1]["reason"] == "allowed"
+    assert one.ask("DELETE", f"{key}/block")[0] == 200 and one.ask("GET", key)[1]["reason"] == "limit"
     assert one.ask("DELETE", key)[0] == 200
     assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.ask("GET", "/v1/audit")[1]["items"]}
 
@@ -325,8 +318,11 @@ def test_a_changed_file_begins_the_agent_anew(host):
 
 def test_rules_in_the_file_are_not_read_again(host):
     one = host().begin()
+    before = one.agent()
     one.change("limit: 2", "limit: 7")
     one.says("are not read any more")
+    wait_until(lambda: one.agent() not in (0, before), "another agent", 15)
+    one.wait_for_admin()
     assert one.ask("GET", "/v1/rules/two")[1]["version"] == 1
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
 
@@ -360,3 +356,44 @@ def test_rules_come_into_the_database_when_there_is_one(host):
     (one.folder / "later").mkdir()
     one.begin()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+
+
+EVENTUAL = """store: { url: "%s", sync_interval: 50ms }
+rules:
+  - { name: e, key: "${header:x-key}", limit: 50, window: 1h, consistency: eventual }
+"""
+
+
+def test_a_taken_port_stops_no_exchange(host, redis_server):
+    server = redis_server()
+    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url())
+    with contextlib.closing(socket.create_server(("127.0.0.1", one.admin))):
+        one.start()
+        one.says("it is tried again")
+        get(one.port, "/", headers={"x-key": "a"})
+        wait_until(lambda: server.client().get("weir:e:a") is not None, "the exchange goes on", 5)
+    one.wait_for_admin()
+    one.says("listens on")
+
+
+def test_a_reset_under_an_eventual_rule_is_told_to_the_other_hosts(host, redis_server):
+    server = redis_server()
+    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + EVENTUAL % server.url()).begin()
+    other = host(HEAD + EVENTUAL % server.url())
+    other.start()
+
+    def left(at):
+        return int(get(at.port, "/", headers={"x-key": "a"}).headers["X-RateLimit-Remaining"])
+    for _ in range(30):
+        get(one.port, "/", headers={"x-key": "a"})
+    wait_until(lambda: left(other) < 30, "the other host hears of it", 5)
+    assert one.ask("DELETE", "/v1/keys/e/a")[0] in (200, 204)
+    wait_until(lambda: left(other) > 30, "and of the reset", 5)
+    time.sleep(1)
+    assert left(one) > 25  # nobody brought it back
+
+
+def test_once_needs_a_store(host):
+    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\n" + RULES)
+    done = weir("agent", "--once", str(one.file), code=1)
+    assert "names no store" in done.stderr

@@ -12,7 +12,6 @@ import pytest
 
 from clients import get
 from gateway import wait_until
-from redis_server import RedisServer
 from served import ENVIRONMENT, WEIR, Backend, Served
 
 YAML = """
@@ -26,18 +25,6 @@ metrics: 127.0.0.1:@METRICS@
 
 def rules(limit=100, window="1h", more=""):
     return (f"rules:\n  - {{ name: e, key: '${{header:x-key}}', limit: {limit}, window: {window}, consistency: eventual{more} }}\n")
-
-
-@pytest.fixture
-def redis_server():
-    made = []
-
-    def make(start=True):
-        made.append(RedisServer())
-        return made[-1].start() if start else made[-1]
-    yield make
-    for one in made:
-        one.remove()
 
 
 @pytest.fixture

@@ -1,0 +1,223 @@
+"""weir serve: files that are refused and why, and looking without running."""
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from clients import get
+from gateway import NGINX, free_ports_in_a_row
+from served import ENVIRONMENT, PRELOAD, WEIR, certificate
+from serving import HEAD, RULES
+
+
+# ---- Bad files ----
+
+BAD = [
+    (HEAD + "rules: missing.d\n", "weir.yaml:7:8: error: the rules @FOLDER@/missing.d cannot be read: No such file"),
+    (HEAD + RULES.replace("limit", "limt"), "weir.yaml:10:5: error: "),
+    (HEAD + RULES.replace("window: 1h", "window: 1 hour"), "weir.yaml:11:13: error: "),
+    (HEAD + "rules: []\nrules_db: sqlite:/x\n", "weir.yaml:8:1: error: rules_db is for the rules service"),
+    (HEAD.replace("[@BACKEND@]", "[127.0.0.1:9000]") + RULES, "weir.yaml:3:15: error: an upstream must be a URL"),
+    (HEAD.replace("listen: ", "listen: { address: 1, tls: { certificate: no.pem, key: no.key } } #") + RULES,
+     "weir.yaml:2:45: error: the certificate @FOLDER@/no.pem cannot be read: No such file"),
+    (HEAD.replace("@FOLDER@/segment", "/etc/hostname") + RULES,
+     "weir.yaml:5:18: error: the segment /etc/hostname: the file is not a weir segment"),
+    (HEAD.replace("@FOLDER@/segment", "/nonexistent/segment") + RULES,
+     "weir.yaml:5:18: error: the segment cannot be made in /nonexistent: No such file"),
+    (HEAD.replace("1MiB", "1048576GiB") + RULES, "weir.yaml:5:18: error: the segment's size is more than "),
+    (HEAD + RULES + "log: { path: /nonexistent/log }\n", "weir.yaml:12:14: error: the log /nonexistent/log cannot be"),
+    (HEAD + RULES + "denied_log: /tmp\n", "weir.yaml:12:13: error: the log of denied requests /tmp is a directory"),
+    (HEAD.replace("listen: 127.0.0.1", "listen: 192.0.2.77") + RULES, "this machine has no address 192.0.2.77"),
+    ("gateway: [\n", "weir.yaml:2:1: error: "),
+]
+
+
+@pytest.mark.parametrize("yaml, message", BAD)
+def test_bad_files(serve, yaml, message):
+    one = serve(yaml, start=False)
+    before = set(os.listdir("/tmp"))
+    done = one.run()
+    assert done.returncode == 1 and done.stdout == ""
+    assert message.replace("@FOLDER@", str(one.folder)) in done.stderr
+    assert not any(name.startswith("weir-serve-") for name in set(os.listdir("/tmp")) - before)
+    assert not (one.folder / "segment").exists()
+
+
+def test_folders_that_nginx_would_misread(serve):
+    """Whatever the folder's name, it stays one; only a dollar has no place in what nginx is told."""
+    one = serve(start=False)
+    odd = one.folder / "a;b {c} \"d\" 'e' \\ #"
+    (odd / "x$uri").mkdir(parents=True)
+    text = one.file.read_text().replace(f"{one.folder}/segment", "segment") + "denied_log: denied.log\n"
+    for folder, code in ((odd, 0), (odd / "x$uri", 1)):
+        (folder / "weir.yaml").write_text(text)
+        done = subprocess.run([WEIR, "serve", "--check"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=40)
+        assert done.returncode == code, done.stderr
+    assert re.search(r"weir\.yaml:5:18: error: path .*the folder that it begins at has some", done.stderr), done.stderr
+
+
+def test_certificates_that_are_no_files(serve):
+    """nginx would wait for somebody to write into a pipe."""
+    one = serve(start=False)
+    os.mkfifo(one.folder / "pipe")
+    one.change("gateway:\n", "gateway:\n  tls: { certificate: pipe, key: . }\n")
+    done = one.run()
+    assert done.returncode == 1
+    assert re.search(r"weir\.yaml:2:23: error: the certificate .*pipe is not a file", done.stderr), done.stderr
+    assert re.search(r"weir\.yaml:2:34: error: the key .* is not a file", done.stderr), done.stderr
+
+
+def test_what_only_nginx_finds(serve, tmp_path):
+    tls, other = certificate(tmp_path), certificate(tmp_path, "other")
+    one = serve(HEAD.replace("gateway:\n", f"gateway:\n  tls: {{ certificate: {tls[0]}, key: {other[1]} }}\n") + RULES,
+                start=False)
+    for arguments in ((), ("--check",)):
+        done = one.run(*arguments)
+        assert done.returncode == 1
+        assert re.search(r"weir: error: weir\.yaml:2:\d+: nginx: .*key values mismatch", done.stderr), done.stderr
+
+
+def test_an_upstream_without_an_address(serve):
+    one = serve(HEAD.replace("[@BACKEND@]", "['http://no-such-host.invalid:1']") + RULES, start=False)
+    done = one.run("--check")
+    assert done.returncode == 1
+    assert "weir.yaml:3:15: no host is known by the name of the upstream no-such-host.invalid:1" in done.stderr
+
+
+def test_a_port_in_use(serve):
+    one = serve(start=False)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", one.port))
+        taken.listen()
+        done = one.run()
+    assert done.returncode == 1
+    assert f"weir.yaml:2:11: error: 127.0.0.1:{one.port} is in use already" in done.stderr
+    assert f"sport = :{one.port}" in done.stderr
+
+
+def test_no_nginx_and_no_module(serve):
+    one = serve(start=False)
+    for name, message in (("WEIR_NGINX", "nginx was not found at /nonexistent"),
+                          ("WEIR_MODULES", "ngx_http_weir_module.so was not found")):
+        done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder, env={**ENVIRONMENT, name: "/nonexistent"},
+                              capture_output=True, text=True, timeout=20)
+        assert done.returncode == 1 and message in done.stderr
+    relative = os.path.relpath(ENVIRONMENT["WEIR_MODULES"], one.folder)
+    done = subprocess.run([WEIR, "serve", "--check"], cwd=one.folder, env={**ENVIRONMENT, "WEIR_MODULES": relative},
+                          capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_module_of_another_nginx(serve, tmp_path):
+    one = serve(start=False)
+    (tmp_path / "ngx_http_weir_module.so").write_bytes(b"\x7fELF nonsense")
+    done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder,
+                          env={**ENVIRONMENT, "WEIR_MODULES": str(tmp_path)}, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "ngx_http_weir_module.so cannot be loaded" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_privileges(serve):
+    one = serve(start=False)
+    one.folder.chmod(0o777)
+    one.start(user="nobody", group="nogroup", extra_groups=[])
+    assert one.private.stat().st_mode & 0o777 == 0o700
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    assert one.get("/", method="POST", body=b"x" * 2000000).status == 200
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    assert "error" not in one.said() and "warning" not in one.said()
+    assert one.nothing_left()
+    one.write(one.file.read_text().replace(f"127.0.0.1:{one.port}", "127.0.0.1:80"))
+    done = one.run(user="nobody", group="nogroup", extra_groups=[])
+    assert done.returncode == 1 and ("no permission to listen" in done.stderr or "in use" in done.stderr)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's workers are somebody else")
+def test_rules_that_the_workers_cannot_read(serve):
+    one = serve(HEAD + "rules: rules.yaml\n", start=False)
+    rules = one.folder / "rules.yaml"
+    rules.write_text(RULES)
+    rules.chmod(0o600)
+    done = one.run("--check")
+    assert done.returncode == 0
+    assert "weir.yaml:7:8: warning: the workers run as www-data, which cannot read" in done.stderr
+
+
+# ---- Looking without running ----
+
+def test_check_changes_nothing(serve):
+    one = serve(start=False)
+    done = one.run("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "weir.yaml is good: 1 rule, 1 listener, 1 route\n"
+    assert [path.name for path in one.folder.iterdir()] == ["weir.yaml"]
+    one.start()
+    assert one.run("--check").returncode == 0  # beside one that runs
+
+
+def test_the_printed_configuration(serve, tmp_path):
+    one = serve(HEAD + "rules: rules.yaml\n", start=False)
+    (one.folder / "rules.yaml").write_text(RULES)
+    done = one.run("--print-nginx")
+    assert (done.returncode, done.stderr) == (0, "")
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(done.stdout)
+    tested = subprocess.run([NGINX, "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"], env=ENVIRONMENT,
+                            capture_output=True, text=True, timeout=20)
+    assert tested.returncode == 0 and "test is successful" in tested.stderr, tested.stderr
+    for part in ("proxy_http_version 1.1;", "server_tokens off;", "access_log off;", "keepalive 64;",
+                 f"listen 127.0.0.1:{one.port}; # weir.yaml:2:11"):
+        assert part in done.stdout
+
+
+def test_init(tmp_path):
+    def weir(*arguments):
+        return subprocess.run([WEIR, *arguments], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=20)
+    assert weir("init").returncode == 0
+    checked = weir("serve", "--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    (tmp_path / "weir.yaml").write_text("mine\n")
+    refused = weir("init")
+    assert refused.returncode == 1 and "--force" in refused.stderr
+    assert (tmp_path / "weir.yaml").read_text() == "mine\n"
+    assert weir("init", "--force").returncode == 0
+    assert weir("init", "other.yaml").returncode == 0
+    assert (tmp_path / "other.yaml").read_text() == (tmp_path / "weir.yaml").read_text() != "mine\n"
+    assert weir("init", "/nonexistent/x.yaml").returncode == 1
+    assert weir("serve", "--chek").returncode == 2 and weir("serve", "a", "b").returncode == 2
+    assert weir("serve", "absent.yaml").returncode == 1
+
+
+@pytest.mark.skipif(bool(PRELOAD), reason="starts what make builds")
+def test_the_quick_start():
+    root = pathlib.Path(__file__).parent.parent.parent
+    port = free_ports_in_a_row(3)
+    process = subprocess.Popen([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        said = ""
+        while "Ctrl-C" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        assert said.count("curl ") == 3
+        assert [get(port, f"/hello/{i}").status for i in range(3)] == [200, 200, 429]
+        assert get(port, "/api/items", headers={"X-User-Id": "ada"}).headers["X-RateLimit-Remaining"] == "4"
+        again = subprocess.run([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
+                               capture_output=True, text=True, timeout=20, check=False)
+        assert again.returncode == 1 and "in use" in again.stderr
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not pathlib.Path(f"/dev/shm/weir-quickstart-{port}").exists()
