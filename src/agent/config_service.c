@@ -101,15 +101,24 @@ static void warn_open(struct weir__reader *reader, size_t from)
     }
 }
 
+/* The ports of envoyproxy/ratelimit, for who puts weir in its place. NULL: it has no such listener. */
+static const char *ratelimit_address(enum weir__listener_kind kind)
+{
+    return kind == WEIR__GRPC ? "127.0.0.1:8081" : kind == WEIR__HTTP_API ? "127.0.0.1:8080" : NULL;
+}
+
 void weir__config_service(struct weir__reader *reader, const struct weir__node *service)
 {
-    static const char *const names[] = {"grpc", "http", "resp", "tls", "access", "envoy"};
+    static const char *const names[] = {"ports", "grpc", "http", "resp", "tls", "access", "envoy"};
+    static const char *const known[] = {"ratelimit"};
     static const struct {
         const char *name;
         enum weir__listener_kind kind;
     } kinds[] = {{"grpc", WEIR__GRPC}, {"http", WEIR__HTTP_API}, {"resp", WEIR__RESP}};
     struct weir__tls common = {0};
-    const struct weir__node *member;
+    struct weir__node usual = {0};
+    const struct weir__node *member, *ports;
+    int which;
     size_t before = reader->config->listener_count, errors = (size_t)reader->report->errors;
     if (!weir__field_names(reader->report, service, "service", NAMES(names)))
         return;
@@ -119,10 +128,19 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
         access_read(reader, member);
     if (GIVEN(member, service, "envoy"))
         envoy_read(reader, member);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (GIVEN(member, service, kinds[i].name))
+    bool as_ratelimit =
+        GIVEN(ports, service, "ports") && weir__field_word(reader->report, ports, "ports", NAMES(known), &which);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const char *address = as_ratelimit ? ratelimit_address(kinds[i].kind) : NULL;
+        if (!GIVEN(member, service, kinds[i].name) && address) {
+            usual = *ports;
+            usual.text = (weir_text){address, strlen(address)};
+            member = &usual;
+        }
+        if (member)
             weir__config_listen(reader, member, kinds[i].name, kinds[i].kind, &common);
+    }
     if (reader->config->listener_count == before && (size_t)reader->report->errors == errors)
-        weir__report_error(reader->report, service->place, "service has none of grpc, http and resp");
+        weir__report_error(reader->report, service->place, "service has none of grpc, http, resp and ports");
     warn_open(reader, before);
 }

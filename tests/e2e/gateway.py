@@ -86,7 +86,7 @@ env LD_PRELOAD;
 env ASAN_OPTIONS;
 env UBSAN_OPTIONS;
 {main}
-events {{ worker_connections 2048; }}
+events {{ worker_connections 12288; }}
 http {{
     {LOG_FORMAT}
     access_log {self.folder}/access.log weir;

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import random
+import resource
 import socket
 import ssl
 import subprocess
@@ -151,18 +152,24 @@ def test_replies_longer_than_what_was_asked(server):
             assert len(c.reply()) == once
 
 
-def test_many_idle_connections(server):
+def test_ten_thousand_idle_connections(server):
+    count = 10_000
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))  # inherited by the worker
     s = server()
     worker = s.workers()[0]
     before = memory(worker)
-    idle = [Client(s.resp) for _ in range(1500)]
+    idle = [socket.create_connection(("127.0.0.1", s.resp)) for _ in range(count)]
     try:
-        for c in idle[::50]:
-            assert c.do("PING") == "PONG"
-        assert (memory(worker) - before) / len(idle) < 4096
+        for one in idle[::100]:  # everyone may wake up
+            one.sendall(b"PING\r\n")
+            assert one.recv(7) == b"+PONG\r\n"
+        with Client(s.resp) as c:
+            assert c.do("CL.THROTTLE", "a", "3", "1", "60") == [0, 4, 3, -1, 60]
+        assert (memory(worker) - before) / count < 4096
     finally:
-        for c in idle:
-            c.socket.close()
+        for one in idle:
+            one.close()
 
 
 def test_timeout(server):

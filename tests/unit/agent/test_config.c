@@ -251,7 +251,8 @@ static const struct {
     {"gateway: { listen: ['[::1]:1', '[::]:1'], upstreams: ['http://a'] }\n" RULES, 1, 32, "[::]:1 is listened on", ""},
     {"gateway: { listen: ['a:1', 'A:1'], upstreams: ['http://a'] }\n" RULES, 1, 28, "A:1 is listened on at ", ""},
     {GATEWAY RULES "service: { grcp: 127.0.0.1:1 }\n", 3, 12, "service", "grpc"},
-    {GATEWAY RULES "service: {}\n", 3, 10, "none of grpc, http and resp", ""},
+    {GATEWAY RULES "service: {}\n", 3, 10, "none of grpc, http, resp and ports", ""},
+    {GATEWAY RULES "service: { ports: rls }\n", 3, 19, "ports must be ratelimit", ""},
     {GATEWAY RULES "service: { http: 127.0.0.1:1, access: { tokens: [short] } }\n", 3, 50, "8 to 512 printable", ""},
     {GATEWAY RULES "service: { resp: 127.0.0.1:1, access: { password: 'with a space' } }\n", 3, 51, "without spaces",
      ""},
@@ -348,6 +349,18 @@ TEST(rules_service)
     CHECK(config.published && !config.import_path && !config.import_text.len);
     CHECK(strcmp(config.admin.database, "postgresql://u@h/d") == 0);
     CHECK_EQ(config.admin.session_ms, 3600 * 1000);
+}
+
+TEST(ports_of_ratelimit)
+{
+    CHECK_EQ(load(RULES "service: { ports: ratelimit, resp: 127.0.0.1:7 }\n"), 0);
+    CHECK_EQ(config.listener_count, 3);
+    CHECK(config.listeners[0].kind == WEIR__GRPC && strcmp(config.listeners[0].address, "127.0.0.1:8081") == 0);
+    CHECK(config.listeners[1].kind == WEIR__HTTP_API && strcmp(config.listeners[1].address, "127.0.0.1:8080") == 0);
+    CHECK(config.listeners[2].kind == WEIR__RESP && strcmp(config.listeners[2].address, "127.0.0.1:7") == 0);
+    CHECK_EQ(load(RULES "service: { ports: ratelimit, http: 127.0.0.1:6 }\n"), 0);
+    CHECK_EQ(config.listener_count, 2);
+    CHECK(strcmp(config.listeners[1].address, "127.0.0.1:6") == 0);
 }
 
 TEST(bad_files)
