@@ -116,6 +116,12 @@ typedef struct weir_options {
      */
     const char *hot;
     uint64_t hot_bytes; /* of a new one: 108 KiB a rule. 0: 8 MiB */
+    /*
+     * Where the agent says how loaded this host is, for rules that are elastic or adaptive and for shedding
+     * (docs/pressure.md): a file, by custom the segment's path and ".load", made with segment.mode. "": anonymous
+     * memory. NULL: nowhere, and limits are as they are written. If it cannot be opened, that is told to `diagnose`.
+     */
+    const char *load;
 } weir_options;
 
 WEIR_MUST_CHECK int weir_open(const weir_options *options, weir **engine);

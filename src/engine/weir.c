@@ -78,15 +78,20 @@ static int open_book(weir *engine, struct weir__loaded *loaded)
     return error;
 }
 
+/* Without it the engine works all the same. */
+static void tell_without(const weir *engine, const char *file, const char *what, int error)
+{
+    char message[256];
+    weir_diagnostic told = {.severity = WEIR_IS_WARNING, .file = file, .message = message};
+    snprintf(message, sizeof message, "%s: %s", what, weir_strerror(error));
+    if (engine->diagnose)
+        engine->diagnose(engine->diagnose_context, &told);
+}
+
 /* Rules that come while requests do are not kept out for it: the eventual ones act as local. */
 static void tell_no_book(const weir *engine, int error)
 {
-    char message[256];
-    weir_diagnostic told = {.severity = WEIR_IS_WARNING, .file = engine->ledger, .message = message};
-    snprintf(message, sizeof message, "eventual rules act as local, as the ledger cannot be opened: %s",
-             weir_strerror(error));
-    if (engine->diagnose)
-        engine->diagnose(engine->diagnose_context, &told);
+    tell_without(engine, engine->ledger, "eventual rules act as local, as the ledger cannot be opened", error);
 }
 
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
@@ -266,16 +271,26 @@ static void open_noting(weir *engine, const weir_options *options)
         return;
     int error = weir__noting_open(*options->hot ? options->hot : NULL, options->hot_bytes, options->segment.mode,
                                   &engine->noting);
-    if (!error) {
-        engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
-        weir__guard_beside(engine->segment, &engine->noting->mapped);
-    } else if (engine->diagnose) {
-        char message[256];
-        snprintf(message, sizeof message, "hot keys are not noted: %s", weir_strerror(error));
-        engine->diagnose(engine->diagnose_context, &(weir_diagnostic){.severity = WEIR_IS_WARNING,
-                                                                      .file = *options->hot ? options->hot : "hot",
-                                                                      .message = message});
+    if (error) {
+        tell_without(engine, *options->hot ? options->hot : "hot", "hot keys are not noted", error);
+        return;
     }
+    engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
+    weir__guard_beside(engine->segment, &engine->noting->mapped);
+}
+
+/* Nor is a level that nobody can tell: it is neutral. */
+static void open_level(weir *engine, const weir_options *options)
+{
+    if (!options->load || engine->segment->read_only)
+        return;
+    int error = weir__level_open(*options->load ? options->load : NULL, options->segment.mode, &engine->level);
+    if (error) {
+        tell_without(engine, *options->load ? options->load : "load", "the load level is not known", error);
+        return;
+    }
+    engine->load = weir__level_page(&engine->level);
+    weir__guard_beside(engine->segment, &engine->level);
 }
 
 /* Rules first: bad ones leave no segment behind. */
@@ -293,6 +308,7 @@ static int open_both(weir *engine, const weir_options *options)
     }
     if (!error) {
         open_noting(engine, options);
+        open_level(engine, options);
         error = install(engine, rules);
     }
     if (error)
@@ -346,6 +362,9 @@ void weir_close(weir *engine)
     if (engine->noting)
         weir__leave_beside(engine->segment, &engine->noting->mapped);
     weir__noting_close(engine->noting);
+    if (engine->load)
+        weir__leave_beside(engine->segment, &engine->level);
+    weir__mapped_close(&engine->level);
     if (engine->own_segment)
         weir_segment_close(engine->segment);
     weir__book_close(engine->book);

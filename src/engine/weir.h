@@ -3,6 +3,7 @@
 #define WEIR_ENGINE_WEIR_H
 
 #include "engine/engine.h"
+#include "engine/level.h"
 #include "engine/load.h"
 #include "engine/pins.h"
 #include "store/options.h"
@@ -36,6 +37,8 @@ struct weir {
     uint64_t ledger_bytes;
     unsigned ledger_mode;
     struct weir__noting *noting; /* NULL: hot keys are not noted; see noting.h */
+    struct weir__load *load;     /* NULL: there is no load level; see table/load.h */
+    struct weir__mapped level;   /* what it is mapped by */
     bool watch;
     char *path; /* NULL: the rules came as text and stay */
     weir_diagnose *diagnose;
