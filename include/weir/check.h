@@ -241,6 +241,17 @@ enum {
 enum weir_body { WEIR_BODY_AUTO = 0, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_TEXT, WEIR_BODY_NONE };
 enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMIT_QUEUE };
 
+/*
+ * What to ask for when a request that was denied with on_limit: queue is to be carried out later: `cost` units of `key`
+ * under `rule`.
+ */
+typedef struct weir_deferral {
+    char rule[WEIR_NAME_MAX + 1]; /* as its author wrote it: of a rule with several limits, all of them */
+    weir_text key;                /* whole, in query->text; empty: there was no room */
+    int64_t cost;
+    int64_t max, max_bytes, max_age_ms; /* how much of this rule may wait; 0: the rule does not say */
+} weir_deferral;
+
 typedef struct weir_answer {
     weir_decision decision; /* of the whole: the first of priority among those that deny, or the tightest */
     weir_outcome by;        /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
@@ -250,7 +261,12 @@ typedef struct weir_answer {
     int status;             /* HTTP status of a denial */
     unsigned headers;       /* WEIR_HEADERS_… to send */
     enum weir_body body;    /* which body a denial gets */
+    /*
+     * Of a denial: WEIR_ON_LIMIT_QUEUE only if waiting helps, and every rule that denies says so. Then `deferral` is
+     * set, and only then.
+     */
     enum weir_on_limit on_limit;
+    weir_deferral deferral;
     weir_text message;   /* in query->text; empty: the usual one */
     weir_text body_text; /* the same */
     weir_time now;       /* when it was decided */

@@ -196,9 +196,10 @@ static void check_doubles(struct weir__reader *reader)
 
 static void root_read(struct weir__reader *reader, const struct weir__node *root)
 {
-    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",  "gateway",  "metrics",
-                                        "log",     "access_log", "denied_log", "rules", "identity", "allow",
-                                        "block",   "service",    "store",      "admin", "rules_db", "state"};
+    static const char *const names[] = {"segment",  "workers",  "hot_keys",   "user",       "gateway",
+                                        "metrics",  "log",      "access_log", "denied_log", "rules",
+                                        "identity", "allow",    "block",      "service",    "store",
+                                        "admin",    "rules_db", "state",      "queue"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
@@ -228,6 +229,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
         weir__report_error(reader->report, root->place,
                            "there is neither a gateway (where to listen, and where to send on to) nor a service");
     weir__config_control(reader, root);
+    weir__config_queue(reader, root);
     weir__config_rules(reader, root);
     weir__config_publish(reader);
     check_doubles(reader);

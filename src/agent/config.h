@@ -80,6 +80,24 @@ struct weir__origin {
     struct weir__place place;
 };
 
+#define WEIR__KEPT_HEADERS_MAX 64
+
+/* Requests that are kept for later (on_limit: queue). */
+struct weir__queue_config {
+    bool wanted; /* there is such a section */
+    struct weir__place place;
+    bool sync_second;                   /* SQLite need not be on the disk before the answer */
+    int64_t max, max_bytes, max_age_ms; /* of all rules together */
+    int64_t body_bytes;                 /* a request with more is denied as usual */
+    const char *const *headers;         /* names of those that are kept, in lower case; one may end in '*' */
+    size_t header_count;
+    int64_t retries;        /* failed attempts, then it is dead */
+    const char *deliver_to; /* "http://host:port", "https://…" or "unix:/path"; NULL: the gateway itself, through: */
+    const char *gateway;    /* the path of its socket for that, under weir serve; set when nginx's files are written */
+    const char *database;   /* "sqlite:STATE/queue.db"; NULL: the store */
+    const char *socket;     /* STATE/queue.sock: where nginx brings requests */
+};
+
 /* The rules service. */
 struct weir__admin_config {
     const struct weir__listener *listener; /* NULL: none */
@@ -132,6 +150,7 @@ struct weir__config {
     struct weir__place state_place;
     struct weir__admin_config admin;
     struct weir__origin origin;
+    struct weir__queue_config queue;
     /*
      * With an origin or a rules service the rules in force are a file that the agent writes, in the state folder: then
      * rules_path is that one, and what `rules` names is what the database begins with.
@@ -185,6 +204,10 @@ void weir__config_gateway(struct weir__reader *reader, const struct weir__node *
 void weir__config_service(struct weir__reader *reader, const struct weir__node *service);
 void weir__config_store(struct weir__reader *reader, const struct weir__node *store);
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
+/* After weir__config_control: `queue`. */
+void weir__config_queue(struct weir__reader *reader, const struct weir__node *root);
+/* A path in the state folder, behind `before`. NULL: it is too long. */
+const char *weir__config_in_state(struct weir__reader *reader, const char *name, const char *before);
 /* `admin`, `rules_db` and `state`; and rules that come from another host. */
 void weir__config_control(struct weir__reader *reader, const struct weir__node *root);
 /* After weir__config_rules: where the rules in force are, if they are published. */

@@ -56,7 +56,7 @@ static const char *state_default(struct weir__reader *reader)
     return weir__config_text(reader, (weir_text){path, (size_t)len});
 }
 
-static const char *in_state(struct weir__reader *reader, const char *name, const char *before)
+const char *weir__config_in_state(struct weir__reader *reader, const char *name, const char *before)
 {
     char path[5000];
     int len = snprintf(path, sizeof path, "%s%s/%s", before, reader->config->state_path, name);
@@ -88,7 +88,7 @@ static void database_read(struct weir__reader *reader, const struct weir__node *
     struct weir__admin_config *admin = &reader->config->admin;
     weir_text text;
     if (!node) {
-        admin->database = in_state(reader, "rules.db", "sqlite:");
+        admin->database = weir__config_in_state(reader, "rules.db", "sqlite:");
         return;
     }
     admin->database_place = node->place;
@@ -183,7 +183,8 @@ void weir__config_control(struct weir__reader *reader, const struct weir__node *
     if (admin && origin)
         weir__report_error(reader->report, rules->place,
                            "rules come from another host or from the database of this one (admin), not from both");
-    if ((!admin && !origin && !weir__node_get(root, "state")) || !state_read(reader, root))
+    bool needed = admin || origin || weir__node_get(root, "state") || weir__node_get(root, "queue");
+    if (!needed || !state_read(reader, root))
         return;
     if (admin)
         admin_read(reader, admin, database);
@@ -200,5 +201,5 @@ void weir__config_publish(struct weir__reader *reader)
     config->import_path = config->rules_path;
     config->import_text = config->rules_text;
     config->rules_text = (weir_text){0};
-    config->rules_path = in_state(reader, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
+    config->rules_path = weir__config_in_state(reader, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
 }

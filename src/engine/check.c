@@ -130,21 +130,27 @@ static void tell_outcomes(const struct weir__trial *trial, const weir_query *que
     }
 }
 
+/* Copies a text to the caller's room, if there is any left for it. */
+static weir_text tell_text(const weir_query *query, size_t *used, weir_text text)
+{
+    if (!text.len || text.len > query->text_size - *used)
+        return (weir_text){NULL, 0};
+    char *to = query->text + *used;
+    memcpy(to, text.data, text.len);
+    *used += text.len;
+    return (weir_text){to, text.len};
+}
+
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
-static void tell_texts(const struct weir__rule *rule, const weir_query *query, weir_answer *answer)
+static void tell_texts(const struct weir__hit *by, const weir_query *query, weir_answer *answer)
 {
     size_t used = 0;
-    if (!rule || !query->text)
+    if (!by->rule || !query->text)
         return;
-    if (rule->response.message.len && rule->response.message.len <= query->text_size) {
-        memcpy(query->text, rule->response.message.data, rule->response.message.len);
-        answer->message = (weir_text){query->text, rule->response.message.len};
-        used = rule->response.message.len;
-    }
-    if (rule->response.body_text.len && rule->response.body_text.len <= query->text_size - used) {
-        memcpy(query->text + used, rule->response.body_text.data, rule->response.body_text.len);
-        answer->body_text = (weir_text){query->text + used, rule->response.body_text.len};
-    }
+    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE)
+        answer->deferral.key = tell_text(query, &used, (weir_text){by->key, by->key_len});
+    answer->message = tell_text(query, &used, by->rule->response.message);
+    answer->body_text = tell_text(query, &used, by->rule->response.body_text);
 }
 
 /* A request that has found its set of rules. */
@@ -187,7 +193,7 @@ static int check_with(const struct request *request, const weir_query *query, we
         weir__trial_answer(&trial, by, answer);
         tell_outcomes(&trial, query, answer);
         if (by && weir__hit_denies(by))
-            tell_texts(by->rule, query, answer);
+            tell_texts(by, query, answer);
     }
     if (work.matching.limited)
         weir__count(&request->engine->regex_limited, work.matching.limited);

@@ -37,6 +37,32 @@ static int64_t longest_delay(const struct weir__trial *trial)
     return longest;
 }
 
+/* Every rule that denies would have the request wait, and waiting helps. */
+static bool may_wait(const struct weir__trial *trial)
+{
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (hit->shadow || hit->replaced || !weir__hit_denies(hit))
+            continue;
+        if (!hit->rule || hit->rule->on_limit != WEIR_ON_LIMIT_QUEUE || hit->reason != WEIR_BY_LIMIT ||
+            hit->decision.verdict != WEIR_DENY || hit->decision.retry_after_ns < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Its key is told where there is room for it (check.c). */
+static void tell_deferral(const struct weir__hit *hit, weir_deferral *to)
+{
+    const struct weir__rule *rule = hit->rule;
+    show(to->rule, sizeof to->rule, rule->base);
+    to->key = (weir_text){NULL, 0};
+    to->cost = hit->cost;
+    to->max = rule->queue.max;
+    to->max_bytes = rule->queue.max_bytes;
+    to->max_age_ms = rule->queue.max_age_ms;
+}
+
 void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
 {
     static const struct weir__hit none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
@@ -65,6 +91,10 @@ void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit 
         answer->body = response->body;
         answer->on_limit = by->rule->on_limit;
         answer->status = passes ? 0 : response->status;
+        if (!passes && answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
+            answer->on_limit = may_wait(trial) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
+            tell_deferral(by, &answer->deferral);
+        }
     } else if (by) {
         answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
         answer->status = passes ? 0 : 429;

@@ -36,6 +36,10 @@ struct weir__window {
 bool weir__field_window(struct weir__report *report, const struct weir__node *node, const char *what,
                         struct weir__window *value);
 
+/* "64MiB", "512KiB", "1GiB", or bytes: at least `min`. */
+bool weir__field_size(struct weir__report *report, const struct weir__node *node, const char *what, int64_t min,
+                      int64_t *bytes);
+
 /* Numbers and durations in text, without a report: true if all of the text is one. */
 bool weir__parse_int(weir_text text, int64_t *value);
 bool weir__parse_window(weir_text text, struct weir__window *value);

@@ -33,6 +33,8 @@ bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__
 void weir__own_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost);
 /* `response`; *response has the defaults. */
 void weir__own_response(struct weir__builder *builder, const struct weir__node *node, struct weir__response *response);
+/* `queue`: how much of it may wait. */
+void weir__own_queue(struct weir__report *report, const struct weir__node *node, struct weir__deferral *queue);
 
 /* ---- Warnings where something is read ---- */
 

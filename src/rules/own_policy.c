@@ -1,4 +1,4 @@
-/* weir's own dialect: what a request costs, and what a denied one is answered. */
+/* weir's own dialect: what a request costs, what a denied one is answered, and how many of them may wait. */
 #include "rules/own.h"
 
 #define COST_MAX INT64_C(0xffffffff) /* what a counter can hold */
@@ -138,4 +138,21 @@ void weir__own_response(struct weir__builder *builder, const struct weir__node *
         read_body(report, at[3], response);
     if (at[4])
         read_text(report, at[4], names[4], &response->message);
+}
+
+/* ---- queue ---- */
+
+/* { max: 1000, max_bytes: 64MiB, max_age: 1h } */
+void weir__own_queue(struct weir__report *report, const struct weir__node *node, struct weir__deferral *queue)
+{
+    static const char *const names[] = {"max", "max_bytes", "max_age"};
+    const struct weir__node *at[3];
+    struct weir__window age;
+    weir__own_pick(report, node, "queue", names, WEIR__COUNT(names), at);
+    if (at[0])
+        weir__field_int(report, at[0], names[0], 1, INT32_MAX, &queue->max);
+    if (at[1])
+        weir__field_size(report, at[1], names[1], INT64_C(1) << 10, &queue->max_bytes);
+    if (at[2] && weir__field_window(report, at[2], names[2], &age))
+        queue->max_age_ms = age.ns < 1000000 ? 1 : age.ns / 1000000;
 }

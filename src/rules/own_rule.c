@@ -28,6 +28,7 @@ enum field {
     COST,
     ON_MISSING_KEY,
     ON_LIMIT,
+    QUEUE,
     SHADOW,
     CONSISTENCY,
     ON_STORE_FAILURE,
@@ -38,10 +39,26 @@ enum field {
     FIELDS
 };
 
-static const char *const names[FIELDS] = {"limit",          "window",   "name",   "max_delay",   WEIR__ALGORITHM_FIELDS,
-                                          "match",          "key",      "limits", "tier",        "cost",
-                                          "on_missing_key", "on_limit", "shadow", "consistency", "on_store_failure",
-                                          "priority",       "response", "allow",  "block"};
+static const char *const names[FIELDS] = {"limit",
+                                          "window",
+                                          "name",
+                                          "max_delay",
+                                          WEIR__ALGORITHM_FIELDS,
+                                          "match",
+                                          "key",
+                                          "limits",
+                                          "tier",
+                                          "cost",
+                                          "on_missing_key",
+                                          "on_limit",
+                                          "queue",
+                                          "shadow",
+                                          "consistency",
+                                          "on_store_failure",
+                                          "priority",
+                                          "response",
+                                          "allow",
+                                          "block"};
 
 /* A rule under construction: what all of its limits share, and where it was written. */
 struct reader {
@@ -373,9 +390,13 @@ static void read_policy(struct reader *reader)
         weir__field_int(reader->report, reader->at[PRIORITY], names[PRIORITY], INT32_MIN, INT32_MAX, &priority))
         rule->priority = (int)priority;
 
-    if (rule->on_limit == WEIR_ON_LIMIT_QUEUE)
+    if (reader->at[QUEUE] && rule->on_limit != WEIR_ON_LIMIT_QUEUE)
+        weir__report_error(reader->report, reader->at[QUEUE]->name->place, "queue goes with on_limit: queue");
+    else if (reader->at[QUEUE])
+        weir__own_queue(reader->report, reader->at[QUEUE], &rule->queue);
+    if (rule->shadow && rule->on_limit == WEIR_ON_LIMIT_QUEUE)
         weir__report_warning(reader->report, reader->at[ON_LIMIT]->place,
-                             "on_limit: queue acts as reject until there is deferred processing");
+                             "a shadow rule denies nothing: none of its requests comes into a queue");
     if (rule->shadow && reader->at[RESPONSE])
         weir__report_warning(reader->report, reader->at[RESPONSE]->name->place,
                              "a shadow rule never answers: its response has no effect");

@@ -75,6 +75,11 @@ struct weir__response {
 
 #define WEIR__RESPONSE_TEXT_MAX 8192
 
+/* Bounds of the requests that `on_limit: queue` keeps for later; 0: none but those of the whole queue. */
+struct weir__deferral {
+    int64_t max, max_bytes, max_age_ms;
+};
+
 /* Keys (filled-in templates, exact or globs) and networks that pass or are denied whatever they have consumed. */
 struct weir__list {
     const struct weir__networks *networks; /* NULL: none */
@@ -113,6 +118,7 @@ struct weir__rule {
     struct weir__cost cost;
     enum weir__on_missing on_missing;
     enum weir_on_limit on_limit;
+    struct weir__deferral queue;
     enum weir__consistency consistency;
     bool consistency_said; /* by its author: else the engine's default counts */
     struct weir__place consistency_place;

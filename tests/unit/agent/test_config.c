@@ -209,6 +209,34 @@ TEST(everything)
     CHECK(strcmp(config.rules_path, "/etc/weir/rules.yaml") == 0);
 }
 
+TEST(queues)
+{
+    const struct weir__queue_config *queue = &config.queue;
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK(!queue->wanted && !queue->socket);
+    CHECK_EQ(load(GATEWAY RULES "state: /s\nqueue: on\n"), 0);
+    CHECK_EQ(told.count, 0);
+    CHECK(queue->wanted && !queue->sync_second && queue->deliver_to == NULL);
+    CHECK_EQ(queue->max, 100000);
+    CHECK_EQ(queue->max_bytes, 1 << 30);
+    CHECK_EQ(queue->max_age_ms, 86400000);
+    CHECK_EQ(queue->body_bytes, 1 << 20);
+    CHECK_EQ(queue->retries, 8);
+    CHECK_EQ(queue->header_count, 9);
+    CHECK(strcmp(queue->socket, "/s/queue.sock") == 0 && strcmp(queue->database, "sqlite:/s/queue.db") == 0);
+    CHECK_EQ(load(GATEWAY RULES "state: /s\nstore: redis://x\n"
+                                "queue: { sync: second, max: 5, max_bytes: 1MiB, max_age: 30d, body: 0, retries: 0,\n"
+                                "  headers: [Content-Type, X-*], deliver_to: 'https://a/' }\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK(queue->sync_second && queue->max == 5 && queue->max_bytes == 1 << 20 && queue->body_bytes == 0);
+    CHECK_EQ(queue->max_age_ms, INT64_C(30) * 86400000);
+    CHECK_EQ(queue->retries, 0);
+    CHECK_EQ(queue->header_count, 2);
+    CHECK(strcmp(queue->headers[0], "content-type") == 0 && strcmp(queue->headers[1], "x-*") == 0);
+    CHECK(strcmp(queue->deliver_to, "https://a:443") == 0 && queue->database == NULL);
+}
+
 /* ---- What is not ---- */
 
 /* `yaml` is read, and this is the first that is told, at this place. */
@@ -246,6 +274,22 @@ static const struct {
     {GATEWAY RULES "store: { url: 'redis://x', password: a, password_file: b }\n", 3, 56, "give one", ""},
     {GATEWAY RULES "store: { url: 'redis://x', consistency: sometimes }\n", 3, 41, "consistency must be", ""},
     {GATEWAY RULES "store: { url: 'redis://x', ca: '' }\n", 3, 32, "ca must be a path", ""},
+    {GATEWAY RULES "queue: off\n", 3, 8, "queue must be a map", ""},
+    {GATEWAY RULES "queue: { sink: always }\n", 3, 10, "queue has no field \"sink\"", ""},
+    {GATEWAY RULES "queue: { sync: never }\n", 3, 16, "sync must be always or second", ""},
+    {GATEWAY RULES "queue: { max: 0 }\n", 3, 15, "max must be a number from 1", ""},
+    {GATEWAY RULES "queue: { max_bytes: 1KiB }\n", 3, 21, "max_bytes must be at least 64KiB", ""},
+    {GATEWAY RULES "queue: { max_age: 401d }\n", 3, 19, "max_age must be", ""},
+    {GATEWAY RULES "queue: { body: 4MiB }\n", 3, 16, "body must be at most 3072KiB", ""},
+    {GATEWAY RULES "queue: { headers: x-a }\n", 3, 19, "headers is a list of at most 64 names, not text", ""},
+    {GATEWAY RULES "queue: { headers: [a, 'b c'] }\n", 3, 23, "not \"b c\"", ""},
+    {GATEWAY RULES "queue: { headers: ['a*b'] }\n", 3, 20, "headers are names such as", ""},
+    {GATEWAY RULES "queue: { retries: -1 }\n", 3, 19, "retries must be a number from 0", ""},
+    {GATEWAY RULES "queue: { deliver_to: 'http://a/b' }\n", 3, 22, "it ends after host and port", ""},
+    {RULES "store: redis://x\nqueue: {}\n", 3, 8, "there is no gateway to deliver to", ""},
+    {GATEWAY RULES "queue: {}\nstate: /a234567890123456789012345678901234567890123456789012345678901234567890"
+                   "1234567890123456789012345\n",
+     4, 8, "too long for a socket in it: 92 bytes", ""},
     {GATEWAY RULES "metrics: 127.0.0.1:8080\n", 3, 10, "127.0.0.1:8080 is listened on at ", ""},
     {GATEWAY RULES "metrics: 0.0.0.0:8080\n", 3, 10, "0.0.0.0:8080 is listened on at ", ""},
     {"gateway: { listen: ['[::1]:1', '[::]:1'], upstreams: ['http://a'] }\n" RULES, 1, 32, "[::]:1 is listened on", ""},

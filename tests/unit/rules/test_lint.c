@@ -149,7 +149,8 @@ static const struct {
      "    window: 1h\n"
      "    algorithm: sliding_window_log\n",
      "2:5: the log keeps a time for each request, up to 78 KiB a key;"},
-    {RULE "    on_limit: queue\n", "5:15: on_limit: queue acts as reject until there is deferred processing"},
+    {RULE "    on_limit: queue\n    shadow: true\n",
+     "5:15: a shadow rule denies nothing: none of its requests comes into a queue"},
     {RULE "    shadow: true\n"
           "    response: { status: 503 }\n",
      "6:5: a shadow rule never answers: its response has no effect"},

@@ -164,6 +164,7 @@ TEST(policy_and_response)
     weir_rules *set;
     const struct weir__rule *rule = one(
         LIMITED "    on_missing_key: share\n    on_limit: queue\n    consistency: strict\n"
+                "    queue: { max: 1000, max_bytes: 64MiB, max_age: 1h }\n"
                 "    on_store_failure: closed\n    priority: -5\n    key: u:${user_id}\n"
                 "    response: { status: 503, headers: [draft], reset: delta, body: { text: Sorry }, message: No }\n"
                 "    allow: { networks: 192.0.2.0/24, keys: ['u:1', 'u:7*'] }\n    block: { keys: 'u:666' }\n",
@@ -172,6 +173,9 @@ TEST(policy_and_response)
         return;
     CHECK_EQ(rule->on_missing, WEIR__MISSING_SHARE);
     CHECK_EQ(rule->on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK_EQ(rule->queue.max, 1000);
+    CHECK_EQ(rule->queue.max_bytes, 64 << 20);
+    CHECK_EQ(rule->queue.max_age_ms, 3600000);
     CHECK_EQ(rule->consistency, WEIR__STRICT);
     CHECK(rule->consistency_said);
     CHECK_EQ(rule->on_failure, WEIR__FAIL_CLOSED);

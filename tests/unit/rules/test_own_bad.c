@@ -298,6 +298,13 @@ static const struct {
           "    max_delay: soon\n",
      "7:16: max_delay must be seconds, or a number with ms, s, m, h, d, w,"},
     {RULE "    on_limit: rejekt\n", "5:15: on_limit must be reject, delay or queue, not \"rejekt\" -> reject"},
+    {RULE "    queue: { max: 1 }\n", "5:5: queue goes with on_limit: queue"},
+    {RULE "    on_limit: queue\n    queue: { max: 0, max_bytes: 5MB, max_age: never, age: 1 }\n",
+     "6:54: queue has no field \"age\"\n"
+     "6:19: max must be a number from 1 to 2147483647, not 0\n"
+     "6:33: max_bytes must be a size such as 512KiB, 64MiB or 1GiB, not \"5MB\" -> 5MiB\n"
+     "6:47: max_age must be seconds, or a number with ms, s, m, h, d, w,"},
+    {RULE "    on_limit: queue\n    queue: many\n", "6:12: queue"},
     {RULE "    on_missing_key: no\n", "5:21: on_missing_key must be skip, deny or share, not \"no\""},
     {RULE "    consistency: stict\n", "5:18: consistency must be local, eventual or strict, not \"stict\" -> strict"},
     {RULE "    on_store_failure: opn\n", "5:23: on_store_failure must be local, open or closed, not \"opn\" -> open"},

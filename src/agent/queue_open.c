@@ -1,0 +1,27 @@
+/* The queue that a weir.yaml has: see queue_open.h. */
+#include "agent/queue_open.h"
+#include "agent/publish.h"
+#include "agent/store_url.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define URL_MAX 8192
+
+int weir__queue_of(const struct weir__config *config, const char *name, struct weir__queue **queue, char *why)
+{
+    const struct weir__queue_config *wanted = &config->queue;
+    char url[URL_MAX];
+    struct weir__queue_options options = {.url = wanted->database ? wanted->database : url,
+                                          .sync_second = wanted->sync_second,
+                                          .bounds = {wanted->max, wanted->max_bytes, wanted->max_age_ms},
+                                          .name = name};
+    *why = 0;
+    if (wanted->database && !weir__publish_folder(wanted->socket)) {
+        snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));
+        return WEIR__QUEUE_READONLY;
+    }
+    if (!wanted->database && !weir__store_url(&config->store, url, sizeof url, why, WEIR__QUEUE_SOURCE_TEXT))
+        return WEIR__QUEUE_URL;
+    return weir__queue_open(&options, queue, why);
+}

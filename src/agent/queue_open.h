@@ -1,0 +1,11 @@
+/* The queue that a weir.yaml has: opened by who puts into it, and by who takes out of it. */
+#ifndef WEIR_AGENT_QUEUE_OPEN_H
+#define WEIR_AGENT_QUEUE_OPEN_H
+
+#include "agent/config.h"
+#include "queue/queue.h"
+
+/* `name` as in weir__queue_options. An error of the queue's, and why (WEIR__QUEUE_SOURCE_TEXT bytes). */
+int weir__queue_of(const struct weir__config *config, const char *name, struct weir__queue **queue, char *why);
+
+#endif
