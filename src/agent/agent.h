@@ -23,6 +23,8 @@
  *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
  *   host        what the rules service may ask about this host
  *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
+ *   sensor      the load level: reads signals and writes the load page; procfs: what the kernel says; senses: from that
+ *               to signals; law: from signals to the level, the throttle and what is shed
  *   process     exchange and keeper together
  *   companion   that process under weir serve
  *   agent       weir agent

@@ -199,7 +199,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     static const char *const names[] = {"segment",  "workers",  "hot_keys",   "user",       "gateway",
                                         "metrics",  "log",      "access_log", "denied_log", "rules",
                                         "identity", "allow",    "block",      "service",    "store",
-                                        "admin",    "rules_db", "state",      "queue"};
+                                        "admin",    "rules_db", "state",      "queue",      "load"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
@@ -207,6 +207,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
                    {"segment", segment_read},
                    {"workers", workers_read},
                    {"hot_keys", hot_read},
+                   {"load", weir__config_load_level},
                    {"user", user_read},
                    {"gateway", weir__config_gateway},
                    {"service", weir__config_service},
@@ -223,9 +224,9 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
     /* Who looks after the rules wants to see what they do. */
     if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
         reader->config->hot_bytes = HOT_BYTES;
-    /* With a store it may be a file for weir agent; weir serve says the same of it (inspect.c). */
+    /* With one of the others it may be a file for weir agent; weir serve says the same of it (inspect.c). */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
-        !weir__node_get(root, "admin"))
+        !weir__node_get(root, "admin") && !weir__node_get(root, "load"))
         weir__report_error(reader->report, root->place,
                            "there is neither a gateway (where to listen, and where to send on to) nor a service");
     weir__config_control(reader, root);

@@ -4,6 +4,7 @@
 
 #include "engine/sources.h"
 #include "rules/yaml.h"
+#include "table/load.h"
 
 /* All texts live in the configuration's arena and end with a zero byte. Paths are absolute. NULL: not given. */
 
@@ -106,6 +107,17 @@ struct weir__admin_config {
     int64_t session_ms;
 };
 
+/* How loaded the host is: what tells it, and what is done about it. */
+struct weir__load_config {
+    bool on;                      /* the file has such a section */
+    double target[WEIR__SIGNALS]; /* what counts as full: shares, tasks a processor, times the baseline, requests; 0:
+                                     the signal is off */
+    int64_t smooth_ms;
+    int64_t adapt_to;   /* per cent */
+    int64_t shed_above; /* the same; 0: nothing is shed */
+    struct weir__place place;
+};
+
 struct weir__config {
     struct weir__arena arena;
     struct weir__sources sources; /* the file's text */
@@ -118,6 +130,7 @@ struct weir__config {
     int64_t hot_bytes; /* of the file of hot keys beside the segment; 0: none */
     bool hot_hash;     /* without texts of keys */
     struct weir__place hot_place;
+    struct weir__load_config load;
     int64_t workers;  /* 0: as many as processors */
     const char *user; /* of the workers, when root starts them */
     struct weir__place user_place;
@@ -203,6 +216,7 @@ bool weir__config_tls(struct weir__reader *reader, const struct weir__node *node
 void weir__config_gateway(struct weir__reader *reader, const struct weir__node *gateway);
 void weir__config_service(struct weir__reader *reader, const struct weir__node *service);
 void weir__config_store(struct weir__reader *reader, const struct weir__node *store);
+void weir__config_load_level(struct weir__reader *reader, const struct weir__node *load);
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root);
 /* After weir__config_control: `queue`. */
 void weir__config_queue(struct weir__reader *reader, const struct weir__node *root);

@@ -142,7 +142,7 @@ static void observe(struct weir__host *host)
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal)
 {
     struct weir__host *host = calloc(1, sizeof *host);
-    char url[8192] = "", why[256] = "", ledger[4096];
+    char url[8192] = "", why[256] = "", ledger[4096], load[4096];
     int error = host ? 0 : WEIR_ENOMEM;
     if (!error && config->store.url && !weir__store_url(&config->store, url, sizeof url, why, sizeof why)) {
         weir__say(journal, WEIR__ERROR, "store: %s", why);
@@ -151,6 +151,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     }
     /* What is reset under an eventual rule must be told to the other hosts, or they would bring it back. */
     snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
+    snprintf(load, sizeof load, "%s.load", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
                                         .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
@@ -158,7 +159,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .store = *url ? url : NULL,
                             .default_consistency = weir__store_consistency(&config->store),
-                            .ledger = *url ? ledger : NULL};
+                            .ledger = *url ? ledger : NULL,
+                            .load = config->load.on ? load : NULL};
     if (!error) {
         *host = (struct weir__host){.config = config, .journal = journal};
         host->calls = (struct weir__control_host){.context = host,
@@ -194,6 +196,11 @@ void weir__host_close(struct weir__host *host)
     pthread_mutex_destroy(&host->lock);
     weir_close(host->engine);
     free(host);
+}
+
+weir *weir__host_engine(struct weir__host *host)
+{
+    return host->engine;
 }
 
 const struct weir__control_host *weir__host_calls(struct weir__host *host)

@@ -11,6 +11,8 @@ struct weir__host;
 /* Opens the segment and the rules in force. NULL after it was told why not. */
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal);
 void weir__host_close(struct weir__host *host);
+/* What it opened, for its other threads. */
+weir *weir__host_engine(struct weir__host *host);
 const struct weir__control_host *weir__host_calls(struct weir__host *host);
 /* To be called several times a second: writes figures down. */
 void weir__host_look(struct weir__host *host);

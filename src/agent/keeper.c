@@ -4,6 +4,7 @@
 #include "agent/host.h"
 #include "agent/publish.h"
 #include "agent/retrieve.h"
+#include "agent/sensor.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -24,8 +25,9 @@ struct weir__keeper {
     struct weir__host *host;           /* NULL: nobody asks about this one */
     struct weir__control *control;     /* NULL: no rules service here, or not yet; the ticking thread's, as admin is */
     struct weir__admin *admin;         /* the same */
-    pthread_t retrieving, ticking;
-    bool retrieves, ticks; /* those run */
+    struct weir__sensor *sensor;       /* NULL: there is no load level */
+    pthread_t retrieving, ticking, sensing;
+    bool retrieves, ticks, senses; /* those run */
 
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -34,7 +36,7 @@ struct weir__keeper {
 
 bool weir__keeper_needed(const struct weir__config *config)
 {
-    return config->published || config->store.url || config->hot_bytes;
+    return config->published || config->store.url || config->hot_bytes || config->load.on;
 }
 
 /* Waits, on the monotonic clock. True: it is time to end. */
@@ -107,6 +109,27 @@ static void *tick(void *context)
     return NULL;
 }
 
+/* In a thread of its own: nobody who asks the rules service for much makes the level old. */
+static void *sense(void *context)
+{
+    struct weir__keeper *keeper = context;
+    do
+        weir__sensor_turn(keeper->sensor);
+    while (!wait_ms(keeper, WEIR__SENSOR_MS));
+    return NULL;
+}
+
+static bool start_sensing(struct weir__keeper *keeper)
+{
+    if (!keeper->config->load.on)
+        return true;
+    keeper->sensor = weir__sensor_open(keeper->config, weir__host_engine(keeper->host), keeper->journal);
+    if (!keeper->sensor)
+        return true; /* it was told: limits are as they are written */
+    keeper->senses = pthread_create(&keeper->sensing, NULL, sense, keeper) == 0;
+    return keeper->senses;
+}
+
 static bool start(struct weir__keeper *keeper)
 {
     pthread_condattr_t monotonic;
@@ -125,7 +148,7 @@ static bool start(struct weir__keeper *keeper)
     if (!keeper->host)
         return false;
     keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
-    return keeper->ticks;
+    return keeper->ticks && start_sensing(keeper);
 }
 
 struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
@@ -155,6 +178,9 @@ void weir__keeper_stop(struct weir__keeper *keeper)
         pthread_join(keeper->retrieving, NULL);
     if (keeper->ticks)
         pthread_join(keeper->ticking, NULL);
+    if (keeper->senses)
+        pthread_join(keeper->sensing, NULL);
+    weir__sensor_close(keeper->sensor);
     weir__admin_stop(keeper->admin);
     if (keeper->control)
         weir__control_close(keeper->control);
