@@ -3,6 +3,7 @@ import collections
 import http.client
 import socket
 import threading
+import time
 
 Answer = collections.namedtuple("Answer", "status headers body")
 
@@ -19,6 +20,17 @@ def get(port, path="/", method="GET", headers=None, body=None, connection=None):
 
 def statuses(port, path, count, **more):
     return [get(port, path, **more).status for _ in range(count)]
+
+
+def in_time(job, seconds, tries=10):
+    """What the job gives when it takes less than so long; before each further try its windows, of a second, have ended."""
+    for _ in range(tries):
+        begun = time.monotonic()
+        result = job()
+        if time.monotonic() - begun < seconds:
+            return result
+        time.sleep(1.1)
+    raise AssertionError(f"{tries} tries took {seconds} s and more: this machine is too busy")
 
 
 def raw(port, data, timeout=10, until_closed=False):

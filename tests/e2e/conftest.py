@@ -1,5 +1,6 @@
 import pathlib
 import sys
+import time
 
 import pytest
 
@@ -12,14 +13,35 @@ from serving import HEAD, RULES  # noqa: E402
 from strict import rules as strict_rules  # noqa: E402
 
 
+HOUR = 3600
+LEFT = 30  # seconds: longer than nearly every test
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: bounds of time that hold when nothing else runs; after all others, in one lane")
+    config.addinivalue_line("markers", "xdist_group(name): tests that share what is costly to make run in one lane")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Fixed windows end with the hour by the clock, of whatever length they are: no test begins shortly before."""
+    left = HOUR - time.time() % HOUR
+    if left < LEFT:
+        time.sleep(left)
+
+
 def pytest_terminal_summary(terminalreporter):
     """A line for each test, as the other test programs of this project print them."""
+    grouped = terminalreporter.config.getoption("dist", "no") == "loadgroup"  # then the group follows the name
+
+    def name(report):
+        return report.nodeid.rpartition("@")[0] if grouped and "xdist_group" in report.keywords else report.nodeid
     for word, outcomes in (("PASS", ("passed",)), ("FAIL", ("failed", "error"))):
         for outcome in outcomes:
             for report in terminalreporter.stats.get(outcome, ()):
-                terminalreporter.write_line(f"{word} {report.nodeid}")
+                terminalreporter.write_line(f"{word} {name(report)}")
     for report in terminalreporter.stats.get("skipped", ()):
-        terminalreporter.write_line(f"SKIP {report.nodeid}: {report.longrepr[2]}")
+        terminalreporter.write_line(f"SKIP {name(report)}: {report.longrepr[2]}")
 
 
 def complaints(gateway):

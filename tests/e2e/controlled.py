@@ -6,7 +6,8 @@ import pathlib
 import subprocess
 
 from clients import get
-from gateway import free_port, wait_until
+from gateway import wait_until
+from ports import free_port
 from served import ENVIRONMENT, WEIR, Served
 
 
@@ -38,7 +39,7 @@ class Host(Served):
         return self
 
     def wait_for_admin(self):
-        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "the admin listener", 15)
+        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "the admin listener")
 
     def ask(self, method, path, body=None, token=None, **headers):
         """(status, JSON or text, headers), or status 0 if nobody answers."""
@@ -58,6 +59,12 @@ class Host(Served):
         is_json = "json" in answer.headers.get("Content-Type", "")
         return answer.status, json.loads(text) if is_json and text else text, answer.headers
 
+    def told(self, method, path, *more, **headers):
+        """What the admin listener answers, which must be good."""
+        status, told, _ = self.ask(method, path, *more, **headers)
+        assert status == 200, (method, path, status, told)
+        return told
+
     def publish(self, name, limit, path=None):
         """A new version of the rule, enforced. The status of the publication."""
         status, seen, headers = self.ask("GET", f"/v1/rules/{name}")
@@ -68,8 +75,13 @@ class Host(Served):
         assert status in (200, 201), told
         return self.ask("POST", f"/v1/rules/{name}/publish", json.dumps({"stage": "enforced", "reason": "test"}))[0]
 
+    def another_agent(self, before):
+        """Waits until one has taken the place of that, and answers."""
+        wait_until(lambda: self.agent() not in (0, before), "another agent")
+        self.wait_for_admin()
+
     def agent(self):
-        """Its pid. weir serve's other children are nginx."""
+        """Its pid, or 0 while there is none. weir serve's other children are nginx."""
         for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
             with contextlib.suppress(OSError):
                 if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "weir-agent":
@@ -90,5 +102,5 @@ def reloads(one, seen):
 
 def both_workers(one):
     seen = {}
-    wait_until(lambda: len(reloads(one, seen)) == 2, "figures of both workers", 20)
+    wait_until(lambda: len(reloads(one, seen)) == 2, "figures of both workers")
     return seen

@@ -6,7 +6,8 @@ import shutil
 import socket
 import subprocess
 
-from gateway import free_port, wait_until
+from gateway import wait_until
+from ports import free_port
 
 BINARY = pathlib.Path(os.environ.get("WEIR_ENVOY", pathlib.Path(__file__).parents[2] / "build" / "envoy" / "envoy"))
 
@@ -59,7 +60,7 @@ class Envoy:
         self.log = open(folder / f"envoy-{self.port}.log", "wb")
         self.process = subprocess.Popen([BINARY, "-c", path, "--concurrency", "1", "--disable-hot-restart", "-l", "warning"],
                                         stdout=self.log, stderr=subprocess.STDOUT)
-        wait_until(self.listens, "Envoy's start", 20)
+        wait_until(self.listens, "Envoy's start")
 
     def listens(self):
         assert self.process.poll() is None, pathlib.Path(self.log.name).read_text()[-2000:]

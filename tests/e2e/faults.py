@@ -146,7 +146,7 @@ def full_disk(keep):
 
     def empty():
         (disk / "filler").unlink()
-        wait_until(lambda: server.do("SET", "filler", "") == "OK", "room on the disk", 5)
+        wait_until(lambda: server.do("SET", "filler", "") == "OK", "room on the disk")
     return Case(server.url, fill, empty)
 
 
@@ -164,8 +164,8 @@ def loading(keep):
         server.start(wait=False)
 
     def loaded():
-        wait_until(lambda: server.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it", 5)
-        wait_until(server.answers, "all read", 5)
+        wait_until(lambda: server.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it")
+        wait_until(server.answers, "all read")
     return Case(server.url, restart, loaded)
 
 
@@ -320,7 +320,7 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
         fleet = Fleet(RULES, case.url, workers=workers, sites=case.sites, options=options)
         case.fleet = keep.enter(fleet)
         for host in range(len(fleet.hosts)):  # each has met its store
-            wait_until(lambda: ask(fleet, host) == 200, "a first answer from the store", 5)
+            wait_until(lambda: ask(fleet, host) == 200, "a first answer from the store")
         during = max(during, one.alone)
         with fleet.load(*PATHS, seconds=before + during + one.settle + after, rate=rate, keys=KEYS) as load:
             time.sleep(before)

@@ -9,16 +9,14 @@ import statistics
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 
+from building import ROOT, built
 from gateway import NGINX, wait_until
 from served import Served
 from stores import WITH_US
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPREAD = ROOT / "build/gcc/tests/e2e/spread"
-BUILDING = threading.Lock()
 ALGORITHMS = {  # the first part of the path: what its rule says besides limit and window
     "token": "algorithm: token_bucket",
     "interval": "algorithm: token_bucket, refill: interval",
@@ -116,8 +114,7 @@ class Load:
     """spread.c while the block runs; .records after it. Give `count` or `seconds`."""
 
     def __init__(self, targets, paths, clients=48, seconds=0.0, count=0, rate=0, keys=1000, seed=1):
-        with BUILDING:
-            subprocess.run(["make", "-s", str(SPREAD.relative_to(ROOT))], cwd=ROOT, check=True)
+        built(SPREAD)
         handle, self.path = tempfile.mkstemp(prefix="weir-load-")
         os.close(handle)
         prefixes = ",".join(f"/{path}/" for path in paths)

@@ -1,16 +1,14 @@
 """Starts real nginx in a folder of its own, on free ports, and stops only what it started."""
-import contextlib
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import threading
 import time
+
+from ports import free_port
 
 NGINX = "/usr/sbin/nginx"
 MODULE = os.environ["WEIR_NGINX_MODULE"]
@@ -21,35 +19,14 @@ LOG_FORMAT = (
 )
 
 
-GIVEN = set()  # ports, so that none is given twice
-GIVING = threading.Lock()
-
-
-def free_ports_in_a_row(count):
-    """The first of them; below the ports that the system gives to clients, so that they stay free."""
-    for first in random.sample(range(15000, 30000, count), 200):
-        ports = set(range(first, first + count))
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in ports:
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            with GIVING:
-                if not ports & GIVEN:
-                    GIVEN.update(ports)
-                    return first
-    raise RuntimeError("no free ports")
-
-
-def free_port():
-    return free_ports_in_a_row(1)
-
-
-def wait_until(condition, what, seconds=10.0):
+def wait_until(condition, what, seconds=30.0, every=0.02):
+    """Until the condition gives something. What must come soon is asserted by its caller; others may use this machine, too."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = condition()
         if result:
             return result
-        time.sleep(0.02)
+        time.sleep(every)
     raise AssertionError(f"{what} did not come about within {seconds} s")
 
 
@@ -173,7 +150,7 @@ http {{
         self.pids.add(self.master)
         wait_until(self.workers, "the new binary's workers")
         os.kill(old, signal.SIGQUIT)
-        wait_until(lambda: not is_alive(old), "the old binary's end", 15)
+        wait_until(lambda: not is_alive(old), "the old binary's end")
 
     def stop(self):
         for pid in self.pids:

@@ -8,7 +8,8 @@ import tempfile
 
 import redis
 
-from gateway import free_port, wait_until
+from gateway import wait_until
+from ports import free_port
 
 
 class RedisServer:

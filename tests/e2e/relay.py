@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 
-from gateway import free_port
+from ports import free_port
 
 
 class Relay:
@@ -91,11 +91,11 @@ class Relay:
 
     def be(self, mode="pass", delay=0.0, text="", cut=None):
         """Changes how it behaves; `cut`: what is connected is cut first (as a matter of course if it refuses)."""
-        def change():
+        async def change():
             self.mode, self.delay, self.text = mode, delay, text
             if mode == "refuse" if cut is None else cut:
                 self._cut()
-        self.loop.call_soon_threadsafe(change)
+        asyncio.run_coroutine_threadsafe(change(), self.loop).result(10)
 
     def remove(self):
         async def end():

@@ -2,7 +2,8 @@
 import pathlib
 import socket
 
-from gateway import MODULE, Gateway, free_port
+from gateway import MODULE, Gateway
+from ports import free_port
 
 STREAM = "/usr/lib/nginx/modules/ngx_stream_module.so"
 STREAM_MODULE = pathlib.Path(MODULE).with_name("ngx_stream_weir_module.so")

@@ -1,5 +1,6 @@
 """weir serve as a user runs it: a folder with a weir.yaml, the process, and servers for it to pass requests on to."""
 import contextlib
+import fcntl
 import http.server
 import json
 import os
@@ -14,7 +15,8 @@ import threading
 import time
 
 from clients import get
-from gateway import MODULE, free_port, is_alive, wait_until
+from gateway import MODULE, is_alive, wait_until
+from ports import free_port
 
 WEIR = str(pathlib.Path(MODULE).parent.parent / "weir")
 PRELOAD = os.environ.get("WEIR_PRELOAD", "")  # of a sanitizer
@@ -74,6 +76,25 @@ def certificate(folder, name="server"):
     return paths
 
 
+def stale_folders():
+    """Those of weir serve's own that no process uses any more: whose lock is free."""
+    stale = set()
+    for path in pathlib.Path("/tmp").glob("weir-serve-??????"):
+        with contextlib.suppress(OSError), open_folder(path) as folder:
+            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            stale.add(path.name)
+    return stale
+
+
+@contextlib.contextmanager
+def open_folder(path):
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
 class Served:
     """A weir serve. @PORT@, @METRICS@ and @FOLDER@ in the text are this one's; `head` may have @BACKEND@, too."""
 
@@ -106,7 +127,7 @@ class Served:
     def run(self, *arguments, **more):
         """weir serve with these arguments, to its end."""
         return subprocess.run([WEIR, "serve", *arguments, "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
-                              capture_output=True, text=True, timeout=40, **more)
+                              capture_output=True, text=True, timeout=60, **more)
 
     def start(self, **more):
         self.log_file = self.folder / "said.txt"
@@ -123,7 +144,7 @@ class Served:
     def said(self):
         return self.log_file.read_text(errors="replace")
 
-    def says(self, what, times=1, seconds=10.0):
+    def says(self, what, times=1, seconds=30.0):
         def heard():
             assert self.process.poll() is None or what in self.said(), self.said()
             return self.said().count(what) >= times
@@ -136,7 +157,7 @@ class Served:
     def signal(self, number):
         os.kill(self.process.pid, number)
 
-    def end(self, seconds=20):
+    def end(self, seconds=40):
         """Waits for the end: the exit code."""
         return self.process.wait(seconds)
 
@@ -148,7 +169,7 @@ class Served:
             except ProcessLookupError:
                 return True
             return False
-        wait_until(gone, "the end of all processes", 10)
+        wait_until(gone, "the end of all processes")
         return not self.private.exists()
 
     def get(self, path="/", **more):

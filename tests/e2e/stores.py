@@ -11,7 +11,8 @@ import subprocess
 import tempfile
 import time
 
-from gateway import free_port, is_alive, wait_until
+from gateway import is_alive, wait_until
+from ports import free_port
 from resp import Broken, Client
 
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # ends when whoever started it does
@@ -83,7 +84,7 @@ class Server:
             self.process = subprocess.Popen([*WITH_US, *self.command, str(self.config), *self.arguments],
                                             stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         if wait:
-            wait_until(self.answers, f"redis-server on {self.port}: {self.log()[-500:]}", 10)
+            wait_until(self.answers, f"redis-server on {self.port}: {self.log()[-500:]}")
         return self
 
     def log(self):
@@ -208,7 +209,7 @@ class Sentinels:
     def failover(self):
         """As an operator asks for it. Returns when another server is the master."""
         old = self.master()
-        wait_until(lambda: self.sentinels[0].do("SENTINEL", "FAILOVER", self.name) == "OK", "a failover begun", 10)
+        wait_until(lambda: self.sentinels[0].do("SENTINEL", "FAILOVER", self.name) == "OK", "a failover begun")
         return self.promoted(old)
 
     def promoted(self, old, seconds=20):
@@ -227,15 +228,6 @@ class Sentinels:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def cluster_port():
-    """With room for the port of the cluster's own talk, 10,000 above."""
-    for _ in range(100):
-        port = free_port()
-        if port + 10000 < 32768:
-            return port
-    raise RuntimeError("no free ports")
-
-
 class Cluster:
     """Three masters with a replica each, made by redis-cli as an operator makes it."""
 
@@ -243,7 +235,7 @@ class Cluster:
         self.folder = folder("weir-cluster-")
         self.servers = []
         for _ in range(6):
-            port = cluster_port()
+            port = free_port()
             self.servers.append(Server("cluster-enabled yes", f"cluster-config-file nodes-{port}.conf",
                                        f"cluster-node-timeout {timeout_ms}", "cluster-require-full-coverage no",
                                        "cluster-replica-validity-factor 0", port=port, where=self.folder))
@@ -253,8 +245,8 @@ class Cluster:
             server.start()
         self.cli("create", *(f"127.0.0.1:{server.port}" for server in self.servers), "--cluster-replicas", "1")
         for server in self.servers:
-            wait_until(lambda: b"cluster_state:ok" in server.do("CLUSTER", "INFO"), "a cluster", 15)
-        wait_until(lambda: len(self.masters()) == 3, "who is a replica known to the first", 15)
+            wait_until(lambda: b"cluster_state:ok" in server.do("CLUSTER", "INFO"), "a cluster")
+        wait_until(lambda: len(self.masters()) == 3, "who is a replica known to the first")
         for server in self.masters():
             server.in_step(1)
         return self
@@ -292,7 +284,7 @@ class Cluster:
             views = [{port: (name, count) for port, (name, _, count) in self.nodes(server).items()}
                      for server in self.alive()]
             return all(view == views[0] for view in views)
-        wait_until(agreed, "nodes that agree about the cluster", 10)
+        wait_until(agreed, "nodes that agree about the cluster")
         nodes = self.nodes()
         return self.cli("reshard", f"127.0.0.1:{source.port}", "--cluster-from", nodes[source.port][0], "--cluster-to",
                         nodes[target.port][0], "--cluster-slots", slots, "--cluster-pipeline", 100)
@@ -331,5 +323,5 @@ def small_disk(megabytes=1):
         yield where if mounted else None
     finally:
         if mounted:
-            wait_until(lambda: subprocess.run(["umount", str(where)], capture_output=True).returncode == 0, "umount", 5)
+            wait_until(lambda: subprocess.run(["umount", str(where)], capture_output=True).returncode == 0, "umount")
         shutil.rmtree(where, ignore_errors=True)

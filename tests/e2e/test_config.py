@@ -165,12 +165,14 @@ def test_denied_requests_are_logged_and_a_flood_is_sampled(gateway):
         return [json.loads(line) for line in (g.folder / "denied").read_text().splitlines()]
 
     c = http.client.HTTPConnection("127.0.0.1", g.port)
+    began = time.monotonic()
     for _ in range(201):
         get(g.port, "/some/path", connection=c)
+    took = time.monotonic() - began
     time.sleep(1.1)
     get(g.port, "/last", connection=c, headers={"X": "y"})
     seen = lines()
-    assert 20 <= len(seen) - 1 <= 60  # a second or two went by
+    assert 20 <= len(seen) - 1 <= 20 * (int(took) + 2)  # in each second that it had a part of
     assert sum(line.get("skipped", 0) for line in seen) + len(seen) == 201
     first = seen[0]
     assert (first["rule"], first["key"], first["client"], first["path"], first["method"], first["status"]) == (

@@ -12,7 +12,8 @@ import threading
 import pytest
 
 from controlled import weir
-from gateway import free_port, wait_until
+from gateway import wait_until
+from ports import free_port
 from served import ENVIRONMENT, WEIR, certificate
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -88,7 +89,7 @@ segment: {{ path: {folder}/segment }}
 """)
         self.log = open(folder / "log", "w")
         self.process = subprocess.Popen([WEIR, "agent", str(self.file)], env=ENVIRONMENT, stderr=self.log)
-        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, 20)
+        wait_until(lambda: self.ask("GET", "/healthz")[0] == 200, "the rules service")
 
     def ask(self, method, path, headers=(), body=None):
         context = ssl.create_default_context(cafile=self.certificate)
@@ -145,7 +146,7 @@ def test_over_tls_by_role(agent):
 def test_what_the_command_puts_into_the_database_is_in_force_here(agent):
     weir("rules", "apply", SHOP, "--publish", "enforced", "--file", str(agent.file))
     published = agent.folder / "state" / "published.yaml"
-    wait_until(lambda: published.exists() and "login" in published.read_text(), 5)
+    wait_until(lambda: published.exists() and "login" in published.read_text(), "the published rules")
 
 
 def test_two_who_apply_at_once(agent, between, tmp_path):

@@ -22,6 +22,7 @@ def timed(port, path="/x"):
     return answer.status, time.monotonic() - began, time.monotonic()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("phase", ["preaccess", "precontent"])
 def test_they_leave_one_by_one(gateway, phase):
     g = gateway(leaky(10, 6), workers=2, listen="reuseport", http=f"weir_phase {phase};")
@@ -35,6 +36,7 @@ def test_they_leave_one_by_one(gateway, phase):
     assert decisions == ["allow"] + ["delay"] * 5 + ["deny"] * 3 or decisions == ["delay"] * 6 + ["deny"] * 3
 
 
+@pytest.mark.alone
 def test_no_longer_than_max_delay(gateway):
     g = gateway(leaky(10, 10, max_delay="250ms"))
     results = together([lambda: timed(g.port)] * 8)
@@ -68,6 +70,7 @@ def test_who_leaves_gives_the_place_back(gateway):
         s.close()
 
 
+@pytest.mark.alone
 def test_a_reload_lets_the_waiting_go_their_way(gateway):
     g = gateway(leaky(2, 4))
     get(g.port, "/x")
@@ -117,6 +120,7 @@ class Http2:
         return [(headers[stream], ended[stream]) for stream in streams]
 
 
+@pytest.mark.alone
 def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
     g = gateway(leaky(5, 4), listen="http2", server="location /s { weir off; weir_status; }")
     c = Http2(g.port)

@@ -103,10 +103,10 @@ def test_a_rule_change_under_load(gateway):
     g = gateway(day(2000, algorithm="fixed_window"), workers=2)
     with Load(g, 4) as load:
         g.write_rules(day(3000, algorithm="fixed_window"))
-        wait_until(lambda: g.status()["decisions"]["allowed"] == 3000, "the new limit", 5)
+        wait_until(lambda: g.status()["decisions"]["allowed"] == 3000, "the new limit")
         time.sleep(1.5)  # each worker looks by itself, once a second
         g.write_rules("rules: [{ name: r, limit: many, window: 1d }]")  # broken: the old rules stay
-        wait_until(lambda: "rules.yaml:1:" in g.errors(), "a complaint", 5)
+        wait_until(lambda: "rules.yaml:1:" in g.errors(), "a complaint")
     counts = load.counts()
     assert counts.pop("200") >= 3000 and counts.pop("429") > 1000 and not counts, counts
     status = g.status()
@@ -119,7 +119,7 @@ def test_a_rule_change_under_load(gateway):
 def test_rules_reload_without_requests(gateway):
     g = gateway(day(1))
     g.write_rules(day(2))
-    wait_until(lambda: g.status()["rules"]["reloads"] == 1, "the new rules", 4)
+    wait_until(lambda: g.status()["rules"]["reloads"] == 1, "the new rules")
     assert statuses(g.port, "/x", 3) == [200, 200, 429]
 
 
@@ -155,7 +155,7 @@ def test_the_segment_cut_short_under_load(gateway):
     before = sorted(g.workers())
     with Load(g, 3) as load:
         os.truncate(g.segment, 0)
-        wait_until(lambda: g.status()["segment"].get("lost"), "the loss", 5)
+        wait_until(lambda: g.status()["segment"].get("lost"), "the loss")
     counts = load.counts()
     assert counts.pop("499", 0) <= 8  # those that were on their way when wrk left
     assert counts.pop("200") > 1000 and counts.pop("429") == 1 and not counts, counts  # on_store_failure: local
@@ -163,7 +163,7 @@ def test_the_segment_cut_short_under_load(gateway):
     assert sorted(g.workers()) == before
     denied = get(g.port, "/closed")
     assert denied.status == 429 and "Retry-After" not in denied.headers
-    wait_until(lambda: g.errors().count("until the file is removed and nginx reloaded") == 2, "each worker's word", 5)
+    wait_until(lambda: g.errors().count("until the file is removed and nginx reloaded") == 2, "each worker's word")
 
     os.kill(g.master, signal.SIGHUP)  # what is left of the file is no segment: refused, and all goes on
     wait_until(lambda: "WEIR_ENOTSEG" in g.errors(), "a refused configuration")

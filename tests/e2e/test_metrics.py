@@ -17,7 +17,7 @@ rules:
   - { name: "two {a} day, \u00e9=1", match: { path: /two }, limit: 2, window: 1d }
   - { name: two, match: { path: /two }, limit: 1, window: 1d, shadow: true }
   - { name: user, match: { path: /user }, key: "user:${user_id}", limit: 5, window: 1d }
-  - { name: slow, match: { path: /slow }, limit: 20, window: 1s, algorithm: leaky_bucket, on_limit: delay }
+  - { name: slow, match: { path: /slow }, limit: 2, window: 1s, algorithm: leaky_bucket, on_limit: delay }
   - { name: listed, match: { path: /listed }, limit: 1, window: 1d, allow: { networks: [127.0.0.0/8] } }
 """
 

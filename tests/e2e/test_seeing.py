@@ -49,7 +49,7 @@ def host():
     def make(hot="2MiB", more="", rule=""):
         made.append(Served(YAML % (hot, more, rule), backend).start())
         # The agent drops what was noted before it came, as nobody knows how long that took.
-        wait_until(lambda: counts_seconds(made[-1].folder / "segment.hot"), "the agent", 10)
+        wait_until(lambda: counts_seconds(made[-1].folder / "segment.hot"), "the agent")
         return made[-1]
     yield make
     for one in made:
@@ -162,7 +162,7 @@ class Terminal:
         return re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]|\r", b"", text).decode()
 
     def shows(self, what):
-        wait_until(lambda: what in self.picture(), f"'{what}'", 10)
+        wait_until(lambda: what in self.picture(), f"'{what}'")
 
     def type(self, text):
         self.said = b""
@@ -224,14 +224,17 @@ def test_signals_restore_the_terminal(host, number):
 
 def test_the_agent_writes_a_history(host, store):
     one = host(more=f'store: {{ url: "{store.url()}", sync_interval: 50ms }}', rule=", consistency: eventual")
-    wait_until(lambda: (one.folder / "segment.history").exists(), "the history", 10)
+    wait_until(lambda: (one.folder / "segment.history").exists(), "the history")
     time.sleep(1.2)
+
     ask(one, "a", 50)
-    time.sleep(2.2)
-    seen = top(one)
-    assert seen["history"] and seen["store"]["state"] == "up" and seen["store"]["agent"]
-    api = rule(seen, "api")
-    assert api["rates"]["10s"]["allowed"] >= 2 and api["rates"]["10s"]["denied"] >= 2
+
+    def written():
+        seen = top(one)
+        rates = rule(seen, "api")["rates"]["10s"]
+        return rates and seen["history"] and rates["allowed"] >= 2 and rates["denied"] >= 2 and seen
+    seen = wait_until(written, "the seconds in which something was asked for")
+    assert seen["store"]["state"] == "up" and seen["store"]["agent"]
     text = weir("top", "--once", one.file)
     assert "store    up, agent running" in text
 

@@ -11,8 +11,9 @@ import grpc
 import httpx
 import pytest
 import redis
+from ports import free_port
 import rls
-from gateway import NGINX, free_port, wait_until
+from gateway import NGINX, wait_until
 from served import Backend, Served, certificate
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

@@ -29,7 +29,7 @@ def test_start_without_redis_and_its_coming(redis_server, hosts, failure):
     wait_until(lambda: "is away" in one.errors(), "the news")
     assert not one.status()["store"]["up"]
     server.start()
-    wait_until(lambda: get(one.port, "/", **key("c")) and one.status()["store"]["up"], "the return", 2)
+    wait_until(lambda: get(one.port, "/", **key("c")) and one.status()["store"]["up"], "the return")
     assert statuses(one.port, "/", 6, **key("b")) == [200] * 5 + [429]
     assert b"weir:five:b" in server.client().keys()
     assert one.errors().count(f"{server.url()} is away") == 1 and one.errors().count(f"{server.url()} is back") == 1
@@ -62,6 +62,7 @@ class Load:
         return sorted(took for start, took, _ in self.done if begin <= start < end)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_faults_under_load(redis_server, hosts, fault):
     server = redis_server()

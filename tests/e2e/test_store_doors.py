@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from ports import free_port
 import rls
 from clients import get, statuses
-from gateway import free_port, wait_until
+from gateway import wait_until
 from resp import Client, RespGateway, fields
 from strict import ALGORITHMS, key, rules, strict
 
@@ -88,7 +89,7 @@ def test_reservations_are_settled_in_the_store(redis_server, hosts):
     # What nobody settles comes back.
     assert post(one.port, "/v1/reserve", item("late", cost=4, expires_s=1))[1]["ticket"]
     assert left("late") == 1
-    wait_until(lambda: left("late") == 5, "the estimate's return", 5)
+    wait_until(lambda: left("late") == 5, "the estimate's return")
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "fixed_first", "sliding_window_log"])

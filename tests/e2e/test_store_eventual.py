@@ -76,7 +76,7 @@ def test_hosts_hear_of_each_other(redis_server, served):
     three = served(server, 3)
     assert [ask(host.port, 10) for host in three] == [10, 10, 10]
     for host in three:
-        wait_until(lambda: left(host.port) <= 70, "what the others let pass", 5)
+        wait_until(lambda: left(host.port) <= 70, "what the others let pass")
     names = [name.decode() for name in server.client().scan_iter("*")]
     assert "weir:e:a" in names and all(name == "weir:e:a" or name.startswith("weir::") for name in names), names
 
@@ -85,20 +85,20 @@ def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
     assert ask(one.port, 6) == ask(two.port, 4) + 2 == 6
-    wait_until(lambda: left(one.port) <= 90 and left(two.port) <= 90, "agreement", 5)
+    wait_until(lambda: left(one.port) <= 90 and left(two.port) <= 90, "agreement")
 
     def told():
         return json.loads(get(one.metrics, "/weir/status").body)["ledger"]
-    wait_until(lambda: told()["told"] >= 6 and told()["applied"] >= 4 and told()["lag_ms"] == 0, "the figures", 5)
+    wait_until(lambda: told()["told"] >= 6 and told()["applied"] >= 4 and told()["lag_ms"] == 0, "the figures")
     assert told()["agent"] is True and told()["store"] == "up" and told()["full"] == 0 and told()["entries"] > 1000
     text = get(one.metrics, "/metrics").body.decode()
     figures = dict(line.split(" ") for line in text.splitlines() if re.match("weir_(agent|ledger)_", line))
     assert figures["weir_agent_up"] == "1" and int(figures["weir_ledger_told_total"]) >= 6, figures
     assert float(figures["weir_ledger_lag_seconds"]) < 1 and int(figures["weir_ledger_sent_bytes_total"]) > 100, figures
     server.kill()
-    wait_until(lambda: told()["store"] == "down" and told()["last_error"].startswith("WEIR_ESTORE"), "the store's absence", 5)
+    wait_until(lambda: told()["store"] == "down" and told()["last_error"].startswith("WEIR_ESTORE"), "the store's absence")
     ask(one.port, 1)
-    wait_until(lambda: told()["lag_ms"] > 300, "the lag", 5)
+    wait_until(lambda: told()["lag_ms"] > 300, "the lag")
 
 
 def test_a_hot_key_costs_one_exchange_an_interval(redis_server, served):
@@ -130,7 +130,7 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
     killed = [None]
     try:
         for _ in range(5):
-            wait_until(lambda: agent_of(host) not in killed, "the agent", 10)
+            wait_until(lambda: agent_of(host) not in killed, "the agent")
             killed.append(agent_of(host))
             time.sleep(0.2)
             os.kill(killed[-1], signal.SIGKILL)
@@ -147,21 +147,21 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
         asked.append(1)
         assert missing > -5, missing
         return missing < 60
-    wait_until(all_told, "all of it", 10)
+    wait_until(all_told, "all of it")
 
 
 def test_redis_killed_and_back(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
     assert ask(one.port, 10) == ask(two.port, 10) == 10
-    wait_until(lambda: left(one.port) <= 80 and left(two.port) <= 80, "agreement", 5)
+    wait_until(lambda: left(one.port) <= 80 and left(two.port) <= 80, "agreement")
     server.kill()
     for host in (one, two):
         host.says("is away")
     assert ask(one.port, 10) == ask(two.port, 10) == 10  # nobody is held up
     server.start()
     back = time.monotonic()
-    wait_until(lambda: left(one.port) <= 60 and left(two.port) <= 60, "agreement again", 5)
+    wait_until(lambda: left(one.port) <= 60 and left(two.port) <= 60, "agreement again")
     assert time.monotonic() - back < 3
     for host in (one, two):
         assert host.said().count("is away") == 1, host.said()  # once a change
@@ -174,10 +174,10 @@ def test_policies_while_the_store_is_away(redis_server, served, failure):
     assert ask(host.port, 7) == 5
     server.kill()
     passes = {"open": 3, "closed": 0, "local": 0}[failure]
-    wait_until(lambda: ask(host.port, 3, "b" if failure == "closed" else "a") == passes, "the policy", 5)
+    wait_until(lambda: ask(host.port, 3, "b" if failure == "closed" else "a") == passes, "the policy")
     server.start()
     back = time.monotonic()
-    wait_until(lambda: ask(host.port, 1, "c") == 1 and ask(host.port, 3) == 0, "the store's return", 5)
+    wait_until(lambda: ask(host.port, 1, "c") == 1 and ask(host.port, 3) == 0, "the store's return")
     assert time.monotonic() - back < 3
 
 
@@ -190,19 +190,19 @@ def test_the_end_tells_what_is_left(redis_server, served):
     assert host.end() == 0
     assert not pathlib.Path(f"/proc/{agent}").exists() and host.nothing_left()
     ask(other.port, 1)
-    wait_until(lambda: left(other.port) <= 80, "the last exchange", 5)
+    wait_until(lambda: left(other.port) <= 80, "the last exchange")
 
 
 def test_reload_renews_the_agent(redis_server, served):
     server, second = redis_server(), redis_server()
     host = served(server)
-    wait_until(lambda: agent_of(host), "the agent", 5)
+    wait_until(lambda: agent_of(host), "the agent")
     first = agent_of(host)
     host.change(server.url(), second.url())
     host.says("reloaded")
-    wait_until(lambda: agent_of(host) not in (None, first), "another agent", 10)
+    wait_until(lambda: agent_of(host) not in (None, first), "another agent")
     ask(host.port, 3)
-    wait_until(lambda: any(name == b"weir:e:a" for name in second.client().scan_iter("*")), "the other store", 5)
+    wait_until(lambda: any(name == b"weir:e:a" for name in second.client().scan_iter("*")), "the other store")
     assert "killed" not in host.said() and "ended (exit" not in host.said(), host.said()
 
 
@@ -236,7 +236,7 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
     agents = [subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=log) for file in files]
     try:
         assert ask(hosts[0].port, 5) == 5
-        wait_until(lambda: left(hosts[1].port) <= 75, "the exchange", 5)
+        wait_until(lambda: left(hosts[1].port) <= 75, "the exchange")
         second = run_agent("--once", files[0])
         assert second.returncode == 1 and "another agent" in second.stderr
         ask(hosts[1].port, 20)

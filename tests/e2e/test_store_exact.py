@@ -9,6 +9,8 @@ from faults import Keeper
 from fleet import ALGORITHMS, Fleet, rule
 from stores import Cluster, Server
 
+pytestmark = pytest.mark.xdist_group("exact")  # one fleet for all
+
 LIMIT, EACH, KEYS = 5, 8, 1000
 # Nobody is in a hurry: it is the count that is looked at, on a machine that others use, too.
 PATIENT = ("deadline: 2s",)

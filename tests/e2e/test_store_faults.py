@@ -8,6 +8,8 @@ import pytest
 
 import faults
 
+pytestmark = pytest.mark.alone
+
 AT_A_TIME = 4
 # What a busy machine adds to the deadline: two processors have a dozen hosts, their stores, the loads and perhaps
 # somebody's compiler. A host that waited for the store would be seconds late, not this. ./dev bench faults is stricter.

@@ -1,17 +1,16 @@
 """The client of a store and its blocking link with real servers: every kind of store, every fault, exact counts."""
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import time
 
 import pytest
 
+from building import ROOT, built
 from gateway import wait_until
 from stores import Authority, Cluster, Sentinels, Server, folder
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WAY = ["SANITIZER=address"] if os.environ.get("WEIR_PRELOAD") else []
 PROGRAM = ROOT / f"build/gcc{'-address' if WAY else ''}/tests/e2e/ask"
 
@@ -21,7 +20,7 @@ class Asker:
 
     def __init__(self, url):
         environment = {name: value for name, value in os.environ.items() if name != "ASAN_OPTIONS"}
-        self.process = subprocess.Popen([PROGRAM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen([built(PROGRAM, *WAY), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=environment)
 
     def send(self, *words):
@@ -40,11 +39,6 @@ class Asker:
     def end(self):
         self.process.stdin.close()
         assert self.process.wait(20) == 0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def program():
-    subprocess.run(["make", "-s", *WAY, str(PROGRAM.relative_to(ROOT))], cwd=ROOT, check=True)
 
 
 @pytest.fixture
@@ -88,7 +82,7 @@ def patient(url):
 
 def exact(ask, limit=3, name="weir:t:k"):
     """The limit passes, and not one more. The first look may take longer than a deadline: everything is new."""
-    wait_until(lambda: not ask.do("take", limit, 0, name)["error"], "an answer", 5)
+    wait_until(lambda: not ask.do("take", limit, 0, name)["error"], "an answer")
     seen = [ask.do("take", limit, 1, name) for _ in range(limit + 2)]
     assert [one["error"] for one in seen] == [""] * (limit + 2), seen
     assert [one["passes"] for one in seen] == [True] * limit + [False] * 2
@@ -149,6 +143,7 @@ def test_a_child_makes_its_own_connections(store, asker):
     assert ask.do("stats")["connects"] == 1
 
 
+@pytest.mark.alone
 def test_away_and_back(store, asker):
     server = store(Server)
     ask = asker(server.url)
@@ -159,7 +154,7 @@ def test_away_and_back(store, asker):
     assert seen[-1]["error"] == "WEIR_ESTOREAWAY"
     server.start()
     begun = time.monotonic()
-    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return", 5)
+    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return")
     assert time.monotonic() - begun < 2
 
 
@@ -174,7 +169,7 @@ def test_paused(store, asker):
     ask.do("work", 3000)
     server.resume()
     begun = time.monotonic()
-    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return", 5)
+    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return")
     assert time.monotonic() - begun < 2
 
 
@@ -191,6 +186,7 @@ def test_scripts_flushed_while_asked(store, asker):
     assert ask.do("stats")["script_loads"] >= 10
 
 
+@pytest.mark.alone
 def test_sentinel_failover(store, asker):
     stores = store(Sentinels)
     ask = asker(stores.url)
@@ -212,7 +208,7 @@ def test_sentinel_master_killed(store, asker):
     old.kill()
     stores.promoted(old)
     begun = time.monotonic()
-    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the new master", 10)
+    wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the new master")
     assert time.monotonic() - begun < 2
 
 
@@ -229,7 +225,7 @@ def test_cluster_exact_through_a_resharding(store, asker):
     first, second, _ = cluster.masters()
     time.sleep(0.5)
     cluster.reshard(first, second, 2000)
-    wait_until(lambda: len({slots_seen(cluster, server) for server in cluster.alive()}) == 1, "agreement", 10)
+    wait_until(lambda: len({slots_seen(cluster, server) for server in cluster.alive()}) == 1, "agreement")
     cluster.reshard(second, first, 1000)
     seen = [one.receive() for one in asks]
     for one in seen:

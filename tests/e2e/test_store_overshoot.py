@@ -3,6 +3,8 @@ import pytest
 
 from overshoot import bounds, long_run, overshoot
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("hosts, interval_ms", [(3, 50), (5, 20), (10, 200)])
 def test_no_more_than_the_bound_passes(hosts, interval_ms):

@@ -8,6 +8,8 @@ from fleet import Fleet, rule
 from relay import Relay
 from stores import Server
 
+pytestmark = pytest.mark.alone
+
 LIMIT, AWAY = 100, 4.0
 
 

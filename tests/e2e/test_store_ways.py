@@ -3,7 +3,8 @@ import pytest
 
 from faults import Keeper
 from fleet import Fleet, rule
-from gateway import free_port, wait_until
+from gateway import wait_until
+from ports import free_port
 from stores import Authority, Cluster, Folder, Sentinels, Server
 
 RULES = rule("k", 5, "1d", "strict", policy="closed") + rule("loose", 5, "1d", "strict", policy="open")
@@ -133,7 +134,7 @@ def test_nobody_is_there_yet(keep):
     fleet = keep.enter(Fleet(RULES, f"redis://127.0.0.1:{port}", 2, workers=1))
     assert fleet.load("loose", count=20, keys=1, clients=2).run().statuses() == {200: 20}
     server = keep(Server(port=port)).start()
-    wait_until(lambda: fleet.load("k", count=1, keys=1).run().statuses() == {200: 1}, "the store's answer", 2.5)
+    wait_until(lambda: fleet.load("k", count=1, keys=1).run().statuses() == {200: 1}, "the store's answer")
     assert server.do("EXISTS", "weir:k:0") == 1
 
 

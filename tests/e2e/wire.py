@@ -18,8 +18,11 @@ import sys
 import threading
 import time
 
+from ports import claim
+
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 CLONE_NEWNET = 0x40000000
+SITES = 1 << 16  # their numbers are claimed as ports are, and are none
 
 
 def ip(*arguments, namespace=None, check=True):
@@ -43,14 +46,9 @@ def possible():
 class Site:
     """One namespace. Hosts inside reach the store at .store; clients outside reach hosts at .address."""
 
-    used = set()
-    choosing = threading.Lock()
-
     def __init__(self):
-        with Site.choosing:
-            taken = ip("-br", "addr").stdout
-            n = random.choice([n for n in range(1, 255) if f"10.214.{n}." not in taken and n not in Site.used])
-            Site.used.add(n)
+        taken = ip("-br", "addr").stdout
+        n = next(n for n in random.sample(range(1, 255), 254) if f"10.214.{n}." not in taken and claim(SITES + n))
         self.name = f"weir-{os.getpid()}-{n}"
         self.store, self.address = f"10.213.{n}.1", f"10.214.{n}.2"
         self.link, inside = f"wc{n}", f"wd{n}"
