@@ -283,7 +283,7 @@ $B/bench/%: bench/%.c $B/libweir.a
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
 	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 include/weir/weir.h include/weir/check.h $(DESTDIR)$(PREFIX)/include/weir/
+	install -m 644 include/weir/weir.h include/weir/check.h include/weir/load.h $(DESTDIR)$(PREFIX)/include/weir/
 	install -m 644 $B/libweir.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 $B/libweir.so $(DESTDIR)$(PREFIX)/lib/libweir.so.$(VERSION)
 	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)

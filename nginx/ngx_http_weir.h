@@ -6,6 +6,7 @@
  *   attributes  what the rules may ask about a request
  *   context     what is kept of a decision; found again after internal redirects
  *   deny, grpc  the answer to a denied request
+ *   load        what the agent is told of upstreams and of requests in flight, and how loaded the host is
  *   held        slots of requests in flight: renewed, and given back at the end
  *   delay       requests that wait for their turn; store: those that wait for the store
  *   store_tell  the store in status and metrics
@@ -104,7 +105,8 @@ typedef struct {
     unsigned failed : 1;
     unsigned dry_run : 1;
     unsigned waiting : 1;
-    unsigned reused : 1; /* goes back to the spare ones */
+    unsigned in_flight : 1; /* counted as such until its end */
+    unsigned reused : 1;    /* goes back to the spare ones */
     uint16_t header_len[WEIR_HEADER_COUNT];
     u_char text[]; /* rule, key, and the headers' values as weir_answer_values wrote them */
 } ngx_http_weir_ctx_t;
@@ -194,6 +196,14 @@ ngx_int_t ngx_http_weir_only_post(ngx_http_request_t *r);
 /* If nginx refuses a call for its size, the answer becomes one that gRPC clients understand. */
 ngx_int_t ngx_http_weir_rls_refused(ngx_http_request_t *r);
 
+/* ---- The load level ---- */
+
+ngx_int_t ngx_http_weir_load_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
+void ngx_http_weir_load_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t *mcf);
+void ngx_http_weir_load_stop(ngx_http_weir_main_conf_t *mcf);
+/* The request passes, and is in flight until it ends. */
+void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx);
+
 /* The content handlers of weir_status and weir_metrics. */
 ngx_int_t ngx_http_weir_status_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r);
@@ -253,6 +263,9 @@ void ngx_http_weir_text_add_string(ngx_http_weir_text_t *text, const void *strin
 /* What is told of the store. */
 void ngx_http_weir_store_status(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
 void ngx_http_weir_store_metrics(ngx_http_weir_text_t *text, const ngx_weir_store_t *store);
+/* How loaded the host is; nothing without weir_load. */
+void ngx_http_weir_load_status(ngx_http_weir_text_t *text, weir *engine);
+void ngx_http_weir_load_metrics(ngx_http_weir_text_t *text, weir *engine);
 /* And of the agent; nothing where no rule is eventual. */
 void ngx_http_weir_ledger_status(ngx_http_weir_text_t *text, weir *engine);
 void ngx_http_weir_ledger_metrics(ngx_http_weir_text_t *text, weir *engine);

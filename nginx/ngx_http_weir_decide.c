@@ -78,7 +78,10 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_keep(r, &answer, outcomes, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
     if (ctx == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    return ngx_http_weir_enforce(r, conf, ctx, &query, &answer);
+    rc = ngx_http_weir_enforce(r, conf, ctx, &query, &answer);
+    if (rc == NGX_DECLINED)
+        ngx_http_weir_load_begin(mcf, ctx);
+    return rc;
 }
 
 /*

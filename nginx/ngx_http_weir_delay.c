@@ -18,8 +18,10 @@ static void ngx_http_weir_go_on(ngx_http_request_t *r)
         return;
     }
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
-    if (ctx)
+    if (ctx) {
         ctx->waiting = 0;
+        ngx_http_weir_load_begin(ngx_http_get_module_main_conf(r, ngx_http_weir_module), ctx);
+    }
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
     ngx_http_core_run_phases(r);

@@ -12,6 +12,7 @@ static ngx_command_t ngx_http_weir_commands[] = {
      ngx_weir_segment, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_hot_keys"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys, NGX_HTTP_MAIN_CONF_OFFSET, 0,
      NULL},
+    {ngx_string("weir_load"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_load, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_store"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_rules"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir"), ANYWHERE | NGX_HTTP_LIF_CONF | NGX_CONF_TAKE1, ngx_http_weir_mode, NGX_HTTP_LOC_CONF_OFFSET, 0,
@@ -131,7 +132,7 @@ static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
         return NGX_ERROR;
     if (mcf->engine == NULL)
         return NGX_OK;
-    if (ngx_http_weir_api_init(cf, mcf) != NGX_OK)
+    if (ngx_http_weir_api_init(cf, mcf) != NGX_OK || ngx_http_weir_load_init(cf, mcf) != NGX_OK)
         return NGX_ERROR;
     ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
     if (handler == NULL)
@@ -147,14 +148,17 @@ static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     if (ngx_http_weir_api_start(cycle, mcf) != NGX_OK)
         return NGX_ERROR;
+    ngx_http_weir_load_start(cycle, mcf);
     return ngx_weir_engine_start(cycle, mcf);
 }
 
 static void ngx_http_weir_exit_process(ngx_cycle_t *cycle)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
-    if (mcf)
-        ngx_weir_engine_stop(mcf);
+    if (mcf == NULL)
+        return;
+    ngx_http_weir_load_stop(mcf);
+    ngx_weir_engine_stop(mcf);
 }
 
 static ngx_http_module_t ngx_http_weir_module_ctx = {ngx_http_weir_add_variables, /* before the configuration is read */

@@ -70,6 +70,7 @@ static void ngx_http_weir_status_write(ngx_http_weir_text_t *text, ngx_http_weir
     if (mcf->store)
         ngx_http_weir_store_status(text, mcf->store);
     ngx_http_weir_ledger_status(text, mcf->engine);
+    ngx_http_weir_load_status(text, mcf->engine);
     ngx_http_weir_text_add(text, ",\n\"by_rule\":[");
     (void)weir_rules_each(mcf->engine, ngx_http_weir_status_rule, text);
     ngx_http_weir_text_add(text, "]}\n");

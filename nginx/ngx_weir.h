@@ -19,6 +19,7 @@ typedef struct {
     off_t hot_size;      /* of the file of hot keys beside the segment; 0: none */
     ngx_flag_t hot_said; /* weir_hot_keys was given */
     ngx_flag_t hot_hash; /* without texts of keys */
+    ngx_flag_t load;     /* the load level counts: the file beside the segment is opened */
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
     ngx_flag_t wanted;              /* something in the block needs the engine */
@@ -31,10 +32,11 @@ typedef struct {
     ngx_log_t *open_log;   /* hears of the rules while the configuration is read; later ngx_cycle->log */
 } ngx_weir_engine_t;
 
-/* The directives weir_segment, weir_hot_keys, weir_rules and (in ngx_weir_store.h) weir_store; their configuration is
- * an ngx_weir_engine_t. */
+/* The directives weir_segment, weir_hot_keys, weir_load, weir_rules and (in ngx_weir_store.h) weir_store; their
+ * configuration is an ngx_weir_engine_t. */
 char *ngx_weir_segment(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_hot_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_weir_load(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);

@@ -143,7 +143,7 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     if (conf->rules_path.data == NULL)
         return NGX_OK;
 
-    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX];
+    char names[NGX_WEIR_STORE_NAMES_MAX], ledger[NGX_WEIR_PATH_MAX], hot[NGX_WEIR_PATH_MAX], load[NGX_WEIR_PATH_MAX];
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
@@ -162,6 +162,10 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
         options.hot = hot;
         options.hot_bytes = (uint64_t)conf->hot_size;
         options.flags |= hide ? WEIR_HIDE_KEYS : 0;
+    }
+    if (conf->load) {
+        (void)snprintf(load, sizeof(load), "%s.load", (const char *)conf->segment_path.data);
+        options.load = load;
     }
     conf->open_log = cf->log;
     int error = weir_open(&options, &conf->engine);

@@ -10,6 +10,8 @@ static ngx_command_t ngx_stream_weir_directives[] = {
      ngx_weir_segment, NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_hot_keys"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_hot_keys,
      NGX_STREAM_MAIN_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_load"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_load, NGX_STREAM_MAIN_CONF_OFFSET, 0,
+     NULL},
     {ngx_string("weir_store"), NGX_STREAM_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_STREAM_MAIN_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_rules"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_STREAM_MAIN_CONF_OFFSET, 0,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <weir/load.h>
 
 #define SAMPLED_SLOTS 16384
 
@@ -63,8 +64,8 @@ static json_t *rates_json(const struct weir__rates *rates)
 
 static const char *algorithm_name(enum weir_algorithm algorithm)
 {
-    static const char *const names[] = {"token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log",
-                                        "sliding_window_counter"};
+    static const char *const names[] = {"token_bucket",       "leaky_bucket",           "fixed_window",
+                                        "sliding_window_log", "sliding_window_counter", "concurrency"};
     return names[algorithm];
 }
 
@@ -164,6 +165,32 @@ static json_t *host_json(void)
                      "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+static json_t *percent(uint32_t per_mille)
+{
+    return json_real((double)per_mille / 10);
+}
+
+/* How loaded the host is; null where nothing says so. */
+static json_t *load_json(const struct weir__sight *sight)
+{
+    struct weir__load_view view;
+    struct weir__load_sums sums;
+    bool known = weir__sight_load(sight, &view, &sums);
+    json_t *signals = json_object(), *shed = json_object();
+    if (!sight->load) {
+        json_decref(signals);
+        json_decref(shed);
+        return json_null();
+    }
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        if (view.signal[i] != WEIR__SIGNAL_NONE)
+            (void)json_object_set_new(signals, weir_load_signal_name(i), percent(view.signal[i]));
+    for (int i = 0; i < WEIR__LOAD_CLASSES; i++)
+        (void)json_object_set_new(shed, weir_load_class_name(i), percent(view.shed[i]));
+    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o}", "known", known, "level", percent(view.level), "throttle",
+                     percent(view.throttle), "in_flight", number(sums.in_flight), "signals", signals, "shed", shed);
+}
+
 /* NULL: no memory. */
 static json_t *stats_json(const struct weir__sight *sight)
 {
@@ -182,6 +209,7 @@ static json_t *stats_json(const struct weir__sight *sight)
         "rates", rates, "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
         "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks", number(engine.looks), "rules",
         number(engine.rules), "history", sight->history.rows != 0, "hot", sight->hot.panels != 0, "rules", walk.rules);
+    walk.good &= json_object_set_new(root, "load", load_json(sight)) == 0;
     if (walk.good)
         return root;
     json_decref(root);

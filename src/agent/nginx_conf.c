@@ -382,6 +382,10 @@ static void write_rules(struct writer *w)
         fprintf(w->to, "    weir_hot_keys %" PRId64 "%s;", config->hot_bytes, hide ? " hash" : "");
         from(w, config->hot_place);
     }
+    if (config->load.on && !w->setting->trial) {
+        fputs("    weir_load on;", w->to);
+        from(w, config->load.place);
+    }
     fputs("    ", w->to);
     directive(w, "weir_rules", w->setting->rules_file);
     from(w, config->rules_place);

@@ -52,6 +52,9 @@ void weir__sight_look(struct weir__sight *sight)
     if (follow(sight, &sight->ledger_file, ".ledger") &&
         (!ledger->memory || weir__ledger_attach(ledger->memory, ledger->bytes, &sight->book.ledger) != 0))
         sight->book = (struct weir__book){.opened_ms = weir__book_ms()};
+    const struct weir__mapped *load = &sight->load_file.mapped;
+    if (follow(sight, &sight->load_file, ".load"))
+        sight->load = load->memory && weir__load_sound(load->memory, load->bytes) ? load->memory : NULL;
 }
 
 int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segment_path)
@@ -69,6 +72,7 @@ void weir__sight_close(struct weir__sight *sight)
     leave(sight, &sight->hot_file);
     leave(sight, &sight->history_file);
     leave(sight, &sight->ledger_file);
+    leave(sight, &sight->load_file);
     free(sight->before);
     free(sight->segment);
     *sight = (struct weir__sight){0};
@@ -171,6 +175,17 @@ static struct weir__rates since_remembered(const struct weir__sight *sight, cons
 const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)
 {
     return sight->hot.panels ? weir__hot_look(&sight->hot, rule) : NULL;
+}
+
+bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__load_sums *sums)
+{
+    *view = weir__load_neutral();
+    *sums = (struct weir__load_sums){0};
+    if (!sight->load)
+        return false;
+    weir__load_read(sight->load, sight->now.mono_ns, view);
+    weir__load_sum(sight->load, sight->now.mono_ns, sums);
+    return view->known;
 }
 
 uint32_t weir__sight_minute(const struct weir__sight *sight)

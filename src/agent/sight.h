@@ -1,6 +1,7 @@
 /*
  * What there is to see of a host: the rules' tallies in the segment and, as far as they are there, the files beside it:
- * hot keys (.hot), the history (.history) and the ledger (.ledger). All of it is only looked at.
+ * hot keys (.hot), the history (.history), the ledger (.ledger) and the load level (.load). All of it is only looked
+ * at.
  */
 #ifndef WEIR_AGENT_SIGHT_H
 #define WEIR_AGENT_SIGHT_H
@@ -28,10 +29,11 @@ struct weir__sight {
     struct weir__remembered *before; /* by weir__sight_remember */
     size_t before_count;
     weir_time before_at;
-    struct weir__beside hot_file, history_file, ledger_file;
-    struct weir__hot hot;         /* `panels` 0: there is none */
-    struct weir__history history; /* `rows` 0: the same */
-    struct weir__book book;       /* `ledger.entries` 0: the same */
+    struct weir__beside hot_file, history_file, ledger_file, load_file;
+    struct weir__hot hot;          /* `panels` 0: there is none */
+    struct weir__history history;  /* `rows` 0: the same */
+    struct weir__book book;        /* `ledger.entries` 0: the same */
+    const struct weir__load *load; /* NULL: the same */
 };
 
 /* 0 or WEIR_ENOMEM. */
@@ -60,6 +62,9 @@ int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *contex
 const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule);
 /* The clock of hot keys. */
 uint32_t weir__sight_minute(const struct weir__sight *sight);
+
+/* How loaded the host is. False: there is nothing that says so, or nobody has lately, and it is neutral. */
+bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__load_sums *sums);
 
 struct weir__rates {
     double allowed, delayed, denied; /* a second */

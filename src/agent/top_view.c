@@ -9,11 +9,12 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <weir/load.h>
 
 #define SAMPLED_SLOTS 16384
 #define KEYS_SHOWN    20
 #define KEYS_ONCE     5
-#define HEAD_LINES    6
+#define HEAD_LINES    7
 
 struct row {
     char name[WEIR_NAME_MAX + 1];
@@ -277,6 +278,40 @@ static void draw_store(struct picture *p)
          states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.exchanges, s.failures, s.used);
 }
 
+/* One line of at most 80 columns; none where there is no level. */
+static void draw_load(struct picture *p)
+{
+    struct weir__load_view view;
+    struct weir__load_sums sums;
+    char signals[64] = "", shed[24] = "";
+    size_t len = 0;
+    bool known = weir__sight_load(p->top->sight, &view, &sums);
+    if (!p->top->sight->load)
+        return;
+    if (!known) {
+        line(p, "31", "level    the agent says nothing: limits are as they are written");
+        return;
+    }
+    /* The two highest say why. */
+    for (int rank = 0; rank < 2; rank++) {
+        int highest = -1;
+        for (int i = 0; i < WEIR__SIGNALS; i++)
+            if (view.signal[i] != WEIR__SIGNAL_NONE && (highest < 0 || view.signal[i] > view.signal[highest]))
+                highest = i;
+        if (highest < 0)
+            break;
+        len += (size_t)snprintf(signals + len, sizeof signals - len, "%s%s %u", rank ? ", " : "",
+                                weir_load_signal_name(highest), view.signal[highest] / 10);
+        view.signal[highest] = WEIR__SIGNAL_NONE;
+    }
+    uint32_t shares = view.shed[1] + view.shed[2] + view.shed[3];
+    if (shares)
+        snprintf(shed, sizeof shed, ", sheds %s", view.shed[1] ? "high" : view.shed[2] ? "normal" : "low");
+    line(p, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
+         "level    %u of 100 (%s), limits %u %%, %" PRIu64 " in flight%s", view.level / 10, signals, view.throttle / 10,
+         sums.in_flight, shed);
+}
+
 static void draw_head(struct picture *p)
 {
     const struct weir__sight *sight = p->top->sight;
@@ -310,6 +345,7 @@ static void draw_head(struct picture *p)
          (double)stats.bytes / (1 << 20), looked ? 100.0 * (double)live / (double)looked : 0, stats.evicted_live,
          weir_segment_lost(sight->engine->segment) ? ", FILE LOST" : "");
     draw_store(p);
+    draw_load(p);
     line(p, "", "%s", "");
 }
 

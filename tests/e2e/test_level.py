@@ -1,0 +1,234 @@
+"""The load level of a real weir serve: what raises it, how soon, and what is left of it when somebody dies."""
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from clients import get
+from gateway import wait_until
+from served import Backend, Served
+from test_metrics import parse
+from test_seeing import top, weir
+
+YAML = """
+segment: { path: @FOLDER@/segment, size: 1MiB }
+workers: 1
+load: %s
+gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+rules:
+  - { name: api, match: { path: /* }, limit: 1000000, window: 1s }
+"""
+
+
+@pytest.fixture
+def host():
+    """Makes a weir serve with a load level."""
+    made, backend = [], Backend()
+
+    def make(load):
+        made.append(Served(YAML % load, backend).start())
+        wait_until(lambda: figures(made[-1])["known"] == 1, "the agent", 10)
+        return made[-1]
+    yield make
+    for one in made:
+        one.remove()
+    backend.stop()
+
+
+def figures(one):
+    """Of the metrics: level, throttle, known, in_flight; signals and shed by their names."""
+    samples, _ = parse(get(one.metrics, "/metrics").body.decode())
+    return {(labels[0][1] if labels else name.removeprefix("weir_load_")): value
+            for (name, labels), value in samples.items() if name.startswith("weir_load_")}
+
+
+def level(one):
+    return figures(one)["level"]
+
+
+class Asking:
+    """So many clients that ask for a path again and again."""
+
+    def __init__(self, one, path, clients):
+        self.one, self.path, self.going = one, path, True
+        self.threads = [threading.Thread(target=self.ask, daemon=True) for _ in range(clients)]
+
+    def ask(self):
+        while self.going:
+            with contextlib.suppress(OSError):
+                self.one.get(self.path)
+
+    def __enter__(self):
+        self.begun = time.monotonic()
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *unused):
+        self.going = False
+        for thread in self.threads:
+            thread.join()
+
+
+def agent_of(one):
+    """The process id of the agent under weir serve."""
+    with open(f"/proc/{one.process.pid}/task/{one.process.pid}/children") as children:
+        for child in children.read().split():
+            with open(f"/proc/{child}/comm") as name:
+                if name.read().strip() == "weir-agent":
+                    return int(child)
+    raise AssertionError("there is no agent")
+
+
+def test_requests_in_flight(host):
+    one = host("{ signals: { in_flight: 8 } }")
+    assert level(one) == 0
+    with Asking(one, "/slow/3", 8) as asking:
+        wait_until(lambda: level(one) >= 70, "a high level", 5)
+        assert time.monotonic() - asking.begun < 1.5  # half a second of smoothing, and one or two of the machine's
+        seen = figures(one)
+        assert seen["in_flight"] >= 7 and seen["throttle"] <= 100
+        asking.going = False
+    wait_until(lambda: level(one) == 0 and figures(one)["in_flight"] == 0, "no load", 10)
+
+
+def test_a_slow_upstream(host):
+    one = host("{ signals: { latency: 3, errors: on }, smooth: 200ms }")
+    with Asking(one, "/slow/0.01", 4):
+        time.sleep(2)
+        assert level(one) < 50
+    with Asking(one, "/slow/0.3", 8):
+        wait_until(lambda: level(one) >= 90, "a high level", 5)
+        assert figures(one)["latency"] >= 90 and figures(one)["errors"] == 0
+        wait_until(lambda: figures(one)["throttle"] < 80, "limits that shrink", 10)
+    with Asking(one, "/slow/0.01", 4):
+        wait_until(lambda: level(one) < 20, "a low level", 10)
+        wait_until(lambda: figures(one)["throttle"] == 100, "limits as they were", 40)
+
+
+def test_an_upstream_that_fails(host):
+    one = host("{ signals: { errors: 20% } }")
+    one.backend.stop()
+    with Asking(one, "/", 2):
+        wait_until(lambda: level(one) >= 90, "a high level", 5)
+
+
+def test_shedding_begins_with_the_lowest(host):
+    one = host("{ signals: { in_flight: 4 }, shed_above: 90 }")
+    with Asking(one, "/slow/3", 8) as asking:
+        def sheds(who):
+            wait_until(lambda: figures(one)[who] > 0, f"shedding of {who}", 10)
+            return time.monotonic() - asking.begun
+        assert sheds("low") < 3
+        sheds("normal")
+        assert figures(one)["low"] == 100 and figures(one)["critical"] == 0
+        asking.going = False
+    wait_until(lambda: level(one) == 0, "no load", 10)
+    assert figures(one)["low"] > 0  # it comes back slowly
+
+
+def test_a_burning_processor(host):
+    one = host("on")
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
+    try:
+        wait_until(lambda: figures(one).get("cpu", 0) >= 80 and level(one) >= 60, "a high level", 10)
+    finally:
+        for each in burning:
+            each.kill()
+            each.wait()
+
+
+def test_an_agent_that_is_silent_says_nothing(host):
+    one = host("{ signals: { in_flight: 2 } }")
+    with Asking(one, "/slow/2", 4):
+        wait_until(lambda: level(one) >= 70, "a high level", 5)
+        agent = agent_of(one)
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            stopped = time.monotonic()
+            wait_until(lambda: figures(one)["known"] == 0, "silence", 5)
+            assert 1 < time.monotonic() - stopped < 3
+            seen = figures(one)
+            assert seen["level"] == 0 and seen["throttle"] == 100 and seen["low"] == 0
+            assert "the agent says nothing" in weir("top", "--once", one.file)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        wait_until(lambda: level(one) >= 70, "the level again", 5)
+        os.kill(agent, signal.SIGKILL)
+        wait_until(lambda: agent_alive(one, agent), "another agent", 10)
+        wait_until(lambda: level(one) >= 70, "its level", 5)
+
+
+def agent_alive(one, other_than):
+    try:
+        return agent_of(one) != other_than
+    except (AssertionError, FileNotFoundError):
+        return False
+
+
+def test_a_killed_worker_leaves_nothing_in_flight(host):
+    one = host("{ signals: { in_flight: 8 } }")
+    for _ in range(3):
+        with Asking(one, "/slow/4", 8) as asking:
+            wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight", 5)
+            asking.going = False
+            (worker,) = one.workers()
+            os.kill(int(worker), signal.SIGKILL)
+        wait_until(lambda: figures(one)["in_flight"] == 0 and level(one) == 0, "nothing in flight", 10)
+
+
+def test_clients_that_leave(host):
+    one = host("{ signals: { in_flight: 8 } }")
+    clients = []
+    for _ in range(8):
+        clients.append(socket.create_connection(("127.0.0.1", one.port)))
+        clients[-1].sendall(b"GET /slow/5 HTTP/1.1\r\nHost: a\r\n\r\n")
+    wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight", 5)
+    for client in clients:
+        client.close()
+    wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight", 4)
+
+
+def test_a_reload_keeps_what_is_in_flight(host):
+    one = host("{ signals: { in_flight: 8 } }")
+    with Asking(one, "/slow/4", 4) as asking:
+        wait_until(lambda: figures(one)["in_flight"] == 4, "requests in flight", 5)
+        asking.going = False
+        one.change("in_flight: 8", "in_flight: 9")
+        one.says("reloaded", seconds=15)
+        assert figures(one)["in_flight"] == 4  # with the worker that is to end
+    wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight", 10)
+
+
+def test_what_is_shown(host):
+    one = host("{ signals: { in_flight: 2, cpu: on }, shed_above: 90 }")
+    with Asking(one, "/slow/2", 4):
+        wait_until(lambda: level(one) >= 95, "a high level", 5)
+        seen = top(one)["load"]
+        assert seen["known"] and seen["level"] >= 90 and seen["signals"]["in_flight"] == 100
+        assert set(seen["signals"]) == {"in_flight", "cpu"} and seen["in_flight"] >= 3
+        assert set(seen["shed"]) == {"critical", "high", "normal", "low"} and seen["shed"]["critical"] == 0
+        text = weir("top", "--once", one.file)
+        (line,) = [line for line in text.splitlines() if line.startswith("level ")]
+        assert "in_flight 100" in line and "in flight" in line and len(line) <= 80
+        status = json.loads(get(one.metrics, "/weir/status").body)
+        assert status["load"]["known"] and status["load"]["signals"]["in_flight"] == 100
+
+
+def test_without_it_there_is_nothing(host):
+    one = Served((YAML % "off"), Backend()).start()
+    try:
+        assert figures(one) == {}
+        assert not (one.folder / "segment.load").exists()
+        assert top(one)["load"] is None
+    finally:
+        one.backend.stop()
+        one.remove()
