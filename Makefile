@@ -58,6 +58,9 @@ API_PACKAGES := jansson libcrypto
 CONTROL_SRC := $(wildcard src/control/*.c)
 CONTROL_PACKAGES := sqlite3 libpq jansson libcrypto
 CONTROL_LIBS = $(shell pkg-config --libs $(CONTROL_PACKAGES))
+# What keeps deferred requests, for the weir command only, too.
+QUEUE_SRC := $(wildcard src/queue/*.c)
+QUEUE_LIBS = $(shell pkg-config --libs sqlite3)
 # The script that runs in the store is put together from lua/.
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/store/script_text.o
 AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o) $B/src/agent/dashboard_files.o
@@ -65,6 +68,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
 CONTROL_OBJ := $(CONTROL_SRC:%.c=$B/%.o)
+QUEUE_OBJ := $(QUEUE_SRC:%.c=$B/%.o)
 # The service's messages, in the nginx module alone: compiled from proto/, with the protocol's own types beside them.
 RLS_SRC := $(wildcard src/rls/*.c)
 RLS_OBJ := $(RLS_SRC:%.c=$B/%.o)
@@ -75,7 +79,7 @@ RLS_PACKAGES := libprotobuf-c jansson
 RLS_LIBS = $(shell pkg-config --libs $(RLS_PACKAGES))
 RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests.
-TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/%),\
+TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/% tests/unit/queue/%),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -166,6 +170,12 @@ $B/libweir-control.a: $(CONTROL_OBJ)
 
 $B/src/control/openapi.o: src/control/openapi.json
 
+$(QUEUE_OBJ): ALL_CFLAGS += $(shell pkg-config --cflags sqlite3)
+
+$B/libweir-queue.a: $(QUEUE_OBJ)
+	rm -f $@
+	$(AR) rcs $@ $^
+
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
 	mv $@.new $@
@@ -176,8 +186,8 @@ $B/libweir-agent.a: $(AGENT_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir.a
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(CLI_LIBS) $(CONTROL_LIBS) $(LDLIBS)
+$B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir-queue.a $B/libweir.a
+	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(CLI_LIBS) $(CONTROL_LIBS) $(QUEUE_LIBS) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
@@ -251,6 +261,11 @@ $B/tests/unit/control/%: tests/unit/control/%.c $B/libweir-control.a $B/libweir.
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)
 
+# And those of the queue.
+$B/tests/unit/queue/%: tests/unit/queue/%.c $B/libweir-queue.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-queue.a $B/libweir.a -o $@ $(QUEUE_LIBS) $(LDLIBS)
+
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
@@ -300,4 +315,4 @@ FORCE:
 .PHONY: all help tests fuzzers dashboard nginx install clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
-	$(CONTROL_OBJ:.o=.d) $(TESTS:=.d)
+	$(CONTROL_OBJ:.o=.d) $(QUEUE_OBJ:.o=.d) $(TESTS:=.d)

@@ -91,7 +91,9 @@ struct weir__queue_options {
     const char *url; /* sqlite:PATH, or a store's URL (weir__store_parse) */
     /* A store whose options are at hand already: instead of a URL. Must stay as they are while the queue is open. */
     const struct weir__store_options *store;
-    bool sync_second; /* SQLite: what was put is on the disk within a second or two; else before the put returns */
+    /* SQLite: what was put is on the disk at the next put or weir__queue_expire a second later; else before the put
+     * returns. */
+    bool sync_second;
     struct weir__queue_bounds bounds; /* of all rules together */
     /*
      * What is delivered or cancelled is remembered without headers and body for keep_ms, the newest keep_max of them;
@@ -120,9 +122,9 @@ void weir__queue_close(struct weir__queue *queue);
 const char *weir__queue_why(const struct weir__queue *queue);
 
 /*
- * Puts all of them in one transaction. 0: each has its ticket, sequence, expires_ms and 0 in `errors`, or its own error
- * there (FULL, TOO_LARGE, INVALID) and is not kept. Otherwise none is kept, and `errors` is the same for all.
- * bounds[i] are those of the rule of items[i]. Items of one key that fit are put in the order in which they are given.
+ * Puts all of them in one transaction; on Redis in as many as their bytes need, on their way together. 0: each has its
+ * ticket, sequence, expires_ms and 0 in `errors`, or its own error there (FULL, TOO_LARGE, INVALID …) and is not kept.
+ * Otherwise none is kept, and `errors` is the same for all. bounds[i] are those of the rule of items[i].
  */
 int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                     int *errors, size_t count);
@@ -140,7 +142,10 @@ typedef int weir__deferred_visit(void *context, const struct weir__deferred *def
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
                       weir__deferred_visit *visit, void *context);
 
-/* What has become of one that is under way; with the handle that claimed it. LOST: its claim has ended. */
+/*
+ * What has become of one that is under way; with the handle that claimed it. LOST: its claim has ended. Delivered and
+ * dead count as an attempt. Status 0 and no `why` leave those of the attempt before.
+ */
 int weir__queue_delivered(struct weir__queue *queue, const char *ticket, int status);
 /* It waits again, until due_ms: it failed (attempt_counts), or there are no tokens yet. */
 int weir__queue_again(struct weir__queue *queue, const char *ticket, int64_t due_ms, const char *why, int status,
@@ -171,7 +176,8 @@ int weir__queue_list(struct weir__queue *queue, const struct weir__queue_filter 
 
 /*
  * What waits for longer than its age becomes dead ("expired"); what is over for longer than it is kept is forgotten.
- * Returns how many that were: WEIR__QUEUE_EXPIRE_MAX or more, then there may be more; or an error.
+ * Returns how many that were: WEIR__QUEUE_EXPIRE_MAX or more, then there may be more; or an error. To be called about
+ * once a second.
  */
 int weir__queue_expire(struct weir__queue *queue, int64_t now_ms);
 

@@ -1,0 +1,256 @@
+/* The queue's functions: arguments are checked here, the storage does the rest. */
+#include "queue/parts.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define LIST_MAX 1000
+
+const char *weir__queue_strerror(int error)
+{
+    switch (error) {
+    case 0:
+        return "no error";
+#define WEIR__QUEUE_CASE(name, number, text)                                                                           \
+    case WEIR__QUEUE_##name:                                                                                           \
+        return text;
+        WEIR__QUEUE_ERRORS(WEIR__QUEUE_CASE)
+#undef WEIR__QUEUE_CASE
+    default:
+        return "unknown error";
+    }
+}
+
+const char *weir__deferred_state_name(enum weir__deferred_state state)
+{
+    static const char *const names[WEIR__DEFERRED_STATES] = {"waiting", "under_way", "delivered", "dead", "cancelled"};
+    return (unsigned)state < WEIR__DEFERRED_STATES ? names[state] : "unknown";
+}
+
+int64_t weir__deferred_bytes(const struct weir__deferred *item)
+{
+    const weir_text *texts[] = {&item->rule, &item->key, &item->method, &item->target, &item->headers, &item->body};
+    int64_t bytes = WEIR__QUEUE_OVERHEAD;
+    /* Each is cut off where it is too large anyway, so that the sum cannot overflow. */
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        bytes += (int64_t)(texts[i]->len < (size_t)INT32_MAX ? texts[i]->len : (size_t)INT32_MAX);
+    return bytes;
+}
+
+void weir__queue_note(struct weir__queue *queue, const char *why)
+{
+    snprintf(queue->why, sizeof queue->why, "%s", why);
+}
+
+const char *weir__queue_why(const struct weir__queue *queue)
+{
+    return queue->why;
+}
+
+int64_t weir__queue_now(const struct weir__queue *queue)
+{
+    struct timespec now;
+    if (queue->options.clock_ms)
+        return queue->options.clock_ms();
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- Beginning and end ---- */
+
+static void set_default(int64_t *value, int64_t usual)
+{
+    if (*value <= 0)
+        *value = usual;
+}
+
+int weir__queue_open(const struct weir__queue_options *options, struct weir__queue **queue, char *why)
+{
+    char unheard[WEIR__QUEUE_SOURCE_TEXT];
+    struct weir__queue made = {.options = *options};
+    const char *name = options->name && options->name[0] ? options->name : "agent";
+
+    why = why ? why : unheard;
+    why[0] = '\0';
+    *queue = NULL;
+    snprintf(made.name, sizeof made.name, "%s", name);
+    made.options.url = made.options.name = NULL;
+    made.options.store = NULL;
+    set_default(&made.options.keep_ms, WEIR__QUEUE_KEEP_MS);
+    set_default(&made.options.keep_max, WEIR__QUEUE_KEEP_MAX);
+    set_default(&made.options.dead_ms, WEIR__QUEUE_DEAD_MS);
+    set_default(&made.options.dead_max, WEIR__QUEUE_DEAD_MAX);
+    set_default(&made.options.lease_ms, WEIR__QUEUE_LEASE_MS);
+    if (getrandom(&made.session, sizeof made.session, 0) != sizeof made.session)
+        return WEIR__QUEUE_AWAY;
+    made.session &= INT64_MAX; /* databases know no larger ones */
+    if (options->store)
+        return weir__queue_redis(NULL, options->store, &made, queue, why);
+    if (!options->url)
+        return WEIR__QUEUE_URL;
+    if (strncmp(options->url, "sqlite:", 7) == 0)
+        return options->url[7] ? weir__queue_sqlite(options->url + 7, &made, queue, why) : WEIR__QUEUE_URL;
+    return weir__queue_redis(options->url, NULL, &made, queue, why);
+}
+
+void weir__queue_close(struct weir__queue *queue)
+{
+    if (queue)
+        queue->calls->close(queue);
+}
+
+/* ---- Putting ---- */
+
+static int item_error(const struct weir__deferred *item)
+{
+    if (weir__deferred_bytes(item) > WEIR__QUEUE_ITEM_MAX)
+        return WEIR__QUEUE_TOO_LARGE;
+    return item->rule.len == 0 || item->method.len == 0 || item->target.len == 0 ? WEIR__QUEUE_INVALID : 0;
+}
+
+static bool make_ticket(char ticket[WEIR__TICKET_LEN + 1])
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char bits[WEIR__TICKET_LEN / 2];
+    if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+        return false;
+    for (size_t i = 0; i < sizeof bits; i++) {
+        ticket[2 * i] = digits[bits[i] >> 4];
+        ticket[2 * i + 1] = digits[bits[i] & 15];
+    }
+    ticket[WEIR__TICKET_LEN] = '\0';
+    return true;
+}
+
+static int64_t expiry(int64_t accepted_ms, int64_t age_ms, int64_t all_age_ms)
+{
+    int64_t age = age_ms <= 0 || (all_age_ms > 0 && all_age_ms < age_ms) ? all_age_ms : age_ms;
+    return age <= 0 || age > INT64_MAX - accepted_ms ? INT64_MAX : accepted_ms + age;
+}
+
+static int same_for_all(int *errors, size_t count, int error)
+{
+    for (size_t i = 0; i < count; i++)
+        errors[i] = error;
+    return error;
+}
+
+int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
+                    int *errors, size_t count)
+{
+    int64_t now_ms = weir__queue_now(queue);
+    size_t good = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct weir__deferred *item = &items[i];
+        errors[i] = item_error(item);
+        item->ticket[0] = '\0';
+        item->sequence = 0;
+        if (errors[i])
+            continue;
+        good++;
+        if (!make_ticket(item->ticket))
+            return same_for_all(errors, count, WEIR__QUEUE_AWAY);
+        if (item->accepted_ms <= 0)
+            item->accepted_ms = now_ms;
+        if (item->due_ms < 0)
+            item->due_ms = 0;
+        item->expires_ms = expiry(item->accepted_ms, bounds[i].max_age_ms, queue->options.bounds.max_age_ms);
+        item->state = WEIR__WAITING;
+    }
+    int error = good ? queue->calls->put(queue, items, bounds, errors, count) : 0;
+    if (error)
+        (void)same_for_all(errors, count, error);
+    for (size_t i = 0; i < count; i++)
+        if (errors[i])
+            items[i].ticket[0] = '\0';
+    return error;
+}
+
+/* ---- Claims and changes ---- */
+
+int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
+                      weir__deferred_visit *visit, void *context)
+{
+    max = max < WEIR__QUEUE_CLAIM_MAX ? max : WEIR__QUEUE_CLAIM_MAX;
+    return max == 0 ? 0 : queue->calls->claim(queue, now_ms, claim_ms > 0 ? claim_ms : 0, max, visit, context);
+}
+
+/* 32 digits, lower case: nothing else is ever looked for. */
+static bool is_ticket(const char *ticket)
+{
+    return strlen(ticket) == WEIR__TICKET_LEN && strspn(ticket, "0123456789abcdef") == WEIR__TICKET_LEN;
+}
+
+static int change(struct weir__queue *queue, struct weir__change *change, const char *why)
+{
+    if (!is_ticket(change->ticket))
+        return WEIR__QUEUE_GONE;
+    change->now_ms = weir__queue_now(queue);
+    size_t len = why ? strlen(why) : 0;
+    change->why = (weir_text){why, len < WEIR__QUEUE_WHY_MAX ? len : WEIR__QUEUE_WHY_MAX};
+    return queue->calls->change(queue, change);
+}
+
+int weir__queue_delivered(struct weir__queue *queue, const char *ticket, int status)
+{
+    struct weir__change made = {.kind = WEIR__CHANGE_DELIVERED, .ticket = ticket, .status = status, .counts = true};
+    return change(queue, &made, NULL);
+}
+
+int weir__queue_again(struct weir__queue *queue, const char *ticket, int64_t due_ms, const char *why, int status,
+                      bool attempt_counts)
+{
+    struct weir__change made = {.kind = WEIR__CHANGE_AGAIN,
+                                .ticket = ticket,
+                                .due_ms = due_ms > 0 ? due_ms : 0,
+                                .status = status,
+                                .counts = attempt_counts};
+    return change(queue, &made, why);
+}
+
+int weir__queue_dead(struct weir__queue *queue, const char *ticket, const char *why, int status)
+{
+    struct weir__change made = {.kind = WEIR__CHANGE_DEAD, .ticket = ticket, .status = status, .counts = true};
+    return change(queue, &made, why);
+}
+
+int weir__queue_cancel(struct weir__queue *queue, const char *ticket)
+{
+    struct weir__change made = {.kind = WEIR__CHANGE_CANCEL, .ticket = ticket};
+    return change(queue, &made, NULL);
+}
+
+int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
+{
+    struct weir__change made = {.kind = WEIR__CHANGE_REQUEUE, .ticket = ticket};
+    return change(queue, &made, NULL);
+}
+
+/* ---- Looking ---- */
+
+int weir__queue_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context)
+{
+    return is_ticket(ticket) ? queue->calls->find(queue, ticket, visit, context) : WEIR__QUEUE_GONE;
+}
+
+int weir__queue_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
+                     void *context)
+{
+    struct weir__queue_filter bounded = *filter;
+    bounded.limit = bounded.limit < 1 ? 1 : bounded.limit > LIST_MAX ? LIST_MAX : bounded.limit;
+    if (bounded.after > (UINT64_C(1) << 53))
+        return 0; /* nothing comes after that */
+    return queue->calls->list(queue, &bounded, visit, context);
+}
+
+int weir__queue_expire(struct weir__queue *queue, int64_t now_ms)
+{
+    return queue->calls->expire(queue, now_ms);
+}
+
+int weir__queue_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context)
+{
+    return queue->calls->figures(queue, visit, context);
+}

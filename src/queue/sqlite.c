@@ -1,0 +1,283 @@
+/* The SQLite storage: opening, statements, transactions. One file with a write-ahead log beside it. */
+#include "queue/sqlite.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define BUSY_MS   5000 /* how long to wait for another handle that writes */
+#define SYNC_MS   1000
+#define LOG_BYTES "67108864" /* what is left of the log's file when it begins anew */
+
+static const char *const texts[WEIR__SQ_COUNT] = {
+#define WEIR__SQ_TEXT(name, text) text,
+    WEIR__SQ_STATEMENTS(WEIR__SQ_TEXT)
+#undef WEIR__SQ_TEXT
+};
+
+static int error_of(struct weir__sq *q, int code)
+{
+    if (code == SQLITE_MISUSE || !q->db)
+        weir__queue_note(&q->queue, sqlite3_errstr(code));
+    else
+        weir__queue_note(&q->queue, sqlite3_errmsg(q->db));
+    switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return WEIR__QUEUE_BUSY;
+    case SQLITE_FULL:
+        return WEIR__QUEUE_SPACE;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return WEIR__QUEUE_READONLY;
+    case SQLITE_NOMEM:
+        return WEIR__QUEUE_MEMORY;
+    case SQLITE_IOERR:
+        /* A file that may not become larger says so in this way. */
+        return code == SQLITE_IOERR_WRITE ? WEIR__QUEUE_SPACE : WEIR__QUEUE_AWAY;
+    case SQLITE_CANTOPEN:
+        return WEIR__QUEUE_AWAY;
+    default:
+        return WEIR__QUEUE_BROKEN;
+    }
+}
+
+/* ---- Statements ---- */
+
+static int bind(sqlite3_stmt *statement, int at, const struct weir__sq_value *value)
+{
+    if (value->kind == WEIR__SQ_IS_NULL)
+        return sqlite3_bind_null(statement, at);
+    if (value->kind == WEIR__SQ_IS_NUMBER)
+        return sqlite3_bind_int64(statement, at, value->number);
+    return sqlite3_bind_blob64(statement, at, value->bytes.len ? value->bytes.data : "", value->bytes.len,
+                               SQLITE_STATIC);
+}
+
+int weir__sq_next(struct weir__sq *q, enum weir__sq_statement which)
+{
+    int code = sqlite3_step(q->statements[which]);
+    return code == SQLITE_ROW ? 1 : code == SQLITE_DONE ? 0 : error_of(q, code);
+}
+
+int weir__sq_begin(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count)
+{
+    int code = SQLITE_OK;
+    if (!q->statements[which])
+        code = sqlite3_prepare_v3(q->db, texts[which], -1, SQLITE_PREPARE_PERSISTENT, &q->statements[which], NULL);
+    for (int i = 0; i < count && code == SQLITE_OK; i++)
+        code = bind(q->statements[which], i + 1, &values[i]);
+    return code == SQLITE_OK ? weir__sq_next(q, which) : error_of(q, code);
+}
+
+void weir__sq_done(struct weir__sq *q, enum weir__sq_statement which)
+{
+    if (!q->statements[which])
+        return; /* it could not be prepared */
+    sqlite3_reset(q->statements[which]);
+    sqlite3_clear_bindings(q->statements[which]);
+}
+
+int64_t weir__sq_number(const struct weir__sq *q, enum weir__sq_statement which, int column)
+{
+    return sqlite3_column_int64(q->statements[which], column);
+}
+
+bool weir__sq_null(const struct weir__sq *q, enum weir__sq_statement which, int column)
+{
+    return sqlite3_column_type(q->statements[which], column) == SQLITE_NULL;
+}
+
+weir_text weir__sq_bytes(const struct weir__sq *q, enum weir__sq_statement which, int column)
+{
+    const void *bytes = sqlite3_column_blob(q->statements[which], column);
+    int len = sqlite3_column_bytes(q->statements[which], column);
+    return bytes && len > 0 ? (weir_text){bytes, (size_t)len} : (weir_text){"", 0};
+}
+
+int weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count)
+{
+    int error = weir__sq_begin(q, which, values, count);
+    weir__sq_done(q, which);
+    return error < 0 ? error : 0;
+}
+
+int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count,
+                     int64_t *to, int most)
+{
+    int found = 0, more = weir__sq_begin(q, which, values, count);
+    for (; more > 0 && found < most; more = weir__sq_next(q, which))
+        to[found++] = weir__sq_number(q, which, 0);
+    weir__sq_done(q, which);
+    return more < 0 ? more : found;
+}
+
+/* ---- Transactions ---- */
+
+static int script(struct weir__sq *q, const char *sql)
+{
+    int code = sqlite3_exec(q->db, sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? 0 : error_of(q, code);
+}
+
+/* What is written to a file that has no name any more would be acknowledged and lost. */
+static bool is_lost(struct weir__sq *q)
+{
+    struct stat now;
+    if (stat(q->path, &now) == 0 && now.st_ino == q->about.st_ino && now.st_dev == q->about.st_dev)
+        return false;
+    weir__queue_note(&q->queue, "the file was removed or replaced");
+    return true;
+}
+
+int weir__sq_write(struct weir__sq *q, bool acknowledged)
+{
+    bool full = acknowledged && !q->queue.options.sync_second;
+    if (is_lost(q))
+        return WEIR__QUEUE_AWAY;
+    if (full != q->full) {
+        int error = script(q, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+        if (error)
+            return error;
+        q->full = full;
+    }
+    return weir__sq_run(q, WEIR__SQ_BEGIN, NULL, 0);
+}
+
+int weir__sq_end(struct weir__sq *q, int error)
+{
+    char why[sizeof q->queue.why];
+    if (error >= 0) {
+        int committed = weir__sq_run(q, WEIR__SQ_COMMIT, NULL, 0);
+        error = committed < 0 ? committed : error;
+    }
+    if (error >= 0)
+        return error;
+    memcpy(why, q->queue.why, sizeof why);
+    if (!sqlite3_get_autocommit(q->db))
+        (void)weir__sq_run(q, WEIR__SQ_ROLLBACK, NULL, 0);
+    memcpy(q->queue.why, why, sizeof why);
+    return error;
+}
+
+int weir__sq_sync(struct weir__sq *q)
+{
+    char name[4096];
+    int64_t now_ms = weir__queue_now(&q->queue);
+    if (!q->queue.options.sync_second || (now_ms >= q->synced_ms && now_ms - q->synced_ms < SYNC_MS))
+        return 0;
+    /* SQLite holds no locks on its log, which closing it here would end. */
+    int len = snprintf(name, sizeof name, "%s-wal", q->path);
+    int file = len > 0 && (size_t)len < sizeof name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    bool good = file < 0 || fdatasync(file) == 0;
+    if (file >= 0)
+        close(file);
+    if (!good) {
+        weir__queue_note(&q->queue, "fdatasync failed");
+        return WEIR__QUEUE_SPACE;
+    }
+    q->synced_ms = now_ms;
+    return 0;
+}
+
+/* ---- Beginning and end ---- */
+
+static void close_handle(struct weir__queue *queue)
+{
+    struct weir__sq *q = weir__sq_of(queue);
+    for (int i = 0; i < WEIR__SQ_COUNT; i++)
+        sqlite3_finalize(q->statements[i]);
+    sqlite3_close(q->db);
+    free(q->path);
+    free(q);
+}
+
+static const struct weir__queue_calls calls = {.put = weir__sq_put,
+                                               .claim = weir__sq_claim,
+                                               .change = weir__sq_change,
+                                               .find = weir__sq_find,
+                                               .list = weir__sq_list,
+                                               .expire = weir__sq_expire,
+                                               .figures = weir__sq_figures,
+                                               .close = close_handle};
+
+static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
+{
+    sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(q->db, sql, -1, &statement, NULL);
+    if (code == SQLITE_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+        *number = sqlite3_column_int64(statement, 0);
+        code = SQLITE_OK;
+    }
+    int error = code == SQLITE_OK ? 0 : error_of(q, code);
+    sqlite3_finalize(statement);
+    return error;
+}
+
+/* Another database in the queue's place is left alone; an empty one becomes a queue, whoever comes first. */
+static int make_schema(struct weir__sq *q)
+{
+    int64_t application = 0, version = 0, tables = 0;
+    char made[96];
+    int error = script(q, "BEGIN IMMEDIATE");
+    if (error)
+        return error;
+    error = pragma(q, "PRAGMA application_id", &application);
+    if (!error)
+        error = pragma(q, "PRAGMA user_version", &version);
+    if (!error)
+        error = pragma(q, "SELECT count(*) FROM sqlite_master", &tables);
+    if (!error && tables == 0 && application == 0) {
+        error = script(q, WEIR__SQ_SCHEMA);
+        snprintf(made, sizeof made, "PRAGMA application_id = %d; PRAGMA user_version = %d", WEIR__SQ_APPLICATION,
+                 WEIR__SQ_VERSION);
+        if (!error)
+            error = script(q, made);
+    } else if (!error && application != WEIR__SQ_APPLICATION) {
+        weir__queue_note(&q->queue, "the file is a database of something else");
+        error = WEIR__QUEUE_BROKEN;
+    } else if (!error && version > WEIR__SQ_VERSION) {
+        error = WEIR__QUEUE_NEWER;
+    }
+    return weir__sq_end(q, error);
+}
+
+static int connect(struct weir__sq *q)
+{
+    /* Only its owner reads it. SQLite's other files beside it get the same mode. */
+    int file = open(q->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0)
+        close(file);
+    int code = sqlite3_open_v2(q->path, &q->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (code != SQLITE_OK)
+        return error_of(q, code);
+    sqlite3_extended_result_codes(q->db, 1);
+    sqlite3_busy_timeout(q->db, BUSY_MS);
+    sqlite3_db_config(q->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(q->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (stat(q->path, &q->about) != 0)
+        return WEIR__QUEUE_AWAY;
+    int error = script(q, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;"
+                          "PRAGMA journal_size_limit = " LOG_BYTES);
+    q->full = true;
+    return error ? error : make_schema(q);
+}
+
+int weir__queue_sqlite(const char *path, const struct weir__queue *made, struct weir__queue **queue, char *why)
+{
+    struct weir__sq *q = calloc(1, sizeof *q);
+    if (!q)
+        return WEIR__QUEUE_MEMORY;
+    q->queue = *made;
+    q->queue.calls = &calls;
+    q->path = strdup(path);
+    int error = q->path ? connect(q) : WEIR__QUEUE_MEMORY;
+    if (error) {
+        snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%s", q->queue.why);
+        close_handle(&q->queue);
+        return error;
+    }
+    *queue = &q->queue;
+    return 0;
+}

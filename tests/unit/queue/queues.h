@@ -1,0 +1,214 @@
+/* Queues of a test's own, in SQLite and in Redis: the same test runs over both. */
+#ifndef WEIR_TEST_QUEUES_H
+#define WEIR_TEST_QUEUES_H
+
+#include "../../test.h"
+#include "queue/queue.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <hiredis/hiredis.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A test over both storages: `on_redis` says which. */
+#define BOTH(name)                                                                                                     \
+    static void both_##name(bool on_redis);                                                                            \
+    TEST(name##_sqlite)                                                                                                \
+    {                                                                                                                  \
+        both_##name(false);                                                                                            \
+    }                                                                                                                  \
+    static void both_##name(bool on_redis)
+
+struct place {
+    char folder[64], url[160];
+    bool on_redis;
+    pid_t server;
+};
+
+static inline bool redis_installed(void)
+{
+    if (system("command -v redis-server >/dev/null 2>&1") == 0)
+        return true;
+    printf("SKIP the queue in a real server: redis-server is not installed (./dev test installs it)\n");
+    return false;
+}
+
+/* Starts the server, with what it wrote before; every command is on the disk before it is answered. */
+static inline void place_start(struct place *place)
+{
+    char socket[96];
+    snprintf(socket, sizeof socket, "%s/socket", place->folder);
+    fflush(stdout);
+    place->server = fork();
+    if (place->server == 0) {
+        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir",
+               place->folder, "--logfile", "/dev/null", "--appendonly", "yes", "--appendfsync", "always", (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 500; i++) {
+        redisContext *context = redisConnectUnix(socket);
+        redisReply *reply = context && !context->err ? redisCommand(context, "PING") : NULL;
+        bool up = reply && reply->type == REDIS_REPLY_STATUS;
+        if (reply)
+            freeReplyObject(reply);
+        if (context)
+            redisFree(context);
+        if (up)
+            return;
+        usleep(10000);
+    }
+    CHECK(false);
+}
+
+static inline void place_kill(struct place *place)
+{
+    if (place->server > 0) {
+        kill(place->server, SIGKILL);
+        waitpid(place->server, NULL, 0);
+    }
+    place->server = 0;
+}
+
+/* Runs a command in the server, whose reply is not wanted. */
+static inline void place_do(const struct place *place, const char *command)
+{
+    char socket[96];
+    snprintf(socket, sizeof socket, "%s/socket", place->folder);
+    redisContext *context = redisConnectUnix(socket);
+    redisReply *reply = redisCommand(context, command);
+    CHECK(reply && reply->type != REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+    redisFree(context);
+}
+
+static inline void place_new(struct place *place, bool on_redis)
+{
+    *place = (struct place){.on_redis = on_redis};
+    snprintf(place->folder, sizeof place->folder, "/tmp/weir-queue-XXXXXX");
+    CHECK(mkdtemp(place->folder) != NULL);
+    if (on_redis) {
+        snprintf(place->url, sizeof place->url, "redis+unix://%s/socket?retry_min=5ms&retry_max=20ms", place->folder);
+        place_start(place);
+    } else {
+        snprintf(place->url, sizeof place->url, "sqlite:%s/queue.db", place->folder);
+    }
+}
+
+static inline void place_end(struct place *place)
+{
+    char command[96];
+    place_kill(place);
+    snprintf(command, sizeof command, "rm -rf '%s'", place->folder);
+    CHECK_EQ(system(command), 0);
+}
+
+static int64_t clock_now = INT64_C(1700000000000);
+
+static inline int64_t clock_of_test(void)
+{
+    return clock_now;
+}
+
+static inline struct weir__queue *place_open(const struct place *place, struct weir__queue_options options)
+{
+    char why[WEIR__QUEUE_SOURCE_TEXT];
+    struct weir__queue *queue = NULL;
+    options.url = place->url;
+    if (!options.clock_ms)
+        options.clock_ms = clock_of_test;
+    int error = weir__queue_open(&options, &queue, why);
+    CHECK_EQ(error, 0);
+    if (error) {
+        printf("  %s: %s (%s)\n", place->url, weir__queue_strerror(error), why);
+        exit(1);
+    }
+    return queue;
+}
+
+static inline weir_text text_of(const char *text)
+{
+    return (weir_text){text, strlen(text)};
+}
+
+static inline struct weir__deferred item_of(const char *rule, const char *key, const char *body)
+{
+    return (struct weir__deferred){.rule = text_of(rule),
+                                   .key = text_of(key),
+                                   .cost = 1,
+                                   .method = text_of("POST"),
+                                   .target = text_of("/orders"),
+                                   .headers = text_of("Content-Type: text/plain\r\n"),
+                                   .body = text_of(body)};
+}
+
+/* Puts one; its error. The ticket is copied to `ticket`, if that is not NULL. */
+static inline int put_one(struct weir__queue *queue, struct weir__deferred item, struct weir__queue_bounds bounds,
+                          char *ticket)
+{
+    int own = 0, error = weir__queue_put(queue, &item, &bounds, &own, 1);
+    if (ticket)
+        memcpy(ticket, item.ticket, sizeof item.ticket);
+    return error ? error : own;
+}
+
+/* Visited requests, copied. */
+#define SEEN_MAX 2048
+struct seen {
+    size_t count;
+    struct weir__deferred items[SEEN_MAX];
+    char text[SEEN_MAX][7][80]; /* rule, key, method, target, headers, body, why: their beginnings */
+};
+
+static inline weir_text keep(char *to, weir_text text)
+{
+    size_t len = text.len < 80 ? text.len : 80;
+    memcpy(to, text.data, len);
+    return (weir_text){to, text.len};
+}
+
+static inline int see(void *context, const struct weir__deferred *item)
+{
+    struct seen *seen = context;
+    if (seen->count == SEEN_MAX)
+        return 1;
+    char(*text)[80] = seen->text[seen->count];
+    struct weir__deferred *to = &seen->items[seen->count++];
+    *to = *item;
+    to->rule = keep(text[0], item->rule);
+    to->key = keep(text[1], item->key);
+    to->method = keep(text[2], item->method);
+    to->target = keep(text[3], item->target);
+    to->headers = keep(text[4], item->headers);
+    to->body = keep(text[5], item->body);
+    to->why = keep(text[6], item->why);
+    return 0;
+}
+
+static inline bool text_is(weir_text text, const char *expected)
+{
+    return weir__text_is(text, expected);
+}
+
+/* The first that is claimed, into `seen`; how many there are. */
+static inline int claim_some(struct weir__queue *queue, size_t max, int64_t claim_ms, struct seen *seen)
+{
+    seen->count = 0;
+    return weir__queue_claim(queue, clock_now, claim_ms, max, see, seen);
+}
+
+/* The state of a ticket, or an error. */
+static inline int state_of(struct weir__queue *queue, const char *ticket)
+{
+    static struct seen seen;
+    seen.count = 0;
+    int error = weir__queue_find(queue, ticket, see, &seen);
+    return error ? error : (int)seen.items[0].state;
+}
+
+#define HOUR INT64_C(3600000)
+
+#endif
