@@ -7,6 +7,7 @@
  *   context     what is kept of a decision; found again after internal redirects
  *   deny, grpc  the answer to a denied request
  *   load        what the agent is told of upstreams and of requests in flight, and how loaded the host is
+ *   queue       a denied request that is kept for later instead; and denied after all where that fails
  *   held        slots of requests in flight: renewed, and given back at the end
  *   delay       requests that wait for their turn; store: those that wait for the store
  *   store_tell  the store in status and metrics
@@ -59,13 +60,20 @@ typedef struct {
     time_t complained;
 } ngx_http_weir_log_t;
 
+/* Where denied requests go that may be kept for later. */
+typedef struct {
+    ngx_str_t location; /* a named one; empty: nowhere */
+    off_t body;         /* bytes that are taken; -1: any */
+} ngx_http_weir_queue_t;
+
 typedef struct {
     ngx_uint_t mode;
     ngx_uint_t phase;
     ngx_http_complex_value_t *cost;
     ngx_array_t *attributes;  /* of ngx_http_weir_attribute_t */
     ngx_http_weir_log_t *log; /* NULL: none */
-    ngx_flag_t rls;           /* the location answers gRPC calls itself */
+    ngx_http_weir_queue_t *queue;
+    ngx_flag_t rls; /* the location answers gRPC calls itself */
     ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
     ngx_flag_t service;     /* decides about other requests, and is not limited itself unless it says so */
     ngx_array_t *tokens;    /* of ngx_http_weir_token_t; NULL: open */
@@ -85,6 +93,8 @@ char *ngx_http_weir_mode(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_cost(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_attribute(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* Some location needs the engine. */
 void ngx_http_weir_want(ngx_conf_t *cf);
@@ -94,12 +104,19 @@ char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 /* ---- A decision ---- */
 
+/* A denial as a whole, of a request that is being brought to a queue: that may fail. */
+typedef struct {
+    weir_answer answer;
+    char text[]; /* of its */
+} ngx_http_weir_deferred_t;
+
 /* What is kept of a decision until the request ends. Requests that wait keep it as well: it is small. */
 typedef struct {
     int64_t limit, remaining; /* negative: nothing limits the request */
     int64_t retry_after_ns;
     int64_t give_back; /* what a client that leaves its place gets back */
     weir_time taken;   /* when it took it: given back later, it must not count for a window that has begun since */
+    ngx_http_weir_deferred_t *deferred; /* NULL: it is not for a queue, or was not taken there */
     uint16_t rule_len, key_len, headers_len;
     uint8_t verdict; /* enum weir_verdict */
     unsigned failed : 1;
@@ -160,6 +177,14 @@ ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer);
 /* Holds the slots of a request until it ends. NGX_ERROR: no memory, and they were given back. */
 ngx_int_t ngx_http_weir_hold(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_held *held);
 ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, int64_t delay_ns);
+/* Brings a denied request to the queue. NGX_DECLINED: it is to be denied. */
+ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
+                              const weir_answer *answer);
+/* The content handler of weir_denied: the denial of a request that no queue took. */
+ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r);
+/* Writes a denial down in the logs. */
+void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
+                               const weir_answer *answer, ngx_uint_t dry_run);
 
 /* A denial as HTTP says it, for a content handler: returns what that has to. */
 ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_answer *answer);

@@ -2,7 +2,7 @@
 #include "ngx_http_weir.h"
 
 #define OUTCOMES_MAX 16   /* rules that RateLimit-Policy lists; its header has no room for many more */
-#define TEXTS_MAX    8192 /* of a rule's own message and body */
+#define TEXTS_MAX    8448 /* of a rule's own message and body, and of a key */
 #define COST_MAX     INT64_C(4294967295)
 
 /* The cost that weir_cost gives, if it gives one: digits. What is more than any limit stays so and never fits. */
@@ -33,6 +33,15 @@ static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer
                               outcomes[i].rule);
 }
 
+void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
+                               const weir_answer *answer, ngx_uint_t dry_run)
+{
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: denied%s by rule \"%s\", key \"%s\"",
+                  dry_run ? " (dry run)" : "", answer->by.rule, answer->by.key);
+    if (conf->log)
+        ngx_http_weir_log(r, conf->log, query, answer, dry_run);
+}
+
 /* Denied, or delayed: what the location says about it. */
 static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
                                        const weir_query *query, const weir_answer *answer)
@@ -42,10 +51,9 @@ static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_
             return ngx_http_weir_delay(r, ctx, answer->decision.delay_ns);
         return NGX_DECLINED;
     }
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: denied%s by rule \"%s\", key \"%s\"",
-                  ctx->dry_run ? " (dry run)" : "", answer->by.rule, answer->by.key);
-    if (conf->log)
-        ngx_http_weir_log(r, conf->log, query, answer, ctx->dry_run);
+    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE && ngx_http_weir_defer(r, conf, ctx, answer) == NGX_DONE)
+        return NGX_DONE;
+    ngx_http_weir_tell_denied(r, conf, query, answer, ctx->dry_run);
     return ctx->dry_run ? NGX_DECLINED : ngx_http_weir_deny(r, answer);
 }
 

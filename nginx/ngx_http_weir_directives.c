@@ -142,6 +142,34 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return lcf->log->file ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
+/* `weir_queue @LOCATION|off [body=1m]` */
+char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (lcf->queue != NGX_CONF_UNSET_PTR)
+        return "is duplicate";
+    lcf->queue = NULL;
+    if (ngx_strcmp(value[1].data, "off") == 0)
+        return cf->args->nelts == 2 ? NGX_CONF_OK : "takes no parameters after \"off\"";
+    if (value[1].len < 2 || value[1].data[0] != '@')
+        return "needs a named location, such as @queue";
+    lcf->queue = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_queue_t));
+    if (lcf->queue == NULL)
+        return NGX_CONF_ERROR;
+    lcf->queue->location = value[1];
+    lcf->queue->body = -1;
+    if (cf->args->nelts == 3) {
+        ngx_str_t size = {value[2].len - ngx_min(value[2].len, 5), value[2].data + ngx_min(value[2].len, 5)};
+        if (ngx_strncmp(value[2].data, "body=", 5) != 0 || (lcf->queue->body = ngx_parse_offset(&size)) == NGX_ERROR) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use body=1m", &value[2],
+                               &cmd->name);
+            return NGX_CONF_ERROR;
+        }
+    }
+    return NGX_CONF_OK;
+}
+
 static char *ngx_http_weir_answer_with(ngx_conf_t *cf, ngx_http_handler_pt handler)
 {
     ngx_http_core_loc_conf_t *clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
@@ -156,6 +184,14 @@ char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     (void)cmd;
     (void)conf;
     return ngx_http_weir_answer_with(cf, ngx_http_weir_status_handler);
+}
+
+/* `weir_denied` */
+char *ngx_http_weir_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    (void)cmd;
+    (void)conf;
+    return ngx_http_weir_answer_with(cf, ngx_http_weir_denied_handler);
 }
 
 /* `weir_metrics` */

@@ -26,6 +26,9 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_key"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_log_denied"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
+    {ngx_string("weir_queue"), ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_queue, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_denied"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
     {ngx_string("weir_metrics"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_metrics, NGX_HTTP_LOC_CONF_OFFSET,
      0, NULL},
     {ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
@@ -69,6 +72,7 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->cost = NGX_CONF_UNSET_PTR;
     conf->log = NGX_CONF_UNSET_PTR;
+    conf->queue = NGX_CONF_UNSET_PTR;
     conf->rls_headers = NGX_CONF_UNSET;
     conf->rls_metadata = NGX_CONF_UNSET;
     conf->rls_count_denied = NGX_CONF_UNSET;
@@ -118,6 +122,7 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
     mcf->precontent |= conf->phase == NGX_HTTP_WEIR_PRECONTENT;
     ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
     ngx_conf_merge_ptr_value(conf->log, prev->log, NULL);
+    ngx_conf_merge_ptr_value(conf->queue, prev->queue, NULL);
     ngx_conf_merge_value(conf->rls_headers, prev->rls_headers, 0);
     ngx_conf_merge_value(conf->rls_metadata, prev->rls_metadata, 0);
     ngx_conf_merge_value(conf->rls_count_denied, prev->rls_count_denied, 0);

@@ -2,6 +2,7 @@
 #include "ngx_http_weir.h"
 
 enum { DECISION = 0, RULE, KEY, LIMIT, REMAINING, RETRY_AFTER };
+enum { QUEUE_RULE = 0, QUEUE_KEY, QUEUE_COST, QUEUE_BOUNDS };
 
 static ngx_int_t ngx_http_weir_text_value(ngx_http_variable_value_t *v, const void *text, size_t len)
 {
@@ -25,6 +26,8 @@ static const char *ngx_http_weir_decision_name(const ngx_http_weir_ctx_t *ctx)
 {
     if (ctx->failed)
         return "error";
+    if (ctx->deferred)
+        return "queue";
     switch (ctx->verdict) {
     case WEIR_ALLOW:
         return "allow";
@@ -63,6 +66,41 @@ static ngx_int_t ngx_http_weir_variable(ngx_http_request_t *r, ngx_http_variable
     }
 }
 
+static ngx_int_t ngx_http_weir_hex_value(ngx_http_request_t *r, ngx_http_variable_value_t *v, const void *text,
+                                         size_t len)
+{
+    u_char *hex = ngx_pnalloc(r->pool, 2 * len);
+    if (hex == NULL)
+        return NGX_ERROR;
+    ngx_hex_dump(hex, (u_char *)text, len);
+    return ngx_http_weir_text_value(v, hex, 2 * len);
+}
+
+/* What a queue has to know of a request that is brought to it. */
+static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    const ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    v->not_found = 1;
+    if (ctx == NULL || ctx->deferred == NULL)
+        return NGX_OK;
+    const weir_deferral *deferral = &ctx->deferred->answer.deferral;
+    u_char *text;
+    switch (data) {
+    case QUEUE_RULE:
+        return ngx_http_weir_hex_value(r, v, deferral->rule, ngx_strlen(deferral->rule));
+    case QUEUE_KEY:
+        return ngx_http_weir_hex_value(r, v, deferral->key.data, deferral->key.len);
+    case QUEUE_COST:
+        return ngx_http_weir_number_value(r, v, deferral->cost);
+    default:
+        text = ngx_pnalloc(r->pool, 3 * NGX_INT64_LEN + 2);
+        if (text == NULL)
+            return NGX_ERROR;
+        u_char *end = ngx_sprintf(text, "%L,%L,%L", deferral->max, deferral->max_bytes, deferral->max_age_ms);
+        return ngx_http_weir_text_value(v, text, (size_t)(end - text));
+    }
+}
+
 /* Looked up when it is asked for, whether the request has been decided or not. */
 static ngx_int_t ngx_http_weir_client_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {
@@ -85,6 +123,11 @@ ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
         {ngx_string("weir_limit"), NULL, ngx_http_weir_variable, LIMIT, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_remaining"), NULL, ngx_http_weir_variable, REMAINING, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_retry_after"), NULL, ngx_http_weir_variable, RETRY_AFTER, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_queue_rule"), NULL, ngx_http_weir_queue_variable, QUEUE_RULE, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_queue_key"), NULL, ngx_http_weir_queue_variable, QUEUE_KEY, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_queue_cost"), NULL, ngx_http_weir_queue_variable, QUEUE_COST, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_queue_bounds"), NULL, ngx_http_weir_queue_variable, QUEUE_BOUNDS, NGX_HTTP_VAR_NOCACHEABLE,
+         0},
         {ngx_string("weir_client"), NULL, ngx_http_weir_client_variable, 0, 0, 0}};
     for (ngx_uint_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         ngx_http_variable_t *variable = ngx_http_add_variable(cf, &all[i].name, all[i].flags);

@@ -1,6 +1,7 @@
 /* What weir.yaml speaks of, looked at before anything is started or replaced. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "agent/inspect.h"
+#include "rules/set.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -150,26 +151,37 @@ static void look_at_segment(struct look *look)
 
 /* ---- Who the workers are ---- */
 
+bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers)
+{
+    workers->name = config->user ? config->user : getpwnam("www-data") ? "www-data" : "nobody";
+    const struct passwd *user = getpwnam(workers->name);
+    const struct group *group = user ? getgrgid(user->pw_gid) : NULL;
+    if (!user || !group || strlen(user->pw_name) >= sizeof workers->user ||
+        strlen(group->gr_name) >= sizeof workers->group)
+        return false;
+    workers->group_id = (unsigned)group->gr_gid;
+    snprintf(workers->user, sizeof workers->user, "%s", user->pw_name);
+    snprintf(workers->group, sizeof workers->group, "%s", group->gr_name);
+    return true;
+}
+
 static void look_at_user(struct look *look)
 {
     const struct weir__config *config = look->config;
+    struct weir__workers workers;
     if (geteuid() != 0) {
         if (config->user)
             weir__report_warning(look->report, config->user_place, "user counts only when root starts weir serve");
         return;
     }
-    const char *name = config->user ? config->user : getpwnam("www-data") ? "www-data" : "nobody";
-    const struct passwd *user = getpwnam(name);
-    const struct group *group = user ? getgrgid(user->pw_gid) : NULL;
-    if (!user || !group || strlen(user->pw_name) >= sizeof look->facts->user ||
-        strlen(group->gr_name) >= sizeof look->facts->group) {
+    if (!weir__workers_of(config, &workers)) {
         weir__report_error(look->report, config->user_place, "there is no user \"%s\" with a group on this machine",
-                           name);
+                           workers.name);
         return;
     }
-    look->facts->group_id = (unsigned)group->gr_gid;
-    snprintf(look->facts->user, sizeof look->facts->user, "%s", user->pw_name);
-    snprintf(look->facts->group, sizeof look->facts->group, "%s", group->gr_name);
+    look->facts->group_id = workers.group_id;
+    memcpy(look->facts->user, workers.user, sizeof workers.user);
+    memcpy(look->facts->group, workers.group, sizeof workers.group);
 }
 
 /* True if the workers' user can read the rules: they do so by themselves when these change. */
@@ -191,6 +203,23 @@ static bool workers_can_read(const struct weir__facts *facts, const char *path)
 }
 
 /* ---- Rules ---- */
+
+/* Says of a rule whose requests would wait that they cannot. */
+static void look_for_queue(struct look *look, const weir_rules *rules)
+{
+    if (look->config->queue.wanted)
+        return;
+    for (size_t i = 0; i < rules->count; i++) {
+        const struct weir__rule *rule = rules->rules[i];
+        if (rule->on_limit != WEIR_ON_LIMIT_QUEUE || rule->shadow)
+            continue;
+        weir__report_warning(look->report, look->config->rules_place,
+                             "rule \"%.*s\" has on_limit: queue, and there is no queue: it rejects, as long as %s has "
+                             "no queue: section",
+                             (int)rule->base.len, rule->base.data, look->config->file);
+        return;
+    }
+}
 
 static void look_at_rules(struct look *look)
 {
@@ -218,6 +247,7 @@ static void look_at_rules(struct look *look)
     if (error)
         return;
     look->facts->rules = weir_rules_count(rules);
+    look_for_queue(look, rules);
     weir_rules_free(rules);
     if (path && path == config->rules_path && *look->facts->user && !workers_can_read(look->facts, path))
         weir__report_warning(report, config->rules_place,

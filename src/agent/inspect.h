@@ -11,6 +11,16 @@ struct weir__facts {
     unsigned group_id;        /* with user */
 };
 
+/* Who nginx's workers are where root starts them. */
+struct weir__workers {
+    const char *name; /* that was looked for */
+    char user[64], group[64];
+    unsigned group_id;
+};
+
+/* False: there is no such user. */
+bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers);
+
 /*
  * Tells `diagnose` of everything that would keep this configuration from running, with its place. `running` is the one
  * that runs now, whose ports are taken by ourselves, or NULL. True: nothing was found. Changes nothing on disk.

@@ -1,5 +1,6 @@
 /* The control plane's slow part: see keeper.h. */
 #include "agent/keeper.h"
+#include "agent/accept.h"
 #include "agent/admin.h"
 #include "agent/host.h"
 #include "agent/publish.h"
@@ -25,6 +26,7 @@ struct weir__keeper {
     struct weir__host *host;           /* NULL: nobody asks about this one */
     struct weir__control *control;     /* NULL: no rules service here, or not yet; the ticking thread's, as admin is */
     struct weir__admin *admin;         /* the same */
+    struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's, too */
     struct weir__sensor *sensor;       /* NULL: there is no load level */
     pthread_t retrieving, ticking, sensing;
     bool retrieves, ticks, senses; /* those run */
@@ -36,7 +38,7 @@ struct weir__keeper {
 
 bool weir__keeper_needed(const struct weir__config *config)
 {
-    return config->published || config->store.url || config->hot_bytes || config->load.on;
+    return config->published || config->store.url || config->hot_bytes || config->load.on || config->queue.wanted;
 }
 
 /* Waits, on the monotonic clock. True: it is time to end. */
@@ -90,12 +92,25 @@ static void serve(struct weir__keeper *keeper, bool first)
         weir__say(keeper->journal, WEIR__INFO, "admin: listens on %s now", config->admin.listener->address);
 }
 
+/* Whoever brings requests for the queue. The same holds for what goes wrong. */
+static void accept_for_queue(struct weir__keeper *keeper, bool first)
+{
+    char why[256];
+    keeper->acceptor = weir__acceptor_start(keeper->config, keeper->journal, NULL, NULL, why, sizeof why);
+    if (!keeper->acceptor && first)
+        weir__say(keeper->journal, WEIR__ERROR, "queue: %s; it is tried again", why);
+    if (keeper->acceptor && !first)
+        weir__say(keeper->journal, WEIR__INFO, "queue: listens on %s now", keeper->config->queue.socket);
+}
+
 /* What has to be done again and again for the rules service and for those who watch. */
 static void *tick(void *context)
 {
     struct weir__keeper *keeper = context;
     int failed = 0;
     for (int rounds = 0; !wait_ms(keeper, rounds ? TICK_MS : 0); rounds = rounds % AGAIN + 1) {
+        if (keeper->config->queue.wanted && !keeper->acceptor && rounds % AGAIN == 0)
+            accept_for_queue(keeper, rounds == 0);
         weir__host_look(keeper->host);
         if (keeper->config->admin.listener && !keeper->admin && rounds % AGAIN == 0)
             serve(keeper, rounds == 0);
@@ -181,6 +196,7 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     if (keeper->senses)
         pthread_join(keeper->sensing, NULL);
     weir__sensor_close(keeper->sensor);
+    weir__acceptor_stop(keeper->acceptor);
     weir__admin_stop(keeper->admin);
     if (keeper->control)
         weir__control_close(keeper->control);

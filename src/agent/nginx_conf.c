@@ -6,7 +6,6 @@
 #include "agent/nginx_conf.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 struct writer {
@@ -18,20 +17,25 @@ struct writer {
 
 /* ---- Words ---- */
 
-static void escaped(struct writer *w, const char *text)
+static void escaped(FILE *to, const char *text)
 {
     for (const char *c = text; *c; c++) {
         if (*c == '"' || *c == '\\')
-            fputc('\\', w->to);
-        fputc(*c, w->to);
+            fputc('\\', to);
+        fputc(*c, to);
     }
+}
+
+void weir__nginx_quoted(FILE *to, const char *text)
+{
+    fputc('"', to);
+    escaped(to, text);
+    fputc('"', to);
 }
 
 static void quoted(struct writer *w, const char *text)
 {
-    fputc('"', w->to);
-    escaped(w, text);
-    fputc('"', w->to);
+    weir__nginx_quoted(w->to, text);
 }
 
 /* `name "text";` */
@@ -283,6 +287,22 @@ static void write_gateway(struct writer *w, const struct weir__listener *listene
 {
     write_listen(w, listener, listener->http2);
     fputs("        weir on;\n", w->to);
+    if (w->config->queue.wanted)
+        weir__nginx_queue_locations(w->to, w->config);
+    write_locations(w);
+    fputs("    }\n", w->to);
+}
+
+/* Where the agent delivers what was kept: as usual, but nobody is limited. */
+static void write_delivery(struct writer *w)
+{
+    const struct weir__queue_config *queue = &w->config->queue;
+    if (!queue->wanted || !w->config->route_count)
+        return;
+    weir__nginx_queue_upstream(w->to, w->config);
+    if (queue->deliver_to)
+        return;
+    weir__nginx_queue_delivery(w->to, w->config);
     write_locations(w);
     fputs("    }\n", w->to);
 }
@@ -362,7 +382,7 @@ static void write_store(struct writer *w)
     quoted(w, store->url);
     for (size_t i = 0; i < store->setting_count; i++) {
         fprintf(w->to, " \"%s=", store->settings[i].name);
-        escaped(w, store->settings[i].value);
+        escaped(w->to, store->settings[i].value);
         fputc('"', w->to);
     }
     fputs(";", w->to);
@@ -436,6 +456,7 @@ static void write_http(struct writer *w)
     write_passing(w);
     for (size_t i = 0; i < config->route_count; i++)
         write_upstream(w, i);
+    write_delivery(w);
     for (size_t i = 0; i < config->listener_count; i++) {
         const struct weir__listener *listener = &config->listeners[i];
         if (listener->kind == WEIR__GATEWAY)

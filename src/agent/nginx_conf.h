@@ -4,6 +4,8 @@
 
 #include "agent/inspect.h"
 
+#include <stdio.h>
+
 /* What the configuration needs to know besides weir.yaml. */
 struct weir__nginx_setting {
     const char *module;        /* the .so */
@@ -22,5 +24,15 @@ bool weir__speaks_resp(const struct weir__config *config);
 /* The whole text, to be freed; NULL: no memory. Paths in nginx's own folder are relative to its -p. */
 char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
                        const struct weir__nginx_setting *setting);
+
+/* ---- For its parts ---- */
+
+/* A word in quotes. */
+void weir__nginx_quoted(FILE *to, const char *text);
+
+/* What a queue needs in http; in a gateway's server; and the first lines of the server that delivers through. */
+void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config);
+void weir__nginx_queue_locations(FILE *to, const struct weir__config *config);
+void weir__nginx_queue_delivery(FILE *to, const struct weir__config *config);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 /* ---- Reading ---- */
 
@@ -50,6 +51,23 @@ void weir__plan_free(struct weir__plan *plan)
 
 /* ---- Writing and trying ---- */
 
+/*
+ * The socket that kept requests are delivered through, in a folder that is closed to the workers' group, too: nginx
+ * lets everybody connect who gets to it, and nobody is limited there.
+ */
+static bool delivery_prepare(struct weir__plan *plan, const struct weir__private *folder)
+{
+    char path[300];
+    if (!plan->config.queue.wanted || plan->config.queue.deliver_to)
+        return true;
+    snprintf(path, sizeof path, "%s/deliver", folder->path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return false;
+    strcat(path, "/socket");
+    plan->config.queue.gateway = weir__arena_copy(&plan->config.arena, (weir_text){path, strlen(path)}).data;
+    return plan->config.queue.gateway != NULL;
+}
+
 bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
                       unsigned number, bool trial, const struct weir__journal *journal)
 {
@@ -65,6 +83,7 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         return false;
     errno = 0;
     bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
+    good = good && delivery_prepare(plan, folder);
     plan->number = number;
     /* Before the first start nothing is published yet. */
     bool unpublished = config->published && access(config->rules_path, F_OK) != 0;
@@ -152,6 +171,9 @@ void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *
               config->segment_path);
     if (config->store.url)
         weir__say(journal, WEIR__INFO, "shared with other hosts through %s", config->store.shown);
+    if (config->queue.wanted)
+        weir__say(journal, WEIR__INFO, "requests of rules with on_limit: queue are kept in %s",
+                  config->queue.database ? config->queue.database : "the store");
     if (config->metrics)
         tell_listener(config->metrics, "metrics", "/metrics", journal);
     if (config->admin.listener)

@@ -112,8 +112,11 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
 {
     enum { TRIES = 10 };
     const char *own = getenv("XDG_RUNTIME_DIR");
-    /* Workers of another user must get to their files: a folder of root's own is closed to them. */
-    bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 200 && access(own, W_OK | X_OK) == 0;
+    /*
+     * Workers of another user must get to their files: a folder of root's own is closed to them. And the path of a
+     * socket in it must be short.
+     */
+    bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 64 && access(own, W_OK | X_OK) == 0;
     const char *base = usable ? own : "/tmp";
     remove_stale(base);
     bool good = false;

@@ -45,4 +45,17 @@ static inline weir_text weir__text_trim(weir_text text)
     return text;
 }
 
+/* True if one of the words of a list such as "close, X-Hop" is this one, in any case. */
+static inline bool weir__text_listed(weir_text list, weir_text word)
+{
+    while (list.len > 0) {
+        const char *comma = memchr(list.data, ',', list.len);
+        size_t len = comma ? (size_t)(comma - list.data) : list.len, skip = len + (comma != NULL);
+        if (weir__text_equal_nocase(weir__text_trim((weir_text){list.data, len}), word))
+            return true;
+        list = (weir_text){list.data + skip, list.len - skip};
+    }
+    return false;
+}
+
 #endif

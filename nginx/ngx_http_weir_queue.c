@@ -1,0 +1,88 @@
+/*
+ * Denied requests that are kept for later. The request goes on in a named location, which passes it to whoever keeps
+ * it: nginx reads and bounds its body there, and waits for slow clients. Whatever goes wrong on that way comes to
+ * weir_denied, through error_page, and the client gets the denial that it would have got at once.
+ */
+#include "ngx_http_weir.h"
+
+/* A redirect there, one to weir_denied, and one to spare: nginx answers 500 to what would be one too many. */
+#define CHANGES_MIN 4
+
+static ngx_uint_t ngx_http_weir_has_location(ngx_http_request_t *r, const ngx_str_t *name)
+{
+    ngx_http_core_srv_conf_t *cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+    if (cscf->named_locations == NULL)
+        return 0;
+    for (ngx_http_core_loc_conf_t **at = cscf->named_locations; *at; at++)
+        if ((*at)->name.len == name->len && ngx_strncmp((*at)->name.data, name->data, name->len) == 0)
+            return 1;
+    return 0;
+}
+
+/*
+ * What cannot wait: too long a body, as far as that is known yet; calls and connections whose clients would not
+ * understand the answer.
+ */
+static ngx_uint_t ngx_http_weir_may_wait(ngx_http_request_t *r, const ngx_http_weir_queue_t *queue)
+{
+    if (queue->body >= 0 && r->headers_in.content_length_n > queue->body)
+        return 0;
+    return r->headers_in.upgrade == NULL && ngx_http_weir_grpc_type(r) == NULL && r->uri_changes >= CHANGES_MIN;
+}
+
+static weir_text ngx_http_weir_copy(char **to, weir_text text)
+{
+    weir_text copy = {*to, text.len};
+    *to = (char *)ngx_cpymem(*to, text.data, text.len);
+    return copy;
+}
+
+static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_answer *answer)
+{
+    ngx_http_weir_deferred_t *kept = ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + answer->message.len +
+                                                             answer->body_text.len + answer->deferral.key.len);
+    if (kept == NULL)
+        return NULL;
+    char *to = kept->text;
+    kept->answer = *answer;
+    kept->answer.message = ngx_http_weir_copy(&to, answer->message);
+    kept->answer.body_text = ngx_http_weir_copy(&to, answer->body_text);
+    kept->answer.deferral.key = ngx_http_weir_copy(&to, answer->deferral.key);
+    return kept;
+}
+
+ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, ngx_http_weir_ctx_t *ctx,
+                              const weir_answer *answer)
+{
+    ngx_http_weir_queue_t *queue = conf->queue;
+    if (queue == NULL || ctx->dry_run || answer->deferral.key.len == 0 || !ngx_http_weir_may_wait(r, queue))
+        return NGX_DECLINED;
+    if (!ngx_http_weir_has_location(r, &queue->location)) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "weir: weir_queue: there is no location %V",
+                      &queue->location);
+        return NGX_DECLINED;
+    }
+    ctx->deferred = ngx_http_weir_keep_denial(r, answer);
+    if (ctx->deferred == NULL)
+        return NGX_DECLINED;
+    (void)ngx_http_named_location(r, &queue->location);
+    ngx_http_finalize_request(r, NGX_DONE);
+    return NGX_DONE;
+}
+
+ngx_int_t ngx_http_weir_denied_handler(ngx_http_request_t *r)
+{
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_find(r);
+    if (r != r->main || ctx == NULL || ctx->deferred == NULL)
+        return NGX_HTTP_NOT_FOUND;
+    const weir_answer *answer = &ctx->deferred->answer;
+    weir_query query = {.lookup = NULL};
+    ctx->deferred = NULL;
+    r->err_status = 0; /* of what went wrong */
+    ngx_http_weir_describe(r, &query);
+    ngx_http_weir_tell_denied(r, conf, &query, answer, 0);
+    if (ngx_http_discard_request_body(r) != NGX_OK)
+        r->keepalive = 0;
+    return ngx_http_weir_deny_plain(r, answer);
+}

@@ -1,0 +1,175 @@
+/* A request as nginx brings it: see accept_request.h. */
+#include "agent/accept_request.h"
+#include "rules/field.h"
+#include "rules/key.h"
+
+#include <stdlib.h>
+
+#define METHOD_MAX 32
+
+const char *const weir__brought_names[WEIR__BROUGHT_COUNT] = {
+#define WEIR__BROUGHT_NAME(name, text) text,
+    WEIR__BROUGHT(WEIR__BROUGHT_NAME)
+#undef WEIR__BROUGHT_NAME
+};
+
+/* ---- Which headers ---- */
+
+/* `pattern` is in lower case, and may end in '*'. */
+static bool is_like(weir_text name, const char *pattern)
+{
+    size_t len = strlen(pattern);
+    bool begins = len > 0 && pattern[len - 1] == '*';
+    len -= begins;
+    if (begins ? name.len < len : name.len != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (weir__lower(name.data[i]) != (unsigned char)pattern[i])
+            return false;
+    return true;
+}
+
+static bool is_any(weir_text name, const char *const *patterns, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_like(name, patterns[i]))
+            return true;
+    return false;
+}
+
+bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, weir_text name)
+{
+    /* Of one connection, of the body's framing, or between nginx and the agent. */
+    static const char *const never[] = {"connection",     "keep-alive", "proxy-*",          "te",
+                                        "trailer",        "upgrade",    "http2-*",          "expect",
+                                        "content-length", "x-weir-*",   "transfer-encoding"};
+    /* Whom it was for and who sent it, as the gateway says; and that it is the same one if it comes again. */
+    static const char *const always[] = {"host",      "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
+                                         "x-real-ip", "idempotency-key"};
+    if (is_any(name, never, sizeof never / sizeof *never))
+        return false;
+    if (is_any(name, always, sizeof always / sizeof *always))
+        return true;
+    return is_any(name, queue->headers, queue->header_count) && !weir__text_listed(connection, name);
+}
+
+/* ---- Reading ---- */
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'                             ? c - '0'
+           : weir__lower(c) >= 'a' && weir__lower(c) <= 'f' ? weir__lower(c) - 'a' + 10
+                                                            : -1;
+}
+
+/* Hexadecimal digits as bytes, at most `max`; they end in a zero byte. False: they are none, or too many. */
+static bool from_hex(weir_text hex, size_t max, char **at, weir_text *to)
+{
+    if (!hex.len || hex.len % 2 || hex.len / 2 > max)
+        return false;
+    *to = (weir_text){*at, hex.len / 2};
+    for (size_t i = 0; i < hex.len; i += 2) {
+        int high = digit(hex.data[i]), low = digit(hex.data[i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        *(*at)++ = (char)(high << 4 | low);
+    }
+    *(*at)++ = 0;
+    return true;
+}
+
+static weir_text copy(char **at, weir_text text)
+{
+    weir_text to = {*at, text.len};
+    if (text.len)
+        memcpy(*at, text.data, text.len);
+    *at += text.len;
+    *(*at)++ = 0;
+    return to;
+}
+
+static bool is_method(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((text.data[i] < 'A' || text.data[i] > 'Z') && text.data[i] != '-' && text.data[i] != '_')
+            return false;
+    return text.len > 0 && text.len <= METHOD_MAX;
+}
+
+static bool is_target(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] <= 0x20 || text.data[i] == 0x7f)
+            return false;
+    return text.len > 0 && text.data[0] == '/';
+}
+
+/* "1000,67108864,3600000" */
+static bool read_bounds(weir_text text, struct weir__queue_bounds *bounds)
+{
+    int64_t *to[] = {&bounds->max, &bounds->max_bytes, &bounds->max_age_ms};
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+        const char *comma = text.len ? memchr(text.data, ',', text.len) : NULL;
+        size_t len = comma ? (size_t)(comma - text.data) : text.len;
+        if ((i < 2) != (comma != NULL) || !weir__parse_int((weir_text){text.data, len}, to[i]) || *to[i] < 0)
+            return false;
+        text = (weir_text){text.data + len + 1, comma ? text.len - len - 1 : 0};
+    }
+    return true;
+}
+
+static weir_text put_headers(const struct weir__queue_config *queue, weir_text connection,
+                             const struct weir__header_line *lines, size_t count, char **at)
+{
+    char *begin = *at;
+    for (size_t i = 0; i < count; i++) {
+        if (!weir__header_kept(queue, connection, lines[i].name))
+            continue;
+        *at = (char *)memcpy(*at, lines[i].name.data, lines[i].name.len) + lines[i].name.len;
+        *at = (char *)memcpy(*at, ": ", 2) + 2;
+        if (lines[i].value.len)
+            memcpy(*at, lines[i].value.data, lines[i].value.len);
+        *at = (char *)memcpy(*at + lines[i].value.len, "\r\n", 2) + 2;
+    }
+    return (weir_text){begin, (size_t)(*at - begin)};
+}
+
+static const char *read_into(const weir_text brought[WEIR__BROUGHT_COUNT], struct weir__deferred *item,
+                             struct weir__queue_bounds *bounds, char **at)
+{
+    if (!is_method(brought[WEIR__BROUGHT_METHOD]) || !is_target(brought[WEIR__BROUGHT_TARGET]))
+        return "no method, or no target";
+    if (!from_hex(brought[WEIR__BROUGHT_RULE], WEIR_NAME_MAX, at, &item->rule) ||
+        !from_hex(brought[WEIR__BROUGHT_KEY], WEIR__KEY_MAX, at, &item->key))
+        return "no rule, or no key";
+    if (!weir__parse_int(brought[WEIR__BROUGHT_COST], &item->cost) || item->cost < 0)
+        return "no cost";
+    if (!read_bounds(brought[WEIR__BROUGHT_BOUNDS], bounds))
+        return "no bounds";
+    item->method = copy(at, brought[WEIR__BROUGHT_METHOD]);
+    item->target = copy(at, brought[WEIR__BROUGHT_TARGET]);
+    return NULL;
+}
+
+const char *weir__request_read(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
+                               const struct weir__header_line *lines, size_t line_count, struct weir__deferred *item,
+                               struct weir__queue_bounds *bounds, char **room)
+{
+    size_t size = 1;
+    for (size_t i = 0; i < WEIR__BROUGHT_COUNT; i++)
+        size += brought[i].len + 1;
+    for (size_t i = 0; i < line_count; i++)
+        size += lines[i].name.len + lines[i].value.len + 4;
+    char *at = *room = malloc(size);
+    if (!at)
+        return "no memory";
+    *item = (struct weir__deferred){0};
+    const char *wrong = read_into(brought, item, bounds, &at);
+    if (!wrong) {
+        item->headers = put_headers(queue, brought[WEIR__BROUGHT_CONNECTION], lines, line_count, &at);
+        return NULL;
+    }
+    free(*room);
+    *room = NULL;
+    return wrong;
+}

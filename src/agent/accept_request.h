@@ -1,0 +1,48 @@
+/* A request as nginx brings it: see accept.h. Without HTTP and without the queue. */
+#ifndef WEIR_AGENT_ACCEPT_REQUEST_H
+#define WEIR_AGENT_ACCEPT_REQUEST_H
+
+#include "agent/config.h"
+#include "queue/queue.h"
+
+/* What nginx's location sets, by enum weir__brought. */
+#define WEIR__BROUGHT(X)                                                                                               \
+    X(METHOD, "X-Weir-Method")                                                                                         \
+    X(TARGET, "X-Weir-Target")                                                                                         \
+    X(RULE, "X-Weir-Rule")                                                                                             \
+    X(KEY, "X-Weir-Key")                                                                                               \
+    X(COST, "X-Weir-Cost")                                                                                             \
+    X(BOUNDS, "X-Weir-Bounds")                                                                                         \
+    X(CONNECTION, "X-Weir-Connection")                                                                                 \
+    X(RETRY_AFTER, "X-Weir-Retry-After")
+
+enum weir__brought {
+#define WEIR__BROUGHT_ENUM(name, text) WEIR__BROUGHT_##name,
+    WEIR__BROUGHT(WEIR__BROUGHT_ENUM)
+#undef WEIR__BROUGHT_ENUM
+        WEIR__BROUGHT_COUNT
+};
+
+extern const char *const weir__brought_names[WEIR__BROUGHT_COUNT];
+
+/* A line of a request's header. */
+struct weir__header_line {
+    weir_text name, value;
+};
+
+/*
+ * True if the header goes into the queue: wanted by the configuration or needed in any case, and not only for the
+ * connection that it came by, which `connection` (what the client sent under this name) may say of any.
+ */
+bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, weir_text name);
+
+/*
+ * From what was brought (by enum weir__brought; data NULL: nothing) and the lines of its header to a request for the
+ * queue, but for its body. All texts of the item are in one piece of memory, *room, to be freed. NULL, or what is
+ * wrong with it; then *room is NULL.
+ */
+const char *weir__request_read(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
+                               const struct weir__header_line *lines, size_t line_count, struct weir__deferred *item,
+                               struct weir__queue_bounds *bounds, char **room);
+
+#endif
