@@ -446,6 +446,18 @@ typedef struct weir_taken {
 WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
                                     weir_decision *decision);
 
+/* ---- A request whose rule and key are known already ---- */
+
+/*
+ * Takes `cost` units as a request would that this rule matched, and counts as one: for requests that were kept and are
+ * to pass now. Of a rule with several limits all are asked, by its own name or that of any of them, and it takes from
+ * all or from none. Slots of requests in flight go to `held`, which may be NULL as in weir_query. WEIR_ENORULE: no
+ * enforced rule has this name; what else goes wrong with a counter is the rule's failure policy. `now` may be {0, 0}. A
+ * strict rule's store is asked by an engine that has connections of its own.
+ */
+WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_held *held,
+                                  weir_outcome *outcome);
+
 #define WEIR_SECRET_BYTES 32
 
 /*

@@ -9,6 +9,7 @@
 #define WEIR_ENGINE_HITS_H
 
 #include "engine/weir.h"
+#include "rules/key.h"
 
 #define WEIR__HITS_MAX 256 /* rules that apply to one request */
 
@@ -55,6 +56,11 @@ struct weir__trial {
 
 /* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */
 enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key);
+
+/* A key from outside as rules count it: cut in the same way if it is long, in `text`. One that was cut stays. */
+weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX]);
+/* The tier that was taken from, or the first that counts; NULL: none does. */
+const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken);
 
 /* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial);

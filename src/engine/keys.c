@@ -33,6 +33,16 @@ static bool is_cut(weir_text key)
     return true;
 }
 
+weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX])
+{
+    struct weir__key cut;
+    if (is_cut(key))
+        return key;
+    weir__key_begin(&cut, text);
+    weir__key_add(&cut, key);
+    return (weir_text){text, (size_t)weir__key_end(&cut)};
+}
+
 /*
  * Runs the errand for the rules that the name means: one, or all whose name begins with it because its author listed
  * several limits. An enforced rule comes before a shadow one of the same name.
@@ -65,15 +75,9 @@ static int run(weir *engine, const char *rule, const void *key, size_t len, weir
         return WEIR_EKEYEMPTY;
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return WEIR_ETIME;
-    struct weir__key cut;
     errand->engine = engine;
     errand->now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment);
-    errand->key = (weir_text){key, len};
-    if (!is_cut(errand->key)) {
-        weir__key_begin(&cut, errand->key_text);
-        weir__key_add(&cut, errand->key);
-        errand->key = (weir_text){errand->key_text, (size_t)weir__key_end(&cut)};
-    }
+    errand->key = weir__key_counted((weir_text){key, len}, errand->key_text);
     weir__watch(engine);
     int at;
     errand->loaded = weir__pin(&engine->pins, &at);

@@ -12,8 +12,8 @@ static const struct weir__rule *rule_named(const weir_rules *rules, const char *
     return NULL;
 }
 
-/* The tier that was taken from, or the first that counts: a changed limit keeps its counters. */
-static const struct weir__quota *quota_of(const struct weir__rule *rule, const weir_taken *taken)
+/* A changed limit keeps its counters. */
+const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken)
 {
     const struct weir__quota *first = NULL;
     for (size_t i = 0; i < rule->quota_count; i++) {
@@ -81,7 +81,7 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     int at;
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
     const struct weir__rule *rule = rule_named(loaded->rules, what->taken->rule, what->taken->shadow);
-    const struct weir__quota *quota = rule ? quota_of(rule, what->taken) : NULL;
+    const struct weir__quota *quota = rule ? weir__quota_taken(rule, what->taken) : NULL;
     struct weir__trial trial = {.engine = engine, .loaded = loaded, .now = what->now};
     int error = WEIR_ENORULE;
     if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
