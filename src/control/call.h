@@ -149,7 +149,7 @@ void weir__guesses_wrong(struct weir__guesses *guesses, const char *address);
 
 typedef int weir__handler(struct weir__call *call);
 
-struct weir__route {
+struct weir__rest_route {
     const char *method;
     const char *path; /* with {name} for a part, and {key} for all that is left */
     enum weir__role role;
@@ -157,7 +157,7 @@ struct weir__route {
     weir__handler *run;
 };
 
-extern const struct weir__route weir__routes[];
+extern const struct weir__rest_route weir__routes[];
 extern const size_t weir__route_count;
 
 weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_update, weir__rest_delete,
@@ -166,7 +166,8 @@ weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_upd
     weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens, weir__rest_token_create,
     weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create, weir__rest_session_get,
     weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot, weir__rest_advice,
-    weir__rest_openapi, weir__rest_health;
+    weir__rest_openapi, weir__rest_health, weir__rest_queue_list, weir__rest_queue_stats, weir__rest_queue_get,
+    weir__rest_queue_cancel, weir__rest_queue_requeue;
 
 extern const char weir__control_openapi[];
 size_t weir__control_openapi_len(void);

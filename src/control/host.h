@@ -17,6 +17,33 @@ struct weir__host_hot {
     int64_t n;   /* 1 to 1000 */
 };
 
+/* Which of the deferred requests; 0 and NULL: any. */
+struct weir__host_deferred {
+    const char *state, *rule;
+    int64_t after; /* a sequence */
+    int64_t limit; /* 1 to 1000 */
+    bool whole;    /* with whole tickets: who has one may cancel it */
+};
+
+/* Besides the library's errors, of the queue's own. */
+enum {
+    WEIR__HOST_NO_TICKET = 1,   /* 404 */
+    WEIR__HOST_OTHER_STATE = 2, /* 409: it cannot be cancelled, or put back, any more */
+    WEIR__HOST_QUEUE_FULL = 3,  /* 409 */
+    WEIR__HOST_QUEUE_AWAY = 4   /* 503 */
+};
+
+/* The queue of deferred requests. `why` (WEIR__HOST_WHY bytes) says more about an error. */
+#define WEIR__HOST_WHY 256
+struct weir__control_queue {
+    void *context;
+    int (*figures)(void *context, char **json, char *why);
+    int (*list)(void *context, const struct weir__host_deferred *which, char **json, char *why);
+    int (*get)(void *context, const char *ticket, char **json, char *why);
+    int (*cancel)(void *context, const char *ticket, char **json, char *why);
+    int (*requeue)(void *context, const char *ticket, char **json, char *why);
+};
+
 struct weir__control_host {
     void *context;
     int (*key_state)(void *context, const char *rule, weir_text key, char **json);
@@ -29,6 +56,7 @@ struct weir__control_host {
     int (*advice)(void *context, const char *rule, char **json); /* `rule` NULL: all */
     void (*published)(void *context, int64_t revision);          /* the file has just been replaced */
     void (*log)(void *context, const char *message);
+    const struct weir__control_queue *queue; /* NULL: nothing is deferred here */
 };
 
 #endif

@@ -8,7 +8,7 @@
 
 #define ALLOW_MAX 64
 
-const struct weir__route weir__routes[] = {
+const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/rules", WEIR__VIEWER, false, weir__rest_list},
     {"POST", "/v1/rules", WEIR__EDITOR, false, weir__rest_create},
     {"GET", "/v1/rules/published", WEIR__VIEWER, false, weir__rest_published},
@@ -38,6 +38,11 @@ const struct weir__route weir__routes[] = {
     {"GET", "/v1/stats/history", WEIR__VIEWER, false, weir__rest_history},
     {"GET", "/v1/stats/hot", WEIR__VIEWER, false, weir__rest_hot},
     {"GET", "/v1/advice", WEIR__VIEWER, false, weir__rest_advice},
+    {"GET", "/v1/queue", WEIR__VIEWER, false, weir__rest_queue_list},
+    {"GET", "/v1/queue/stats", WEIR__VIEWER, false, weir__rest_queue_stats},
+    {"GET", "/v1/queue/{ticket}", WEIR__VIEWER, false, weir__rest_queue_get},
+    {"POST", "/v1/queue/{ticket}/cancel", WEIR__OPERATOR, false, weir__rest_queue_cancel},
+    {"POST", "/v1/queue/{ticket}/requeue", WEIR__OPERATOR, false, weir__rest_queue_requeue},
     {"GET", "/v1/openapi.json", WEIR__NOBODY, true, weir__rest_openapi},
     {"GET", "/healthz", WEIR__NOBODY, true, weir__rest_health},
 };
@@ -87,13 +92,13 @@ static bool path_matches(const char *pattern, weir_text path, struct weir__call 
 }
 
 /* NULL: replied. */
-static const struct weir__route *find_route(struct weir__call *call)
+static const struct weir__rest_route *find_route(struct weir__call *call)
 {
     char allow[ALLOW_MAX] = "";
     const char *taken = NULL; /* a literal path is not another's {name} */
     weir_text method = call->request->method;
     for (size_t i = 0; i < weir__route_count; i++) {
-        const struct weir__route *route = &weir__routes[i];
+        const struct weir__rest_route *route = &weir__routes[i];
         if ((taken && strcmp(route->path, taken) != 0) || !path_matches(route->path, call->request->path, call))
             continue;
         if (weir__text_is(method, route->method))
@@ -143,7 +148,7 @@ static bool is_sound(struct weir__call *call)
 }
 
 /* The lock is held. */
-static void run(struct weir__call *call, const struct weir__route *route)
+static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
     int error = 0;
     bool ready = weir__control_ready(call->control);
@@ -169,7 +174,7 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
     memset(reply, 0, sizeof *reply);
     if (!is_sound(&call))
         return;
-    const struct weir__route *route = find_route(&call);
+    const struct weir__rest_route *route = find_route(&call);
     if (!route)
         return;
     if (route->no_database) { /* and never waits for one */

@@ -1,0 +1,113 @@
+/* Deferred requests, which the host knows: listed, looked at, cancelled, put back. */
+#include "control/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SHOWN_TICKET 8
+
+/* NULL: replied. */
+static const struct weir__control_queue *queue_of(struct weir__call *call)
+{
+    const struct weir__control_host *host = call->control->host;
+    if (host && host->queue)
+        return host->queue;
+    weir__fail(call, 501, "no_queue", "no requests are deferred here: weir.yaml has no queue", NULL);
+    return NULL;
+}
+
+static int reply(struct weir__call *call, int error, char *json, const char *why)
+{
+    if (!error && json)
+        weir__reply_text(call, 200, "application/json", json, strlen(json));
+    else if (error == WEIR__HOST_NO_TICKET)
+        weir__fail(call, 404, "no_ticket", "there is no such ticket", NULL);
+    else if (error == WEIR__HOST_OTHER_STATE)
+        weir__fail(call, 409, "other_state", why, NULL);
+    else if (error == WEIR__HOST_QUEUE_FULL)
+        weir__fail(call, 409, "queue_full", why, NULL);
+    else if (error == WEIR__HOST_QUEUE_AWAY)
+        weir__fail(call, 503, "queue_away", why, NULL);
+    else
+        weir__fail(call, 503, "failed", weir_strerror(error ? error : WEIR_ENOMEM), NULL);
+    free(json);
+    return 0;
+}
+
+int weir__rest_queue_stats(struct weir__call *call)
+{
+    const struct weir__control_queue *queue = queue_of(call);
+    char *json = NULL, why[WEIR__HOST_WHY] = "";
+    int error = queue ? queue->figures(queue->context, &json, why) : 0;
+    return queue ? reply(call, error, json, why) : 0;
+}
+
+static bool is_state(const char *word)
+{
+    static const char *const states[] = {"waiting", "under_way", "delivered", "dead", "cancelled"};
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strcmp(states[i], word) == 0)
+            return true;
+    return false;
+}
+
+int weir__rest_queue_list(struct weir__call *call)
+{
+    char state[32], rule[WEIR__PARAM_MAX], *json = NULL, why[WEIR__HOST_WHY] = "";
+    struct weir__host_deferred which = {.whole = call->role >= WEIR__OPERATOR};
+    if (!weir__query_number(call, "limit", 1, 1000, 100, &which.limit) ||
+        !weir__query_number(call, "after", 0, INT64_MAX, 0, &which.after))
+        return 0;
+    if (weir__query_text(call, "state", state, sizeof state) && *state)
+        which.state = state;
+    if (weir__query_text(call, "rule", rule, sizeof rule) && *rule)
+        which.rule = rule;
+    if (which.state && !is_state(state))
+        return weir__fail(call, 400, "bad_query", "state: waiting, under_way, delivered, dead or cancelled", NULL);
+    const struct weir__control_queue *queue = queue_of(call);
+    int error = queue ? queue->list(queue->context, &which, &json, why) : 0;
+    return queue ? reply(call, error, json, why) : 0;
+}
+
+int weir__rest_queue_get(struct weir__call *call)
+{
+    const struct weir__control_queue *queue = queue_of(call);
+    char *json = NULL, why[WEIR__HOST_WHY] = "";
+    int error = queue ? queue->get(queue->context, call->param[0], &json, why) : 0;
+    return queue ? reply(call, error, json, why) : 0;
+}
+
+/*
+ * The log says it before it is done: what was done is in it, whatever happens in between. What is no ticket at all is
+ * not worth a line; and who reads the log is not to have the ticket.
+ */
+static int change(struct weir__call *call, const char *action)
+{
+    const struct weir__control_queue *queue = queue_of(call);
+    bool back = strcmp(action, "queue_requeue") == 0;
+    char shown[SHOWN_TICKET + sizeof "…"];
+    char *json = NULL, why[WEIR__HOST_WHY] = "";
+    if (!queue)
+        return 0;
+    int error = queue->get(queue->context, call->param[0], &json, why);
+    if (error)
+        return reply(call, error, json, why);
+    free(json);
+    json = NULL;
+    snprintf(shown, sizeof shown, "%.*s…", SHOWN_TICKET, call->param[0]);
+    error = weir__audit(call, action, shown, NULL);
+    if (error)
+        return error;
+    error = (back ? queue->requeue : queue->cancel)(queue->context, call->param[0], &json, why);
+    return reply(call, error, json, why);
+}
+
+int weir__rest_queue_cancel(struct weir__call *call)
+{
+    return change(call, "queue_cancel");
+}
+
+int weir__rest_queue_requeue(struct weir__call *call)
+{
+    return change(call, "queue_requeue");
+}
