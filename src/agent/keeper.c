@@ -2,6 +2,7 @@
 #include "agent/keeper.h"
 #include "agent/accept.h"
 #include "agent/admin.h"
+#include "agent/drain.h"
 #include "agent/host.h"
 #include "agent/publish.h"
 #include "agent/retrieve.h"
@@ -28,6 +29,7 @@ struct weir__keeper {
     struct weir__admin *admin;         /* the same */
     struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's, too */
     struct weir__sensor *sensor;       /* NULL: there is no load level */
+    struct weir__drain *drain;         /* NULL: there is no queue */
     pthread_t retrieving, ticking, sensing;
     bool retrieves, ticks, senses; /* those run */
 
@@ -145,6 +147,14 @@ static bool start_sensing(struct weir__keeper *keeper)
     return keeper->senses;
 }
 
+static bool start_draining(struct weir__keeper *keeper)
+{
+    if (!keeper->config->queue.wanted)
+        return true;
+    keeper->drain = weir__drain_start(keeper->config, weir__host_engine(keeper->host), keeper->journal);
+    return keeper->drain != NULL;
+}
+
 static bool start(struct weir__keeper *keeper)
 {
     pthread_condattr_t monotonic;
@@ -163,7 +173,7 @@ static bool start(struct weir__keeper *keeper)
     if (!keeper->host)
         return false;
     keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
-    return keeper->ticks && start_sensing(keeper);
+    return keeper->ticks && start_sensing(keeper) && start_draining(keeper);
 }
 
 struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
@@ -189,6 +199,7 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     keeper->ending = true;
     pthread_cond_broadcast(&keeper->end);
     pthread_mutex_unlock(&keeper->lock);
+    weir__drain_stop(keeper->drain);
     if (keeper->retrieves)
         pthread_join(keeper->retrieving, NULL);
     if (keeper->ticks)

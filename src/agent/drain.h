@@ -1,0 +1,31 @@
+/*
+ * The drain of deferred requests: a thread that takes what waits in the queue, asks the engine for the same counter as
+ * any request would, and delivers it. docs/queue.md says what that promises. In reading order:
+ *
+ *   drain_law       what an answer means, when to try again
+ *   drain_request   which headers go along
+ *   drain_send      one request on its way
+ *   drain_figures   what is told of it
+ *   drain_turn      one request after the other; drain_parts.h: what the files share
+ *   drain           the thread
+ */
+#ifndef WEIR_AGENT_DRAIN_H
+#define WEIR_AGENT_DRAIN_H
+
+#include "agent/config.h"
+#include "agent/journal.h"
+
+struct weir__drain;
+
+/*
+ * Starts it, for a configuration that has a queue. NULL: no memory. A queue that cannot be opened is told once and
+ * tried again. All three must stay.
+ */
+struct weir__drain *weir__drain_start(const struct weir__config *config, weir *engine,
+                                      const struct weir__journal *journal);
+/* Something has been put into the queue. From any thread. NULL is allowed. */
+void weir__drain_wake(struct weir__drain *drain);
+/* Gives what is under way two seconds to end; the rest waits in the queue again. NULL is allowed. */
+void weir__drain_stop(struct weir__drain *drain);
+
+#endif

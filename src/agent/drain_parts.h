@@ -1,0 +1,62 @@
+/* Between the files of the drain: what it is made of. */
+#ifndef WEIR_AGENT_DRAIN_PARTS_H
+#define WEIR_AGENT_DRAIN_PARTS_H
+
+#include "agent/drain.h"
+#include "agent/drain_figures.h"
+#include "agent/drain_law.h"
+#include "agent/drain_send.h"
+
+#include <pthread.h>
+
+enum {
+    WEIR__DRAIN_AT_ONCE = 32,      /* deliveries, each on a connection of its own */
+    WEIR__DRAIN_IDLE_MS = 500,     /* between two looks at an empty queue; who puts something in wakes the thread */
+    WEIR__DRAIN_BUSY_MS = 100,     /* the same while something waits */
+    WEIR__DRAIN_SECOND_MS = 1000,  /* figures, ages; and another attempt at what failed here */
+    WEIR__DRAIN_STANDBY_MS = 1000, /* between two looks whether another agent still drains */
+    WEIR__DRAIN_PATH = 4200
+};
+
+struct weir__drain {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    weir *engine;
+    struct weir__drain_target to;
+    char name[WEIR__QUEUE_SOURCE_TEXT]; /* whose claims these are */
+    char figures_path[WEIR__DRAIN_PATH];
+    int turn;                  /* a locked file: who has it drains what is on this host. -1: another has it */
+    struct weir__queue *queue; /* NULL: could not be opened yet */
+    CURLM *multi;
+    pthread_t thread;
+    pthread_mutex_t lock; /* for what follows */
+    bool ending, woken;
+
+    /* The thread's own. */
+    struct weir__delivery delivery[WEIR__DRAIN_AT_ONCE];
+    struct weir__pauses pauses;
+    struct weir__drain_counts counts;
+    int64_t look_ms;  /* when to look at the queue next */
+    int64_t again_ms; /* the same for what cannot be done every round */
+    int64_t waiting;
+    int trouble;          /* of the queue: the last that was told */
+    uint64_t dead_untold; /* since the last line about them */
+    char dead_why[WEIR__QUEUE_WHY_MAX + 1];
+};
+
+int64_t weir__drain_clock_ms(void);
+/* What is wrong with the queue, or 0; told once for each change. */
+void weir__drain_trouble(struct weir__drain *drain, int error, const char *why);
+
+/* Takes as much as there is room for out of the queue, and asks for each whether it may go. */
+void weir__drain_claim(struct weir__drain *drain, int64_t now_ms);
+/* Sends what may go by now, and renews slots of requests in flight. Returns when there is more to do. */
+int64_t weir__drain_tend(struct weir__drain *drain, int64_t now_ms);
+/* Goes on with all transfers, and sees to those that are over. */
+void weir__drain_receive(struct weir__drain *drain);
+/* Tells the queue what could not be told before. */
+void weir__drain_settle(struct weir__drain *drain);
+/* Everything that is still under way waits in the queue again. */
+void weir__drain_abandon(struct weir__drain *drain);
+
+#endif

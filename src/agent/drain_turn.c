@@ -1,0 +1,233 @@
+/* One request after the other through the drain: claimed, asked for, sent, answered, told to the queue. */
+#include "agent/drain_parts.h"
+#include "agent/drain_request.h"
+#include "engine/mapped.h"
+
+#include <stdio.h>
+
+enum {
+    BLOCKED_MS = 10000, /* between two looks at a key that is blocked without an end */
+    DELAY_MAX_MS = 20000,
+    CLAIM_MORE_MS = 40000 /* than a delivery may take: a delay before it, and the queue's own time */
+};
+
+static uint64_t dice(void)
+{
+    uint64_t random = 0;
+    return weir__random_fill(&random, sizeof random) == 0 ? random : (uint64_t)weir__drain_clock_ms();
+}
+
+/* ---- The end of a delivery ---- */
+
+static void sooner(struct weir__drain *drain, int64_t ms)
+{
+    if (ms < drain->look_ms)
+        drain->look_ms = ms;
+}
+
+/* Tells the queue. If that fails it is told again: the claim holds the others of the key back meanwhile. */
+static void settle(struct weir__drain *drain, struct weir__delivery *delivery)
+{
+    const char *ticket = delivery->item.ticket;
+    int error = delivery->end == WEIR__END_DELIVERED ? weir__queue_delivered(drain->queue, ticket, delivery->status)
+                : delivery->end == WEIR__END_DEAD
+                    ? weir__queue_dead(drain->queue, ticket, delivery->why, delivery->status)
+                    : weir__queue_again(drain->queue, ticket, delivery->due_ms, delivery->why, delivery->status,
+                                        delivery->counts);
+    bool lost = error == WEIR__QUEUE_LOST || error == WEIR__QUEUE_GONE || error == WEIR__QUEUE_STATE;
+    if (error && !lost) {
+        weir__drain_trouble(drain, error, weir__queue_why(drain->queue));
+        return;
+    }
+    if (!error && delivery->end == WEIR__END_DELIVERED)
+        drain->counts.delivered++;
+    if (!error && delivery->end == WEIR__END_DEAD) {
+        drain->counts.dead++;
+        drain->dead_untold++;
+        snprintf(drain->dead_why, sizeof drain->dead_why, "%s", delivery->why);
+    }
+    sooner(drain, delivery->end == WEIR__END_AGAIN ? delivery->due_ms : 0);
+    weir__delivery_clear(delivery);
+}
+
+static void end(struct weir__drain *drain, struct weir__delivery *delivery, enum weir__delivery_end how)
+{
+    delivery->state = WEIR__DELIVERY_ENDED;
+    delivery->end = how;
+    (void)!weir_held_release(drain->engine, &delivery->held);
+    settle(drain, delivery);
+}
+
+static void put_back(struct weir__drain *drain, struct weir__delivery *delivery, int64_t due_ms, const char *why)
+{
+    delivery->due_ms = due_ms;
+    delivery->counts = false;
+    delivery->status = delivery->item.last_status;
+    snprintf(delivery->why, sizeof delivery->why, "%s", why);
+    end(drain, delivery, WEIR__END_AGAIN);
+}
+
+static void give_up(struct weir__drain *drain, struct weir__delivery *delivery, const char *why)
+{
+    delivery->status = delivery->item.last_status;
+    snprintf(delivery->why, sizeof delivery->why, "%s", why);
+    end(drain, delivery, WEIR__END_DEAD);
+}
+
+/* An answer has come, or none. */
+static void received(struct weir__drain *drain, struct weir__delivery *delivery, CURLcode code)
+{
+    int64_t now = weir__drain_clock_ms();
+    weir__delivery_received(delivery, drain->multi, code);
+    weir__pause_note(&drain->pauses, delivery->item.rule, weir__drain_is_away(delivery->status), now);
+    int attempts = delivery->item.attempts + 1;
+    drain->counts.attempts++;
+    if (weir__drain_is_answer(delivery->status)) {
+        end(drain, delivery, WEIR__END_DELIVERED);
+        return;
+    }
+    drain->counts.failed++;
+    delivery->counts = true;
+    delivery->due_ms = now + weir__drain_backoff_ms(attempts, dice());
+    end(drain, delivery,
+        weir__drain_is_over(attempts, drain->config->queue.retries) ? WEIR__END_DEAD : WEIR__END_AGAIN);
+}
+
+void weir__drain_receive(struct weir__drain *drain)
+{
+    int left, running;
+    CURLMsg *message;
+    struct weir__delivery *delivery;
+    (void)curl_multi_perform(drain->multi, &running);
+    while ((message = curl_multi_info_read(drain->multi, &left)) != NULL) {
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURLcode code = message->data.result;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&delivery);
+        received(drain, delivery, code);
+    }
+}
+
+/* ---- Its beginning ---- */
+
+static void send_off(struct weir__drain *drain, struct weir__delivery *delivery)
+{
+    if (!weir__delivery_send(delivery, &drain->to, drain->multi))
+        put_back(drain, delivery, weir__drain_clock_ms() + WEIR__DRAIN_SECOND_MS, "it could not be sent");
+}
+
+/* The rule said no. */
+static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, const weir_outcome *outcome,
+                    int64_t now)
+{
+    const weir_decision *decision = &outcome->decision;
+    drain->counts.put_back++;
+    if (decision->verdict == WEIR_NEVER_FITS) {
+        give_up(drain, delivery, "it costs more than its rule ever allows");
+        return;
+    }
+    int64_t wait = decision->retry_after_ns < 0 ? BLOCKED_MS : (decision->retry_after_ns + 999999) / 1000000;
+    if (outcome->reason == WEIR_BY_FAILURE)
+        wait = WEIR__DRAIN_SECOND_MS;
+    put_back(drain, delivery, now + (wait > 0 ? wait : 1),
+             decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
+             : outcome->reason == WEIR_BY_FAILURE ? "its counter cannot be reached"
+                                                  : "its limit is reached");
+}
+
+/* Asks for what it costs, as any request of its rule and key. */
+static void take(struct weir__drain *drain, struct weir__delivery *delivery)
+{
+    const struct weir__deferred *item = &delivery->item;
+    int64_t now = weir__drain_clock_ms(), until = weir__pause_until(&drain->pauses, item->rule, now);
+    weir_taken what = {.rule = item->rule.data, .key = item->key.data, .key_len = item->key.len};
+    weir_outcome outcome;
+    if (!weir__drain_is_sound(item)) {
+        give_up(drain, delivery, "it is no request that could be sent");
+        return;
+    }
+    if (until) {
+        put_back(drain, delivery, until, "others of its rule got no answer");
+        return;
+    }
+    int error = weir_key_take(drain->engine, &what, item->cost, (weir_time){0, 0}, &delivery->held, &outcome);
+    if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY) {
+        give_up(drain, delivery, error == WEIR_ENORULE ? "its rule is gone" : weir_strerror(error));
+    } else if (error) {
+        put_back(drain, delivery, now + WEIR__DRAIN_SECOND_MS, weir_strerror(error));
+    } else if (!weir_passes(&outcome.decision)) {
+        wait_on(drain, delivery, &outcome, now);
+    } else {
+        int64_t delay = outcome.decision.delay_ns / 1000000;
+        delivery->renew_ms = now + delivery->held.lease_ns / 2000000;
+        delivery->begins_ms = now + (delay < DELAY_MAX_MS ? delay : DELAY_MAX_MS);
+        delivery->state = WEIR__DELIVERY_DELAYED;
+    }
+}
+
+static int claimed(void *context, const struct weir__deferred *item)
+{
+    struct weir__drain *drain = context;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
+        if (drain->delivery[i].state == WEIR__DELIVERY_FREE)
+            return weir__delivery_copy(&drain->delivery[i], item) ? 0 : 1; /* without memory the claim ends by itself */
+    return 1;
+}
+
+void weir__drain_claim(struct weir__drain *drain, int64_t now)
+{
+    size_t free_ones = 0;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
+        free_ones += drain->delivery[i].state == WEIR__DELIVERY_FREE;
+    drain->look_ms = now + (drain->waiting ? WEIR__DRAIN_BUSY_MS : WEIR__DRAIN_IDLE_MS);
+    if (!free_ones)
+        return;
+    int count = weir__queue_claim(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, free_ones, claimed, drain);
+    weir__drain_trouble(drain, count < 0 ? count : 0, weir__queue_why(drain->queue));
+    drain->counts.drains = count >= 0;
+    if (count < 0)
+        drain->look_ms = now + WEIR__DRAIN_STANDBY_MS;
+    else if ((size_t)count == free_ones)
+        drain->look_ms = now; /* there may be more, for whom nothing is left */
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
+        if (drain->delivery[i].state == WEIR__DELIVERY_CLAIMED)
+            take(drain, &drain->delivery[i]);
+}
+
+/* What waits for its moment or holds a slot. */
+int64_t weir__drain_tend(struct weir__drain *drain, int64_t now)
+{
+    int64_t next = now + WEIR__DRAIN_IDLE_MS;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
+        struct weir__delivery *delivery = &drain->delivery[i];
+        if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms <= now)
+            send_off(drain, delivery);
+        if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms < next)
+            next = delivery->begins_ms;
+        if (delivery->held.count && delivery->renew_ms <= now) {
+            (void)!weir_held_renew(drain->engine, &delivery->held);
+            delivery->renew_ms = now + delivery->held.lease_ns / 2000000;
+        }
+        if (delivery->held.count && delivery->renew_ms < next)
+            next = delivery->renew_ms;
+    }
+    return next;
+}
+
+void weir__drain_settle(struct weir__drain *drain)
+{
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
+        if (drain->delivery[i].state == WEIR__DELIVERY_ENDED)
+            settle(drain, &drain->delivery[i]);
+}
+
+void weir__drain_abandon(struct weir__drain *drain)
+{
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
+        struct weir__delivery *delivery = &drain->delivery[i];
+        if (delivery->state == WEIR__DELIVERY_SENT)
+            curl_multi_remove_handle(drain->multi, delivery->curl);
+        if (delivery->state == WEIR__DELIVERY_SENT || delivery->state == WEIR__DELIVERY_DELAYED)
+            put_back(drain, delivery, weir__drain_clock_ms(), "the agent was stopped");
+    }
+}
