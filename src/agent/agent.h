@@ -21,7 +21,8 @@
  *   exchange    that, every interval; store_url makes one URL of what weir.yaml says of the store
  *   keeper      the slow part, in threads: the rules service, rules of another host, figures
  *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
- *   host        what the rules service may ask about this host
+ *   host        what the rules service may ask about this host; queue_desk: about its deferred requests
+ *   drain       delivers deferred requests; queue_open opens where they are kept
  *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
  *   sensor      the load level: reads signals and writes the load page; procfs: what the kernel says; senses: from that
  *               to signals; law: from signals to the level, the throttle and what is shed
@@ -75,6 +76,17 @@ int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *
 
 /* Writes the starter file. Returns the exit code. */
 int weir__init(const char *file, bool force);
+
+/* The queue of a weir.yaml, for commands that open it themselves. NULL: what is wrong was told to `diagnose`. */
+struct weir__file_queue;
+struct weir__control_queue;
+struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context);
+const struct weir__control_queue *weir__file_queue_calls(const struct weir__file_queue *queue);
+/* NULL is allowed. */
+void weir__file_queue_close(struct weir__file_queue *queue);
+
+/* The rules service's database that the file names, or NULL: it has no such service. */
+const char *weir__file_queue_rules(const struct weir__file_queue *queue);
 
 /* The address of the database that a weir.yaml's rules service has. False: what is wrong was told to `diagnose`. */
 bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size);

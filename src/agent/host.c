@@ -2,6 +2,7 @@
 #include "agent/host.h"
 #include "agent/figures.h"
 #include "agent/observe.h"
+#include "agent/queue_desk.h"
 #include "agent/store_url.h"
 
 #include <inttypes.h>
@@ -17,6 +18,7 @@ struct weir__host {
     struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
     pthread_mutex_t lock;            /* for the sight, which requests share */
     struct weir__sight sight;
+    struct weir__desk *desk; /* NULL: there is no queue */
     struct weir__control_host calls;
 };
 
@@ -173,8 +175,12 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .advice = advice,
                                                   .published = published,
                                                   .log = say};
-        error = weir_open(&options, &host->engine);
+        if (config->queue.wanted && (host->desk = weir__desk_open(config)) == NULL)
+            error = WEIR_ENOMEM;
+        host->calls.queue = weir__desk_calls(host->desk);
     }
+    if (!error)
+        error = weir_open(&options, &host->engine);
     if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
         weir_close(host->engine);
     if (!error) {
@@ -183,6 +189,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         return host;
     }
     weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir_strerror(error), weir_error_name(error));
+    if (host)
+        weir__desk_close(host->desk);
     free(host);
     return NULL;
 }
@@ -193,6 +201,7 @@ void weir__host_close(struct weir__host *host)
         return;
     weir__observer_close(host->observer);
     weir__sight_close(&host->sight);
+    weir__desk_close(host->desk);
     pthread_mutex_destroy(&host->lock);
     weir_close(host->engine);
     free(host);

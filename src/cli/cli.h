@@ -13,6 +13,7 @@ int weir__cmd_demo(int argc, char **argv);
 int weir__cmd_dump(int argc, char **argv);
 int weir__cmd_init(int argc, char **argv);
 int weir__cmd_lint(int argc, char **argv);
+int weir__cmd_queue(int argc, char **argv);
 int weir__cmd_rules(int argc, char **argv);
 int weir__cmd_serve(int argc, char **argv);
 int weir__cmd_token(int argc, char **argv);

@@ -31,6 +31,7 @@ static const struct command {
     {"convert", weir__cmd_convert, "turn Envoy's descriptors or nginx's limit_req into rules: weir convert FILE..."},
     {"rules", weir__cmd_rules, "rules of a rules service: weir rules list|get|apply|diff|publish|rollback …"},
     {"token", weir__cmd_token, "who may use a rules service: weir token create|list|revoke"},
+    {"queue", weir__cmd_queue, "requests that wait for their limit: weir queue stats|list|get|cancel|requeue"},
     {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT"},
     {"bench", weir__cmd_bench, "measure decisions a second on this machine: weir bench --help"},
     {"version", cmd_version, "print the version"},

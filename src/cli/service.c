@@ -45,6 +45,11 @@ struct weir__service *weir__service_open(const struct weir__service_options *giv
         fprintf(stderr, "weir %s: one of --url, --db and --file\n", options.command);
         return NULL;
     }
+    if (options.queue && options.database) {
+        fprintf(stderr, "weir %s: the database of rules has no requests in it; --url, or --file with its weir.yaml\n",
+                options.command);
+        return NULL;
+    }
     if (options.token && options.token_file) {
         fprintf(stderr, "weir %s: one of --token and --token-file\n", options.command);
         return NULL;

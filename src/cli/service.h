@@ -15,6 +15,7 @@ struct weir__service_options {
     const char *url, *token, *token_file, *ca;
     const char *database; /* sqlite:/path or postgresql://… */
     const char *file;     /* a weir.yaml that names it */
+    bool queue;           /* about deferred requests: a weir.yaml without a rules service will do */
 };
 
 struct weir__question {

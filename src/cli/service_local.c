@@ -13,6 +13,8 @@ enum { NAME_MAX_BYTES = 256, URL_MAX = 4096 };
 
 struct weir__local {
     struct weir__control *control;
+    struct weir__file_queue *queue; /* NULL: nobody asks about it */
+    struct weir__control_host host;
     char user[NAME_MAX_BYTES];
 };
 
@@ -28,25 +30,42 @@ static void name_user(char *name, size_t size)
         snprintf(name, size, "uid %ld", (long)getuid());
 }
 
+/* Which database; and the queue, if it is asked about. False: told. */
+static bool places_find(struct weir__local *local, const struct weir__service_options *options, char *url)
+{
+    struct weir__findings findings = {.to = stderr};
+    bool found = true;
+    if (options->file && options->queue) {
+        local->queue = weir__file_queue_open(options->file, weir__find_errors, &findings);
+        found = local->queue != NULL;
+        const char *rules = found ? weir__file_queue_rules(local->queue) : NULL;
+        snprintf(url, URL_MAX, "%s", rules ? rules : "sqlite::memory:"); /* without a service nobody keeps a log */
+    } else if (options->file) {
+        found = weir__rules_database(options->file, weir__find_errors, &findings, url, URL_MAX);
+    } else {
+        snprintf(url, URL_MAX, "%s", options->database);
+    }
+    weir__findings_free(&findings);
+    return found;
+}
+
 struct weir__local *weir__local_open(const struct weir__service_options *options)
 {
     char url[URL_MAX];
-    if (options->file) {
-        struct weir__findings findings = {.to = stderr};
-        bool found = weir__rules_database(options->file, weir__find_errors, &findings, url, sizeof url);
-        weir__findings_free(&findings);
-        if (!found)
-            return NULL;
-    }
     struct weir__local *local = calloc(1, sizeof *local);
-    if (!local)
+    if (!local || !places_find(local, options, url)) {
+        free(local);
         return NULL;
+    }
     name_user(local->user, sizeof local->user);
-    struct weir__control_options open = {.url = options->file ? url : options->database};
+    if (local->queue)
+        local->host.queue = weir__file_queue_calls(local->queue);
+    struct weir__control_options open = {.url = url, .host = local->queue ? &local->host : NULL};
     int error = weir__control_open(&open, &local->control);
     if (error == 0)
         return local;
     fprintf(stderr, "weir %s: %s\n", options->command, weir__db_strerror(error));
+    weir__file_queue_close(local->queue);
     free(local);
     return NULL;
 }
@@ -54,6 +73,7 @@ struct weir__local *weir__local_open(const struct weir__service_options *options
 void weir__local_close(struct weir__local *local)
 {
     weir__control_close(local->control);
+    weir__file_queue_close(local->queue);
     free(local);
 }
 

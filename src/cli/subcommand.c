@@ -82,7 +82,8 @@ static int run(const struct weir__subcommand *sub, struct weir__given *given)
                                             .token_file = value[WEIR__WITH_TOKEN_FILE],
                                             .ca = value[WEIR__WITH_CA],
                                             .database = value[WEIR__WITH_DB],
-                                            .file = value[WEIR__WITH_FILE]};
+                                            .file = value[WEIR__WITH_FILE],
+                                            .queue = strncmp(given->command, "queue ", 6) == 0};
     int code;
     given->service = weir__service_open(&options, &code);
     if (!given->service)

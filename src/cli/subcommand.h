@@ -1,4 +1,4 @@
-/* Commands that have commands: weir rules, weir token. All of them talk to a rules service. */
+/* Commands that have commands: weir rules, weir token, weir queue. All of them talk to a rules service. */
 #ifndef WEIR_CLI_SUBCOMMAND_H
 #define WEIR_CLI_SUBCOMMAND_H
 
@@ -27,7 +27,11 @@
     X(PRUNE, "prune", false)                                                                                           \
     X(PUBLISH, "publish", true)                                                                                        \
     X(ROLE, "role", true)                                                                                              \
-    X(EXPIRES, "expires", true)
+    X(EXPIRES, "expires", true)                                                                                        \
+    X(STATE, "state", true)                                                                                            \
+    X(RULE, "rule", true)                                                                                              \
+    X(LIMIT, "limit", true)                                                                                            \
+    X(ALL, "all", false)
 
 enum weir__with {
 #define WEIR__WITH_ENUM(name, word, value) WEIR__WITH_##name,
