@@ -94,11 +94,17 @@ static void serve(struct weir__keeper *keeper, bool first)
         weir__say(keeper->journal, WEIR__INFO, "admin: listens on %s now", config->admin.listener->address);
 }
 
+static void wake_drain(void *context)
+{
+    weir__drain_wake(context);
+}
+
 /* Whoever brings requests for the queue. The same holds for what goes wrong. */
 static void accept_for_queue(struct weir__keeper *keeper, bool first)
 {
     char why[256];
-    keeper->acceptor = weir__acceptor_start(keeper->config, keeper->journal, NULL, NULL, why, sizeof why);
+    keeper->acceptor =
+        weir__acceptor_start(keeper->config, keeper->journal, wake_drain, keeper->drain, why, sizeof why);
     if (!keeper->acceptor && first)
         weir__say(keeper->journal, WEIR__ERROR, "queue: %s; it is tried again", why);
     if (keeper->acceptor && !first)
@@ -172,8 +178,10 @@ static bool start(struct weir__keeper *keeper)
     keeper->host = weir__host_open(keeper->config, keeper->journal);
     if (!keeper->host)
         return false;
+    if (!start_draining(keeper)) /* before the one that accepts, which wakes it */
+        return false;
     keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
-    return keeper->ticks && start_sensing(keeper) && start_draining(keeper);
+    return keeper->ticks && start_sensing(keeper);
 }
 
 struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
@@ -199,7 +207,6 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     keeper->ending = true;
     pthread_cond_broadcast(&keeper->end);
     pthread_mutex_unlock(&keeper->lock);
-    weir__drain_stop(keeper->drain);
     if (keeper->retrieves)
         pthread_join(keeper->retrieving, NULL);
     if (keeper->ticks)
@@ -208,6 +215,7 @@ void weir__keeper_stop(struct weir__keeper *keeper)
         pthread_join(keeper->sensing, NULL);
     weir__sensor_close(keeper->sensor);
     weir__acceptor_stop(keeper->acceptor);
+    weir__drain_stop(keeper->drain);
     weir__admin_stop(keeper->admin);
     if (keeper->control)
         weir__control_close(keeper->control);

@@ -101,7 +101,8 @@ static json_t *deferred_json(const struct weir__deferred *item, bool whole)
     if (!object)
         return NULL;
     json_object_set_new(object, "last_status", item->last_status ? json_integer(item->last_status) : json_null());
-    json_object_set_new(object, "why", item->why.len ? shown(item->why) : json_null());
+    bool told_why = item->why.len && item->state != WEIR__DELIVERED && item->state != WEIR__CANCELLED;
+    json_object_set_new(object, "why", told_why ? shown(item->why) : json_null());
     json_object_set_new(object, "accepted", time_or_null(item->accepted_ms));
     json_object_set_new(object, "due", waits ? time_or_null(item->due_ms) : json_null());
     json_object_set_new(object, "expires", time_or_null(item->expires_ms));
