@@ -251,7 +251,7 @@ def named():
 
 
 def test_every_metric_that_is_named_exists(host, store):
-    one = host(more=f'store: "{store.url()}"', rule=", consistency: eventual")
+    one = host(more=f'store: "{store.url()}"\nload: on', rule=", consistency: eventual")
     ask(one, "a", 30)
 
     def exist():

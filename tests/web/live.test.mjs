@@ -32,6 +32,19 @@ test("charts and totals follow the traffic without a reload", async () => {
     await close(page);
 });
 
+test("how loaded the host is, and what is done about it", async () => {
+    const page = await open();
+    const card = page.locator("section.card", { has: page.getByRole("heading", { name: /^Load/ }) });
+    await card.getByText("has room").waitFor();
+    const slow = Promise.all(Array.from({ length: 6 }, () => fetch(`${host.gateway}/slow/3`)));
+    await card.getByText("limits shrink").waitFor({ timeout: 8000 });
+    const facts = await card.locator(".facts").textContent();
+    assert.match(facts, /Level\s*\d+/);
+    assert.match(facts, /Requests in flight\s*[456].*Adaptive limits\s*\d+/);
+    await slow;
+    await close(page);
+});
+
 test("a chart has its figures as a table", async () => {
     const rule = await makeRule({ stage: "enforced" });
     await inForce(rule);

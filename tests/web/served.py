@@ -17,6 +17,7 @@ admin: 127.0.0.1:@ADMIN@
 state: @FOLDER@/state
 segment: { path: @FOLDER@/segment, size: 16MiB }
 hot_keys: 64MiB
+load: { signals: { in_flight: 4 }, smooth: 100ms }
 workers: 2
 """
 

@@ -74,6 +74,16 @@ export interface RuleFigures {
     rates: Record<Span, Counts | null>;
 }
 
+/* How loaded the host is: all from 0 to 100 but for what is in flight. */
+export interface Load {
+    known: boolean; /* false: the agent is silent, and limits are as they are written */
+    level: number;
+    throttle: number; /* where adaptive limits are, from their min to their max */
+    in_flight: number;
+    signals: Record<string, number>;
+    shed: Record<string, number>; /* by priority */
+}
+
 export interface Stats {
     at: Time;
     version?: string;
@@ -81,6 +91,7 @@ export interface Stats {
     rules: RuleFigures[];
     segment: Facts | null;
     store: Facts | null;
+    load?: Load | null; /* null: nothing says how loaded the host is */
     host: Facts | null;
     reloads: Facts | null;
     check_seconds?: { p50: number; p99: number };

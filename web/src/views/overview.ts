@@ -3,7 +3,7 @@ import { announce, field, h, replace, select, setText } from "../dom";
 import { count, fact, factLabel, rate } from "../format";
 import { type Choice, Meter, type Sample, follow } from "../live";
 import type { Rule } from "../figures";
-import type { Facts, Stats } from "../types";
+import type { Facts, Load, Stats } from "../types";
 import { type Shown, heading, ruleLink } from "../view";
 
 const perPage = 12;
@@ -35,6 +35,20 @@ class Tiles {
 
 type Health = "good" | "odd" | "bad";
 
+function judgeLoad(facts: Facts): [Health, string] {
+    if (!facts.known) return ["odd", "not known"];
+    if (facts.shed) return ["bad", "requests are shed"];
+    return Number(facts.adaptive_limits_percent) < 100 ? ["odd", "limits shrink"] : Number(facts.level) > 90 ? ["odd", "high"] : ["good", "has room"];
+}
+
+/* What the server tells of the load, in one list: the level, why, and what is done about it. */
+function loadFacts(load: Load | null | undefined): Facts | null {
+    if (!load) return null;
+    const shed = Object.entries(load.shed).filter(([, share]) => share > 0).map(([name, share]) => `${name} ${Math.round(share)} %`);
+    return { known: load.known, level: load.level, ...load.signals, in_flight: undefined, in_flight_level: load.signals.in_flight,
+        requests_in_flight: load.in_flight, adaptive_limits_percent: load.throttle, shed: shed.length > 0 ? shed.join(", ") : undefined };
+}
+
 function judge(part: string, facts: Facts): [Health, string] {
     const state = typeof facts.state === "string" ? facts.state : "";
     if (part === "segment") {
@@ -42,13 +56,15 @@ function judge(part: string, facts: Facts): [Health, string] {
         if (facts.lost) return ["bad", "lost"];
         return fill >= 0.95 ? ["bad", "full"] : fill >= 0.8 ? ["odd", "filling up"] : ["good", "has room"];
     }
+    if (part === "load") return judgeLoad(facts);
     if (part === "reloads") return facts.failed ? ["odd", "some were refused"] : ["good", "in force"];
     if (!state) return ["good", "running"];
     return [/^(up|ok|good|running|connected)$/.test(state) ? "good" : /^(down|failed|dead)$/.test(state) ? "bad" : "odd", state];
 }
 
-const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads"), string][] = [
-    ["host", "Host"], ["segment", "Segment"], ["store", "Store"], ["reloads", "Reloads of rules"]];
+const parts: [keyof Stats & ("segment" | "store" | "host" | "reloads" | "load"), string, string][] = [
+    ["host", "Host", ""], ["load", "Load", "not looked at: load in weir.yaml"], ["segment", "Segment", ""],
+    ["store", "Store", "none: limits are this host's own"], ["reloads", "Reloads of rules", ""]];
 
 /* Store, segment and host: whatever the server tells of them, and one word on how it is. */
 class HealthCards {
@@ -58,15 +74,15 @@ class HealthCards {
 
     show(stats: Stats): void {
         const host = { ...stats.host, version: stats.version, half_of_checks_under_s: stats.check_seconds?.p50, p99_of_checks_s: stats.check_seconds?.p99 };
-        const shown = { ...stats, host };
+        const shown = { ...stats, host, load: loadFacts(stats.load) };
         const shape = JSON.stringify(parts.map(([part]) => shown[part]));
         if (shape === this.last) return;
         this.last = shape;
-        replace(this.element, parts.map(([part, label]) => this.card(part, label, shown[part])));
+        replace(this.element, parts.map(([part, label, without]) => this.card(part, label, without, shown[part])));
     }
 
-    private card(part: string, label: string, facts: Facts | null | undefined): HTMLElement {
-        if (!facts) return h("section", { class: "card" }, h("h3", {}, label), h("p", { class: "muted" }, "none: limits are this host's own"));
+    private card(part: string, label: string, without: string, facts: Facts | null | undefined): HTMLElement {
+        if (!facts) return h("section", { class: "card" }, h("h3", {}, label), h("p", { class: "muted" }, without));
         const [health, word] = judge(part, facts);
         const before = this.said.get(part);
         if (before !== undefined && before !== word) announce(`${label}: ${word}`, health === "bad" ? "bad" : "good");
