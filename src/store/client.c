@@ -156,6 +156,8 @@ void weir__client_start(struct weir__client *client, int64_t now_us)
 
 static bool makes_sense(const struct weir__question *question)
 {
+    if (question->plain)
+        return question->ask_count == 0 && question->group_count == 0;
     if (question->group_count == 0 || question->ask_count == 0 || question->groups[0].after_first)
         return false;
     for (uint32_t i = 0; i < question->group_count; i++) {
@@ -165,6 +167,13 @@ static bool makes_sense(const struct weir__question *question)
             return false;
     }
     return true;
+}
+
+static uint16_t slot_of(const struct weir__question *question)
+{
+    if (question->plain)
+        return (uint16_t)weir__slot(question->plain->slot, strlen(question->plain->slot));
+    return (uint16_t)weir__slot(question->asks[0].name, question->asks[0].name_len);
 }
 
 void weir__client_ask(struct weir__client *client, struct weir__question *question, int64_t now_us)
@@ -194,7 +203,7 @@ void weir__client_ask(struct weir__client *client, struct weir__question *questi
         weir__split_begin(client, question);
     } else {
         if (client->options->kind == WEIR__CLUSTER)
-            question->slot = (uint16_t)weir__slot(question->asks[0].name, question->asks[0].name_len);
+            question->slot = slot_of(question);
         weir__route(client, question);
     }
     leave(client, false);

@@ -80,7 +80,8 @@ void weir__channel_open(struct weir__channel *channel)
     channel->state = WEIR__CONNECTING;
     channel->out_at = channel->out.len = 0;
     channel->out.failed = false;
-    channel->sending = channel->loading = false;
+    channel->sending = false;
+    channel->loading = NULL;
     channel->load_error = 0;
     channel->out_total = channel->sent_total = 0;
     client->stats.connects++;
@@ -221,7 +222,7 @@ static int take_reply(struct weir__channel *channel, redisReply *reply)
     case WEIR__SAY_ASKING:
         break; /* if it was refused, so is what follows it */
     case WEIR__SAY_LOAD:
-        channel->loading = false;
+        channel->loading = NULL;
         channel->load_error = reply->type == REDIS_REPLY_ERROR    ? weir__store_error(reply->str, (size_t)reply->len)
                               : reply->type == REDIS_REPLY_STRING ? 0
                                                                   : WEIR_ESTOREGARBAGE;

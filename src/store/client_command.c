@@ -37,7 +37,8 @@ static bool fits(const struct weir__client *client, const struct weir__command *
 
     if (!first)
         return true;
-    if (groups + groups_asked(question) > WEIR__BATCH_GROUPS || first->sender || question->sender)
+    if (groups + groups_asked(question) > WEIR__BATCH_GROUPS || first->sender || question->sender || first->plain ||
+        question->plain)
         return false;
     if ((first->state | question->state) & WEIR__Q_ASKING)
         return false;
@@ -76,7 +77,9 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
     const struct weir__question *first = command->questions.first;
     uint64_t begin = channel->out_total;
     /* In a cluster the sender's key would be in another slot; docs/store.md says what follows. */
-    if (first->sender && first->sender[0] && client->options->kind != WEIR__CLUSTER) {
+    if (first->plain) {
+        weir__buffer_add(&channel->out, first->plain->command, first->plain->command_len);
+    } else if (first->sender && first->sender[0] && client->options->kind != WEIR__CLUSTER) {
         char key[WEIR__STORE_NAME_MAX + 1];
         snprintf(key, sizeof(key), "%s::%s:%u", client->options->prefix, first->sender, (unsigned)first->slot);
         weir__script_call(&channel->out, parts, count, key, first->batch);
@@ -120,7 +123,6 @@ void weir__command_fail(struct weir__client *client, struct weir__command *comma
 /* The server does not know the script: it is loaded once, and every command that came before it is sent again. */
 static void load_and_repeat(struct weir__channel *channel, struct weir__command *command)
 {
-    static const char *const load[] = {"SCRIPT", "LOAD", weir__script};
     struct weir__client *client = channel->client;
 
     for (struct weir__question *question = command->questions.first, *next; question; question = next) {
@@ -142,8 +144,10 @@ static void load_and_repeat(struct weir__channel *channel, struct weir__command 
         weir__command_free(client, command);
         return;
     }
-    if (!channel->loading) {
-        channel->loading = true;
+    const struct weir__plain *plain = command->questions.first->plain;
+    const char *const load[] = {"SCRIPT", "LOAD", plain ? plain->script : weir__script};
+    if (channel->loading != load[2]) {
+        channel->loading = load[2];
         client->stats.script_loads++;
         if (!weir__channel_say(channel, WEIR__SAY_LOAD, load, 3)) {
             weir__command_fail(client, command, WEIR_ESTOREDOWN, true);
@@ -201,6 +205,12 @@ static void redirect(struct weir__channel *channel, struct weir__command *comman
     ask_again(client, command, to, asking, WEIR_ESTORECROSSSLOT);
 }
 
+static void tell_why(struct weir__question *question, const char *text)
+{
+    if (question && question->plain && !(question->state & WEIR__Q_GHOST))
+        snprintf(question->plain->why, sizeof(question->plain->why), "%s", text);
+}
+
 static void error_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply)
 {
     struct weir__client *client = channel->client;
@@ -220,6 +230,7 @@ static void error_reply(struct weir__channel *channel, struct weir__command *com
         return;
     }
     int error = weir__store_error(reply->str, (size_t)reply->len);
+    tell_why(command->questions.first, reply->str);
     weir__route_failed(channel, error);
     if (cluster && begins(reply, "CLUSTERDOWN")) {
         weir__guide_want(client);
@@ -243,7 +254,9 @@ void weir__command_reply(struct weir__channel *channel, struct weir__command *co
         error_reply(channel, command, reply);
         return;
     }
-    int error = weir__script_read(reply, parts, fill_parts(command, parts));
+    struct weir__question *first = command->questions.first;
+    int error = first && first->plain ? first->plain->read(first, reply)
+                                      : weir__script_read(reply, parts, fill_parts(command, parts));
     if (error) {
         weir__command_fail(client, command, error, false);
         weir__command_free(client, command);

@@ -120,6 +120,8 @@ void weir__question_end(struct weir__client *client, struct weir__question *ques
         return;
     }
     weir__timer_remove(client, question);
+    if (question->plain)
+        question->plain->unsure = error && !sure;
     question->error = error;
     question->state = WEIR__Q_DONE;
     if (error) {
@@ -132,6 +134,16 @@ void weir__question_end(struct weir__client *client, struct weir__question *ques
 }
 
 /* ---- Ghosts ---- */
+
+static int read_nothing(struct weir__question *question, const redisReply *reply)
+{
+    (void)question;
+    (void)reply;
+    return 0;
+}
+
+/* What is left of a plain question: its reply comes, and nobody wants it. Nothing of it is ever written to. */
+static struct weir__plain unwanted = {.read = read_nothing};
 
 bool weir__question_ghost(struct weir__client *client, struct weir__question *question)
 {
@@ -149,6 +161,7 @@ bool weir__question_ghost(struct weir__client *client, struct weir__question *qu
         memcpy(ghost->asks + at, question->asks + group->first, group->count * sizeof(struct weir__ask));
         at += group->count;
     }
+    ghost->plain = question->plain ? &unwanted : NULL;
     ghost->slot = question->slot;
     ghost->tries = question->tries;
     weir__list_replace(question, ghost);

@@ -99,7 +99,7 @@ struct weir__channel {
     size_t out_at; /* of it, already sent */
     bool sending;  /* the driver knows */
     uint64_t out_total, sent_total;
-    bool loading; /* SCRIPT LOAD is on its way */
+    const char *loading; /* the newest script whose SCRIPT LOAD is on its way */
     int load_error;
     bool lost_time; /* a waiting question missed its deadline in this tick, and that was counted */
 

@@ -38,7 +38,7 @@ bool weir__split_needed(const struct weir__client *client, const struct weir__qu
 {
     if (question->group_count > WEIR__BATCH_GROUPS)
         return true;
-    if (client->options->kind != WEIR__CLUSTER)
+    if (client->options->kind != WEIR__CLUSTER || question->plain)
         return false;
     unsigned slot = slot_of(client, &question->asks[0]);
     for (uint32_t i = 1; i < question->ask_count; i++)

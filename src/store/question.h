@@ -74,7 +74,30 @@ struct weir__group {
     bool after_first; /* asked for only if the question's first group passed: shadow rules; else peeked at */
 };
 
+struct redisReply;
+struct weir__question;
+
+#define WEIR__PLAIN_WHY 160
+
+/*
+ * A command that asks for no counters: another script's. It is sent as it is, in a command of its own, and its owner
+ * reads the reply. What it did is never given back: who waits no longer for it does not know what it did.
+ */
+struct weir__plain {
+    const char *slot; /* a key of it, which says where it belongs in a cluster */
+    const char *command;
+    size_t command_len; /* EVALSHA, as the protocol has it */
+    const char *script; /* is loaded when the server does not know it */
+    /* Reads a reply that is no error. 0; else it makes no sense, and the connection is shut. */
+    int (*read)(struct weir__question *question, const struct redisReply *reply);
+    /* Out: it has an error, but may have been carried out; the beginning of the error that the server replied, or "".
+     */
+    bool unsure;
+    char why[WEIR__PLAIN_WHY];
+};
+
 struct weir__question {
+    struct weir__plain *plain; /* instead of asks and groups; NULL: these */
     struct weir__ask *asks;
     uint32_t ask_count;
     struct weir__group *groups; /* in the order of their asks; at least one */
