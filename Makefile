@@ -68,7 +68,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
 CONTROL_OBJ := $(CONTROL_SRC:%.c=$B/%.o)
-QUEUE_OBJ := $(QUEUE_SRC:%.c=$B/%.o)
+QUEUE_OBJ := $(QUEUE_SRC:%.c=$B/%.o) $B/src/queue/redis_scripts.o
 # The service's messages, in the nginx module alone: compiled from proto/, with the protocol's own types beside them.
 RLS_SRC := $(wildcard src/rls/*.c)
 RLS_OBJ := $(RLS_SRC:%.c=$B/%.o)
@@ -109,7 +109,7 @@ $B/%.o: %.c | $B/include/xxhash.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
-$B/src/store/script_text.c: tools/lua_to_c.py $(wildcard lua/*.lua)
+$B/src/store/script_text.c: tools/lua_to_c.py $(filter-out lua/queue%,$(wildcard lua/*.lua))
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/main.lua > $@.new && mv $@.new $@
 
@@ -169,6 +169,15 @@ $B/libweir-control.a: $(CONTROL_OBJ)
 	$(AR) rcs $@ $^
 
 $B/src/control/openapi.o: src/control/openapi.json
+
+# In the order of enum weir__rq_which.
+QUEUE_LUA := $(patsubst %,lua/queue_%.lua,put claim change expire look)
+$B/src/queue/redis_scripts.c: tools/lua_to_c.py lua/queue.lua $(QUEUE_LUA)
+	@mkdir -p $(@D)
+	python3 tools/lua_to_c.py $(QUEUE_LUA) > $@.new && mv $@.new $@
+
+$B/src/queue/redis_scripts.o: $B/src/queue/redis_scripts.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(QUEUE_OBJ): ALL_CFLAGS += $(shell pkg-config --cflags sqlite3)
 

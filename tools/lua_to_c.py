@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Puts the store's script together and writes it as C: lua_to_c.py lua/main.lua > script_text.c
+"""Puts scripts for the store together and writes them as C.
+
+lua_to_c.py lua/main.lua > script_text.c           the one that decides: weir__script and its SHA-1
+lua_to_c.py lua/queue_put.lua lua/… > scripts.c    those of the queue: weir__rq_scripts, in this order
 
 A line `--@name.lua` stands for that file of the same folder. Comments and indentation are left out, as the text travels
 to every server. The SHA-1 is the one by which servers know the script.
@@ -25,17 +28,36 @@ def lines(path):
             yield text
 
 
-def main():
-    text = "\n".join(lines(pathlib.Path(sys.argv[1]))) + "\n"
-    data = text.encode("ascii")
-    print("/* Made by tools/lua_to_c.py from lua/. */")
-    print('#include "store/script.h"\n')
-    print("const char weir__script[] = {")
+def script(path):
+    text = "\n".join(lines(pathlib.Path(path))) + "\n"
+    return text.encode("ascii")
+
+
+def print_text(kind, name, data):
+    print(f"{kind} {name}[] = {{")
     for i in range(0, len(data), 24):
         print("    " + " ".join(f"{byte}," for byte in data[i:i + 24]))
     print("    0};\n")
-    print("size_t weir__script_len(void)\n{\n    return sizeof weir__script - 1;\n}\n")
-    print(f'const char weir__script_sha[41] = "{hashlib.sha1(data).hexdigest()}";')
+
+
+def main():
+    paths = sys.argv[1:]
+    print("/* Made by tools/lua_to_c.py from lua/. */")
+    if len(paths) == 1:
+        data = script(paths[0])
+        print('#include "store/script.h"\n')
+        print_text("const char", "weir__script", data)
+        print("size_t weir__script_len(void)\n{\n    return sizeof weir__script - 1;\n}\n")
+        print(f'const char weir__script_sha[41] = "{hashlib.sha1(data).hexdigest()}";')
+        return
+    print('#include "queue/redis.h"\n')
+    scripts = [script(path) for path in paths]
+    for number, data in enumerate(scripts):
+        print_text("static const char", f"text_{number}", data)
+    print("const struct weir__rq_script weir__rq_scripts[] = {")
+    for number, data in enumerate(scripts):
+        print(f'    {{text_{number}, "{hashlib.sha1(data).hexdigest()}"}},')
+    print("};")
 
 
 main()

@@ -42,7 +42,7 @@ struct weir__queue_calls {
 
 struct weir__queue {
     const struct weir__queue_calls *calls;
-    struct weir__queue_options options; /* with the defaults; without `url` and `store` */
+    struct weir__queue_options options; /* with the defaults; without `url` */
     char name[WEIR__QUEUE_NAME_MAX + 1];
     uint64_t session; /* of this handle: claims are its own */
     char why[WEIR__QUEUE_SOURCE_TEXT];
@@ -53,7 +53,6 @@ int64_t weir__queue_now(const struct weir__queue *queue);
 
 /* `made` has options, name and session; these set the calls, and the rest that is theirs. */
 int weir__queue_sqlite(const char *path, const struct weir__queue *made, struct weir__queue **queue, char *why);
-int weir__queue_redis(const char *url, const struct weir__store_options *store, const struct weir__queue *made,
-                      struct weir__queue **queue, char *why);
+int weir__queue_redis(const char *url, const struct weir__queue *made, struct weir__queue **queue, char *why);
 
 #endif

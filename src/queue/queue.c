@@ -76,7 +76,6 @@ int weir__queue_open(const struct weir__queue_options *options, struct weir__que
     *queue = NULL;
     snprintf(made.name, sizeof made.name, "%s", name);
     made.options.url = made.options.name = NULL;
-    made.options.store = NULL;
     set_default(&made.options.keep_ms, WEIR__QUEUE_KEEP_MS);
     set_default(&made.options.keep_max, WEIR__QUEUE_KEEP_MAX);
     set_default(&made.options.dead_ms, WEIR__QUEUE_DEAD_MS);
@@ -85,13 +84,11 @@ int weir__queue_open(const struct weir__queue_options *options, struct weir__que
     if (getrandom(&made.session, sizeof made.session, 0) != sizeof made.session)
         return WEIR__QUEUE_AWAY;
     made.session &= INT64_MAX; /* databases know no larger ones */
-    if (options->store)
-        return weir__queue_redis(NULL, options->store, &made, queue, why);
     if (!options->url)
         return WEIR__QUEUE_URL;
     if (strncmp(options->url, "sqlite:", 7) == 0)
         return options->url[7] ? weir__queue_sqlite(options->url + 7, &made, queue, why) : WEIR__QUEUE_URL;
-    return weir__queue_redis(options->url, NULL, &made, queue, why);
+    return weir__queue_redis(options->url, &made, queue, why);
 }
 
 void weir__queue_close(struct weir__queue *queue)

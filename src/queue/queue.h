@@ -85,12 +85,8 @@ struct weir__queue_bounds {
     int64_t max, max_bytes, max_age_ms;
 };
 
-struct weir__store_options;
-
 struct weir__queue_options {
     const char *url; /* sqlite:PATH, or a store's URL (weir__store_parse) */
-    /* A store whose options are at hand already: instead of a URL. Must stay as they are while the queue is open. */
-    const struct weir__store_options *store;
     /* SQLite: what was put is on the disk at the next put or weir__queue_expire a second later; else before the put
      * returns. */
     bool sync_second;

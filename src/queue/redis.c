@@ -1,12 +1,147 @@
-/* The Redis storage. */
-#include "queue/parts.h"
+/* The Redis storage: opening, and calling its scripts through the store's own client. */
+#include "queue/redis.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
-int weir__queue_redis(const char *url, const struct weir__store_options *store, const struct weir__queue *made,
-                      struct weir__queue **queue, char *why)
+/* How long an answer may take: the server writes to its disk before it answers. */
+#define WAIT_US INT64_C(3000000)
+#define CALLS   64
+
+/* ---- Commands ---- */
+
+void weir__rq_text(struct weir__rq_call *call, weir_text text)
 {
-    (void)url, (void)store, (void)made, (void)queue;
-    snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "not there yet");
-    return WEIR__QUEUE_URL;
+    char length[32];
+    int len = snprintf(length, sizeof length, "$%zu\r\n", text.len);
+    weir__buffer_add(&call->command, length, (size_t)len);
+    if (text.len > 0)
+        weir__buffer_add(&call->command, text.data, text.len);
+    weir__buffer_add(&call->command, "\r\n", 2);
+}
+
+void weir__rq_word(struct weir__rq_call *call, const char *word)
+{
+    weir__rq_text(call, (weir_text){word, strlen(word)});
+}
+
+void weir__rq_number(struct weir__rq_call *call, int64_t number)
+{
+    char text[24];
+    int len = snprintf(text, sizeof text, "%lld", (long long)number);
+    weir__rq_text(call, (weir_text){text, (size_t)len});
+}
+
+void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments)
+{
+    char head[32];
+    const struct weir__rq_script *script = &weir__rq_scripts[which];
+    *call = (struct weir__rq_call){.plain = {.slot = q->base, .script = script->text}};
+    int len = snprintf(head, sizeof head, "*%zu\r\n", arguments + 4);
+    weir__buffer_add(&call->command, head, (size_t)len);
+    weir__rq_word(call, "EVALSHA");
+    weir__rq_word(call, script->sha);
+    weir__rq_word(call, "1");
+    weir__rq_word(call, q->base);
+}
+
+/* ---- Answers ---- */
+
+static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
+{
+    int error = call->question.error;
+    weir__queue_note(&q->queue, call->plain.why[0] ? call->plain.why : weir_strerror(error));
+    if (strncmp(call->plain.why, "MISCONF", 7) == 0)
+        return WEIR__QUEUE_READONLY; /* said before anything was carried out */
+    switch (error) {
+    case WEIR_ENOMEM:
+        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_MEMORY;
+    case WEIR_ESTOREOOM:
+        return WEIR__QUEUE_SPACE;
+    case WEIR_ESTOREREADONLY:
+        return WEIR__QUEUE_READONLY;
+    case WEIR_ESTOREWRONGTYPE:
+        return WEIR__QUEUE_BROKEN;
+    case WEIR_ESTOREERROR:
+        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_BROKEN;
+    default:
+        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_AWAY;
+    }
+}
+
+void weir__rq_ask_all(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count, weir__rq_read *read)
+{
+    struct weir__question *questions[CALLS];
+    for (size_t at = 0, some; at < count; at += some) {
+        size_t asked = 0;
+        some = count - at < CALLS ? count - at : CALLS;
+        for (size_t i = at; i < at + some; i++) {
+            struct weir__rq_call *call = &calls[i];
+            call->plain.command = call->command.data;
+            call->plain.command_len = call->command.len;
+            call->plain.read = read;
+            call->question = (struct weir__question){
+                .plain = &call->plain, .owner = call, .deadline_us = weir__link_now() + WAIT_US};
+            if (call->command.failed)
+                call->question.error = WEIR_ENOMEM;
+            else
+                questions[asked++] = &call->question;
+        }
+        (void)weir__link_ask_all(q->link, questions, asked);
+        for (size_t i = at; i < at + some; i++)
+            errors[i] = calls[i].question.error ? error_of(q, &calls[i]) : 0;
+    }
+    for (size_t i = 0; i < count; i++)
+        weir__buffer_free(&calls[i].command);
+}
+
+int weir__rq_ask(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context)
+{
+    int error;
+    call->context = context;
+    weir__rq_ask_all(q, call, &error, 1, read);
+    return error;
+}
+
+/* ---- Beginning and end ---- */
+
+static void close_handle(struct weir__queue *queue)
+{
+    struct weir__rq *q = weir__rq_of(queue);
+    if (q->drains)
+        weir__rq_resign(q);
+    weir__link_free(q->link);
+    free(q);
+}
+
+static const struct weir__queue_calls calls = {.put = weir__rq_put,
+                                               .claim = weir__rq_claim,
+                                               .change = weir__rq_change,
+                                               .find = weir__rq_find,
+                                               .list = weir__rq_list,
+                                               .expire = weir__rq_expire,
+                                               .figures = weir__rq_figures,
+                                               .close = close_handle};
+
+int weir__queue_redis(const char *url, const struct weir__queue *made, struct weir__queue **queue, char *why)
+{
+    struct weir__rq *q = calloc(1, sizeof *q);
+    if (!q)
+        return WEIR__QUEUE_MEMORY;
+    q->queue = *made;
+    q->queue.calls = &calls;
+    int error = weir__store_parse(url, &q->store, why, WEIR__QUEUE_SOURCE_TEXT) ? WEIR__QUEUE_URL : 0;
+    if (!error) {
+        /* A request's patience is not ours: a connection is given up after ten times this. */
+        q->store.deadline_us = WAIT_US;
+        snprintf(q->base, sizeof q->base, "{%s:queue}", q->store.prefix);
+        q->link = weir__link_new(&q->store);
+        error = q->link ? 0 : WEIR__QUEUE_MEMORY;
+    }
+    if (error) {
+        free(q);
+        return error;
+    }
+    *queue = &q->queue;
+    return 0;
 }

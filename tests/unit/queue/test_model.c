@@ -377,7 +377,7 @@ BOTH(random_steps)
     for (uint64_t round = 0; round < (uint64_t)rounds && test_failures == 0; round++) {
         struct place place;
         uint64_t random = round * 977 + 5;
-        place_new(&place, on_redis);
+        place_new(&place, on_redis, true);
         struct weir__queue *queue = place_open(&place, options);
         entry_count = 0;
         for (int64_t i = 0; i < steps && test_failures == 0; i++)

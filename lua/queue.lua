@@ -1,0 +1,105 @@
+-- What the scripts of the queue share. KEYS[1] is the base of all names, which so are in one slot:
+--
+--   BASE              hash: sequence, count and bytes of what waits or is under way, dead, dead_bytes, ended
+--   BASE:t:TICKET     hash: s state, r rule, k key, q sequence, c cost, m method, u target, a accepted, d due, x expires,
+--                     e ended, n attempts, w why, h status, b bytes, o session that claimed it
+--   BASE:p:TICKET     headers and body
+--   BASE:s:RULE       stream: what was accepted and is neither delivered nor cancelled, ID sequence-0; its group
+--                     'weir' has pending what is under way
+--   BASE:r:RULE       hash: waiting, under_way, dead, bytes, from (nothing older waits or is under way)
+--   BASE:rules        set of their names
+--   BASE:l:LANE       sorted set: what waits of a rule and key, by sequence
+--   BASE:busy         hash: lane with one under way, and which
+--   BASE:later, ready sorted sets of lanes that are not busy: by when their head is due; by sequence, due
+--   BASE:expires      sorted set of what waits, by when it expires
+--   BASE:ended, dead  sorted sets by sequence; BASE:ended_at, dead_at by when that was
+--   BASE:lease        who drains
+local call, number, format = redis.call, tonumber, string.format
+local base = KEYS[1]
+local FOREVER = 9007199254740992
+local function lane_of(rule, key)
+    return #rule .. ':' .. rule .. key
+end
+local function over_name(sequence, ticket)
+    return format('%016.0f', sequence) .. ticket
+end
+local function id_of(sequence)
+    return format('%.0f-0', sequence)
+end
+-- Counts a request of a state in (sign 1) or out (-1).
+local function count(rule, state, sign, bytes)
+    local figures = base .. ':r:' .. rule
+    if state < 2 then
+        call('HINCRBY', figures, state == 0 and 'waiting' or 'under_way', sign)
+        call('HINCRBY', figures, 'bytes', sign * bytes)
+        call('HINCRBY', base, 'count', sign)
+        call('HINCRBY', base, 'bytes', sign * bytes)
+    elseif state == 3 then
+        call('HINCRBY', figures, 'dead', sign)
+        call('HINCRBY', base, 'dead', sign)
+        call('HINCRBY', base, 'dead_bytes', sign * bytes)
+    else
+        call('HINCRBY', base, 'ended', sign)
+    end
+end
+-- Looks up who is the lane's head now.
+local function set_head(lane)
+    call('ZREM', base .. ':ready', lane)
+    local head = call('HEXISTS', base .. ':busy', lane) == 0 and call('ZRANGE', base .. ':l:' .. lane, 0, 0)[1]
+    if head then
+        call('ZADD', base .. ':later', call('HGET', base .. ':t:' .. head, 'd'), lane)
+    else
+        call('ZREM', base .. ':later', lane)
+    end
+end
+local function find(ticket)
+    local f = call('HMGET', base .. ':t:' .. ticket, 's', 'r', 'k', 'q', 'b', 'o', 'a', 'x', 'n')
+    if f[1] then
+        return {ticket = ticket, state = number(f[1]), rule = f[2], lane = lane_of(f[2], f[3]), sequence = number(f[4]),
+                bytes = number(f[5]), session = f[6], accepted = number(f[7]), expires = number(f[8]), attempts = number(f[9])}
+    end
+end
+-- Out of everything that knows of its state.
+local function leave(one)
+    count(one.rule, one.state, -1, one.bytes)
+    if one.state == 0 then
+        call('ZREM', base .. ':l:' .. one.lane, one.ticket)
+        call('ZREM', base .. ':expires', one.ticket)
+        set_head(one.lane)
+    elseif one.state == 1 then
+        call('XACK', base .. ':s:' .. one.rule, 'weir', id_of(one.sequence))
+        call('HDEL', base .. ':busy', one.lane)
+        call('HDEL', base .. ':t:' .. one.ticket, 'o')
+        set_head(one.lane)
+    else
+        local name = one.state == 3 and ':dead' or ':ended'
+        call('ZREM', base .. name, one.ticket)
+        call('ZREM', base .. name .. '_at', over_name(one.sequence, one.ticket))
+    end
+end
+-- The hash is as it should be, but for the state.
+local function to_waiting(one)
+    leave(one)
+    count(one.rule, 0, 1, one.bytes)
+    call('HSET', base .. ':t:' .. one.ticket, 's', 0)
+    call('ZADD', base .. ':l:' .. one.lane, one.sequence, one.ticket)
+    if one.expires < FOREVER then
+        call('ZADD', base .. ':expires', one.expires, one.ticket)
+    end
+    set_head(one.lane)
+end
+local function to_over(one, state, now)
+    leave(one)
+    count(one.rule, state, 1, one.bytes)
+    local name = state == 3 and ':dead' or ':ended'
+    call('HSET', base .. ':t:' .. one.ticket, 's', state, 'e', now)
+    call('ZADD', base .. name, one.sequence, one.ticket)
+    call('ZADD', base .. name .. '_at', now, over_name(one.sequence, one.ticket))
+    if state ~= 3 then
+        call('DEL', base .. ':p:' .. one.ticket)
+        call('XDEL', base .. ':s:' .. one.rule, id_of(one.sequence))
+    end
+end
+local function told(ticket)
+    return call('HMGET', base .. ':t:' .. ticket, 'q', 'r', 'k', 'c', 'm', 'u', 'a', 'd', 'x', 'e', 'n', 's', 'w', 'h')
+end

@@ -1,0 +1,83 @@
+/*
+ * What the files of the Redis storage share: redis.c (opening, calling scripts), redis_put.c, redis_drain.c (claims,
+ * changes, age), redis_look.c. The scripts are in lua/queue*.lua; lua/queue.lua says what is kept under which names.
+ */
+#ifndef WEIR_QUEUE_REDIS_H
+#define WEIR_QUEUE_REDIS_H
+
+#include "engine/link.h"
+#include "queue/parts.h"
+#include "store/script.h"
+
+#include <hiredis/hiredis.h>
+
+enum weir__rq_which { WEIR__RQ_PUT, WEIR__RQ_CLAIM, WEIR__RQ_CHANGE, WEIR__RQ_EXPIRE, WEIR__RQ_LOOK };
+
+struct weir__rq_script {
+    const char *text;
+    char sha[41];
+};
+
+extern const struct weir__rq_script weir__rq_scripts[];
+
+#define WEIR__RQ_WITHDRAWN 1024 /* tickets of puts that may have been carried out without an answer */
+
+struct weir__rq {
+    struct weir__queue queue;
+    struct weir__store_options store;
+    struct weir__link *link;
+    char base[96];
+    bool claimed; /* this handle has: claims of its name before it have ended */
+    bool drains;  /* it has the lease, as far as it knows */
+    size_t withdrawn_count;
+    char withdrawn[WEIR__RQ_WITHDRAWN][WEIR__TICKET_LEN + 1];
+};
+
+/* A call of a script. */
+struct weir__rq_call {
+    struct weir__plain plain;
+    struct weir__question question;
+    struct weir__buffer command;
+    void *context; /* what `read` needs */
+};
+
+typedef int weir__rq_read(struct weir__question *question, const redisReply *reply);
+
+/* Begins a call with so many arguments, which are added next. */
+void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments);
+void weir__rq_text(struct weir__rq_call *call, weir_text text);
+void weir__rq_word(struct weir__rq_call *call, const char *word);
+void weir__rq_number(struct weir__rq_call *call, int64_t number);
+/* Asks and waits; `read` gets the answer, with call->context. 0, or an error. Frees the command. */
+int weir__rq_ask(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context);
+/* The same for several at once: each has its error in `errors`. */
+void weir__rq_ask_all(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count, weir__rq_read *read);
+
+static inline void *weir__rq_context(const struct weir__question *question)
+{
+    return ((const struct weir__rq_call *)question->owner)->context;
+}
+
+/* Reads the request of an answer {ticket, headers and body, what is told}. False: it makes no sense. */
+bool weir__rq_item(const redisReply *reply, struct weir__deferred *item);
+
+/* The calls. */
+int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
+                 int *errors, size_t count);
+int weir__rq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
+                   void *context);
+/* This agent drains no more. */
+void weir__rq_resign(struct weir__rq *q);
+int weir__rq_change(struct weir__queue *queue, const struct weir__change *change);
+int weir__rq_expire(struct weir__queue *queue, int64_t now_ms);
+int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
+int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
+                  void *context);
+int weir__rq_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context);
+
+static inline struct weir__rq *weir__rq_of(struct weir__queue *queue)
+{
+    return (struct weir__rq *)(void *)queue;
+}
+
+#endif
