@@ -132,8 +132,8 @@ typedef int weir__deferred_visit(void *context, const struct weir__deferred *def
  * Claims up to `max` heads (WEIR__QUEUE_CLAIM_MAX at most): the oldest that waits of its rule and key, due, and none of
  * whose key is under way; in order of acceptance. Visits each, with all it has, whatever `visit` returns. A claim ends
  * after claim_ms, and the request waits again: for those of an agent that died. claim_ms must be longer than a delivery
- * may take. Redis: STANDBY as long as another agent drains, which is asked anew with every call; call it at least twice
- * in lease_ms to stay the one. Returns the number of claimed ones, or an error.
+ * may take, and the same for all agents. Redis: STANDBY as long as another agent drains, which is asked anew with every
+ * call; call it at least twice in lease_ms to stay the one. Returns the number of claimed ones, or an error.
  */
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
                       weir__deferred_visit *visit, void *context);

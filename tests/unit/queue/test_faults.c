@@ -1,0 +1,318 @@
+/* When the storage fails: a clear error, nothing that was acknowledged is lost, and it goes on when that is over. */
+#include "queues.h"
+
+#include <sqlite3.h>
+#include <sys/resource.h>
+
+static struct seen seen;
+static const struct weir__queue_bounds unbounded;
+
+static const char *file_of(const struct place *place)
+{
+    return place->url + strlen("sqlite:");
+}
+
+static int open_error(const char *url)
+{
+    char why[WEIR__QUEUE_SOURCE_TEXT];
+    struct weir__queue *queue = NULL;
+    int error = weir__queue_open(&(struct weir__queue_options){.url = url}, &queue, why);
+    CHECK(error == 0 || queue == NULL);
+    weir__queue_close(queue);
+    return error;
+}
+
+/* ---- SQLite ---- */
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Files may not become larger than this: a disk that is full, at any place of a commit or a checkpoint. */
+static void fill_disk(rlim_t bytes)
+{
+    static char tickets[4000][WEIR__TICKET_LEN + 1];
+    static char body[3000];
+    struct place place;
+    int count = 0, error = 0;
+    place_new(&place, false, false);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    limit_files(bytes);
+    while (count < 3000 && !error) {
+        struct weir__deferred item = item_of("r", count % 2 ? "k" : "l", "");
+        item.body = (weir_text){body, sizeof body};
+        error = put_one(queue, item, unbounded, tickets[count]);
+        count += !error;
+    }
+    CHECK_EQ(error, WEIR__QUEUE_SPACE);
+    CHECK(weir__queue_why(queue)[0] != '\0');
+    /* It stays so, and what was acknowledged can be read. */
+    CHECK_EQ(put_one(queue, item_of("r", "k", "x"), unbounded, NULL) >= WEIR__QUEUE_SPACE, true);
+    for (int i = 0; i < count; i++)
+        CHECK_EQ(state_of(queue, tickets[i]), WEIR__WAITING);
+    limit_files(RLIM_INFINITY);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "x"), unbounded, tickets[count++]), 0);
+    weir__queue_close(queue);
+    queue = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < count; i++)
+        CHECK_EQ(state_of(queue, tickets[i]), WEIR__WAITING);
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), count > 1 ? 2 : 1);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+TEST(disk_full)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t bytes = 90000; bytes < 6000000; bytes = bytes * 17 / 10 + 777)
+        fill_disk(bytes);
+}
+
+/* Somebody else writes for longer than one waits. */
+TEST(locked)
+{
+    struct place place;
+    sqlite3 *other = NULL;
+    char ticket[WEIR__TICKET_LEN + 1];
+    place_new(&place, false, false);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, ticket), 0);
+    CHECK_EQ(sqlite3_open(file_of(&place), &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_BUSY);
+    CHECK_EQ(state_of(queue, ticket), WEIR__WAITING);
+    CHECK_EQ(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(other);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+static void write_file(const char *path, const char *text, size_t len, off_t at)
+{
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    CHECK(file >= 0);
+    CHECK_EQ(pwrite(file, text, len, at), (int64_t)len);
+    close(file);
+}
+
+TEST(not_a_queue)
+{
+    struct place place;
+    sqlite3 *other = NULL;
+    char text[8192];
+    place_new(&place, false, false);
+    memset(text, 'x', sizeof text);
+    write_file(file_of(&place), text, sizeof text, 0);
+    CHECK_EQ(open_error(place.url), WEIR__QUEUE_BROKEN);
+    CHECK_EQ(unlink(file_of(&place)), 0);
+    /* Somebody else's database is left as it is. */
+    CHECK_EQ(sqlite3_open(file_of(&place), &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other, "CREATE TABLE mine(x)", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_EQ(open_error(place.url), WEIR__QUEUE_BROKEN);
+    CHECK_EQ(sqlite3_exec(other, "DROP TABLE mine", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_EQ(open_error(place.url), 0);
+    CHECK_EQ(sqlite3_exec(other, "PRAGMA user_version = 99", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_EQ(open_error(place.url), WEIR__QUEUE_NEWER);
+    sqlite3_close(other);
+    place_end(&place);
+    CHECK_EQ(open_error("sqlite:/nowhere/at/all/queue.db"), WEIR__QUEUE_AWAY);
+}
+
+/* Pages of it are overwritten: what can be read is right, what cannot is an error; nothing crashes or ends in a loop.
+ */
+TEST(damaged)
+{
+    uint64_t random = 99;
+    for (int64_t round = test_scaled(60, 10); round > 0; round--) {
+        struct place place;
+        char ticket[WEIR__TICKET_LEN + 1], junk[512];
+        place_new(&place, false, false);
+        struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = true});
+        for (int i = 0; i < 60; i++)
+            CHECK_EQ(put_one(queue, item_of("r", i % 2 ? "k" : "l", "body"), unbounded, ticket), 0);
+        weir__queue_close(queue);
+        struct stat about;
+        CHECK_EQ(stat(file_of(&place), &about), 0);
+        for (size_t i = 0; i < sizeof junk; i++)
+            junk[i] = (char)test_random(&random);
+        write_file(file_of(&place), junk, 1 + test_random(&random) % sizeof junk,
+                   (off_t)(100 + test_random(&random) % (uint64_t)(about.st_size - 700)));
+        queue = NULL;
+        char why[WEIR__QUEUE_SOURCE_TEXT];
+        if (weir__queue_open(&(struct weir__queue_options){.url = place.url}, &queue, why) == 0) {
+            (void)put_one(queue, item_of("r", "k", "x"), unbounded, NULL);
+            for (int i = 0; i < 5; i++)
+                if (claim_some(queue, 10, HOUR, &seen) > 0)
+                    (void)weir__queue_delivered(queue, seen.items[0].ticket, 200);
+            (void)state_of(queue, ticket);
+            (void)weir__queue_expire(queue, clock_now + 10 * HOUR);
+            weir__queue_close(queue);
+        }
+        place_end(&place);
+    }
+}
+
+/* The file is taken away or replaced while it is open: nothing is acknowledged into nothing. */
+TEST(removed)
+{
+    struct place place;
+    place_new(&place, false, false);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(unlink(file_of(&place)), 0);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_AWAY);
+    write_file(file_of(&place), "", 0, 0);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_AWAY);
+    CHECK(strstr(weir__queue_why(queue), "replaced") != NULL);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* Only its owner may read what others sent. */
+TEST(private)
+{
+    struct place place;
+    struct stat about;
+    place_new(&place, false, false);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(stat(file_of(&place), &about), 0);
+    CHECK_EQ(about.st_mode & 0777, 0600);
+    char log[128];
+    snprintf(log, sizeof log, "%s-wal", file_of(&place));
+    CHECK_EQ(stat(log, &about), 0);
+    CHECK_EQ(about.st_mode & 0777, 0600);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* ---- Redis ---- */
+
+TEST(away_and_back)
+{
+    struct place place;
+    char ticket[WEIR__TICKET_LEN + 1];
+    if (!redis_installed())
+        return;
+    place_new(&place, true, false);
+    place_kill(&place);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_AWAY);
+    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_AWAY);
+    place_start(&place);
+    int error = WEIR__QUEUE_AWAY;
+    for (int i = 0; i < 100 && error; i++) {
+        usleep(20000);
+        error = put_one(queue, item_of("r", "k", "a"), unbounded, ticket);
+    }
+    CHECK_EQ(error, 0);
+    place_do(&place, "SCRIPT FLUSH");
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
+    place_do(&place, "SCRIPT FLUSH");
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+    CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
+    place_do(&place, "SCRIPT FLUSH");
+    CHECK_EQ(weir__queue_delivered(queue, ticket, 200), 0);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* It takes no more: nothing is acknowledged, and what is there is delivered. */
+TEST(no_room_in_redis)
+{
+    struct place place;
+    char ticket[WEIR__TICKET_LEN + 1];
+    if (!redis_installed())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, ticket), 0);
+    place_do(&place, "CONFIG SET maxmemory 1000");
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_SPACE);
+    place_do(&place, "CONFIG SET maxmemory 0");
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
+    place_do(&place, "REPLICAOF 127.0.0.1 1");
+    int error = put_one(queue, item_of("r", "k", "c"), unbounded, NULL);
+    CHECK(error == WEIR__QUEUE_READONLY || error == WEIR__QUEUE_AWAY);
+    place_do(&place, "REPLICAOF NO ONE");
+    for (int i = 0; i < 100 && error; i++) {
+        usleep(20000);
+        error = put_one(queue, item_of("r", "k", "c"), unbounded, NULL);
+    }
+    CHECK_EQ(error, 0);
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+    CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
+    /* Its names are taken by something else. */
+    place_do(&place, "FLUSHALL");
+    place_do(&place, "SET {weir:queue} x");
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_BROKEN);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+static int count_one(void *context, const struct weir__deferred *item)
+{
+    int *counts = context;
+    counts[item->state]++;
+    return 0;
+}
+
+/* No answer comes although the put is carried out: it is taken back when the server is there again. */
+TEST(no_answer)
+{
+    struct place place;
+    int counts[WEIR__DEFERRED_STATES] = {0};
+    if (!redis_installed())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    kill(place.server, SIGSTOP);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNKNOWN);
+    kill(place.server, SIGCONT);
+    int error = WEIR__QUEUE_AWAY;
+    for (int i = 0; i < 100 && error; i++) {
+        usleep(20000);
+        error = put_one(queue, item_of("r", "k", "c"), unbounded, NULL);
+    }
+    CHECK_EQ(error, 0);
+    CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, count_one, counts), 0);
+    CHECK_EQ(counts[WEIR__WAITING], 2);
+    CHECK_EQ(counts[WEIR__CANCELLED], 1);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* An agent dies without a word, and another takes over: what it had under way comes first, in order. */
+TEST(another_takes_over)
+{
+    struct place place;
+    char tickets[4][WEIR__TICKET_LEN + 1];
+    if (!redis_installed())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 50});
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(put_one(one, item_of("r", i % 2 ? "k" : "l", "x"), unbounded, tickets[i]), 0);
+    CHECK_EQ(claim_some(one, 10, 300, &seen), 2);
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 5000});
+    CHECK_EQ(claim_some(two, 10, 300, &seen), WEIR__QUEUE_STANDBY);
+    usleep(80000);
+    CHECK_EQ(claim_some(two, 10, 300, &seen), 0);
+    usleep(300000);
+    CHECK_EQ(claim_some(two, 10, 300, &seen), 2);
+    CHECK(strcmp(seen.items[0].ticket, tickets[0]) == 0 && strcmp(seen.items[1].ticket, tickets[1]) == 0);
+    CHECK_EQ(weir__queue_delivered(two, tickets[0], 200), 0);
+    CHECK_EQ(claim_some(two, 10, 3000, &seen), 1);
+    CHECK(strcmp(seen.items[0].ticket, tickets[2]) == 0);
+    weir__queue_close(one);
+    weir__queue_close(two);
+    place_end(&place);
+}
+
+TEST_MAIN

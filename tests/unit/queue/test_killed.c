@@ -1,0 +1,257 @@
+/*
+ * A child puts, claims, finishes and cancels, tells its parent of each thing after it was acknowledged, and is killed
+ * with kill -9 at any moment; so is Redis. At the end every acknowledged ticket is accounted for, and the order per key
+ * held.
+ */
+#define _GNU_SOURCE /* F_SETPIPE_SZ */
+#include "queues.h"
+
+#define KEYS    7
+#define TICKETS 200000
+
+static const struct weir__queue_bounds bounds = {.max = 300, .max_bytes = 400000};
+
+enum what { PUT, CLAIMED, DELIVERED, DEAD, CANCELLED };
+
+struct told {
+    int what, key;
+    uint64_t sequence;
+    char ticket[WEIR__TICKET_LEN + 1];
+};
+
+static int64_t real_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static struct weir__queue *open_here(const struct place *place)
+{
+    return place_open(place, (struct weir__queue_options){.clock_ms = real_clock, .name = "child"});
+}
+
+/* ---- The child ---- */
+
+static int tell_to;
+
+static void tell(enum what what, const struct weir__deferred *item)
+{
+    struct told told = {.what = what, .sequence = item->sequence};
+    told.key = item->key.len ? item->key.data[0] - 'a' : 0;
+    memcpy(told.ticket, item->ticket, sizeof told.ticket);
+    if (write(tell_to, &told, sizeof told) != sizeof told)
+        _exit(3);
+}
+
+static void put_some(struct weir__queue *queue, uint64_t *random)
+{
+    static const char body[200];
+    struct weir__deferred items[8];
+    struct weir__queue_bounds each[8];
+    int errors[8];
+    size_t count = 1 + test_random(random) % 8;
+    for (size_t i = 0; i < count; i++) {
+        items[i] = item_of("r", "", "");
+        items[i].key = (weir_text){"abcdefg" + test_random(random) % KEYS, 1};
+        items[i].body = (weir_text){body, test_random(random) % sizeof body};
+        each[i] = bounds;
+    }
+    if (weir__queue_put(queue, items, each, errors, count) != 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (!errors[i])
+            tell(PUT, &items[i]);
+}
+
+static void drain_some(struct weir__queue *queue, uint64_t *random)
+{
+    static struct seen seen;
+    seen.count = 0;
+    if (weir__queue_claim(queue, real_clock(), HOUR, 4, see, &seen) < 0)
+        return;
+    for (size_t i = 0; i < seen.count; i++) {
+        struct weir__deferred *item = &seen.items[i];
+        tell(CLAIMED, item);
+        int error, chance = (int)(test_random(random) % 8);
+        if (chance == 0) {
+            error = weir__queue_again(queue, item->ticket, real_clock(), "no", 503, true);
+        } else if (chance == 1) {
+            error = weir__queue_dead(queue, item->ticket, "enough", 500);
+            if (!error)
+                tell(DEAD, item);
+        } else {
+            error = weir__queue_delivered(queue, item->ticket, 200);
+            if (!error)
+                tell(DELIVERED, item);
+        }
+        if (error && error != WEIR__QUEUE_UNKNOWN && error != WEIR__QUEUE_AWAY && error != WEIR__QUEUE_LOST)
+            _exit(4);
+    }
+}
+
+static int first_waiting(void *context, const struct weir__deferred *item)
+{
+    *(struct weir__deferred *)context = *item;
+    return 1;
+}
+
+static void work(const struct place *place, int to, uint64_t seed)
+{
+    struct weir__queue *queue = open_here(place);
+    uint64_t random = seed;
+    tell_to = to;
+    for (;;) {
+        uint64_t chance = test_random(&random) % 16;
+        struct weir__deferred item = {.sequence = 0};
+        struct weir__queue_filter filter = {.state = WEIR__WAITING, .limit = 1};
+        if (chance < 8) {
+            put_some(queue, &random);
+        } else if (chance < 15) {
+            drain_some(queue, &random);
+        } else if (weir__queue_list(queue, &filter, first_waiting, &item) == 1) {
+            item.key = (weir_text){"", 0};
+            if (weir__queue_cancel(queue, item.ticket) == 0)
+                tell(CANCELLED, &item);
+        }
+    }
+}
+
+/* ---- The parent ---- */
+
+static struct told *all;
+static size_t all_count;
+static uint64_t done_up_to[KEYS]; /* the newest that was delivered or dead, of each key */
+
+static void take_in(const struct told *told)
+{
+    if (told->what == PUT && all_count < TICKETS)
+        all[all_count++] = *told;
+    /* Nothing is claimed that is older than what is over: a requeue would be, and there is none. */
+    if (told->what == CLAIMED)
+        CHECK(told->sequence > done_up_to[told->key]);
+    if (told->what == DELIVERED || told->what == DEAD)
+        done_up_to[told->key] = told->sequence;
+}
+
+static void kill_once(struct place *place, uint64_t *random, bool kill_server)
+{
+    int pipes[2];
+    CHECK_EQ(pipe(pipes), 0);
+    fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20);
+    fflush(stdout);
+    uint64_t seed = test_random(random);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pipes[0]);
+        work(place, pipes[1], seed);
+    }
+    close(pipes[1]);
+    usleep((useconds_t)(10000 + test_random(random) % 40000));
+    if (kill_server)
+        place_kill(place);
+    if (kill_server) {
+        /* The child lives on while Redis comes back. */
+        place_start(place);
+        usleep((useconds_t)(10000 + test_random(random) % 40000));
+    }
+    kill(child, SIGKILL);
+    struct told told;
+    while (read(pipes[0], &told, sizeof told) == sizeof told)
+        take_in(&told);
+    close(pipes[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+struct tallied {
+    int64_t waiting, under_way, dead, bytes, rows, row_bytes, row_dead;
+    uint64_t after;
+};
+
+static int tally(void *context, const struct weir__queue_figures *figures)
+{
+    struct tallied *t = context;
+    t->waiting += figures->waiting;
+    t->under_way += figures->under_way;
+    t->dead += figures->dead;
+    t->bytes += figures->bytes;
+    return 0;
+}
+
+static int tally_row(void *context, const struct weir__deferred *item)
+{
+    struct tallied *t = context;
+    t->after = item->sequence;
+    t->rows += item->state <= WEIR__UNDER_WAY;
+    t->row_dead += item->state == WEIR__DEAD;
+    return 0;
+}
+
+/* The figures are those of what is there, and within the bounds. */
+static void check_figures(struct weir__queue *queue)
+{
+    struct tallied t = {0};
+    CHECK_EQ(weir__queue_figures(queue, tally, &t), 0);
+    CHECK(t.waiting + t.under_way <= bounds.max && t.bytes <= bounds.max_bytes);
+    for (uint64_t before = UINT64_MAX; t.after != before;) {
+        before = t.after;
+        CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .after = t.after, .limit = 1000},
+                                  tally_row, &t),
+                 0);
+    }
+    CHECK_EQ(t.rows, t.waiting + t.under_way);
+    CHECK_EQ(t.row_dead, t.dead);
+}
+
+/* Every ticket is there; and all that wait are delivered in order, until nothing is left. */
+static void account(const struct place *place)
+{
+    static struct seen seen;
+    struct weir__queue *queue = open_here(place);
+    int64_t states[WEIR__DEFERRED_STATES] = {0};
+    for (size_t i = 0; i < all_count; i++) {
+        int state = state_of(queue, all[i].ticket);
+        CHECK(state >= 0);
+        if (state >= 0)
+            states[state]++;
+    }
+    check_figures(queue);
+    printf("  %zu acknowledged: %d waiting, %d under way, %d delivered, %d dead, %d cancelled\n", all_count,
+           (int)states[0], (int)states[1], (int)states[2], (int)states[3], (int)states[4]);
+    CHECK(states[WEIR__DELIVERED] > 0 && states[WEIR__DEAD] > 0);
+    for (int turns = 0; turns < 1000; turns++) {
+        seen.count = 0;
+        if (weir__queue_claim(queue, real_clock() + 1000, HOUR, 100, see, &seen) <= 0)
+            break;
+        for (size_t i = 0; i < seen.count; i++) {
+            int key = seen.items[i].key.data[0] - 'a';
+            CHECK(seen.items[i].sequence > done_up_to[key]);
+            done_up_to[key] = seen.items[i].sequence;
+            CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+        }
+    }
+    struct tallied t = {0};
+    CHECK_EQ(weir__queue_figures(queue, tally, &t), 0);
+    CHECK_EQ(t.waiting + t.under_way + t.bytes, 0);
+    weir__queue_close(queue);
+}
+
+BOTH(killed)
+{
+    struct place place;
+    uint64_t random = 4711;
+    int64_t kills = test_scaled(200, 20);
+    all = calloc(TICKETS, sizeof *all);
+    all_count = 0;
+    memset(done_up_to, 0, sizeof done_up_to);
+    place_new(&place, on_redis, false);
+    for (int64_t i = 0; i < kills && all; i++)
+        kill_once(&place, &random, on_redis && i % 4 == 3);
+    account(&place);
+    free(all);
+    place_end(&place);
+}
+
+TEST_MAIN

@@ -1,0 +1,290 @@
+/* What the queue promises, case by case, over both storages. */
+#include "queues.h"
+
+static struct seen seen;
+static const struct weir__queue_bounds unbounded;
+
+TEST(words)
+{
+    CHECK(strcmp(weir__queue_strerror(WEIR__QUEUE_FULL), "the queue is full") == 0);
+    CHECK(strcmp(weir__queue_strerror(-999), "unknown error") == 0);
+    CHECK(strcmp(weir__deferred_state_name(WEIR__UNDER_WAY), "under_way") == 0);
+    CHECK(strcmp(weir__deferred_state_name((enum weir__deferred_state)77), "unknown") == 0);
+}
+
+TEST(bad_addresses)
+{
+    static const char *const urls[] = {"", "sqlite:", "mysql://x", "redis://", "redis://h:99999999", "/tmp/x"};
+    char why[WEIR__QUEUE_SOURCE_TEXT];
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        struct weir__queue *queue = NULL;
+        CHECK_EQ(weir__queue_open(&(struct weir__queue_options){.url = urls[i]}, &queue, why), WEIR__QUEUE_URL);
+        CHECK(queue == NULL);
+    }
+    struct weir__queue *queue = NULL;
+    CHECK_EQ(weir__queue_open(&(struct weir__queue_options){.url = NULL}, &queue, NULL), WEIR__QUEUE_URL);
+    weir__queue_close(NULL);
+}
+
+BOTH(bounds_at_and_over)
+{
+    struct place place;
+    char ticket[WEIR__TICKET_LEN + 1];
+    place_new(&place, on_redis, true);
+    struct weir__deferred item = item_of("r", "k", "0123456789");
+    int64_t size = weir__deferred_bytes(&item);
+    struct weir__queue *queue =
+        place_open(&place, (struct weir__queue_options){.bounds = {.max = 5, .max_bytes = 5 * size}});
+    struct weir__queue_bounds two = {.max = 2}, bytes = {.max_bytes = 2 * size};
+    CHECK_EQ(put_one(queue, item, two, NULL), 0);
+    CHECK_EQ(put_one(queue, item, two, ticket), 0);
+    CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
+    /* Another rule has its own: by bytes, to the last one. */
+    item.rule = text_of("s");
+    CHECK_EQ(put_one(queue, item, bytes, NULL), 0);
+    item.body = text_of("01234567890");
+    CHECK_EQ(put_one(queue, item, bytes, NULL), WEIR__QUEUE_FULL);
+    item.body = text_of("0123456789");
+    CHECK_EQ(put_one(queue, item, bytes, NULL), 0);
+    /* All together: by bytes, then by count. */
+    item.rule = text_of("t");
+    item.body = text_of("01234567890");
+    CHECK_EQ(put_one(queue, item, unbounded, NULL), WEIR__QUEUE_FULL);
+    item.body = text_of("");
+    CHECK_EQ(put_one(queue, item, unbounded, NULL), 0);
+    item.rule = text_of("u");
+    CHECK_EQ(put_one(queue, item, unbounded, NULL), WEIR__QUEUE_FULL);
+    /* What is under way counts; what is over does not. */
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 3);
+    item.rule = text_of("r");
+    CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
+    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(put_one(queue, item, two, NULL), 0);
+    CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
+    CHECK_EQ(weir__queue_cancel(queue, ticket), 0);
+    CHECK_EQ(put_one(queue, item, two, NULL), 0);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* One batch with good and bad ones: each has its own answer. */
+BOTH(a_batch)
+{
+    struct place place;
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    struct weir__deferred items[5] = {item_of("r", "k", "a"), item_of("", "k", "a"), item_of("r", "k", "b"),
+                                      item_of("r", "k", "c"), item_of("r", "", "d")};
+    struct weir__queue_bounds bounds[5] = {{.max = 2}, {0}, {.max = 2}, {.max = 2}, {.max = 3}};
+    int errors[5];
+    items[3].target = (weir_text){0};
+    CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 5), 0);
+    static const int expected[5] = {0, WEIR__QUEUE_INVALID, 0, WEIR__QUEUE_INVALID, 0};
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQ(errors[i], expected[i]);
+        CHECK_EQ(strlen(items[i].ticket), expected[i] ? 0 : WEIR__TICKET_LEN);
+        CHECK_EQ(items[i].expires_ms, expected[i] ? 0 : INT64_MAX);
+    }
+    CHECK(items[0].sequence < items[2].sequence && items[2].sequence < items[4].sequence);
+    /* All of them bad: nothing is asked of the storage. */
+    CHECK_EQ(weir__queue_put(queue, items + 1, bounds, errors, 1), 0);
+    CHECK_EQ(errors[0], WEIR__QUEUE_INVALID);
+    CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 0), 0);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* The largest that goes, and one byte more; many large ones in one batch. */
+BOTH(large_ones)
+{
+    struct place place;
+    size_t size = WEIR__QUEUE_ITEM_MAX;
+    char *bytes = malloc(size);
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK(bytes != NULL);
+    memset(bytes, 'x', size);
+    struct weir__deferred item = item_of("r", "k", "");
+    item.body = (weir_text){bytes, size - (size_t)weir__deferred_bytes(&item) + 1};
+    CHECK_EQ(put_one(queue, item, unbounded, NULL), WEIR__QUEUE_TOO_LARGE);
+    item.body.len--;
+    struct weir__deferred items[6];
+    struct weir__queue_bounds bounds[6] = {{0}};
+    int errors[6];
+    for (int i = 0; i < 6; i++) {
+        items[i] = item;
+        items[i].key = (weir_text){"012345" + i, 1};
+        items[i].body.len -= 1;
+    }
+    CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 6), 0);
+    for (int i = 0; i < 6; i++)
+        CHECK_EQ(errors[i], 0);
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 6);
+    for (size_t i = 0; i < seen.count; i++) {
+        CHECK_EQ(seen.items[i].body.len, items[i].body.len);
+        CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+    }
+    free(bytes);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* Any bytes anywhere: they come back as they were, and keys that look alike are others. */
+BOTH(hostile_bytes)
+{
+    static const char nasty[] = "'; DROP TABLE request;--\0\r\n$5\r\nEVAL\xff\xfe{x}\x80%s%n";
+    weir_text bad = {nasty, sizeof nasty};
+    weir_text keys[6] = {{"", 0}, {"\0", 1}, {"\0\0", 2}, bad, {"a", 1}, {"a\0", 2}};
+    struct place place;
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.name = "'; -- {}\r\n"});
+    char tickets[6][WEIR__TICKET_LEN + 1];
+    for (int i = 0; i < 6; i++) {
+        struct weir__deferred item = {
+            .rule = bad, .key = keys[i], .method = bad, .target = bad, .headers = bad, .body = bad};
+        CHECK_EQ(put_one(queue, item, unbounded, tickets[i]), 0);
+    }
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 6);
+    for (int i = 0; i < 6; i++) {
+        const struct weir__deferred *got = &seen.items[i];
+        CHECK(strcmp(got->ticket, tickets[i]) == 0);
+        CHECK(weir__text_equal(got->key, keys[i]));
+        CHECK(weir__text_equal(got->rule, bad) && weir__text_equal(got->method, bad) &&
+              weir__text_equal(got->target, bad) && weir__text_equal(got->headers, bad) &&
+              weir__text_equal(got->body, bad));
+    }
+    char long_why[1000];
+    memset(long_why, 0xc3, sizeof long_why - 1);
+    long_why[sizeof long_why - 1] = '\0';
+    CHECK_EQ(weir__queue_dead(queue, tickets[0], long_why, 599), 0);
+    seen.count = 0;
+    CHECK_EQ(weir__queue_find(queue, tickets[0], see, &seen), 0);
+    CHECK_EQ(seen.items[0].why.len, WEIR__QUEUE_WHY_MAX);
+    CHECK_EQ(seen.items[0].last_status, 599);
+    CHECK(weir__text_equal(seen.items[0].body, bad));
+    static const char *const wrong[] = {"", "x", "0123456789ABCDEF0123456789ABCDEF", "0123456789abcdef0123456789abcde'",
+                                        "0123456789abcdef0123456789abcdef0"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CHECK_EQ(weir__queue_find(queue, wrong[i], see, &seen), WEIR__QUEUE_GONE);
+        CHECK_EQ(weir__queue_cancel(queue, wrong[i]), WEIR__QUEUE_GONE);
+    }
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* A claim ends after its time; whoever reports later is told, and the new one's claim stands. */
+BOTH(claims_end)
+{
+    struct place place;
+    char ticket[WEIR__TICKET_LEN + 1];
+    place_new(&place, on_redis, true);
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 20});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 2000});
+    CHECK_EQ(put_one(one, item_of("r", "k", "a"), unbounded, ticket), 0);
+    CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, NULL), 0);
+    CHECK_EQ(claim_some(one, 10, 100, &seen), 1);
+    usleep(40000); /* the lease ends; the claim does not */
+    CHECK_EQ(claim_some(two, 10, 100, &seen), 0);
+    CHECK_EQ(weir__queue_delivered(two, ticket, 200), WEIR__QUEUE_LOST);
+    CHECK_EQ(weir__queue_cancel(two, ticket), WEIR__QUEUE_STATE);
+    clock_now += 100;
+    usleep(80000);
+    CHECK_EQ(claim_some(two, 10, 100, &seen), 1);
+    CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
+    CHECK_EQ(weir__queue_delivered(one, ticket, 200), WEIR__QUEUE_LOST);
+    CHECK_EQ(weir__queue_again(one, ticket, 0, "x", 0, true), WEIR__QUEUE_LOST);
+    CHECK_EQ(state_of(two, ticket), WEIR__UNDER_WAY);
+    CHECK_EQ(weir__queue_delivered(two, ticket, 204), 0);
+    CHECK_EQ(weir__queue_delivered(two, ticket, 204), WEIR__QUEUE_LOST);
+    CHECK_EQ(claim_some(two, 10, 100, &seen), 1);
+    CHECK(text_is(seen.items[0].body, "b"));
+    weir__queue_close(one);
+    weir__queue_close(two);
+    place_end(&place);
+}
+
+/* What is under way when an agent dies waits again at once when one of its name comes, and keeps its place. */
+BOTH(the_same_name_again)
+{
+    struct place place;
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.name = "host"});
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(put_one(queue, item_of("r", "k", (const char *[]){"a", "b", "c"}[i]), unbounded, NULL), 0);
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0);
+    struct weir__queue *next = place_open(&place, (struct weir__queue_options){.name = "host"});
+    CHECK_EQ(claim_some(next, 10, HOUR, &seen), 1);
+    CHECK(text_is(seen.items[0].body, "a"));
+    CHECK_EQ(seen.items[0].attempts, 0);
+    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), WEIR__QUEUE_LOST);
+    CHECK_EQ(weir__queue_delivered(next, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(claim_some(next, 10, HOUR, &seen), 1);
+    CHECK(text_is(seen.items[0].body, "b"));
+    weir__queue_close(queue);
+    weir__queue_close(next);
+    place_end(&place);
+}
+
+/* The others stand by as long as one drains, and go on when it closes or is silent for too long. */
+TEST(one_drains_redis)
+{
+    struct place place;
+    if (!redis_installed())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 200});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 200});
+    CHECK_EQ(put_one(two, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(put_one(two, item_of("r", "l", "b"), unbounded, NULL), 0);
+    CHECK_EQ(claim_some(one, 1, HOUR, &seen), 1);
+    CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
+    for (int i = 0; i < 4; i++) {
+        usleep(100000);
+        CHECK_EQ(claim_some(one, 1, HOUR, &seen), i == 0);
+        CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
+    }
+    usleep(250000);
+    CHECK_EQ(claim_some(two, 1, HOUR, &seen), 0);
+    CHECK_EQ(claim_some(one, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
+    weir__queue_close(two);
+    CHECK_EQ(claim_some(one, 1, HOUR, &seen), 0);
+    weir__queue_close(one);
+    place_end(&place);
+}
+
+/* 100,000 of one key: claims cost what heads cost. */
+BOTH(many_of_one_key)
+{
+    enum { BATCH = 500 };
+    static struct weir__deferred items[BATCH];
+    static struct weir__queue_bounds bounds[BATCH];
+    static int errors[BATCH];
+    struct place place;
+    struct timespec begin, end;
+    int64_t many = test_scaled(100000, 5000), claims = 200;
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = true});
+    for (int64_t done = 0; done < many; done += BATCH) {
+        for (int i = 0; i < BATCH; i++)
+            items[i] = item_of("r", "k", "some body of a request");
+        CHECK_EQ(weir__queue_put(queue, items, bounds, errors, BATCH), 0);
+    }
+    uint64_t last = 0;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int i = 0; i < claims; i++) {
+        CHECK_EQ(claim_some(queue, 100, HOUR, &seen), 1);
+        CHECK(seen.items[0].sequence > last);
+        last = seen.items[0].sequence;
+        CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double took = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
+    printf("  %d waiting: %.2f ms a claim and delivery\n", (int)many, took * 1000 / (double)claims);
+    /* One look at all of them costs about 20 ms. */
+    CHECK(took / (double)claims < 0.010 * (getenv("WEIR_TEST_SCALE") ? 10 : 1));
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+TEST_MAIN
