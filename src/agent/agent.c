@@ -31,7 +31,7 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
     const char *wrong = error == WEIR_ENOMEM       ? weir_strerror(error)
                         : error == WEIR_ERULESBUSY ? "was written while it was read; try again"
                         : !error && !weir__keeper_needed(config)
-                            ? "there is neither a store nor a rules service nor a load level in it: nothing to do"
+                            ? "there is no store, no rules service, no queue and no load level in it: nothing to do"
                             : NULL;
     if (wrong && diagnose)
         diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});

@@ -226,7 +226,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
         reader->config->hot_bytes = HOT_BYTES;
     /* With one of the others it may be a file for weir agent; weir serve says the same of it (inspect.c). */
     if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
-        !weir__node_get(root, "admin") && !weir__node_get(root, "load"))
+        !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue"))
         weir__report_error(reader->report, root->place,
                            "there is neither a gateway (where to listen, and where to send on to) nor a service");
     weir__config_control(reader, root);

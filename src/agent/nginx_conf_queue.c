@@ -24,6 +24,9 @@ void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
     "400 401 403 404 405 406 408 409 410 411 412 413 414 415 416 417 421 422 426 428 429 431 494 500 501 502 503 504 " \
     "505 507 508"
 
+/* That the agent is away is told once, by those who start it: not by nginx for each request. */
+#define QUIET "            error_log stderr alert;\n"
+
 static void write_accept(FILE *to, const struct weir__config *config)
 {
     int64_t body = config->queue.body_bytes;
@@ -32,8 +35,7 @@ static void write_accept(FILE *to, const struct weir__config *config)
     fprintf(to, "            client_max_body_size %" PRId64 ";\n", body ? body : 1);
     fputs("            set $weir_queue_way /accept;\n"
           "            proxy_pass http://weir_queue$weir_queue_way;\n"
-          "            proxy_method POST;\n"
-          "            proxy_request_buffering on;\n"
+          "            proxy_method POST;\n" QUIET "            proxy_request_buffering on;\n"
           "            proxy_next_upstream off;\n"
           "            proxy_connect_timeout 2s;\n"
           "            proxy_send_timeout 10s;\n"
@@ -69,8 +71,7 @@ void weir__nginx_queue_locations(FILE *to, const struct weir__config *config)
           "            weir off;\n"
           "            client_max_body_size 1k;\n"
           "            proxy_pass http://weir_queue/tickets/;\n"
-          "            proxy_pass_request_headers off;\n"
-          "            proxy_pass_request_body off;\n"
+          "            proxy_pass_request_headers off;\n" QUIET "            proxy_pass_request_body off;\n"
           "            proxy_set_header Content-Length \"\";\n"
           "            proxy_set_header Host weir;\n"
           "            proxy_set_header Connection \"\";\n"

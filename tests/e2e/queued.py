@@ -1,0 +1,96 @@
+"""A weir serve that keeps requests for later, and what is in its queue."""
+import contextlib
+import json
+import sqlite3
+
+from clients import Answer, get
+from controlled import Host
+from gateway import wait_until
+
+HEAD = """gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+segment: { path: "@FOLDER@/segment", size: 1MiB }
+state: "@FOLDER@/state"
+workers: 2
+access_log: { path: "@FOLDER@/access.log", format: json }
+denied_log: "@FOLDER@/denied.log"
+"""
+RULES = """rules:
+  - { name: kept, match: { path: /kept }, key: "user:${header:x-user}", on_missing_key: share, limit: 1, window: 1d,
+      on_limit: queue }
+  - { name: denied, match: { path: /denied }, limit: 1, window: 1d }
+"""
+QUEUE = "queue: { body: 10KiB }\n"
+
+
+class Queueing(Host):
+    """One whose agent listens for the queue."""
+
+    def __init__(self, yaml, backend):
+        super().__init__(yaml, backend)
+        self.socket = self.folder / "state" / "queue.sock"
+
+    def start(self, **more):
+        super().start(**more)
+        self.wait_for_queue()
+        return self
+
+    def wait_for_queue(self):
+        wait_until(lambda: self.agent() and self.tells("0" * 32).status == 404, "the queue", 15)
+
+    def tells(self, ticket, method="GET"):
+        return get(self.port, f"/.weir/tickets/{ticket}", method=method)
+
+    def ask(self, path="/kept", method="POST", body=None, user=None, **headers):
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        return get(self.port, path, method=method, body=body, headers={"X-User": user, **more} if user else more)
+
+    def use_up(self, path="/kept", user=None):
+        """What passes, passes."""
+        assert self.ask(path, user=user).status == 200
+
+    def keep(self, path="/kept", **more):
+        """A request that is kept: its ticket, and the answer."""
+        answer = self.ask(path, **more)
+        assert answer.status == 202, (answer, self.said())
+        return answer.headers["Location"].rpartition("/")[2], answer
+
+    def kept(self):
+        """What is in the queue and not over, by ticket, in the order of acceptance."""
+        with contextlib.closing(sqlite3.connect(self.folder / "state" / "queue.db", timeout=10)) as db:
+            rows = db.execute(
+                "SELECT request.ticket, rule.name, lane.key, cost, method, target, headers, body FROM request"
+                " JOIN rule ON rule.id = request.rule JOIN lane ON lane.id = request.lane"
+                " JOIN payload ON payload.sequence = request.sequence WHERE state <= 1 ORDER BY request.sequence").fetchall()
+        names = ("rule", "key", "cost", "method", "target", "headers", "body")
+        return {text(row[0]): dict(zip(names, map(bytes_of, row[1:]))) for row in rows}
+
+    def headers_of(self, ticket):
+        lines = self.kept()[ticket]["headers"].decode().splitlines()
+        return [tuple(line.split(": ", 1)) for line in lines]
+
+    def access(self):
+        return [json.loads(line) for line in (self.folder / "access.log").read_text().splitlines()]
+
+    def denied(self):
+        return [json.loads(line) for line in (self.folder / "denied.log").read_text().splitlines()]
+
+
+def bytes_of(value):
+    return value.encode() if isinstance(value, str) else value
+
+
+def text(ticket):
+    """As a client has it, however it is stored."""
+    value = bytes_of(ticket)
+    return value.hex() if len(value) == 16 else value.decode()
+
+
+def usual(answer, rule="kept"):
+    """True if it is a denial as a rule without a queue gives it."""
+    assert isinstance(answer, Answer)
+    told = json.loads(answer.body) if answer.body else {"error": "rate_limit_exceeded", "rule": rule}
+    return (answer.status == 429 and told["error"] == "rate_limit_exceeded" and told["rule"] == rule and
+            answer.headers["Retry-After"] is not None and answer.headers["X-RateLimit-Remaining"] == "0" and
+            answer.headers["Content-Type"] == "application/json" and answer.headers["Cache-Control"] == "no-store" and
+            answer.headers["Location"] is None)
