@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    CONNECTIONS = 4096,      /* nginx keeps at most 64 of a worker idle */
+    CONNECTIONS = 4096,      /* twice as many as nginx keeps idle (nginx_conf_queue.c) */
     HEADER_BYTES = 64 << 10, /* of a connection: nginx takes 32 KiB of a client's headers, and adds some */
     LINES_MAX = 512,         /* of a header */
     MEMORY_BYTES = 64 << 20, /* of all requests that are being taken in, besides one of the largest */

@@ -7,6 +7,18 @@
 #include "agent/nginx_conf.h"
 
 #include <inttypes.h>
+#include <unistd.h>
+
+/* Idle connections of all workers to the agent, which takes twice as many at once: none of them keeps out another. */
+#define IDLE_MAX 2048
+
+static long idle_of_worker(const struct weir__config *config)
+{
+    enum { FEWEST = 4, MOST = 256 };
+    long workers = config->workers ? (long)config->workers : sysconf(_SC_NPROCESSORS_ONLN);
+    long share = IDLE_MAX / (workers > 0 ? workers : 1);
+    return share > MOST ? MOST : share < FEWEST ? FEWEST : share;
+}
 
 void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
 {
@@ -15,8 +27,10 @@ void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
     fputs("    upstream weir_queue {\n        server ", to);
     weir__nginx_quoted(to, server);
     /* The agent waits longer before it closes an idle one: none is closed under a request. */
-    fputs(";\n        keepalive 64;\n        keepalive_timeout 60s;\n        keepalive_requests 1000000000;\n    }\n",
-          to);
+    fprintf(
+        to,
+        ";\n        keepalive %ld;\n        keepalive_timeout 60s;\n        keepalive_requests 1000000000;\n    }\n",
+        idle_of_worker(config));
 }
 
 /* Whatever the agent answers but 202, and whatever nginx finds on the way to it. */
