@@ -119,13 +119,13 @@ sed 's/$/\r/' shop.yaml >dos.yaml
 
 # ---- changes, stages ----
 "$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
-printed '0 created, 0 changed, 0 deleted, 3 as before; revision 3 is in force'
+printed '0 created, 0 changed, 0 deleted, 3 as before; revision 1 is in force'
 "$weir" rules apply "$db" shop.yaml --publish enforced >"$work/out"
 printed '0 created, 0 changed, 0 deleted, 3 as before'
 "$weir" rules get published "$db" >published.yaml
 "$weir" lint published.yaml | grep -q 'published.yaml: 2 rules; no warnings'
 sed 's/limit: 5/limit: 50/' shop.yaml >looser.yaml
-"$weir" rules apply "$db" looser.yaml --publish shadow --json | json 'd["ok"] and d["revision"] == 4 and \
+"$weir" rules apply "$db" looser.yaml --publish shadow --json | json 'd["ok"] and d["revision"] == 2 and \
     [(c["name"], c["action"], c["version"], c["published"]) for c in d["changes"]] == [("settings", "none", 1, None), \
     ("login", "update", 2, "shadow"), ("user-api", "none", 1, None)] and "+limit: 50\n" in d["changes"][1]["diff"]'
 "$weir" rules list --json "$db" | json '[(i["enforced_version"], i["shadow_version"]) for i in d["items"]] == \
@@ -136,7 +136,7 @@ printed '+limit: 50'
 "$weir" rules diff login --from 2 --to 1 --json "$db" | json 'd["from"] == 2 and "+limit: 5\n" in d["unified"]'
 "$weir" rules publish login --stage enforced --reason "it is good" "$db" >"$work/out"
 printed 'login: enforced'
-printed 'revision 5 is in force'
+printed 'revision 3 is in force'
 "$weir" rules publish login --stage enforced "$db" | grep -qx 'login: as before'
 "$weir" rules publish settings login --stage enforced --json "$db" | json 'd["ok"] and d["revision"] is None and \
     [p["changed"] for p in d["published"]] == [False, False]'
@@ -146,9 +146,9 @@ fails 1 "$weir" rules publish settings --stage shadow --version 1 "$db"
 "$weir" rules rollback login --to 1 --publish enforced "$db" | grep -qx 'login: v3 has the text of v1'
 "$weir" rules get login "$db" | grep -qx 'limit: 5'
 fails 1 "$weir" rules rollback login --to 77 "$db"
-"$weir" rules rollback --revision 5 --reason "as it was" "$db" | grep -qx 'revision 7 is in force, as revision 5 was'
+"$weir" rules rollback --revision 3 --reason "as it was" "$db" | grep -qx 'revision 5 is in force, as revision 3 was'
 "$weir" rules get published "$db" | grep -q 'limit: 50'
-"$weir" rules history --json "$db" | json '[i["revision"] for i in d["items"]] == [7, 6, 5, 4, 3, 2, 1] and \
+"$weir" rules history --json "$db" | json '[i["revision"] for i in d["items"]] == [5, 4, 3, 2, 1] and \
     d["items"][0]["reason"] == "as it was"'
 fails 1 "$weir" rules rollback --revision 99 "$db"
 
@@ -159,12 +159,31 @@ fails 1 "$weir" rules apply "$db" login.yaml --prune
 said "user-api: error: it is in force and in no file"
 said "nothing was written"
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced >"$work/out" 2>"$work/err"
-printed '2 created, 0 changed, 3 deleted, 0 as before; revision 12 is in force'
+printed '2 created, 0 changed, 3 deleted, 0 as before; revision 6 is in force'
 grep -q '10-messages.yaml:19:5: warning' "$work/err"
 "$weir" rules list --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
 "$weir" rules apply "$db" "$rules/many" --prune --publish enforced 2>/dev/null |
     grep -qx '0 created, 0 changed, 0 deleted, 2 as before'
 "$weir" rules apply "$db" shop.yaml | grep -q '^login  *created  *v5$' # its versions go on
+
+# ---- all of it, or nothing ----
+cat >clash.yaml <<'END'
+rules:
+  - { name: fine, limit: 1, window: 1m }
+  - { name: m, limits: [ { limit: 1, window: 1m, name: x } ] }
+  - name: m/x
+    limit: 1
+    window: 1m
+END
+fails 1 "$weir" rules apply "$db" clash.yaml --publish enforced
+said "clash.yaml:4:5: error: "
+! grep -q warning "$work/err"
+"$weir" rules list --stage enforced --json "$db" | json '[i["name"] for i in d["items"]] == ["domain:messages", "everything"]'
+"$weir" rules history --json "$db" | json 'd["items"][0]["revision"] == 6'
+fails 1 "$weir" rules publish fine none --stage enforced "$db"
+said "none: there is no document of this name"
+"$weir" rules publish fine m --stage enforced --json "$db" | json 'd["revision"] == 7 and len(d["published"]) == 2'
+"$weir" rules publish fine m --stage draft "$db" | grep -qx 'revision 8 is in force'
 
 # ---- mistakes ----
 fails 1 "$weir" rules validate "$db" "$rules/wide.yaml"

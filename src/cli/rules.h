@@ -19,9 +19,13 @@ int weir__rules_apply(struct weir__given *given);
 
 /* True for a stage that --publish and --stage know; `draft` is one for --stage. Otherwise it was said. */
 bool weir__rules_stage(const struct weir__given *given, enum weir__with option, bool draft);
-/* Puts a version (0: the current one) in force. 1, 0 if it was so already, -1 after it was said. */
-int weir__rules_put(const struct weir__given *given, const char *name, const char *stage, int64_t version,
-                    int64_t *revision);
+/* A document that is to be put in force; version 0: the current one. NULL: no memory, or not UTF-8. */
+json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version);
+/*
+ * Puts all of these (which it takes over) in force as one publication, or none. 1, 0 if all was so already, -1: the
+ * answer says why not, or it was said that there is none (status 0). The answer is to be freed.
+ */
+int weir__rules_put(const struct weir__given *given, json_t *documents, struct weir__answer *answer);
 
 /* Judges all documents, each with the settings that will hold for it. False: findings say why, or it was said. */
 bool weir__rules_check(const struct weir__given *given, const struct weir__documents *documents,
@@ -43,6 +47,7 @@ struct weir__change {
     int64_t enforced, shadow;
     char *diff;
     bool done;
+    bool due;              /* is to be put in force, or taken out of it */
     const char *published; /* the stage it was put in force in */
     char *error;
 };

@@ -75,12 +75,12 @@ static bool decide(struct apply *apply, struct weir__change *change, const json_
     return change->action == WEIR__KEEP || change->diff || out_of_memory();
 }
 
-static bool is_in_files(const struct weir__documents *documents, const char *name)
+static const struct weir__rule_document *find_document(const struct weir__documents *documents, const char *name)
 {
-    for (size_t i = 0; i < documents->count; i++)
+    for (size_t i = 0; name && i < documents->count; i++)
         if (strcmp(documents->list[i].name, name) == 0)
-            return true;
-    return false;
+            return &documents->list[i];
+    return NULL;
 }
 
 /* What is in no file goes: rules first, since they may need the settings. */
@@ -95,7 +95,7 @@ static bool decide_prunes(struct apply *apply)
             const char *name = weir__member(item, "name");
             bool settings = strcmp(name, WEIR__SETTINGS_NAME) == 0;
             if (settings != (pass == 1) || json_is_true(json_object_get(item, "deleted")) ||
-                is_in_files(&apply->documents, name))
+                find_document(&apply->documents, name))
                 continue;
             changes->list[changes->count] = (struct weir__change){.name = name};
             if (!decide(apply, &changes->list[changes->count++], item))
@@ -135,8 +135,7 @@ static bool write_one(struct apply *apply, struct weir__change *change)
     struct weir__given *given = apply->given;
     static const char *const methods[] = {"", "POST", "PUT", "DELETE"};
     bool creates = change->action == WEIR__CREATE, removes = change->action == WEIR__DELETE;
-    bool withdraws = removes && given->is[WEIR__WITH_PUBLISH] && (change->enforced || change->shadow);
-    char *path = creates ? strdup("/v1/rules") : weir__service_path(change->name, withdraws ? "?withdraw=true" : "");
+    char *path = creates ? strdup("/v1/rules") : weir__service_path(change->name, "");
     if (!path)
         return out_of_memory();
     struct weir__question question = {.method = methods[change->action],
@@ -175,62 +174,90 @@ static bool write_all(struct apply *apply)
     return good;
 }
 
-/* What was taken out of force made revisions, too. */
-static bool ask_revision(struct apply *apply)
-{
-    struct weir__answer answer;
-    bool good = weir__given_get(apply->given, "/v1/revisions?limit=1", NULL, &answer);
-    if (good)
-        apply->changes.revision = number_of(json_array_get(json_object_get(answer.json, "items"), 0), "revision");
-    weir__answer_free(&answer);
-    return good;
-}
-
 /* After what replaces them is in force. */
 static bool delete_all(struct apply *apply)
 {
-    bool good = true, withdrew = false;
-    for (size_t i = 0; i < apply->changes.count; i++) {
-        struct weir__change *change = &apply->changes.list[i];
-        if (change->action != WEIR__DELETE)
-            continue;
-        good &= write_one(apply, change);
-        withdrew |= change->done && (change->enforced || change->shadow);
-    }
-    return (!withdrew || ask_revision(apply)) && good;
+    bool good = true;
+    for (size_t i = 0; i < apply->changes.count; i++)
+        if (apply->changes.list[i].action == WEIR__DELETE)
+            good &= write_one(apply, &apply->changes.list[i]);
+    return good;
 }
 
 /* ---- Publishing ---- */
 
-/* True if it is to be put in force. What is enforced already stays so: a shadow of itself would be no use. */
+/* True if it is to be put in force, or taken out of it. What is enforced already stays so: a shadow of itself would be
+ * no use. */
 static bool is_due(const struct weir__change *change, bool shadow)
 {
-    if (!change->document || change->error || change->published || change->enforced == change->version)
-        return false;
-    return !shadow || change->shadow != change->version;
+    if (change->action == WEIR__DELETE)
+        return change->enforced || change->shadow;
+    return change->enforced != change->version && !(shadow && change->shadow == change->version);
 }
 
-/* Settings come first, since rules may need them. */
-static bool publish_all(struct apply *apply, const char *stage)
+static bool fill_due(struct apply *apply, const char *stage, json_t *due)
 {
     bool shadow = strcmp(stage, "shadow") == 0, good = true;
     for (size_t i = 0; i < apply->changes.count; i++) {
         struct weir__change *change = &apply->changes.list[i];
-        if (!is_due(change, shadow))
-            continue;
-        if (shadow && change->document->kind != WEIR__KIND_RULE) {
+        bool removes = change->action == WEIR__DELETE;
+        change->due = is_due(change, shadow);
+        if (change->due && !removes && shadow && change->document->kind != WEIR__KIND_RULE) {
             fprintf(stderr, "weir %s: %s: only rules have a shadow; publish it as enforced when it is ready\n",
                     apply->given->command, change->name);
-            continue;
+            change->due = false;
         }
-        int put = weir__rules_put(apply->given, change->name, stage, change->version, &apply->changes.revision);
-        if (put >= 0)
-            change->published = stage;
-        else
-            change->error = strdup("it was not published");
-        good &= put >= 0;
+        if (change->due)
+            good &= json_array_append_new(due, weir__rules_wanted(change->name, removes ? "draft" : stage,
+                                                                  removes ? 0 : change->version)) == 0;
     }
-    return good;
+    return good || out_of_memory();
+}
+
+/* Why the set was refused: each problem at its place in the files. */
+static void tell_refusal(struct apply *apply, const struct weir__answer *answer)
+{
+    const json_t *problems = weir__answer_problems(answer);
+    size_t i;
+    json_t *problem;
+    if (!problems)
+        weir__answer_is_good(apply->given->service, answer, NULL);
+    json_array_foreach(problems, i, problem)
+    {
+        const char *about = json_string_value(json_object_get(problem, "document"));
+        const struct weir__rule_document *document = find_document(&apply->documents, about);
+        json_t *one = json_pack("[O]", problem);
+        weir__rules_problems(&apply->documents, document ? document : &apply->documents.list[0], one, &apply->findings);
+        json_decref(one);
+    }
+}
+
+/* All of it at once: what is new, what has changed, and what goes. */
+static bool publish_all(struct apply *apply, const char *stage)
+{
+    json_t *due = json_array();
+    if (!fill_due(apply, stage, due) || json_array_size(due) == 0) {
+        bool nothing = json_array_size(due) == 0;
+        json_decref(due);
+        return nothing;
+    }
+    struct weir__answer answer;
+    int put = weir__rules_put(apply->given, due, &answer);
+    if (put > 0)
+        apply->changes.revision = number_of(answer.json, "revision");
+    else if (put < 0 && answer.status)
+        tell_refusal(apply, &answer);
+    for (size_t i = 0; i < apply->changes.count; i++) {
+        struct weir__change *change = &apply->changes.list[i];
+        if (change->due && put < 0)
+            change->error = strdup("it was not published");
+        else if (change->due && change->action != WEIR__DELETE)
+            change->published = stage;
+        else if (change->due)
+            change->enforced = change->shadow = 0;
+    }
+    weir__answer_free(&answer);
+    return put >= 0;
 }
 
 /* ---- All of it ---- */

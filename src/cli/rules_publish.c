@@ -32,32 +32,33 @@ static const char *error_code(const struct weir__answer *answer)
     return weir__member(json_object_get(answer->json, "error"), "code");
 }
 
-int weir__rules_put(const struct weir__given *given, const char *name, const char *stage, int64_t version,
-                    int64_t *revision)
+int weir__rules_put(const struct weir__given *given, json_t *documents, struct weir__answer *answer)
 {
-    json_t *body = with_reason(given, json_pack("{s:s}", "stage", stage));
-    if (body && version > 0)
-        json_object_set_new(body, "version", json_integer(version));
-    char *path = weir__service_path(name, "/publish"), *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    struct weir__answer answer = {0};
+    json_t *body = documents ? with_reason(given, json_pack("{s:o}", "documents", documents)) : NULL;
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     int result = -1;
-    if (path && text) {
-        struct weir__question question = {.method = "POST", .path = path, .body = text, .len = strlen(text)};
-        bool asked = weir__service_ask(given->service, &question, &answer);
-        if (asked && answer.status == 409 && strcmp(error_code(&answer), "unchanged") == 0)
+    *answer = (struct weir__answer){0};
+    if (text) {
+        struct weir__question question = {.method = "POST", .path = "/v1/revisions", .body = text, .len = strlen(text)};
+        bool asked = weir__service_ask(given->service, &question, answer);
+        if (asked && answer->status == 409 && strcmp(error_code(answer), "unchanged") == 0)
             result = 0;
-        else if (asked && weir__answer_is_good(given->service, &answer, name))
+        else if (asked && answer->status == 201 && answer->json)
             result = 1;
     } else {
         fprintf(stderr, "weir %s: no memory, or a text that is not UTF-8\n", given->command);
     }
-    if (result > 0)
-        *revision = json_integer_value(json_object_get(answer.json, "revision"));
-    weir__answer_free(&answer);
     json_decref(body);
-    free(path);
     free(text);
     return result;
+}
+
+json_t *weir__rules_wanted(const char *name, const char *stage, int64_t version)
+{
+    json_t *wanted = json_pack("{s:s, s:s}", "name", name, "stage", stage);
+    if (wanted && version > 0)
+        json_object_set_new(wanted, "version", json_integer(version));
+    return wanted;
 }
 
 static void say(const char *name, const char *text)
@@ -66,42 +67,49 @@ static void say(const char *name, const char *text)
     printf(": %s\n", text);
 }
 
+/* What came of each; `put` as of weir__rules_put. */
+static void tell_published(const struct weir__given *given, const struct weir__answer *answer, int put,
+                           json_t *published)
+{
+    const json_t *documents = json_object_get(answer->json, "documents");
+    for (size_t i = 0; i < given->word_count; i++) {
+        const char *name = given->words[i], *stage = given->value[WEIR__WITH_STAGE];
+        bool changed = put > 0 && json_is_true(json_object_get(json_array_get(documents, i), "changed"));
+        if (given->json)
+            json_array_append_new(published,
+                                  json_pack("{s:s, s:s, s:b}", "name", name, "stage", stage, "changed", changed));
+        else
+            say(name, changed ? stage : "as before");
+    }
+}
+
 int weir__rules_publish(struct weir__given *given)
 {
-    int64_t version = weir__given_number(given, WEIR__WITH_VERSION), revision = 0;
-    const char *stage = given->value[WEIR__WITH_STAGE];
-    bool good = true;
+    int64_t version = weir__given_number(given, WEIR__WITH_VERSION);
     if (version < 0 || !weir__rules_stage(given, WEIR__WITH_STAGE, true))
         return 2;
     if (version > 0 && given->word_count > 1) {
         fprintf(stderr, "weir %s: --version is for one document\n", given->command);
         return 2;
     }
-    json_t *published = json_array();
-    /* Rules may need what the settings say: those come first. */
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < given->word_count; i++) {
-            const char *name = given->words[i];
-            if ((strcmp(name, WEIR__SETTINGS_NAME) == 0) != (pass == 0))
-                continue;
-            int put = weir__rules_put(given, name, stage, version, &revision);
-            good &= put >= 0;
-            if (given->json && put >= 0)
-                json_array_append_new(published,
-                                      json_pack("{s:s, s:s, s:b}", "name", name, "stage", stage, "changed", put > 0));
-            else if (put >= 0)
-                say(name, put == 0 ? "as before" : stage);
-        }
-    }
+    json_t *wanted = json_array(), *published = json_array();
+    for (size_t i = 0; i < given->word_count; i++)
+        json_array_append_new(wanted, weir__rules_wanted(given->words[i], given->value[WEIR__WITH_STAGE], version));
+    struct weir__answer answer;
+    int put = weir__rules_put(given, wanted, &answer);
+    bool good = put == 0 || (answer.status && weir__answer_is_good(given->service, &answer, NULL));
+    if (good)
+        tell_published(given, &answer, put, published);
+    json_t *revision = put > 0 ? json_object_get(answer.json, "revision") : NULL;
     if (given->json) {
-        json_t *all = json_pack("{s:b, s:O, s:o}", "ok", good, "published", published, "revision",
-                                revision ? json_integer(revision) : json_null());
+        json_t *all = json_pack("{s:b, s:O, s:O?}", "ok", good, "published", published, "revision", revision);
         good &= weir__print_json(all) == 0;
         json_decref(all);
-    } else if (revision > 0) {
-        printf("revision %" PRId64 " is in force\n", revision);
+    } else if (revision) {
+        printf("revision %" JSON_INTEGER_FORMAT " is in force\n", json_integer_value(revision));
     }
     json_decref(published);
+    weir__answer_free(&answer);
     return good ? 0 : 1;
 }
 
@@ -134,8 +142,13 @@ static int roll_back_document(struct weir__given *given, const char *name, int64
         printf(": v%" PRId64 " has the text of v%" PRId64 "\n", version, to);
     }
     if (good && given->is[WEIR__WITH_PUBLISH]) {
-        const char *stage = given->value[WEIR__WITH_PUBLISH];
-        good = weir__rules_put(given, name, stage, version, &revision) >= 0;
+        struct weir__answer put;
+        json_t *wanted = json_pack("[o]", weir__rules_wanted(name, given->value[WEIR__WITH_PUBLISH], version));
+        good = weir__rules_put(given, wanted, &put) >= 0;
+        if (!good && put.status)
+            weir__answer_is_good(given->service, &put, name);
+        revision = json_integer_value(json_object_get(put.json, "revision"));
+        weir__answer_free(&put);
         if (good && !given->json)
             printf("revision %" PRId64 " is in force\n", revision);
     }

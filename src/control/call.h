@@ -95,8 +95,8 @@ weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
 
 /*
- * Assembles and compiles what is staged now, adds the revision, and says what has changed. Within a transaction, after
- * documents were changed. `made` is to be freed. 0 and *refused: the set has errors, which were replied.
+ * Assembles and compiles what is staged now, and adds the revision. Within a transaction, after documents were changed.
+ * `about`: as of weir__set_compile. `made` is to be freed. 0 and *refused: the set has errors, which were replied.
  */
 struct weir__publication {
     struct weir__set set;
@@ -106,7 +106,7 @@ struct weir__publication {
     bool refused;
 };
 
-int weir__publication_make(struct weir__call *call, const char *about, const char *reason,
+int weir__publication_make(struct weir__call *call, const json_t *about, const char *reason,
                            struct weir__publication *made);
 /* Records that a document of the new revision has other versions in force than before. */
 int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name);
@@ -161,13 +161,13 @@ extern const struct weir__rest_route weir__routes[];
 extern const size_t weir__route_count;
 
 weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_update, weir__rest_delete,
-    weir__rest_versions, weir__rest_diff, weir__rest_rollback, weir__rest_publish, weir__rest_validate,
-    weir__rest_published, weir__rest_revisions, weir__rest_revision, weir__rest_revision_rollback, weir__rest_key_state,
-    weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens, weir__rest_token_create,
-    weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create, weir__rest_session_get,
-    weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot, weir__rest_advice,
-    weir__rest_openapi, weir__rest_health, weir__rest_queue_list, weir__rest_queue_stats, weir__rest_queue_get,
-    weir__rest_queue_cancel, weir__rest_queue_requeue;
+    weir__rest_versions, weir__rest_diff, weir__rest_rollback, weir__rest_publish, weir__rest_publish_many,
+    weir__rest_validate, weir__rest_published, weir__rest_revisions, weir__rest_revision, weir__rest_revision_rollback,
+    weir__rest_key_state, weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens,
+    weir__rest_token_create, weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create,
+    weir__rest_session_get, weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot,
+    weir__rest_advice, weir__rest_openapi, weir__rest_health, weir__rest_queue_list, weir__rest_queue_stats,
+    weir__rest_queue_get, weir__rest_queue_cancel, weir__rest_queue_requeue;
 
 extern const char weir__control_openapi[];
 size_t weir__control_openapi_len(void);

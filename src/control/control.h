@@ -5,7 +5,8 @@
  *   database, sqlite, postgres, schema   where everything is kept
  *   document    one document's text      set         documents to one text, and its errors back to their lines
  *   emit        a tree to YAML           import      a rule file to documents
- *   stored      reading and adding       publish     stages, revisions
+ *   stored      reading and adding       stage       where a document is: draft, shadow, enforced
+ *   publish     revisions of the set
  *   in_force    the set that is in force, in memory and in a file that survives all of this
  *   token       who may do what          guess       how often a token may be wrong
  *   rest*       (method, path, headers, body) to (status, headers, body)

@@ -1,4 +1,4 @@
-/* Publishing: stages of documents, and the set that they make. */
+/* Publishing: the set that the stages of documents make, and whole revisions of it. stage.c sets the stages. */
 #define _GNU_SOURCE /* memmem */
 #include "control/call.h"
 #include "control/in_force.h"
@@ -21,7 +21,7 @@ bool weir__publishing_refused(struct weir__call *call)
     return true;
 }
 
-int weir__publication_make(struct weir__call *call, const char *about, const char *reason,
+int weir__publication_make(struct weir__call *call, const json_t *about, const char *reason,
                            struct weir__publication *made)
 {
     size_t rules = 0;
@@ -76,137 +76,6 @@ void weir__publication_free(struct weir__publication *made)
     weir__set_free(&made->set);
     json_decref(made->warnings);
     made->warnings = NULL;
-}
-
-/* ---- One document ---- */
-
-static int set_stage(struct weir__db *db, const struct weir__stored *document)
-{
-    struct weir__db_value values[] = {document->enforced ? WEIR__N(document->enforced) : WEIR__NOTHING,
-                                      document->shadow ? WEIR__N(document->shadow) : WEIR__NOTHING,
-                                      WEIR__S(document->name)};
-    return weir__db_run(db, "UPDATE documents SET enforced_version = $1, shadow_version = $2 WHERE name = $3", values,
-                        3, NULL, NULL);
-}
-
-/* What is asked for, from the body. */
-struct wanted {
-    char stage[16];
-    char reason[WEIR__REASON_MAX + 1];
-    int64_t version; /* 0: the current one */
-};
-
-/* False: replied. */
-static bool read_wanted(struct weir__call *call, struct wanted *wanted)
-{
-    json_t *body = weir__call_json(call, "stage|version|reason");
-    const char *stage = json_string_value(json_object_get(body, "stage"));
-    json_t *version = json_object_get(body, "version"), *reason = json_object_get(body, "reason");
-    const char *why = json_string_value(reason);
-    if (!body)
-        return false;
-    bool good = stage && (!strcmp(stage, "draft") || !strcmp(stage, "shadow") || !strcmp(stage, "enforced"));
-    if (!good)
-        weir__fail(call, 400, "bad_stage", "stage: draft, shadow or enforced", NULL);
-    else if (version && !(good = json_integer_value(version) > 0))
-        weir__fail(call, 400, "bad_version", "version: a number from 1 on", NULL);
-    else if (reason && !(good = why && json_string_length(reason) <= WEIR__REASON_MAX &&
-                                weir__text_sound((weir_text){why, json_string_length(reason)})))
-        weir__fail(call, 400, "bad_reason", "reason: a text of up to 1000 bytes", NULL);
-    if (good && why)
-        snprintf(wanted->reason, sizeof wanted->reason, "%s", why);
-    if (good)
-        snprintf(wanted->stage, sizeof wanted->stage, "%s", stage);
-    wanted->version = good ? json_integer_value(version) : 0;
-    json_decref(body);
-    return good && (why || weir__call_reason(call, wanted->reason));
-}
-
-/* The document as it is to be. False: replied. */
-static int choose(struct weir__call *call, const struct wanted *wanted, struct weir__stored *document, bool *chosen)
-{
-    int64_t version = wanted->version ? wanted->version : document->version, exists = 0;
-    struct weir__stored before = *document;
-    struct weir__db_value by[] = {WEIR__S(document->name), WEIR__N(version)};
-    int error = weir__db_number(
-        call->db, "SELECT count(*) FROM versions WHERE name = $1 AND version = $2 AND deleted = 0", by, 2, 0, &exists);
-    *chosen = false;
-    if (error)
-        return error;
-    if (strcmp(wanted->stage, "draft") == 0) {
-        /* Of a named version only that one: dropping a shadow leaves what is enforced where it is. */
-        bool all = !wanted->version;
-        document->enforced = all || document->enforced == version ? 0 : document->enforced;
-        document->shadow = all || document->shadow == version ? 0 : document->shadow;
-    } else if (!exists) {
-        return weir__fail(call, 404, "no_version", "there is no such version, or it is a deletion", NULL);
-    } else if (strcmp(wanted->stage, "enforced") == 0) {
-        document->enforced = version;
-        document->shadow = document->shadow == version ? 0 : document->shadow;
-    } else if (document->kind != WEIR__RULE_DOCUMENT) {
-        return weir__fail(call, 409, "no_shadow", "only rules have a shadow; descriptors have shadow_mode", NULL);
-    } else {
-        document->shadow = version;
-        document->enforced = document->enforced == version ? 0 : document->enforced;
-    }
-    if (before.enforced == document->enforced && before.shadow == document->shadow)
-        return weir__fail(call, 409, "unchanged", "nothing would change: this is so already", NULL);
-    *chosen = true;
-    return 0;
-}
-
-static int commit_stage(struct weir__call *call, const struct wanted *wanted, const struct weir__stored *document,
-                        struct weir__publication *made)
-{
-    int error = set_stage(call->db, document);
-    if (!error)
-        error = weir__publication_make(call, document->name, wanted->reason, made);
-    if (error || made->refused)
-        return error;
-    error = weir__publication_change(call, made, document->name);
-    if (!error)
-        error = weir__audit(call, "publish", document->name,
-                            json_pack("{s:s, s:I, s:I, s:I, s:s}", "stage", wanted->stage, "enforced_version",
-                                      (json_int_t)document->enforced, "shadow_version", (json_int_t)document->shadow,
-                                      "revision", (json_int_t)made->revision, "reason", wanted->reason));
-    return error;
-}
-
-static json_t *number_or_null(int64_t number)
-{
-    return number ? json_integer(number) : json_null();
-}
-
-int weir__rest_publish(struct weir__call *call)
-{
-    struct wanted wanted = {.version = 0};
-    struct weir__stored document;
-    struct weir__publication made = {.refused = false};
-    bool chosen = false;
-    if (!read_wanted(call, &wanted) || weir__publishing_refused(call))
-        return 0;
-    int error = weir__db_begin(call->db);
-    if (error)
-        return error;
-    error = weir__stored_find(call->db, call->param[0], &document);
-    if (!error && !document.version)
-        weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
-    else if (!error)
-        error = choose(call, &wanted, &document, &chosen);
-    if (!error && chosen)
-        error = commit_stage(call, &wanted, &document, &made);
-    if (error || !chosen || made.refused) {
-        call->db->calls->rollback(call->db);
-    } else if (!(error = weir__db_end(call->db, 0))) {
-        weir__publication_apply(call, &made);
-        weir__reply_json(call, 200,
-                         json_pack("{s:s, s:s, s:o, s:o, s:I, s:b, s:O}", "name", document.name, "stage", wanted.stage,
-                                   "enforced_version", number_or_null(document.enforced), "shadow_version",
-                                   number_or_null(document.shadow), "revision", (json_int_t)made.revision, "written",
-                                   !call->control->path || call->control->written, "warnings", made.warnings));
-    }
-    weir__publication_free(&made);
-    return error;
 }
 
 /* ---- Whole revisions ---- */

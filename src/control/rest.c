@@ -21,6 +21,7 @@ const struct weir__rest_route weir__routes[] = {
     {"POST", "/v1/rules/{name}/publish", WEIR__EDITOR, false, weir__rest_publish},
     {"POST", "/v1/validate", WEIR__VIEWER, false, weir__rest_validate},
     {"GET", "/v1/revisions", WEIR__VIEWER, false, weir__rest_revisions},
+    {"POST", "/v1/revisions", WEIR__EDITOR, false, weir__rest_publish_many},
     {"GET", "/v1/revisions/{revision}", WEIR__VIEWER, false, weir__rest_revision},
     {"POST", "/v1/revisions/{revision}/rollback", WEIR__EDITOR, false, weir__rest_revision_rollback},
     {"PUT", "/v1/keys/{rule}/{key}/block", WEIR__OPERATOR, false, weir__rest_key_block},

@@ -51,6 +51,7 @@ static int check(struct weir__call *call, const struct weir__document *document,
     size_t rules = 0;
     char *text = NULL;
     int error = 0;
+    json_t *about = json_pack("{s:b}", document->name, 1);
     *good = false;
     if (document->kind != WEIR__SETTINGS_DOCUMENT) {
         error = weir__stored_find(call->db, "settings", &settings);
@@ -62,13 +63,14 @@ static int check(struct weir__call *call, const struct weir__document *document,
     weir__set_add(&set, document->name, document->kind, document->text, false);
     if (!error && !weir__set_finish(&set))
         error = WEIR__DB_MEMORY;
-    int wrong = error ? 0 : weir__set_compile(&set, document->name, problems, &rules);
+    int wrong = error ? 0 : weir__set_compile(&set, about, problems, &rules);
     if (!error && wrong == WEIR_ENOMEM)
         error = WEIR__DB_MEMORY;
     *good = !error && !wrong;
     if (!error && wrong)
         weir__fail(call, 422, "invalid", "the document has errors", json_incref(problems));
     weir__set_free(&set);
+    json_decref(about);
     free(text);
     return error;
 }

@@ -187,7 +187,7 @@ void weir__set_free(struct weir__set *set)
 
 struct compiling {
     const struct weir__set *set;
-    const char *about;
+    const json_t *about;
     json_t *problems;
 };
 
@@ -251,7 +251,8 @@ static void tell(void *context, const weir_diagnostic *what)
     char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME], field[256] = "";
     uint32_t line = (uint32_t)what->line, column = (uint32_t)what->column;
     const struct weir__piece *piece = line ? piece_of(c->set, line) : NULL;
-    if (what->severity == WEIR_IS_WARNING && (!c->about || !piece || strcmp(piece->name, c->about) != 0))
+    bool asked = piece && json_object_get(c->about, piece->name);
+    if (what->severity == WEIR_IS_WARNING && !asked)
         return;
     translate(c->set, what->message, message, sizeof message);
     weir_diagnostic own = *what;
@@ -269,7 +270,7 @@ static void tell(void *context, const weir_diagnostic *what)
     weir__tell_problem(c->problems, piece ? piece->name : NULL, field, &own);
 }
 
-int weir__set_compile(const struct weir__set *set, const char *about, json_t *problems, size_t *rules)
+int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *problems, size_t *rules)
 {
     struct compiling context = {set, about, problems};
     weir_rules *compiled = NULL;

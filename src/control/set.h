@@ -34,9 +34,9 @@ bool weir__set_finish(struct weir__set *set);
 void weir__set_free(struct weir__set *set);
 
 /*
- * Compiles a finished set. `problems` gets errors and, if `about` is not NULL, the warnings about that document. 0, or
- * an error of the library's (WEIR_ERULES: see problems). *rules: how many there are.
+ * Compiles a finished set. `problems` gets errors, and the warnings about the documents whose names are members of
+ * `about` (NULL: none). 0, or an error of the library's (WEIR_ERULES: see problems). *rules: how many there are.
  */
-int weir__set_compile(const struct weir__set *set, const char *about, json_t *problems, size_t *rules);
+int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *problems, size_t *rules);
 
 #endif

@@ -228,6 +228,103 @@ BOTH(others_follow)
 }
 
 /* A copy from before the last publications is put in the database's place. */
+/* Many at once: one revision, all or nothing. */
+BOTH(many_are_one_publication)
+{
+    struct service s = {0};
+    service_open(&s, on_postgres);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("c", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/revisions",
+                 "{\"stage\":\"enforced\",\"reason\":\"all\",\"documents\":"
+                 "[{\"name\":\"a\"},{\"name\":\"b\",\"version\":1},"
+                 "{\"name\":\"c\",\"stage\":\"shadow\"}]}"),
+             201);
+    CHECK_EQ(number(&s, "revision"), 1);
+    CHECK(json_is_true(at(&s, "written")));
+    CHECK_EQ(json_array_size(at(&s, "documents")), 3);
+    CHECK_EQ(number(&s, "documents[1].enforced_version"), 1);
+    CHECK_EQ(number(&s, "documents[2].shadow_version"), 1);
+    CHECK(json_is_true(at(&s, "documents[2].changed")));
+    CHECK(strstr(file_text(s.path), "name: a\n") && strstr(file_text(s.path), "name: b\n"));
+    CHECK_EQ(ask(&s, "GET /v1/revisions", NULL), 200);
+    CHECK_EQ(json_array_size(at(&s, "items")), 1);
+    CHECK_WORD(&s, "items[0].reason", "all");
+    CHECK_EQ(ask(&s, "GET /v1/audit", NULL), 200);
+    CHECK_WORD(&s, "items[0].action", "publish");
+    CHECK_WORD(&s, "items[2].object", "a");
+    /* One that changes nothing goes along; if none changes anything, nothing is published. */
+    CHECK_EQ(
+        ask(&s, "POST /v1/revisions", "{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"},{\"name\":\"c\"}]}"),
+        201);
+    CHECK(json_is_false(at(&s, "documents[0].changed")));
+    CHECK(json_is_true(at(&s, "documents[1].changed")));
+    CHECK_EQ(number(&s, "documents[1].shadow_version"), 0);
+    CHECK_EQ(ask(&s, "POST /v1/revisions", "{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"}]}"), 409);
+    CHECK_WORD(&s, "error.code", "unchanged");
+    /* Back to an earlier one: all of it. */
+    CHECK_EQ(ask(&s, "POST /v1/revisions",
+                 "{\"stage\":\"draft\",\"documents\":[{\"name\":\"a\"},"
+                 "{\"name\":\"b\"},{\"name\":\"c\"}]}"),
+             201);
+    CHECK(strstr(file_text(s.path), "name: a\n") == NULL);
+    CHECK_EQ(ask(&s, "POST /v1/revisions/1/rollback", "{}"), 200);
+    CHECK(strstr(file_text(s.path), "name: a\n") && strstr(file_text(s.path), "shadow: true"));
+    service_close(&s);
+}
+
+BOTH(many_or_none)
+{
+    struct service s = {0};
+    service_open(&s, on_postgres);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules",
+                 "domain: d\ndescriptors: [ { key: k, rate_limit: { unit: day, requests_per_unit: 5"
+                 " } } ]\n"),
+             201);
+    /* A rule that needs an identity which the set does not have by then. */
+    CHECK_EQ(ask(&s, "POST /v1/rules", "identity: { who: header:X-Who }\n"), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules", "name: w\nmatch:\n  who: me\nlimit: 1\nwindow: 1m\n"), 201);
+    static const struct {
+        const char *body, *code;
+        int status;
+    } wrong[] = {
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"},{\"name\":\"none\"}]}", "no_document", 404},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"},{\"name\":\"w\",\"version\":7}]}", "no_version", 404},
+        {"{\"stage\":\"shadow\",\"documents\":[{\"name\":\"a\"},{\"name\":\"domain:d\"}]}", "no_shadow", 409},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"},{\"name\":\"w\"}]}", "invalid", 422},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"},{\"name\":\"a\"}]}", "twice", 400},
+        {"{\"documents\":[{\"name\":\"a\"}]}", "bad_stage", 400},
+        {"{\"stage\":\"later\",\"documents\":[{\"name\":\"a\"}]}", "bad_stage", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\",\"version\":-1}]}", "bad_version", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\",\"version\":\"1\"}]}", "bad_version", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\",\"limit\":1}]}", "bad_member", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\\nb\"}]}", "bad_name", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[\"a\"]}", "bad_name", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[]}", "bad_documents", 400},
+        {"{\"stage\":\"enforced\",\"documents\":{\"name\":\"a\"}}", "bad_documents", 400},
+        {"{\"stage\":\"enforced\"}", "bad_documents", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"}],\"reason\":7}", "bad_reason", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"}],\"name\":\"a\"}", "bad_member", 400},
+        {"{\"stage\":\"enforced\",\"documents\":[{\"name\":\"a\"}", "bad_json", 400},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_EQ(ask(&s, "POST /v1/revisions", wrong[i].body), wrong[i].status);
+        CHECK_WORD(&s, "error.code", wrong[i].code);
+    }
+    CHECK_EQ(ask(&s, "GET /v1/revisions", NULL), 200);
+    CHECK_EQ(json_array_size(at(&s, "items")), 0); /* nothing of all this was published */
+    CHECK_EQ(ask(&s, "GET /v1/rules/a", NULL), 200);
+    CHECK_EQ(number(&s, "enforced_version"), 0);
+    CHECK(*file_text(s.path) == 0);
+    CHECK_EQ(ask(&s, "POST /v1/revisions",
+                 "{\"stage\":\"enforced\",\"documents\":[{\"name\":\"w\"},"
+                 "{\"name\":\"settings\"}]}"),
+             201); /* whatever the order */
+    service_close(&s);
+}
+
 TEST(restored_from_an_old_copy)
 {
     struct service s = {0};
