@@ -12,10 +12,10 @@
 #include <stdlib.h>
 
 enum {
-    THREADS = 2,
     CONNECTIONS = 512,
     CONNECTIONS_OF_ONE = 64, /* address */
     IDLE_S = 30,
+    STACK = 2 << 20,   /* bytes of a thread's */
     FILE_MAX = 1 << 20 /* bytes of a certificate or key */
 };
 
@@ -260,14 +260,15 @@ static bool find_address(const struct weir__listener *listener, struct sockaddr_
 
 static struct MHD_Daemon *listen_at(struct weir__admin *admin, const struct sockaddr_storage *address)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | (admin->tls ? MHD_USE_TLS : 0u) |
+    /* A thread a connection: a request that waits for the database keeps nobody else waiting. */
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u) |
                      (address->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0u);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, admin->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, admin->key},
                                    {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
     return MHD_start_daemon(flags, 0, NULL, NULL, answer, admin, MHD_OPTION_SOCK_ADDR, address,
-                            MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_CONNECTION_LIMIT,
+                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
                             MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_ARRAY, admin->tls ? tls : plain,

@@ -1,23 +1,34 @@
 /*
  * PostgreSQL by libpq. A connection that was lost is made again before the next statement; one that is lost inside of a
- * transaction fails that transaction.
+ * transaction fails that transaction. Nobody waits without end: the server ends a statement that takes long, and if it
+ * does not answer at all, the connection is given up.
  */
 #include "control/database.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <libpq-fe.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* Who writes takes this lock first, for the length of the transaction: publishing sees one state of things. */
 #define WRITERS_LOCK "SELECT pg_advisory_xact_lock(8241737)"
 #define SETTINGS                                                                                                       \
-    "SET lock_timeout = '5s'; SET statement_timeout = '15s'; SET idle_in_transaction_session_timeout = '60s'"
+    "SET lock_timeout = '5s'; SET statement_timeout = '6s'; SET idle_in_transaction_session_timeout = '60s'"
+#define CONNECT_S   "5"  /* for a connection */
+#define ANSWER_MS   8000 /* for all answers to what was sent at once */
+#define SLOW_MS     1000 /* an attempt to connect that fails and took longer has waited in vain, and: */
+#define AGAIN_MS    2000 /* between two of these, so that not everybody who asks waits for one */
+#define ANSWERS_MAX 1000
 
 struct postgres_db {
     struct weir__db db;
-    PGconn *connection;
-    bool inside; /* of a transaction */
+    PGconn *connection; /* NULL: given up */
+    char *url;
+    int64_t again_ms; /* not to be tried before */
+    bool inside;      /* of a transaction */
 };
 
 static struct postgres_db *own(struct weir__db *db)
@@ -28,7 +39,9 @@ static struct postgres_db *own(struct weir__db *db)
 static int error_of(struct postgres_db *p, const PGresult *result)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
-    weir__db_note(&p->db, result && state ? PQresultErrorMessage(result) : PQerrorMessage(p->connection));
+    weir__db_note(&p->db, !p->connection    ? "there was no answer in time"
+                          : result && state ? PQresultErrorMessage(result)
+                                            : PQerrorMessage(p->connection));
     if (!state || PQstatus(p->connection) == CONNECTION_BAD)
         return WEIR__DB_GONE;
     static const struct {
@@ -44,14 +57,107 @@ static int error_of(struct postgres_db *p, const PGresult *result)
     return WEIR__DB_BROKEN;
 }
 
+/* ---- Asking and waiting ---- */
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void give_up(struct postgres_db *p)
+{
+    PQfinish(p->connection);
+    p->connection = NULL;
+    p->again_ms = now_ms() + AGAIN_MS;
+}
+
+/* True when the next answer can be read without waiting, which may say that the connection is broken. */
+static bool wait_for_answer(struct postgres_db *p, int64_t until_ms)
+{
+    int unsent;
+    while ((unsent = PQflush(p->connection)) > 0 || PQisBusy(p->connection)) {
+        int64_t left = until_ms - now_ms();
+        struct pollfd wait = {.fd = PQsocket(p->connection), .events = (short)(unsent > 0 ? POLLIN | POLLOUT : POLLIN)};
+        if (left <= 0 || wait.fd < 0)
+            return false;
+        int ready = poll(&wait, 1, (int)left);
+        if (ready < 0 && errno != EINTR)
+            return false;
+        if (ready > 0 && (wait.revents & ~POLLOUT) && !PQconsumeInput(p->connection))
+            return true;
+    }
+    return true;
+}
+
+/* The answer to what was sent: the first that is an error, else the last one. NULL: there is none. */
+static PGresult *take_answer(struct postgres_db *p, bool sent)
+{
+    int64_t until_ms = now_ms() + ANSWER_MS;
+    PGresult *kept = NULL;
+    for (int i = 0; sent && i < ANSWERS_MAX; i++) {
+        if (!wait_for_answer(p, until_ms)) {
+            give_up(p);
+            break;
+        }
+        PGresult *next = PQgetResult(p->connection);
+        if (!next)
+            return kept;
+        if (PQresultStatus(kept) == PGRES_FATAL_ERROR && kept) {
+            PQclear(next);
+        } else {
+            PQclear(kept);
+            kept = next;
+        }
+    }
+    PQclear(kept);
+    return NULL;
+}
+
 static int script(struct weir__db *db, const char *sql)
 {
     struct postgres_db *p = own(db);
-    PGresult *result = PQexec(p->connection, sql);
+    PGresult *result = take_answer(p, PQsendQuery(p->connection, sql) == 1);
     ExecStatusType status = PQresultStatus(result);
     int error = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : error_of(p, result);
     PQclear(result);
     return error;
+}
+
+/* ---- Connecting ---- */
+
+static void say_nothing(void *context, const char *message)
+{
+    (void)context;
+    (void)message;
+}
+
+static int connect(struct postgres_db *p)
+{
+    /* What the URL does not say. Its own options win. */
+    static const char *const names[] = {"connect_timeout",
+                                        "application_name",
+                                        "client_encoding",
+                                        "keepalives_idle",
+                                        "tcp_user_timeout",
+                                        "dbname",
+                                        NULL};
+    const char *const values[] = {CONNECT_S, "weir", "UTF8", "10", "10000", p->url, NULL};
+    int64_t begin_ms = now_ms();
+    PQfinish(p->connection);
+    p->connection = PQconnectdbParams(names, values, 1);
+    if (!p->connection)
+        return WEIR__DB_MEMORY;
+    if (PQstatus(p->connection) != CONNECTION_OK) {
+        int error = error_of(p, NULL);
+        if (now_ms() - begin_ms >= SLOW_MS)
+            p->again_ms = now_ms() + AGAIN_MS;
+        return error;
+    }
+    PQsetNoticeProcessor(p->connection, say_nothing, NULL);
+    PQsetnonblocking(p->connection, 1);
+    return script(&p->db, SETTINGS);
 }
 
 /* A connection that works as far as we know. */
@@ -61,11 +167,14 @@ static int connected(struct postgres_db *p)
         return 0;
     if (p->inside)
         return WEIR__DB_GONE;
-    PQreset(p->connection);
-    if (PQstatus(p->connection) != CONNECTION_OK)
-        return error_of(p, NULL);
-    return script(&p->db, SETTINGS);
+    if (now_ms() < p->again_ms) {
+        weir__db_note(&p->db, "it did not answer a moment ago");
+        return WEIR__DB_GONE;
+    }
+    return connect(p);
 }
+
+/* ---- Statements ---- */
 
 static weir_text column_text(const struct weir__db_row *row, int column)
 {
@@ -101,9 +210,9 @@ static PGresult *send(struct postgres_db *p, const char *sql, const struct weir_
             at += values[i].text.len + 1;
         }
     }
-    PGresult *result = PQexecParams(p->connection, sql, count, NULL, texts, NULL, NULL, 0);
+    bool sent = PQsendQueryParams(p->connection, sql, count, NULL, texts, NULL, NULL, 0) == 1;
     free(copies);
-    return result;
+    return take_answer(p, sent);
 }
 
 static int run(struct weir__db *db, const char *sql, const struct weir__db_value *values, int count,
@@ -122,8 +231,10 @@ static int run(struct weir__db *db, const char *sql, const struct weir__db_value
         error = error_of(p, result);
         PQclear(result);
         result = NULL;
-        bool again = attempt == 0 && error == WEIR__DB_GONE && !p->inside && strncmp(sql, "SELECT", 6) == 0;
-        if (again)
+        bool reads = strncmp(sql, "SELECT", 6) == 0;
+        if (error == WEIR__DB_GONE && !p->inside && !reads)
+            error = WEIR__DB_UNKNOWN;
+        else if (error == WEIR__DB_GONE && !p->inside && attempt == 0)
             error = connected(p);
     }
     struct weir__db_row row = {.from = result, .text = column_text, .null = column_null};
@@ -165,7 +276,7 @@ static int commit(struct weir__db *db)
 {
     struct postgres_db *p = own(db);
     bool lost = PQstatus(p->connection) != CONNECTION_OK; /* before, so that nothing can have been committed */
-    PGresult *result = PQexec(p->connection, "COMMIT");
+    PGresult *result = take_answer(p, !lost && PQsendQuery(p->connection, "COMMIT") == 1);
     /* A transaction that had failed answers its COMMIT with ROLLBACK. */
     bool good = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
     int error = good ? 0 : error_of(p, result);
@@ -179,6 +290,7 @@ static int commit(struct weir__db *db)
 static void close_connection(struct weir__db *db)
 {
     PQfinish(own(db)->connection);
+    free(own(db)->url);
     free(db);
 }
 
@@ -190,35 +302,14 @@ static const struct weir__db_calls calls = {.run = run,
                                             .close = close_connection,
                                             .is_postgres = true};
 
-static void say_nothing(void *context, const char *message)
-{
-    (void)context;
-    (void)message;
-}
-
 int weir__postgres_open(const char *url, struct weir__db **db, char *why)
 {
-    /* What the URL does not say. Its own options win. */
-    static const char *const names[] = {"connect_timeout",
-                                        "application_name",
-                                        "client_encoding",
-                                        "keepalives_idle",
-                                        "tcp_user_timeout",
-                                        "dbname",
-                                        NULL};
-    const char *const values[] = {"5", "weir", "UTF8", "10", "10000", url, NULL};
     struct postgres_db *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR__DB_MEMORY;
     made->db.calls = &calls;
-    made->connection = PQconnectdbParams(names, values, 1);
-    int error = made->connection ? 0 : WEIR__DB_MEMORY;
-    if (!error && PQstatus(made->connection) != CONNECTION_OK)
-        error = error_of(made, NULL);
-    if (!error) {
-        PQsetNoticeProcessor(made->connection, say_nothing, NULL);
-        error = script(&made->db, SETTINGS);
-    }
+    made->url = strdup(url);
+    int error = made->url ? connect(made) : WEIR__DB_MEMORY;
     if (error) {
         snprintf(why, WEIR__DB_WHY_BYTES, "%s", made->db.why);
         close_connection(&made->db);

@@ -1,12 +1,15 @@
 /* From a method and a path to a handler, and who may go there. */
+#define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "control/rest.h"
 
 #include "control/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define ALLOW_MAX 64
+#define TURN_S    3 /* that a request waits for those before it */
 
 const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/rules", WEIR__VIEWER, false, weir__rest_list},
@@ -148,6 +151,32 @@ static bool is_sound(struct weir__call *call)
     return false;
 }
 
+/*
+ * One request at a time has the database. The others wait for their turn, but not for a database that hangs: they are
+ * told to come again, before everybody waits for it. False: replied.
+ */
+static bool take_turn(struct weir__call *call)
+{
+    struct weir__control *control = call->control;
+    struct timespec until;
+    if (pthread_mutex_trylock(&control->lock) == 0)
+        return true;
+    pthread_mutex_lock(&control->force_lock);
+    bool up = control->up;
+    pthread_mutex_unlock(&control->force_lock);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += TURN_S;
+    if (up && pthread_mutex_clocklock(&control->lock, CLOCK_MONOTONIC, &until) == 0)
+        return true;
+    weir__reply_header(call, "Retry-After", "1");
+    if (up)
+        weir__fail(call, 503, "busy", "others are being served, and it takes long; nothing was changed, try again",
+                   NULL);
+    else
+        weir__fail(call, 503, "database_gone", weir__db_strerror(WEIR__DB_GONE), NULL);
+    return false;
+}
+
 /* The lock is held. */
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
@@ -180,8 +209,7 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
         return;
     if (route->no_database) { /* and never waits for one */
         (void)route->run(&call);
-    } else {
-        pthread_mutex_lock(&control->lock);
+    } else if (take_turn(&call)) {
         run(&call, route);
         pthread_mutex_unlock(&control->lock);
     }

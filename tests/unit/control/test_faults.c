@@ -267,6 +267,104 @@ TEST(postgres_is_restarted_in_mid_write)
     service_close(&s);
 }
 
+/* The server's processes, each of which is told to stop or to go on. */
+static void postgres_signal(const char *name)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "p=$(head -n 1 %s/data/postmaster.pid); kill -%s $p $(cat /proc/$p/task/$p/children)", postgres_folder,
+             name);
+    CHECK_EQ(system(command), 0);
+}
+
+static double seconds_since(const struct timespec *begin)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - begin->tv_sec) + (double)(now.tv_nsec - begin->tv_nsec) / 1e9;
+}
+
+/* It takes what it is sent, and does not answer: everybody is told so after a bounded time. */
+TEST(postgres_hangs)
+{
+    struct service s = {0};
+    struct timespec begin;
+    if (!postgres_begin())
+        return;
+    service_open(&s, true);
+    publish_first(&s);
+    CHECK_EQ(weir__db_begin(s.control->db), 0); /* also in the middle of a transaction */
+    postgres_signal("STOP");
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'late'", NULL, 0, NULL, NULL), WEIR__DB_GONE);
+    CHECK(seconds_since(&begin) < 12);
+    CHECK_EQ(weir__db_end(s.control->db, 0), WEIR__DB_GONE); /* it was never asked to commit: nothing is unknown */
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+    CHECK_WORD(&s, "error.code", "database_gone");
+    CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
+    CHECK(seconds_since(&begin) < 1); /* it did not answer a moment ago: nobody waits again for that */
+    CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);
+    CHECK(json_is_false(at(&s, "database")));
+    postgres_signal("CONT");
+    struct timespec wait = {2, 100000000};
+    nanosleep(&wait, NULL);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_WORD(&s, "items[0].author", "tester");
+    /* A commit that is not answered may have happened. */
+    CHECK_EQ(weir__db_begin(s.control->db), 0);
+    CHECK_EQ(weir__db_run(s.control->db, "UPDATE documents SET author = 'perhaps'", NULL, 0, NULL, NULL), 0);
+    postgres_signal("STOP");
+    CHECK_EQ(weir__db_end(s.control->db, 0), WEIR__DB_UNKNOWN);
+    postgres_signal("CONT");
+    service_close(&s);
+}
+
+struct holder {
+    struct weir__control *control;
+    pthread_barrier_t begun;
+    struct timespec wait;
+};
+
+static void *hold(void *context)
+{
+    struct holder *holder = context;
+    pthread_mutex_lock(&holder->control->lock);
+    pthread_barrier_wait(&holder->begun);
+    nanosleep(&holder->wait, NULL);
+    pthread_mutex_unlock(&holder->control->lock);
+    return NULL;
+}
+
+/* Somebody else has the database for long: told, instead of everybody waiting. */
+TEST(a_request_waits_only_so_long)
+{
+    struct service s = {0};
+    struct timespec begin;
+    pthread_t thread;
+    service_open(&s, false);
+    publish_first(&s);
+    for (int known = 0; known < 2; known++) { /* that the database is away */
+        struct holder holder = {.control = s.control, .wait = {5, 0}};
+        weir__control_note(s.control, !known);
+        pthread_barrier_init(&holder.begun, NULL, 2);
+        CHECK_EQ(pthread_create(&thread, NULL, hold, &holder), 0);
+        pthread_barrier_wait(&holder.begun);
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 503);
+        CHECK_WORD(&s, "error.code", known ? "database_gone" : "busy");
+        CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
+        CHECK(seconds_since(&begin) < (known ? 1 : 4.5));
+        CHECK_EQ(ask(&s, "GET /healthz", NULL), 200); /* does not wait at all */
+        CHECK(seconds_since(&begin) < (known ? 1 : 4.5));
+        CHECK_EQ(pthread_join(thread, NULL), 0);
+        pthread_barrier_destroy(&holder.begun);
+    }
+    CHECK_EQ(weir__control_tick(s.control), 0);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    service_close(&s);
+}
+
 /* ---- Killed ---- */
 
 /* Changes and publishes without end, and says what was acknowledged through a pipe. */
@@ -287,6 +385,27 @@ static void work(struct service *s, int out)
             _exit(3);
     }
     _exit(4);
+}
+
+/* What a dead client has sent is carried out to its end: until then nobody knows what is in the database. */
+static void wait_for_the_dead(const struct service *s)
+{
+    struct weir__db *db = NULL;
+    struct timespec wait = {0, 5000000};
+    int64_t left = 1;
+    if (strncmp(s->url, "sqlite:", 7) == 0)
+        return;
+    CHECK_EQ(weir__db_open(s->url, false, &db, NULL), 0);
+    for (int i = 0; i < 2000 && left; i++) {
+        CHECK_EQ(weir__db_number(db,
+                                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
+                                 " pid <> pg_backend_pid()",
+                                 NULL, 0, 1, &left),
+                 0);
+        nanosleep(&wait, NULL);
+    }
+    CHECK_EQ(left, 0);
+    weir__db_close(db);
 }
 
 /* Kills a writer at some moment; then what it was told must be there, whole. False: the test has failed. */
@@ -315,6 +434,7 @@ static bool kill_once(struct service *s, unsigned *seed, int64_t last[3])
     weir_rules *rules = NULL;
     CHECK_EQ(weir_rules_load(s->path, NULL, NULL, &rules), 0);
     weir_rules_free(rules);
+    wait_for_the_dead(s);
     service_open_again(s);
     CHECK_EQ(ask(s, "GET /v1/rules/a", NULL), 200);
     int64_t version = number(s, "version"), enforced = number(s, "enforced_version");
