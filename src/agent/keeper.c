@@ -3,8 +3,8 @@
 #include "agent/accept.h"
 #include "agent/admin.h"
 #include "agent/drain.h"
+#include "agent/first.h"
 #include "agent/host.h"
-#include "agent/publish.h"
 #include "agent/retrieve.h"
 #include "agent/sensor.h"
 
@@ -14,24 +14,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
-#define TICK_MS 250 /* figures are by seconds; what others publish is looked for once in a second */
-#define SECOND  4   /* ticks */
-#define AGAIN   20  /* ticks between two attempts to listen */
+#define TICK_MS      250  /* figures are by seconds */
+#define ACCEPT_AGAIN 20   /* ticks between two attempts to listen for the queue */
+#define FOLLOW_MS    1000 /* between two looks at what others publish */
+#define AGAIN        5    /* such looks between two attempts to listen */
 
 struct weir__keeper {
     const struct weir__config *config;
     const struct weir__journal *journal;
     struct weir__retriever *retriever; /* NULL: the rules are this host's own */
     struct weir__host *host;           /* NULL: nobody asks about this one */
-    struct weir__control *control;     /* NULL: no rules service here, or not yet; the ticking thread's, as admin is */
+    struct weir__control *control;     /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
     struct weir__admin *admin;         /* the same */
-    struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's, too */
+    struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's */
     struct weir__sensor *sensor;       /* NULL: there is no load level */
     struct weir__drain *drain;         /* NULL: there is no queue */
-    pthread_t retrieving, ticking, sensing;
-    bool retrieves, ticks, senses; /* those run */
+    pthread_t retrieving, ticking, serving, sensing;
+    bool retrieves, ticks, serves, senses; /* those run */
 
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -111,23 +111,44 @@ static void accept_for_queue(struct weir__keeper *keeper, bool first)
         weir__say(keeper->journal, WEIR__INFO, "queue: listens on %s now", keeper->config->queue.socket);
 }
 
-/* What has to be done again and again for the rules service and for those who watch. */
+/* For those who watch, and for the queue. It waits for no database. */
 static void *tick(void *context)
 {
     struct weir__keeper *keeper = context;
-    int failed = 0;
-    for (int rounds = 0; !wait_ms(keeper, rounds ? TICK_MS : 0); rounds = rounds % AGAIN + 1) {
-        if (keeper->config->queue.wanted && !keeper->acceptor && rounds % AGAIN == 0)
-            accept_for_queue(keeper, rounds == 0);
+    for (int round = 0; !wait_ms(keeper, round ? TICK_MS : 0); round = round % ACCEPT_AGAIN + 1) {
+        if (keeper->config->queue.wanted && !keeper->acceptor && round % ACCEPT_AGAIN == 0)
+            accept_for_queue(keeper, round == 0);
         weir__host_look(keeper->host);
-        if (keeper->config->admin.listener && !keeper->admin && rounds % AGAIN == 0)
-            serve(keeper, rounds == 0);
-        if (keeper->control && rounds % SECOND == 0) {
-            int error = weir__control_tick(keeper->control);
-            if (error && error != failed)
-                weir__say(keeper->journal, WEIR__WARNING, "rules service: %s", weir__db_strerror(error));
-            failed = error;
-        }
+    }
+    return NULL;
+}
+
+/* The rules of weir.yaml, as soon as there is a database to take them. False: nothing is left to be done. */
+static bool import(struct weir__keeper *keeper)
+{
+    if (weir__control_revision(keeper->control))
+        return false; /* it had rules of its own */
+    int error = weir__first_import(keeper->config, keeper->control, keeper->journal);
+    return error && error >= WEIR__IMPORT_WRONG;
+}
+
+/* The rules service: what others publish, and what could not be done before. The database may let it wait. */
+static void *follow(void *context)
+{
+    struct weir__keeper *keeper = context;
+    int failed = 0;
+    bool imports = weir__first_is_due(keeper->config);
+    for (int round = 0; !wait_ms(keeper, round ? FOLLOW_MS : 0); round = round % AGAIN + 1) {
+        if (!keeper->admin && round % AGAIN == 0)
+            serve(keeper, round == 0);
+        if (!keeper->control)
+            continue;
+        int error = weir__control_tick(keeper->control);
+        if (error && error != failed)
+            weir__say(keeper->journal, WEIR__WARNING, "rules service: %s", weir__db_strerror(error));
+        failed = error;
+        if (!error && imports)
+            imports = import(keeper);
     }
     return NULL;
 }
@@ -181,7 +202,9 @@ static bool start(struct weir__keeper *keeper)
     if (!start_draining(keeper)) /* before the one that accepts, which wakes it */
         return false;
     keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
-    return keeper->ticks && start_sensing(keeper);
+    if (keeper->ticks && keeper->config->admin.listener)
+        keeper->serves = pthread_create(&keeper->serving, NULL, follow, keeper) == 0;
+    return keeper->ticks && (keeper->serves || !keeper->config->admin.listener) && start_sensing(keeper);
 }
 
 struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
@@ -211,6 +234,8 @@ void weir__keeper_stop(struct weir__keeper *keeper)
         pthread_join(keeper->retrieving, NULL);
     if (keeper->ticks)
         pthread_join(keeper->ticking, NULL);
+    if (keeper->serves)
+        pthread_join(keeper->serving, NULL);
     if (keeper->senses)
         pthread_join(keeper->sensing, NULL);
     weir__sensor_close(keeper->sensor);
@@ -224,93 +249,4 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     pthread_cond_destroy(&keeper->end);
     pthread_mutex_destroy(&keeper->lock);
     free(keeper);
-}
-
-/* ---- Before anything runs ---- */
-
-static void retrieve_first(const struct weir__config *config, const struct weir__journal *journal)
-{
-    struct weir__retriever *retriever = weir__retriever_new(config, journal);
-    if (retriever)
-        (void)!weir__retriever_look(retriever);
-    weir__retriever_free(retriever);
-}
-
-/* Brings what weir.yaml names into an empty database, all in force. */
-static void import_first(const struct weir__config *config, const char *path, const struct weir__journal *journal)
-{
-    struct weir__control_options options = {.url = config->admin.database, .published_path = config->rules_path};
-    struct weir__control *control = NULL;
-    size_t documents = 0;
-    int error = weir__control_open(&options, &control);
-    if (!error)
-        error = weir__control_import(control, path, "weir.yaml", weir__say_diagnostic, (void *)(uintptr_t)journal,
-                                     &documents);
-    if (!error)
-        error = weir__control_tick(control); /* the database may have been full already: then that is in force */
-    if (control)
-        weir__control_close(control);
-    if (error)
-        weir__say(journal, WEIR__WARNING, "rules service: %s",
-                  error < WEIR__IMPORT_WRONG ? weir_strerror(error - WEIR__IMPORT_WRONG) : weir__db_strerror(error));
-    else if (documents)
-        weir__say(journal, WEIR__INFO,
-                  "the rules of %s are in the rules service now: from here on they are changed there", path);
-}
-
-/* What is in force at the very first start. */
-static void publish_first(const struct weir__config *config, const struct weir__journal *journal)
-{
-    char path[4200];
-    if (!config->import_path && config->import_text.len) {
-        snprintf(path, sizeof path, "%s/imported.yaml", config->state_path);
-        if (!weir__publish(path, config->import_text.data, config->import_text.len)) {
-            weir__say(journal, WEIR__ERROR, "%s cannot be written: %s", path, strerror(errno));
-            return;
-        }
-        import_first(config, path, journal);
-    } else if (config->import_path && weir__publish_folder(config->rules_path)) {
-        import_first(config, config->import_path, journal);
-    }
-}
-
-static const char none[] = "# No rules are known yet.\nrules: []\n";
-
-/* There are rules in force: a file that is not `none`, which an earlier start without any left. */
-static bool any_known(const char *path)
-{
-    char begin[sizeof none] = "";
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return access(path, F_OK) == 0;
-    size_t len = fread(begin, 1, sizeof begin, file);
-    fclose(file);
-    return len != sizeof none - 1 || memcmp(begin, none, len) != 0;
-}
-
-bool weir__keeper_prepare(const struct weir__config *config, const struct weir__journal *journal)
-{
-    if (!config->published)
-        return true;
-    if (any_known(config->rules_path)) {
-        if (config->import_path || config->import_text.len)
-            weir__say(journal, WEIR__INFO,
-                      "the rules that %s names are not read any more: the rules service has its own, and weir rules "
-                      "apply changes them",
-                      config->file);
-        return true;
-    }
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (config->origin.url)
-        retrieve_first(config, journal);
-    else
-        publish_first(config, journal);
-    if (any_known(config->rules_path))
-        return true;
-    weir__say(journal, WEIR__WARNING, "no rules are known yet: everything passes until there are some");
-    if (weir__publish(config->rules_path, none, sizeof none - 1))
-        return true;
-    weir__say(journal, WEIR__ERROR, "%s cannot be written: %s; choose another folder under state", config->rules_path,
-              strerror(errno));
-    return false;
 }

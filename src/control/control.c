@@ -38,6 +38,14 @@ void weir__control_note(struct weir__control *control, bool up)
     pthread_mutex_unlock(&control->force_lock);
 }
 
+int64_t weir__control_revision(struct weir__control *control)
+{
+    pthread_mutex_lock(&control->force_lock);
+    int64_t revision = control->force.revision;
+    pthread_mutex_unlock(&control->force_lock);
+    return revision;
+}
+
 bool weir__control_ready(struct weir__control *control)
 {
     char why[WEIR__DB_WHY_BYTES];
@@ -50,12 +58,12 @@ bool weir__control_ready(struct weir__control *control)
         return true;
     if (control->tried_ms && now - control->tried_ms < RETRY_MS && now >= control->tried_ms)
         return false;
-    control->tried_ms = now;
     /* With something in force there was a database. An empty one in its place would hide that it is missing. */
     int error = weir__db_open(control->url, control->force.revision == 0, &control->db, why);
     if (error && error != control->error)
         weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);
     control->error = error;
+    control->tried_ms = weir__control_now_ms(); /* from the end on: an attempt may take longer than the pause */
     return !error;
 }
 

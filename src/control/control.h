@@ -82,6 +82,9 @@ int weir__control_tick(struct weir__control *control);
 int weir__control_import(struct weir__control *control, const char *path, const char *who, weir_diagnose *diagnose,
                          void *context, size_t *documents);
 
+/* The revision that is in force; 0: none. */
+int64_t weir__control_revision(struct weir__control *control);
+
 /* For whoever asks whether the service is well: the database has answered, or not. */
 void weir__control_note(struct weir__control *control, bool up);
 

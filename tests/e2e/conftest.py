@@ -6,6 +6,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import controlled  # noqa: E402
 from gateway import Gateway  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from served import Backend, Served  # noqa: E402
@@ -112,6 +113,20 @@ def serve(backend):
     def make(yaml=HEAD + RULES, start=True, **more):
         made.append(Served(yaml, backend))
         return made[-1].start(**more) if start else made[-1]
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+@pytest.fixture
+def host(backend):
+    """Makes hosts with the control plane: weir serve, to be begun by the test."""
+    made = []
+
+    def make(yaml=controlled.HEAD + "admin: 127.0.0.1:@ADMIN@\n" + controlled.RULES):
+        made.append(controlled.Host(yaml, backend))
+        return made[-1]
 
     yield make
     for one in made:

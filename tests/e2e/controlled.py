@@ -1,14 +1,29 @@
 """A weir serve with the control plane, and what asks it: for tests, and for the bench."""
+import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import pathlib
+import re
+import signal
 import subprocess
+import time
 
 from clients import get
 from gateway import wait_until
 from ports import free_port
 from served import ENVIRONMENT, WEIR, Served
+
+HEAD = """gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
+metrics: 127.0.0.1:@METRICS@
+segment: { path: "@FOLDER@/segment", size: 1MiB }
+state: "@FOLDER@/state"
+workers: 2
+"""
+RULES = """rules:
+  - { name: two, match: { path: /two }, limit: 2, window: 1h }
+"""
 
 
 def weir(*arguments, code=0, **more):
@@ -104,3 +119,60 @@ def both_workers(one):
     seen = {}
     wait_until(lambda: len(reloads(one, seen)) == 2, "figures of both workers")
     return seen
+
+
+def limit_of(one, name):
+    """The limit that is enforced, as the database has it."""
+    told = one.told("GET", f"/v1/rules/{name}")
+    text = one.told("GET", f"/v1/rules/{name}?version={told['enforced_version']}")["text"]
+    return int(re.search(r'limit"?: (\d+)', text).group(1))
+
+
+def published_is_whole(one):
+    """The workers' file says what the rules service says, and all of it."""
+    published = one.told("GET", "/v1/rules/published", Accept="application/yaml")
+    wait_until(lambda: published.strip() in one.published(), "the file as the database has it")
+    assert weir("lint", str(one.folder / "state" / "published.yaml"))
+
+
+def killed_while_publishing(one, turns=6):
+    """What was acknowledged is there, what is in force is whole, and the gateway decides all the while."""
+    acknowledged = 0
+    for turn in range(turns):
+        agent = one.agent()
+        assert agent
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            killed = pool.submit(lambda: (time.sleep(0.01 * turn), os.kill(agent, signal.SIGKILL)))
+            for limit in range(100 * turn + 10, 100 * turn + 60):
+                status, seen, headers = one.ask("GET", "/v1/rules/two")
+                if status != 200:
+                    break
+                one.ask("PUT", "/v1/rules/two", rule("two", limit), If_Match=headers["ETag"])
+                if one.ask("POST", "/v1/rules/two/publish", '{"stage": "enforced", "reason": "x"}')[0] != 200:
+                    break
+                acknowledged = limit
+            assert one.get("/two").status in (200, 429)
+            killed.result()
+        one.another_agent(agent)
+        wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the database")
+        assert limit_of(one, "two") >= acknowledged
+        published_is_whole(one)
+    assert acknowledged and one.process.poll() is None
+
+
+def restored_from_an_old_copy(one):
+    """The database is as it was at revision 1; in force is revision 3, with another rule."""
+    wait_until(lambda: one.ask("GET", "/healthz")[1].get("database_restored"), "that it is noticed")
+    assert one.told("GET", "/healthz")["revision"] == 3
+    assert [one.get("/late").status for _ in range(2)] == [200, 429]
+    assert one.ask("GET", "/v1/rules/late")[0] == 404
+    status, told, _ = one.ask("POST", "/v1/rules/two/publish", '{"stage": "draft"}')
+    assert status == 409 and told["error"]["code"] == "database_restored", told
+    agent = one.agent()
+    os.kill(agent, signal.SIGKILL)  # nor does another agent forget it
+    one.another_agent(agent)
+    assert one.told("GET", "/healthz")["revision"] == 3 and one.get("/late").status == 429
+    status, told, _ = one.ask("POST", "/v1/revisions/1/rollback", '{"reason": "what is left"}')
+    assert status == 200 and told["revision"] == 4, told
+    wait_until(lambda: one.get("/late").status == 200, "what the copy has, in force")
+    assert one.publish("late", 1) == 200

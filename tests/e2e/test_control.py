@@ -1,49 +1,23 @@
-"""The control plane as weir serve runs it: publishing to the workers, its database and its agent gone, other hosts that
-take their rules from it. src/control has its own tests, and test_control_cli.py those of the commands."""
+"""The control plane as weir serve runs it: publishing to the workers, what weir.yaml says about it, other hosts that take
+their rules from it. src/control has its own tests, test_control_cli.py those of the commands, and test_control_faults.py
+and test_control_postgres.py what goes wrong."""
 import concurrent.futures
 import contextlib
 import http.client
 import json
-import os
-import re
 import signal
 import socket
-import sqlite3
 import ssl
 import time
 
 import pytest
 
-from clients import get, raw
-from controlled import Host, both_workers, reloads, rule, weir
+from clients import get
+from controlled import HEAD, RULES, both_workers, reloads, weir
 from gateway import wait_until
 from ports import free_port
 from served import certificate
 from test_control_cli import Between
-
-HEAD = """gateway: { listen: "127.0.0.1:@PORT@", upstreams: ["@BACKEND@"] }
-metrics: 127.0.0.1:@METRICS@
-segment: { path: "@FOLDER@/segment", size: 1MiB }
-state: "@FOLDER@/state"
-workers: 2
-"""
-RULES = """rules:
-  - { name: two, match: { path: /two }, limit: 2, window: 1h }
-"""
-
-
-@pytest.fixture
-def host(backend):
-    made = []
-
-    def make(yaml=HEAD + "admin: 127.0.0.1:@ADMIN@\n" + RULES):
-        made.append(Host(yaml, backend))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.remove()
-
 
 # ---- Publishing ----
 
@@ -105,97 +79,7 @@ def test_keys_and_figures(host):
     assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.told("GET", "/v1/audit")["items"]}
 
 
-# ---- What goes wrong ----
-
-def test_the_database_locked(host):
-    one = host().begin()
-    with contextlib.closing(sqlite3.connect(one.folder / "state" / "rules.db", isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        status, told, _ = one.ask("POST", "/v1/rules", rule("late", 1))
-        assert status == 503 and told["error"]["code"] == "database_busy", told
-        assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-        other.execute("ROLLBACK")
-    assert one.publish("late", 1) == 200
-
-
-def test_the_database_gone(host):
-    one = host().begin()
-    before = one.published()
-    for file in (one.folder / "state").glob("rules.db*"):
-        file.rename(one.folder / f"away-{file.name}")
-    status, told, _ = one.ask("GET", "/v1/rules")
-    assert status == 503, told
-    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    first = one.agent()
-    assert first
-    os.kill(first, signal.SIGKILL)
-    one.says("it is started again")
-    one.another_agent(first)
-    assert one.told("GET", "/healthz")["database"] is False
-    assert one.published() == before and one.get("/two").status == 429
-    one.signal(signal.SIGTERM)
-    assert one.end() == 0
-    one.start()
-    assert one.get("/two").status == 429 and one.published() == before
-    for file in one.folder.glob("away-*"):
-        file.rename(one.folder / "state" / file.name[5:])
-    wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the database again")
-
-
-def test_the_agent_killed_while_it_publishes(host):
-    """What was acknowledged is there, what is in force is whole, and the gateway decides all the while."""
-    one = host().begin()
-    acknowledged = 0
-    for turn in range(6):
-        agent = one.agent()
-        assert agent
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            killed = pool.submit(lambda: (time.sleep(0.01 * turn), os.kill(agent, signal.SIGKILL)))
-            for limit in range(100 * turn + 10, 100 * turn + 60):
-                status, seen, headers = one.ask("GET", "/v1/rules/two")
-                if status != 200:
-                    break
-                one.ask("PUT", "/v1/rules/two", rule("two", limit), If_Match=headers["ETag"])
-                if one.ask("POST", "/v1/rules/two/publish", '{"stage": "enforced", "reason": "x"}')[0] != 200:
-                    break
-                acknowledged = limit
-            assert one.get("/two").status in (200, 429)
-            killed.result()
-        one.another_agent(agent)
-        told = one.told("GET", "/v1/rules/two")
-        text = one.told("GET", f"/v1/rules/two?version={told['enforced_version']}")["text"]
-        assert int(re.search(r'limit"?: (\d+)', text).group(1)) >= acknowledged
-        published = one.told("GET", "/v1/rules/published", Accept="application/yaml")
-        wait_until(lambda: published.strip() in one.published(), "the file as the database has it")
-        assert weir("lint", str(one.folder / "state" / "published.yaml"))
-    assert acknowledged and one.process.poll() is None
-
-
-def test_a_token_guessed_is_limited(host):
-    one = host().begin()
-    told = [one.ask("GET", "/v1/rules", token=f"weir_0_{n:040d}")[0] for n in range(30)]
-    assert told == [401] * 10 + [429] * 20
-    status, _, headers = one.ask("GET", "/v1/rules")
-    assert status == 429 and 1 <= int(headers["Retry-After"]) <= 60
-    assert one.get("/").status == 200
-
-
-@pytest.mark.parametrize("line", [
-    b"GET /v1/rules/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /assets/..%2f..%2fetc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    b"GET " + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
-], ids=["path", "asset", "length", "tls", "long"])
-def test_hostile_requests(host, line):
-    one = host().begin()
-    pid = one.agent()
-    with contextlib.suppress(OSError):
-        answer = raw(one.admin, line, timeout=3)
-        assert b"root:" not in answer and b" 200 " not in answer.split(b"\r\n")[0]
-    assert one.ask("POST", "/v1/rules", "x" * (3 << 20))[0] in (0, 413)
-    assert one.ask("GET", "/healthz")[0] == 200 and one.agent() == pid
-
+# ---- What weir.yaml says ----
 
 def test_tls(host):
     one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: server.pem, key: server.key } }\n" + RULES)
@@ -346,20 +230,6 @@ def test_check_changes_nothing(host):
     done = one.run("--check")
     assert done.returncode == 0, done.stderr
     assert not (one.folder / "state").exists()
-
-
-def test_rules_come_into_the_database_when_there_is_one(host):
-    """A first start without the database leaves nothing behind that would keep the rules of the file out later."""
-    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
-    (one.folder / "later").write_text("in the way")
-    one.start()
-    assert "everything passes until there are some" in one.said() and one.get("/two").status == 200
-    one.signal(signal.SIGTERM)
-    assert one.end() == 0
-    (one.folder / "later").unlink()
-    (one.folder / "later").mkdir()
-    one.begin()
-    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
 
 
 EVENTUAL = """store: { url: "%s", sync_interval: 50ms }

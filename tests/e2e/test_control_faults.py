@@ -1,0 +1,175 @@
+"""The control plane when things go wrong: its database locked, gone, full, restored from an old copy, not there yet; its
+agent killed; hostile clients. test_control_postgres.py has the same for PostgreSQL."""
+import contextlib
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import tempfile
+
+import pytest
+
+from clients import raw
+from controlled import HEAD, RULES, killed_while_publishing, restored_from_an_old_copy, rule, weir
+from gateway import wait_until
+
+
+def test_the_database_locked(host):
+    one = host().begin()
+    with contextlib.closing(sqlite3.connect(one.folder / "state" / "rules.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        status, told, _ = one.ask("POST", "/v1/rules", rule("late", 1))
+        assert status == 503 and told["error"]["code"] == "database_busy", told
+        assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+        other.execute("ROLLBACK")
+    assert one.publish("late", 1) == 200
+
+
+def test_the_database_gone(host):
+    one = host().begin()
+    before = one.published()
+    for file in (one.folder / "state").glob("rules.db*"):
+        file.rename(one.folder / f"away-{file.name}")
+    status, told, _ = one.ask("GET", "/v1/rules")
+    assert status == 503, told
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    first = one.agent()
+    assert first
+    os.kill(first, signal.SIGKILL)
+    one.says("it is started again")
+    one.another_agent(first)
+    assert one.told("GET", "/healthz")["database"] is False
+    assert one.published() == before and one.get("/two").status == 429
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.start()
+    assert one.get("/two").status == 429 and one.published() == before
+    for file in one.folder.glob("away-*"):
+        file.rename(one.folder / "state" / file.name[5:])
+    wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the database again")
+
+
+def test_the_database_restored_from_an_old_copy(host):
+    """What is in force stays, and nothing is published over it by accident."""
+    one = host().begin()
+    file, copy = one.folder / "state" / "rules.db", one.folder / "copy.db"
+    with contextlib.closing(sqlite3.connect(file)) as database, contextlib.closing(sqlite3.connect(copy)) as kept:
+        database.backup(kept)
+    assert one.publish("two", 3) == 200 and one.publish("late", 1) == 200
+    for old in (one.folder / "state").glob("rules.db*"):
+        old.unlink()
+    copy.rename(file)
+    restored_from_an_old_copy(one)
+
+
+@pytest.fixture
+def small_disk():
+    """A folder with room for a MiB, which workers of another user can read."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-small-"))
+    folder.chmod(0o755)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "weir-test", folder], capture_output=True)
+    if mounted.returncode:
+        folder.rmdir()
+        pytest.skip("no right to mount")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+    folder.rmdir()
+
+
+def test_the_disk_is_full(host, small_disk):
+    """Clear errors, nothing lost that was acknowledged, and all goes on when there is room."""
+    one = host(HEAD.replace("@FOLDER@/state", f"{small_disk}/state") + "admin: 127.0.0.1:@ADMIN@\n" + RULES).begin()
+    published = small_disk / "state" / "published.yaml"
+    with contextlib.suppress(OSError), open(small_disk / "fill", "wb", buffering=0) as fill:
+        while fill.write(b"x" * 4096):
+            pass
+    told, kept = [], ["two"]
+    for number in range(300):
+        status, body, _ = one.ask("POST", "/v1/rules", rule(f"n{number}", 1))
+        told.append(status)
+        if status != 201:
+            break
+        kept.append(f"n{number}")
+    assert told[-1] == 503 and body["error"]["code"].startswith("database_"), (told, body)
+    before = published.read_text()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    status, body, _ = one.ask("POST", "/v1/rules/two/publish", '{"stage": "draft"}')
+    assert status in (200, 503), body
+    if status == 503:
+        assert published.read_text() == before and one.get("/two").status == 429
+    os.kill(one.agent(), signal.SIGKILL)
+    one.says("it is started again")
+    assert one.get("/two").status in ((429,) if status == 503 else (200, 429))
+    (small_disk / "fill").unlink()
+    wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the agent with room")
+    assert {item["name"] for item in one.ask("GET", "/v1/rules?limit=1000")[1]["items"]} == set(kept)
+    assert one.publish("after", 1) == 200
+    wait_until(lambda: [one.get("/after").status for _ in range(2)][1] == 429, "what was published after")
+
+
+def test_the_agent_killed_while_it_publishes(host):
+    killed_while_publishing(host().begin())
+
+
+def test_a_token_guessed_is_limited(host):
+    one = host().begin()
+    told = [one.ask("GET", "/v1/rules", token=f"weir_0_{n:040d}")[0] for n in range(30)]
+    assert told == [401] * 10 + [429] * 20
+    status, _, headers = one.ask("GET", "/v1/rules")
+    assert status == 429 and 1 <= int(headers["Retry-After"]) <= 60
+    assert one.get("/").status == 200
+
+
+@pytest.mark.parametrize("line", [
+    b"GET /v1/rules/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /assets/..%2f..%2fetc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET " + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+], ids=["path", "asset", "length", "tls", "long"])
+def test_hostile_requests(host, line):
+    one = host().begin()
+    pid = one.agent()
+    with contextlib.suppress(OSError):
+        answer = raw(one.admin, line, timeout=3)
+        assert b"root:" not in answer and b" 200 " not in answer.split(b"\r\n")[0]
+    assert one.ask("POST", "/v1/rules", "x" * (3 << 20))[0] in (0, 413)
+    assert one.ask("GET", "/healthz")[0] == 200 and one.agent() == pid
+
+
+def test_rules_are_in_force_before_there_is_a_database(host):
+    """A first start without the database: the rules of the file decide, and come into it as soon as there is one."""
+    one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", rules_db: \"sqlite:@FOLDER@/later/rules.db\" }\n" + RULES)
+    (one.folder / "later").write_text("in the way")
+    one.start()
+    assert "are in force until the rules service has some" in one.said()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    one.wait_for_admin()
+    assert one.told("GET", "/healthz") == {"ok": True, "revision": 0, "database": False, "database_restored": False,
+                                             "written": True}
+    # A start later it is still away, and what the file says by now is in force.
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.change("limit: 2", "limit: 4")
+    one.start()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]  # two of four were counted
+    agent = one.agent()
+    (one.folder / "later").unlink()
+    (one.folder / "later").mkdir()
+    one.says("are in the rules service now")
+    assert one.agent() == agent
+    one.wait_for_admin()
+    one.token = weir("token", "create", "tests", "--role", "operator", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
+    told = one.ask("GET", "/v1/rules/two")[1]
+    assert (told["stage"], told["author"]) == ("enforced", "weir.yaml") and "limit: 4" in told["text"]
+    assert "published revision 1" in one.published()
+    assert one.publish("two", 9) == 200
+    wait_until(lambda: one.get("/two").status == 200, "what was published then")
+
+
+def test_rules_that_cannot_be_kept_are_refused(host):
+    """A name that the rules service needs for itself: said before anything runs, not found out when all passes."""
+    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nrules:\n  - { name: published, limit: 2, window: 1h }\n")
+    done = one.run()
+    assert done.returncode == 1 and "the rules service's own" in done.stderr, done.stderr

@@ -1,0 +1,230 @@
+"""The control plane on a real PostgreSQL: published, restarted in mid-write, hanging, gone and back, restored, shared."""
+import concurrent.futures
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from controlled import (HEAD, RULES, Host, killed_while_publishing, limit_of, published_is_whole, restored_from_an_old_copy,
+                        rule, weir)
+from gateway import wait_until
+from postgres_server import MISSING, PostgresServer
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = PostgresServer()
+    if made.code == MISSING:
+        pytest.skip("PostgreSQL is not installed")
+    assert made.code == 0
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def host(backend, server):
+    """Makes hosts on a database of this test's own."""
+    made, database = [], server.make()
+
+    def make(rules=RULES):
+        yaml = HEAD + f"admin: 127.0.0.1:@ADMIN@\nrules_db: \"{server.url(database)}\"\n" + rules
+        made.append(Host(yaml, backend))
+        return made[-1]
+
+    make.database = database
+    yield make
+    if not server.pid():
+        server.start()
+    server.signal(signal.SIGCONT)
+    for one in made:
+        one.remove()
+
+
+def decides(one):
+    assert one.get("/two").status in (200, 429)
+
+
+@pytest.mark.alone
+def test_imported_published_and_enforced(host, server):
+    one = host().begin()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    assert one.ask("GET", "/v1/rules/two")[1]["author"] == "weir.yaml"
+    begin = time.monotonic()
+    assert one.publish("five", 1) == 200
+    wait_until(lambda: [one.get("/five").status for _ in range(4)] == [429] * 4, "the rule on both workers")
+    assert time.monotonic() - begin < 3
+    assert server.sql("SELECT max(revision), count(*) FROM revisions", host.database) == "2|2"
+    assert "five" in weir("rules", "list", "--db", server.url(host.database)).stdout
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.start()
+    one.wait_for_admin()
+    assert one.get("/five").status == 429 and one.ask("GET", "/v1/rules/five")[1]["enforced_version"] == 1
+
+
+def test_what_one_host_publishes_another_enforces(host):
+    one = host().begin()
+    two = host(rules="")
+    two.start()
+    assert two.get("/two").status == 200  # known from the first request on
+    two.wait_for_admin()
+    two.token = one.token
+    assert [two.get("/two").status for _ in range(2)] == [200, 429]
+    assert two.publish("here", 1) == 200
+    wait_until(lambda: [one.get("/here").status for _ in range(3)][2] == 429, "what the other published")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:  # both at once: one after the other, and each is kept
+        told = list(pool.map(lambda at: [(at[0].publish(f"{at[1]}{n}", 1)) for n in range(8)], [(one, "a"), (two, "b")]))
+    assert told == [[200] * 8] * 2
+    revisions = [item["revision"] for item in one.ask("GET", "/v1/revisions")[1]["items"]]
+    assert revisions == list(range(18, 0, -1))
+    names = {item["name"] for item in one.ask("GET", "/v1/rules?stage=enforced")[1]["items"]}
+    assert names == {"two", "here"} | {f"{at}{n}" for at in "ab" for n in range(8)}
+    for at in (one, two):
+        wait_until(lambda: all(f"name: \"{name}\"" in at.published().replace('"name": ', "name: ") for name in names - {"two"}),
+                   "all of them in force", 6)
+
+
+def test_the_server_restarted_in_mid_write(host, server):
+    one = host().begin()
+    acknowledged, told, ended = {}, [], threading.Event()
+
+    def write(lane):
+        for number in range(100000):
+            if ended.is_set():
+                return
+            name = f"w{lane}x{number}"
+            status, body, _ = one.ask("POST", "/v1/rules", rule(name, 7))
+            told.append(status)
+            assert status in (201, 503), body
+            if status != 201:
+                continue
+            acknowledged[name] = "draft"
+            status, body, _ = one.ask("POST", f"/v1/rules/{name}/publish", '{"stage": "enforced"}')
+            assert status in (200, 503), body
+            if status == 200:
+                acknowledged[name] = "enforced"
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        lanes = [pool.submit(write, lane) for lane in range(2)]
+        for turn in range(4):
+            time.sleep(0.4)
+            (server.crash if turn % 2 else server.stop)()
+            decides(one)
+            server.start()
+        time.sleep(1)
+        ended.set()
+        for lane in lanes:
+            lane.result()
+    assert told.count(201) > 4 and told.count(503) > 0, told
+    wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the database")
+    kept = {item["name"]: item for item in one.ask("GET", "/v1/rules?limit=10000")[1]["items"]}
+    for name, stage in acknowledged.items():
+        assert name in kept and (stage == "draft" or kept[name]["enforced_version"] == 1), (name, stage)
+    published_is_whole(one)
+    # Nothing half-published: what the documents say is what the newest revision says.
+    assert server.sql("SELECT count(*) FROM documents WHERE enforced_version IS NOT NULL", host.database) == \
+        server.sql("SELECT rules FROM revisions ORDER BY revision DESC LIMIT 1", host.database)
+
+
+def test_the_server_gone_and_back(host, server):
+    one = host().begin()
+    assert one.publish("one", 1) == 200
+    wait_until(lambda: one.get("/one").status == 429, "what was published")
+    server.crash()
+    status, told, headers = one.ask("POST", "/v1/rules", rule("late", 1))
+    assert status == 503 and told["error"]["code"] == "database_gone" and headers["Retry-After"], told
+    decides(one)
+    wait_until(lambda: not one.told("GET", "/healthz")["database"], "that it is known")
+    agent = one.agent()
+    os.kill(agent, signal.SIGKILL)
+    one.another_agent(agent)
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    one.start()
+    assert one.get("/one").status == 429 and one.ask("GET", "/v1/rules")[0] in (0, 503)
+    server.start()
+    wait_until(lambda: one.ask("GET", "/v1/rules/one")[0] == 200, "the database again, without a restart")
+    assert one.publish("late", 1) == 200
+    wait_until(lambda: one.get("/late").status == 429, "what was published then")
+
+
+def test_the_agent_killed_while_it_publishes(host):
+    killed_while_publishing(host().begin())
+
+
+def test_the_first_start_without_the_server(host, server):
+    server.stop()
+    one = host()
+    one.start()
+    assert "are in force until the rules service has some" in one.said()
+    assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
+    agent = one.agent()
+    server.start()
+    one.says("are in the rules service now", seconds=15)
+    assert one.agent() == agent and one.get("/two").status == 429
+    assert server.sql("SELECT author, rules FROM revisions", host.database) == "weir.yaml|1"
+    assert "published revision 1" in one.published()
+
+
+@pytest.mark.alone
+def test_the_server_hangs(host, server):
+    """It takes connections and answers nobody. Nor does it keep anybody waiting who does not need it."""
+    one = host().begin()
+    took = []
+
+    def ask(path):
+        begin = time.monotonic()
+        status, told, headers = one.ask("GET", path)
+        took.append(time.monotonic() - begin)
+        return status, told, headers.get("Retry-After")
+
+    server.signal(signal.SIGSTOP)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(20) as pool:
+            waiting = [pool.submit(ask, "/v1/rules") for _ in range(20)]
+            for _ in range(20):
+                begin = time.monotonic()
+                assert one.ask("GET", "/healthz")[0] == 200 and one.ask("GET", "/v1/openapi.json")[0] == 200
+                assert time.monotonic() - begin < 1
+                time.sleep(0.05)
+            for one_of_them in waiting:
+                status, told, again = one_of_them.result()
+                assert status == 503 and told["error"]["code"] in ("busy", "database_gone") and again == "1", told
+        assert max(took) < 14, took
+        wait_until(lambda: not one.told("GET", "/healthz")["database"], "that it is known")
+        del took[:]
+        for _ in range(6):  # from now on most of them need not wait at all
+            assert ask("/v1/rules")[0] == 503
+        assert sorted(took)[2] < 1, took
+        decides(one)
+        assert one.get("/two").status in (200, 429)
+    finally:
+        server.signal(signal.SIGCONT)
+    wait_until(lambda: one.ask("GET", "/v1/rules")[0] == 200, "the database again")
+    assert one.publish("after", 1) == 200
+
+
+def test_the_database_restored_from_an_old_copy(host, server):
+    one = host().begin()
+    copy = server.dump(host.database)
+    assert one.publish("two", 3) == 200 and one.publish("late", 1) == 200
+    server.restore(host.database, copy)
+    restored_from_an_old_copy(one)
+
+
+def test_many_rules_are_one_publication(host, server):
+    """All or nothing, as one revision; and weir rules apply does it so."""
+    one = host().begin()
+    file = one.folder / "many.yaml"
+    rules = "".join(f"  - {{ name: m{n}, match: {{ path: /m{n} }}, limit: 1, window: 1h }}\n" for n in range(100))
+    file.write_text("identity: { user: header:X-User }\nrules:\n" + rules)
+    url = ["--url", f"http://127.0.0.1:{one.admin}", "--token", one.token]
+    told = json.loads(weir("rules", "apply", "--json", "--publish", "enforced", "--prune", *url, str(file)).stdout)
+    assert told["ok"] and told["revision"] == 2, told
+    assert server.sql("SELECT count(*), max(rules) FROM revisions", host.database) == "2|100"
+    wait_until(lambda: [one.get("/m99").status for _ in range(3)][2] == 429, "the last of them")
+    assert one.get("/two").status == 200 and one.ask("GET", "/v1/rules/two")[0] == 404
+    assert limit_of(one, "m5") == 1
