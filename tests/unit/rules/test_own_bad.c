@@ -25,6 +25,11 @@ static const struct {
     {"{}", "0:0: there are no rules"},
     {"identity: { user_id: header:X }\n", "0:0: there are no rules"},
     {"rule: []\n", "1:1: a rule file has no field \"rule\" -> rules"},
+    {"rules:\n"
+     "  - { name: a, limit: many }\n"
+     "gateway: { listen: 8080 }\n"
+     "workers: 2\n",
+     "3:1: this is a weir.yaml, which has gateway, and no rule file"},
     {"ruls:\n"
      "  - name: a\n"
      "identity: {}\n",
