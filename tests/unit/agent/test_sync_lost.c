@@ -1,4 +1,4 @@
-/* When the exchange doubts what the store says, and when not. test_sync_redis.c has what comes of it in a server. */
+/* When the exchange doubts what the store says, and when not. test_sync_set_back.c has what comes of it in a server. */
 #include "hosts.h"
 
 #include <weir/store.h>

@@ -125,9 +125,11 @@ TEST(what_nobody_settles_expires)
 /* The reservation outlives the process that made it: another one, that maps the file anew, gives it back. */
 TEST(it_expires_when_its_maker_was_killed)
 {
-    weir_segment_options how = {.path = "/tmp/weir-test-killed", .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
+    char path[64], file[96];
+    snprintf(path, sizeof path, "/tmp/weir-test-killed-%d", (int)getpid());
+    snprintf(file, sizeof file, "%s.reservations", path);
+    weir_segment_options how = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
     weir_options options = {.segment = how, .rules_text = rules};
-    const char *file = "/tmp/weir-test-killed.reservations";
     unlink(how.path);
     unlink(file);
     for (int maker = 1; maker >= 0; maker--) {
@@ -296,7 +298,8 @@ TEST(tickets_come_back_as_they_were)
 
 TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
 {
-    const char *path = "/tmp/weir-test-reservations-file";
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/weir-test-reservations-file-%d", (int)getpid());
     struct weir__reservations *one, *two;
     unlink(path);
     CHECK_EQ(weir__reservations_open(path, 0, 100, &one), 0);

@@ -1,15 +1,11 @@
 /*
  * weir_open, weir_reload and weir_rules_load with the Nth call of everything that can fail failing: an error, no
- * leak, no half of anything, the rules of before in force, and the new ones in force as soon as it is over. The linker
- * puts the functions below in front of the real ones.
+ * leak, no half of anything, the rules of before in force, and the new ones in force as soon as it is over.
  */
 #define _GNU_SOURCE /* O_TMPFILE */
+#include "nth_call.h"
 #include "rules_folder.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <time.h>
 
 /* ---- Calls that fail on demand ---- */
@@ -17,109 +13,26 @@
 enum call { MALLOC, CALLOC, REALLOC, STRDUP, ALIGNED, OPEN, READ, STAT, FSTAT, OPENDIR, READDIR, CALLS };
 static const char *const call_names[CALLS] = {"malloc", "calloc", "realloc", "strdup",  "aligned_alloc", "open",
                                               "read",   "stat",   "fstat",   "opendir", "readdir"};
+static bool of_zone; /* what failed was a look at the time zones */
 
-static struct {
-    bool armed;
-    enum call call;
-    int nth, number; /* which call of it fails, and with which errno */
-    int calls;       /* so far */
-    bool hit;
-    bool of_zone; /* what failed was a look at the time zones */
-} fault;
-
-static bool fails(enum call call)
+static bool open_fails(const char *path)
 {
-    if (!fault.armed || fault.call != call || ++fault.calls != fault.nth)
-        return false;
-    fault.hit = true;
-    errno = fault.number;
-    return true;
+    bool failed = fails(OPEN);
+    of_zone |= failed && strstr(path, "/Own/");
+    return failed;
 }
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size)
-{
-    return fails(MALLOC) ? NULL : __real_malloc(size);
-}
-
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return fails(CALLOC) ? NULL : __real_calloc(count, size);
-}
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails(REALLOC) ? NULL : __real_realloc(old, size);
-}
-
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-char *__wrap_strdup(const char *text)
-{
-    return fails(STRDUP) ? NULL : __real_strdup(text);
-}
-
-void *__real_aligned_alloc(size_t align, size_t size);
-void *__wrap_aligned_alloc(size_t align, size_t size);
-void *__wrap_aligned_alloc(size_t align, size_t size)
-{
-    return fails(ALIGNED) ? NULL : __real_aligned_alloc(align, size);
-}
-
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...)
-{
-    va_list list;
-    va_start(list, flags);
-    unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, unsigned) : 0;
-    va_end(list);
-    if (fails(OPEN)) {
-        fault.of_zone = strstr(path, "/Own/");
-        return -1;
-    }
-    return __real_open(path, flags, mode);
-}
-
-ssize_t __real_read(int file, void *to, size_t size);
-ssize_t __wrap_read(int file, void *to, size_t size);
-ssize_t __wrap_read(int file, void *to, size_t size)
-{
-    return fails(READ) ? -1 : __real_read(file, to, size);
-}
-
-int __real_stat(const char *path, struct stat *at);
-int __wrap_stat(const char *path, struct stat *at);
-int __wrap_stat(const char *path, struct stat *at)
-{
-    return fails(STAT) ? -1 : __real_stat(path, at);
-}
-
-int __real_fstat(int file, struct stat *at);
-int __wrap_fstat(int file, struct stat *at);
-int __wrap_fstat(int file, struct stat *at)
-{
-    return fails(FSTAT) ? -1 : __real_fstat(file, at);
-}
-
-DIR *__real_opendir(const char *path);
-DIR *__wrap_opendir(const char *path);
-DIR *__wrap_opendir(const char *path)
-{
-    return fails(OPENDIR) ? NULL : __real_opendir(path);
-}
-
-struct dirent *__real_readdir(DIR *dir);
-struct dirent *__wrap_readdir(DIR *dir);
-struct dirent *__wrap_readdir(DIR *dir)
-{
-    return fails(READDIR) ? NULL : __real_readdir(dir);
-}
+FAILING_MALLOC(fails(MALLOC))
+FAILING_CALLOC(fails(CALLOC))
+FAILING_REALLOC(fails(REALLOC))
+FAILING_STRDUP(fails(STRDUP))
+FAILING(void *, aligned_alloc, (size_t align, size_t size), (align, size), NULL, fails(ALIGNED))
+FAILING_OPEN(open_fails(path))
+FAILING(ssize_t, read, (int file, void *to, size_t size), (file, to, size), -1, fails(READ))
+FAILING(int, stat, (const char *path, struct stat *at), (path, at), -1, fails(STAT))
+FAILING_FSTAT(fails(FSTAT))
+FAILING(DIR *, opendir, (const char *path), (path), NULL, fails(OPENDIR))
+FAILING(struct dirent *, readdir, (DIR * dir), (dir), NULL, fails(READDIR))
 
 /* No need to wait for whoever is said to be writing. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
@@ -143,10 +56,8 @@ enum { FAULTS = sizeof faults / sizeof *faults };
 
 static void arm(int which, int nth)
 {
-    memset(&fault, 0, sizeof fault);
-    fault.call = faults[which].call;
-    fault.number = faults[which].number;
-    fault.nth = nth;
+    of_zone = false;
+    fault_set(faults[which].call, nth, faults[which].number);
     fault.armed = true;
 }
 
@@ -159,13 +70,7 @@ static void say_where(int failures, const char *what)
 
 static int open_files(void)
 {
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir && readdir(dir))
-        count++;
-    if (dir)
-        closedir(dir);
-    return count;
+    return entries_in("/proc/self/fd");
 }
 
 /* ---- Rules that need everything: two files, an expression, a zone, tiers, descriptors ---- */
@@ -221,7 +126,7 @@ static bool is_expected(int error)
 {
     bool memory = fault.call <= ALIGNED || fault.number == ENOMEM || fault.number == EMFILE || fault.number == EIO;
     return error == WEIR_ENOMEM   ? memory
-           : error == WEIR_ERULES ? fault.of_zone && !memory /* there is no such zone */
+           : error == WEIR_ERULES ? of_zone && !memory /* there is no such zone */
                                   : error == WEIR_ERULESPATH || error == WEIR_ERULESBUSY || error == WEIR_ESYS;
 }
 

@@ -1,16 +1,9 @@
-/*
- * The Nth call of everything that can fail does. The linker puts the functions below in front of the real ones, so
- * the library is the one that ships.
- */
+/* The Nth call of everything that can fail does: opening segments and zones. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "engine/engine.h"
 
-#include "../../test.h"
+#include "nth_call.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,108 +15,55 @@ static const char *const call_names[CALLS] = {"malloc", "calloc", "open",      "
                                               "linkat", "rename", "getrandom", "fstat"};
 
 static struct {
-    bool armed;
-    enum call call;
-    int nth, number; /* which call of it fails, and with which errno */
-    int calls;       /* so far */
-    int left;        /* errno afterwards */
-    bool hit;
-    bool in_proc; /* the one that failed was an open in /proc, or of a file without a name */
+    int left;     /* errno afterwards */
+    bool in_proc; /* the call that failed was an open in /proc, or of a file without a name */
     bool unnamed;
     bool no_unnamed;   /* as on a file system without O_TMPFILE */
     bool short_random; /* getrandom gives one byte at a time */
-} fault;
+} special;
 
-static bool fails(enum call call)
+static void set_fault(enum call call, int nth, int number)
 {
-    if (!fault.armed || fault.call != call || ++fault.calls != fault.nth)
+    memset(&special, 0, sizeof special);
+    fault_set(call, nth, number);
+}
+
+static bool open_fails(const char *path, int flags)
+{
+    bool unnamed = (flags & O_TMPFILE) == O_TMPFILE;
+    if (fails(OPEN)) {
+        special.in_proc = strncmp(path, "/proc/", 6) == 0;
+        special.unnamed = unnamed;
+        return true;
+    }
+    if (!fault.armed || !special.no_unnamed || !unnamed)
         return false;
-    fault.hit = true;
-    errno = fault.number;
+    errno = EOPNOTSUPP;
     return true;
 }
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size)
-{
-    return fails(MALLOC) ? NULL : __real_malloc(size);
-}
-
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return fails(CALLOC) ? NULL : __real_calloc(count, size);
-}
-
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...)
-{
-    va_list list;
-    va_start(list, flags);
-    unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, unsigned) : 0;
-    va_end(list);
-    bool unnamed = (flags & O_TMPFILE) == O_TMPFILE;
-    if (fails(OPEN)) {
-        fault.in_proc = strncmp(path, "/proc/", 6) == 0;
-        fault.unnamed = unnamed;
-        return -1;
-    }
-    if (fault.armed && fault.no_unnamed && unnamed) {
-        errno = EOPNOTSUPP;
-        return -1;
-    }
-    return __real_open(path, flags, mode);
-}
-
-void *__real_mmap(void *address, size_t length, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap(void *address, size_t length, int protection, int flags, int file, off_t offset);
-void *__wrap_mmap(void *address, size_t length, int protection, int flags, int file, off_t offset)
-{
-    return fails(MMAP) ? MAP_FAILED : __real_mmap(address, length, protection, flags, file, offset);
-}
-
-int __real_posix_fallocate(int file, off_t offset, off_t length);
-int __wrap_posix_fallocate(int file, off_t offset, off_t length);
-int __wrap_posix_fallocate(int file, off_t offset, off_t length)
+/* This one returns its error and leaves errno alone. */
+static bool fallocate_fails(void)
 {
     int kept = errno;
     bool failed = fails(FALLOCATE);
-    errno = kept; /* this one returns its error and leaves errno alone */
-    return failed ? fault.number : __real_posix_fallocate(file, offset, length);
+    errno = kept;
+    return failed;
 }
 
-int __real_linkat(int from_dir, const char *from, int to_dir, const char *to, int flags);
-int __wrap_linkat(int from_dir, const char *from, int to_dir, const char *to, int flags);
-int __wrap_linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
-{
-    return fails(LINKAT) ? -1 : __real_linkat(from_dir, from, to_dir, to, flags);
-}
-
-int __real_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to)
-{
-    return fails(RENAME) ? -1 : __real_rename(from, to);
-}
-
-ssize_t __real_getrandom(void *to, size_t length, unsigned flags);
-ssize_t __wrap_getrandom(void *to, size_t length, unsigned flags);
-ssize_t __wrap_getrandom(void *to, size_t length, unsigned flags)
-{
-    if (fails(GETRANDOM))
-        return -1;
-    return __real_getrandom(to, fault.armed && fault.short_random ? 1 : length, flags);
-}
-
-int __real_fstat(int file, struct stat *what);
-int __wrap_fstat(int file, struct stat *what);
-int __wrap_fstat(int file, struct stat *what)
-{
-    return fails(FSTAT) ? -1 : __real_fstat(file, what);
-}
+FAILING_MALLOC(fails(MALLOC))
+FAILING_CALLOC(fails(CALLOC))
+FAILING_OPEN(open_fails(path, flags))
+FAILING(void *, mmap, (void *at, size_t length, int protection, int flags, int file, off_t offset),
+        (at, length, protection, flags, file, offset), MAP_FAILED, fails(MMAP))
+FAILING(int, posix_fallocate, (int file, off_t offset, off_t length), (file, offset, length), fault.number,
+        fallocate_fails())
+FAILING(int, linkat, (int from_dir, const char *from, int to_dir, const char *to, int flags),
+        (from_dir, from, to_dir, to, flags), -1, fails(LINKAT))
+FAILING(int, rename, (const char *from, const char *to), (from, to), -1, fails(RENAME))
+FAILING(ssize_t, getrandom, (void *to, size_t length, unsigned flags),
+        (to, fault.armed &&special.short_random ? 1 : length, flags), -1, fails(GETRANDOM))
+FAILING_FSTAT(fails(FSTAT))
 
 /* ---- What must not be left behind ---- */
 
@@ -133,20 +73,9 @@ struct traces {
     int files, mappings, entries;
 };
 
-static int count_entries(const char *name)
-{
-    int count = 0;
-    DIR *dir = opendir(name);
-    while (dir && readdir(dir))
-        count++;
-    if (dir)
-        closedir(dir);
-    return count;
-}
-
 static struct traces traces(void)
 {
-    struct traces t = {count_entries("/proc/self/fd"), 0, count_entries(directory)};
+    struct traces t = {entries_in("/proc/self/fd"), 0, entries_in(directory)};
     char line[1024];
     FILE *maps = fopen("/proc/self/maps", "r");
     while (maps && fgets(line, sizeof line, maps)) /* ours by name; anonymous shared memory is /dev/zero there */
@@ -228,11 +157,11 @@ static void set_up(const struct scenario *s)
 static int open_segment(const struct scenario *s, weir_segment **segment)
 {
     weir_segment_options options = {.path = s->anonymous ? NULL : path, .size = SIZE, .flags = s->flags};
-    fault.no_unnamed = s->no_unnamed;
+    special.no_unnamed = s->no_unnamed;
     fault.armed = true;
     errno = 0;
     int error = weir_segment_open(&options, segment);
-    fault.left = errno;
+    special.left = errno;
     fault.armed = false;
     return error;
 }
@@ -247,11 +176,11 @@ static bool try_once(const struct scenario *s, int expected)
     stat(path, &old);
     struct traces before = traces();
     int error = open_segment(s, &segment);
-    bool passes = !fault.hit || expected == RETRIED || fault.in_proc;
+    bool passes = !fault.hit || expected == RETRIED || special.in_proc;
 
     CHECK_EQ(error, passes ? 0 : expected);
     if (error == WEIR_ESYS)
-        CHECK_EQ(fault.left, fault.number); /* as weir.h promises */
+        CHECK_EQ(special.left, fault.number); /* as weir.h promises */
     if (error) {
         CHECK(segment == UNTOUCHED);
         /* What was there is there still, broken or not. */
@@ -280,10 +209,7 @@ TEST(segment_open_with_the_nth_call_failing)
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
             for (int nth = 1; nth < 100; nth++) {
-                memset(&fault, 0, sizeof fault);
-                fault.call = faults[k].call;
-                fault.nth = nth;
-                fault.number = faults[k].number;
+                set_fault(faults[k].call, nth, faults[k].number);
                 if (!try_once(&scenarios[i], faults[k].error))
                     break;
                 hits[faults[k].call]++;
@@ -305,14 +231,11 @@ TEST(file_systems_without_unnamed_files)
         for (int nth = 1; nth < 10; nth++) {
             const struct scenario *s = &scenarios[1];
             weir_segment *segment = UNTOUCHED;
-            memset(&fault, 0, sizeof fault);
-            fault.call = OPEN;
-            fault.nth = nth;
-            fault.number = numbers[i];
+            set_fault(OPEN, nth, numbers[i]);
             set_up(s);
             struct traces before = traces();
             int error = open_segment(s, &segment);
-            if (!fault.unnamed) {
+            if (!special.unnamed) {
                 if (error == 0)
                     weir_segment_close(segment);
                 continue;
@@ -335,17 +258,14 @@ TEST(somebody_else_is_quicker)
     weir_segment *segment = UNTOUCHED;
     directory_make();
     for (int exclusive = 0; exclusive < 2; exclusive++) {
-        memset(&fault, 0, sizeof fault);
-        fault.call = LINKAT;
-        fault.nth = 1;
-        fault.number = EEXIST;
+        set_fault(LINKAT, 1, EEXIST);
         unlink(path);
         int error = open_segment(&scenarios[exclusive ? 2 : 1], &segment);
         CHECK(fault.hit);
         CHECK_EQ(error, exclusive ? WEIR_EEXIST : 0);
         if (!error)
             weir_segment_close(segment);
-        CHECK_EQ(count_entries(directory), exclusive ? 2 : 3);
+        CHECK_EQ(entries_in(directory), exclusive ? 2 : 3);
     }
     directory_remove();
 }
@@ -353,9 +273,8 @@ TEST(somebody_else_is_quicker)
 TEST(random_bytes_in_small_helpings)
 {
     weir_segment *segment = UNTOUCHED;
-    memset(&fault, 0, sizeof fault);
-    fault.call = CALLS;
-    fault.short_random = true;
+    set_fault(CALLS, 0, 0);
+    special.short_random = true;
     CHECK_EQ(open_segment(&scenarios[0], &segment), 0);
     const uint8_t *secret = segment->table.header->secret, *end = secret + WEIR__SECRET_BYTES;
     int zeros = 0;
@@ -400,10 +319,7 @@ TEST(zone_open_with_the_nth_call_failing)
         for (int nth = 1; nth < 20; nth++) {
             weir_zone *zone = UNTOUCHED;
             struct traces before = traces();
-            memset(&fault, 0, sizeof fault);
-            fault.call = zone_faults[k].call;
-            fault.nth = nth;
-            fault.number = zone_faults[k].number;
+            set_fault(zone_faults[k].call, nth, zone_faults[k].number);
             fault.armed = true;
             int error = weir_zone_open("seg", &zone);
             fault.armed = false;
@@ -420,8 +336,7 @@ TEST(zone_open_with_the_nth_call_failing)
     CHECK(hits >= 6);
 
     weir_zone *zone = UNTOUCHED;
-    memset(&fault, 0, sizeof fault);
-    fault.nth = 1;
+    set_fault(MALLOC, 1, 0);
     fault.armed = true;
     CHECK_EQ(weir_zone_open("UTC", &zone), WEIR_ENOMEM);
     fault.armed = false;

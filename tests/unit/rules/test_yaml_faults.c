@@ -1,8 +1,10 @@
 /*
- * The Nth allocation fails, in weir or in libyaml, which is linked in here so that the linker can put the functions
- * below in front of the real ones for both.
+ * The Nth allocation fails, in weir or in libyaml, which is linked in here so that the linker can put functions that
+ * fail in front of the real ones for both.
  */
 #include "told.h"
+
+#include "../../failing.h"
 
 static struct {
     int nth;    /* which one fails; 0: none */
@@ -18,26 +20,9 @@ static bool fails(void)
     return failed;
 }
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
-
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-char *__wrap_strdup(const char *text)
-{
-    return fails() ? NULL : __real_strdup(text);
-}
+FAILING_MALLOC(fails())
+FAILING_REALLOC(fails())
+FAILING_STRDUP(fails())
 
 static struct told told;
 

@@ -45,7 +45,7 @@ static inline int64_t left(weir_limit limit, const char *name)
 
 static inline int64_t number_of(const char *command)
 {
-    redisReply *reply = server_run(command);
+    redisReply *reply = server_reply(command);
     int64_t number = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1000;
     freeReplyObject(reply);
     return number;

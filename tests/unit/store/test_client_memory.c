@@ -1,19 +1,6 @@
 /* The client when there is no memory: whichever allocation fails, each question is done once and nothing is lost. */
+#include "../../failing.h"
 #include "../../test.h"
-
-/* The servers that are played have enough. */
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-#define malloc  __real_malloc
-#define realloc __real_realloc
-#include "fake.h"
-#undef malloc
-#undef realloc
 
 static bool failing;
 static uint64_t fail_random = 1;
@@ -27,20 +14,16 @@ static bool fails(void)
     return now;
 }
 
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
+FAILING_MALLOC(fails())
+FAILING_CALLOC(fails())
+FAILING_REALLOC(fails())
 
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
+/* The servers that are played have enough. */
+#define malloc  __real_malloc
+#define realloc __real_realloc
+#include "fake.h"
+#undef malloc
+#undef realloc
 
 static void ask_some(const char *url, uint64_t *random)
 {

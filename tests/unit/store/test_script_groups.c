@@ -244,7 +244,7 @@ TEST(values_are_small_and_leave_by_themselves)
         return;
     struct weir__ask ask = asking(made((weir_params){.limit = 10, .window_ns = 10 * WEIR_SECOND}), "c", 0, 4);
     CHECK_EQ(server_one(&ask), 0);
-    redisReply *reply = server_run("OBJECT ENCODING c");
+    redisReply *reply = server_reply("OBJECT ENCODING c");
     CHECK(reply && reply->str && strcmp(reply->str, "int") == 0);
     freeReplyObject(reply);
     int64_t ttl = number_of("PTTL c");

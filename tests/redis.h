@@ -1,0 +1,91 @@
+/* A Redis of a test's own, on a socket in a temporary folder. */
+#ifndef WEIR_TESTS_REDIS_H
+#define WEIR_TESTS_REDIS_H
+
+#include "test.h"
+
+#include <hiredis/hiredis.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct {
+    char folder[64], socket[96];
+    pid_t pid;
+    redisContext *context; /* NULL: it does not run */
+} server;
+
+static void server_kill(void)
+{
+    if (server.context)
+        redisFree(server.context);
+    server.context = NULL;
+    if (server.pid > 0) {
+        kill(server.pid, SIGKILL);
+        waitpid(server.pid, NULL, 0);
+        unlink(server.socket);
+    }
+    server.pid = 0;
+}
+
+static void server_end(void)
+{
+    server_kill();
+    rmdir(server.folder);
+}
+
+static void server_connect(void)
+{
+    for (int i = 0; i < 1000 && !server.context; i++) {
+        usleep(20000);
+        server.context = redisConnectUnix(server.socket);
+        if (server.context && server.context->err) {
+            redisFree(server.context);
+            server.context = NULL;
+        }
+    }
+    CHECK(server.context != NULL);
+}
+
+/* Runs a server, for the first test that asks and after server_kill. False, loudly: there is none on this machine. */
+static bool server_begin(void)
+{
+    if (server.context)
+        return true;
+    if (system("command -v redis-server >/dev/null 2>&1") != 0) {
+        printf("SKIP what needs a real server: redis-server is not installed (./dev test installs it)\n");
+        return false;
+    }
+    if (!server.folder[0]) {
+        snprintf(server.folder, sizeof server.folder, "/tmp/weir-redis-XXXXXX");
+        if (!mkdtemp(server.folder))
+            return false;
+        snprintf(server.socket, sizeof server.socket, "%s/socket", server.folder);
+        atexit(server_end);
+    }
+    server.pid = fork();
+    if (server.pid == 0) {
+        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", server.socket, "--save", "", "--dir",
+               server.folder, "--logfile", "/dev/null", (char *)NULL);
+        _exit(127);
+    }
+    server_connect();
+    return server.context != NULL;
+}
+
+/* Runs a command and returns its reply, which the caller frees. */
+static inline redisReply *server_reply(const char *command)
+{
+    redisReply *reply = redisCommand(server.context, command);
+    CHECK(reply != NULL);
+    return reply;
+}
+
+static inline void server_do(const char *command)
+{
+    redisReply *reply = server_reply(command);
+    CHECK(reply && reply->type != REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+}
+
+#endif

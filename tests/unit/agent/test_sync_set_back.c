@@ -1,0 +1,116 @@
+/* A store that is set back: a new master that lacks what the old one acknowledged, or one that has lost everything. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "redis_hosts.h"
+
+/* From here on the replica gets nothing more: all that there is, in another database. */
+static void replica_is_cut_off(void)
+{
+    freeReplyObject(
+        redisCommand(server.context, "EVAL %s 0",
+                     "for _, k in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', k, k, 'DB', 1) end"));
+}
+
+static void replica_takes_over(void)
+{
+    server_do("FLUSHDB");
+    server_do("SWAPDB 0 1");
+}
+
+/* One exchange after the other, with some use between them, on hosts [first, last]. */
+static void use(int first, int last, int rounds)
+{
+    for (int round = 0; round < rounds; round++)
+        for (int i = first; i <= last; i++) {
+            CHECK_EQ(host_ask(&hosts[i], REQUEST, 2 + i), 2 + i);
+            CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+        }
+}
+
+static void check_all_is_known(const char *rules, int64_t limit)
+{
+    int64_t admitted = 0;
+    for (int i = 0; i < HOSTS; i++)
+        admitted += hosts[i].admitted;
+    for (int i = 0; i < 4; i++)
+        hosts_sync(hosts, HOSTS);
+    for (int i = 0; i < HOSTS; i++)
+        CHECK_EQ(host_untold(&hosts[i]), 0);
+    CHECK_EQ(left_in_store(rules), limit - admitted);
+}
+
+static const char *const kept_for_a_day[] = {
+    RULE("limit: 1000, window: 30d"),
+    RULE("limit: 1000, window: 365d, algorithm: fixed_window"),
+    RULE("limit: 1000, window: 1d, algorithm: sliding_window_log"),
+    RULE("limit: 1000, window: 400d, algorithm: sliding_window_counter"),
+};
+
+/* What the old master acknowledged after its replica was cut off is told to the new one: all of it, once. */
+TEST(what_a_new_master_never_got_is_told_again)
+{
+    for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
+        if (!begin(kept_for_a_day[k], HOSTS))
+            return;
+        use(0, HOSTS - 1, 10);
+        replica_is_cut_off();
+        use(0, HOSTS - 1, 7);
+        replica_takes_over();
+        use(0, HOSTS - 1, 3);
+        check_all_is_known(kept_for_a_day[k], 1000); /* takes one */
+        use(0, HOSTS - 1, 10);
+        replica_is_cut_off(); /* and once more, with what was told again before */
+        use(0, HOSTS - 1, 4);
+        replica_takes_over();
+        check_all_is_known(kept_for_a_day[k], 1000 - 1);
+        end(HOSTS);
+    }
+}
+
+/* Two masters for a time: one host has found the new one already, the others go on with the old one. */
+TEST(hosts_that_follow_one_after_the_other)
+{
+    static const char rules[] = RULE("limit: 1000, window: 365d, algorithm: fixed_window");
+    if (!begin(rules, HOSTS))
+        return;
+    use(0, HOSTS - 1, 10);
+    replica_is_cut_off();
+    use(1, HOSTS - 1, 5);
+    server_do("SWAPDB 0 1"); /* the new one */
+    use(0, 0, 10);
+    server_do("SWAPDB 0 1");
+    use(1, HOSTS - 1, 5);
+    replica_takes_over();
+    check_all_is_known(rules, 1000);
+    end(HOSTS);
+}
+
+/*
+ * Who was forgotten with everything brings back what it knows. No more is lost than what hosts told between the last
+ * exchange of the first that comes back and the end of the store; here the first was the last, and it is nothing.
+ */
+TEST(what_everybody_knew_of_an_empty_store)
+{
+    for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
+        if (!begin(kept_for_a_day[k], HOSTS))
+            return;
+        use(0, HOSTS - 1, 10);
+        int64_t last_round = 2 + 3 + 4;
+        server_do("FLUSHALL");
+        use(0, HOSTS - 1, 3); /* the first has not heard of what the others told in the last round */
+        int64_t admitted = hosts[0].admitted + hosts[1].admitted + hosts[2].admitted;
+        for (int i = 0; i < 4; i++)
+            hosts_sync(hosts, HOSTS);
+        int64_t lost = left_in_store(kept_for_a_day[k]) - (1000 - admitted);
+        CHECK(lost >= 0 && lost <= last_round);
+        end(HOSTS);
+
+        CHECK(begin(kept_for_a_day[k], HOSTS));
+        use(0, HOSTS - 1, 10);
+        hosts_sync(hosts, HOSTS);
+        server_do("FLUSHALL");
+        check_all_is_known(kept_for_a_day[k], 1000);
+        end(HOSTS);
+    }
+}
+
+TEST_MAIN

@@ -1,0 +1,49 @@
+/* The Nth call of one kind fails, once. The test names the kinds, CALLS of them, and says which calls are of them. */
+#ifndef WEIR_TESTS_NTH_CALL_H
+#define WEIR_TESTS_NTH_CALL_H
+
+#include "../../failing.h"
+#include "../../test.h"
+
+#include <dirent.h>
+#include <errno.h>
+
+static struct {
+    bool armed;
+    unsigned call;
+    int nth, number; /* which call of it fails, and with which errno */
+    int calls;       /* so far */
+    bool hit;
+} fault;
+
+static bool fails(unsigned call)
+{
+    if (!fault.armed || fault.call != call || ++fault.calls != fault.nth)
+        return false;
+    fault.hit = true;
+    errno = fault.number;
+    return true;
+}
+
+/* Not armed yet: the test may have something to make before. */
+static inline void fault_set(unsigned call, int nth, int number)
+{
+    memset(&fault, 0, sizeof fault);
+    fault.call = call;
+    fault.nth = nth;
+    fault.number = number;
+}
+
+/* How many there are in a folder: of files that a test leaves, or of what it leaves open in /proc/self/fd. */
+static inline int entries_in(const char *folder)
+{
+    int count = 0;
+    DIR *dir = opendir(folder);
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+#endif
