@@ -107,10 +107,10 @@ class Host(Served):
         return (self.folder / "state" / "published.yaml").read_text()
 
 
-def reloads(one, seen):
-    """Adds to `seen` what the worker that answers says: worker -> changes that it took up."""
+def reloads(one, seen, result="ok"):
+    """Adds to `seen` what the worker that answers says: worker -> changes that it took up, or that failed."""
     for line in get(one.metrics, "/metrics").body.decode().splitlines():
-        if line.startswith("weir_rules_reloads_total") and 'result="ok"' in line:
+        if line.startswith("weir_rules_reloads_total") and f'result="{result}"' in line:
             seen[line.split('worker="')[1].split('"')[0]] = int(float(line.split()[-1]))
     return seen
 

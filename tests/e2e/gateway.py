@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -118,8 +119,14 @@ http {{
         assert done.returncode == 0, done.stderr
         self.master = int(wait_until((self.folder / "nginx.pid").read_text, "the pid file"))
         self.pids.add(self.master)
-        wait_until(self.workers, "a worker")
+        self.wait_for_workers()
         return self
+
+    def wait_for_workers(self, but=()):
+        """Until all are there that the configuration wants, and none of those of before."""
+        wanted = re.search(r"worker_processes\s+(\w+);", self.config.read_text())
+        count = 1 if not wanted else os.cpu_count() if wanted[1] == "auto" else int(wanted[1])
+        wait_until(lambda: len(self.workers()) == count and not set(but) & set(self.workers()), "all workers")
 
     def workers(self, master=None):
         with open(f"/proc/{master or self.master}/task/{master or self.master}/children") as f:
@@ -135,9 +142,9 @@ http {{
             return ""
 
     def reload(self):
-        before = set(self.workers())
+        before = self.workers()
         os.kill(self.master, signal.SIGHUP)
-        wait_until(lambda: self.workers() and not before & set(self.workers()), "new workers")
+        self.wait_for_workers(before)
 
     def upgrade(self):
         """Another nginx takes over, as on a binary upgrade."""
@@ -148,7 +155,7 @@ http {{
                    pid_file.read_text().strip(), "the new binary")
         self.master = int(pid_file.read_text())
         self.pids.add(self.master)
-        wait_until(self.workers, "the new binary's workers")
+        self.wait_for_workers()
         os.kill(old, signal.SIGQUIT)
         wait_until(lambda: not is_alive(old), "the old binary's end")
 

@@ -414,7 +414,7 @@ def test_reservations_outlive_workers_and_nginx(api):
     before = g.workers()
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: len(g.workers()) == 2 and not set(before) & set(g.workers()), "new workers")
+    g.wait_for_workers(before)
     c = Client(g.port)
     wait_until(lambda: left(c) == 700, "expiry after the workers' death")
     c.post("/reserve", llm(100, expires_s=1))

@@ -186,11 +186,12 @@ def test_a_killed_worker(gateway, slow):
     for _ in range(3):
         waiting = fill(g, slow, 4)
         assert free(g) == 0
-        for pid in g.workers():
+        killed = g.workers()
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
         began = time.monotonic()
-        wait_until(g.workers, "another worker")
-        all_free(g, 4, 6)
+        g.wait_for_workers(killed)
+        all_free(g, 4)
         assert time.monotonic() - began < 4
         for s in waiting:
             s.close()

@@ -169,7 +169,7 @@ class Terminal:
         os.write(self.end, text.encode())
 
     def wait(self):
-        deadline = time.time() + 10
+        deadline = time.time() + 30
         while time.time() < deadline:
             self.read(0.05)
             pid, status = os.waitpid(self.pid, os.WNOHANG)

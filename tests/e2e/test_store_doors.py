@@ -87,7 +87,7 @@ def test_reservations_are_settled_in_the_store(redis_server, hosts):
         assert post(one.port, f"/v1/{settle}", {"ticket": ticket, **cost})[0] == 409
         assert remains == 0 or left(name) == remains
     # What nobody settles comes back.
-    assert post(one.port, "/v1/reserve", item("late", cost=4, expires_s=1))[1]["ticket"]
+    assert post(one.port, "/v1/reserve", item("late", cost=4, expires_s=3))[1]["ticket"]
     assert left("late") == 1
     wait_until(lambda: left("late") == 5, "the estimate's return")
 
@@ -97,19 +97,24 @@ def test_what_has_come_back_by_itself_is_not_given_back_once_more(redis_server, 
     one, = hosts(redis_server(), 1, rules(strict(limit=10, window="1s", more=ALGORITHMS[algorithm])), server=DOORS,
                  deadline="200ms")
     item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}, "cost": 10}
-    ticket = post(one.port, "/v1/reserve", item)[1]["ticket"]
-    passed, cancelled, began = 0, False, None
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        allowed = post(one.port, "/v1/check", item)[1]["allowed"]
-        if allowed and not cancelled:  # the estimate is back, and used by another
-            assert post(one.port, "/v1/cancel", {"ticket": ticket})[0] == 200
-            cancelled, began = True, time.monotonic()
-        elif allowed:
-            passed += 1
-        if cancelled and time.monotonic() - began > 0.5:
-            break
-    assert cancelled and passed == 0
+
+    def allowed():
+        return post(one.port, "/v1/check", item)[1]["allowed"]
+
+    for _ in range(10):
+        ticket = post(one.port, "/v1/reserve", item)[1]["ticket"]
+        assert ticket
+        clock, begun = int(time.time()), time.monotonic()
+        while not allowed():  # until the estimate is back, and used by another
+            clock, begun = int(time.time()), time.monotonic()
+        assert post(one.port, "/v1/cancel", {"ticket": ticket})[0] == 200
+        looks = [allowed() for _ in range(5)]
+        # Windows end with the second: what came after that, on a busy machine, says nothing.
+        if time.monotonic() - begun < 0.9 and (algorithm != "fixed_window" or int(time.time()) == clock):
+            assert not any(looks)
+            return
+        wait_until(lambda: post(one.port, "/v1/check", {**item, "dry_run": True})[1]["allowed"], "a fresh start")
+    raise AssertionError("five looks took 0.9 s, ten times: this machine is too busy")
 
 
 def test_operators_see_and_reset_what_all_hosts_took(redis_server, hosts):

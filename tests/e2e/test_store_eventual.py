@@ -1,4 +1,5 @@
 """Eventual rules: every host decides by itself, and the agents make them agree; whatever is killed meanwhile."""
+import collections
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ metrics: 127.0.0.1:@METRICS@
 %s"""
 
 
-def rules(limit=100, window="1h", more=""):
+def rules(limit=1000, window="1d", more=""):
     return (f"rules:\n  - {{ name: e, key: '${{header:x-key}}', limit: {limit}, window: {window}, consistency: eventual{more} }}\n")
 
 
@@ -42,17 +43,34 @@ def served():
     backend.stop()
 
 
+PASSED = collections.Counter()  # on which port, of which key
+
+
 def ask(port, count, key="a"):
     """How many of so many requests pass."""
     statuses = [get(port, "/", headers={"X-Key": key}).status for _ in range(count)]
     assert set(statuses) <= {200, 429}, statuses
+    PASSED[port, key] += statuses.count(200)
     return statuses.count(200)
 
 
 def left(port, key="a"):
     """What is left before a request, which it takes."""
     answer = get(port, "/", headers={"X-Key": key})
+    PASSED[port, key] += answer.status == 200
     return int(answer.headers["X-RateLimit-Remaining"]) + (answer.status == 200)
+
+
+def know(hosts, of=(), limit=1000):
+    """Whether each host knows of all that passed on them, and `of` others. What was asked for just now may be on its way,
+    and one may have come back: 1,000 a day are one in 86 s."""
+    def passed():
+        return sum(PASSED[host.port, "a"] for host in (*hosts, *of))
+    return all(limit - passed() - left(host.port) >= -len(hosts) - 1 for host in hosts)
+
+
+def agree(hosts, what="agreement", of=()):
+    wait_until(lambda: know(hosts, of), what, every=0.1)
 
 
 def agent_of(one):
@@ -75,8 +93,7 @@ def test_hosts_hear_of_each_other(redis_server, served):
     server = redis_server()
     three = served(server, 3)
     assert [ask(host.port, 10) for host in three] == [10, 10, 10]
-    for host in three:
-        wait_until(lambda: left(host.port) <= 70, "what the others let pass")
+    agree(three, "what the others let pass")
     names = [name.decode() for name in server.client().scan_iter("*")]
     assert "weir:e:a" in names and all(name == "weir:e:a" or name.startswith("weir::") for name in names), names
 
@@ -85,7 +102,7 @@ def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
     assert ask(one.port, 6) == ask(two.port, 4) + 2 == 6
-    wait_until(lambda: left(one.port) <= 90 and left(two.port) <= 90, "agreement")
+    agree([one, two])
 
     def told():
         return json.loads(get(one.metrics, "/weir/status").body)["ledger"]
@@ -141,12 +158,12 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
     asked = [ask(other.port, 1)]
 
     def all_told():
-        """10,000 an hour: less than three come back a second. Nothing is missing, and nothing was told twice."""
+        """10,000 a day: one comes back in nine seconds. Nothing is missing, and nothing was told twice."""
         used = 10000 - left(other.port)
         missing = passed[0] + sum(asked) - used
         asked.append(1)
         assert missing > -5, missing
-        return missing < 60
+        return missing < 8
     wait_until(all_told, "all of it")
 
 
@@ -154,14 +171,14 @@ def test_redis_killed_and_back(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
     assert ask(one.port, 10) == ask(two.port, 10) == 10
-    wait_until(lambda: left(one.port) <= 80 and left(two.port) <= 80, "agreement")
+    agree([one, two])
     server.kill()
     for host in (one, two):
         host.says("is away")
     assert ask(one.port, 10) == ask(two.port, 10) == 10  # nobody is held up
     server.start()
     back = time.monotonic()
-    wait_until(lambda: left(one.port) <= 60 and left(two.port) <= 60, "agreement again")
+    agree([one, two], "agreement again")
     assert time.monotonic() - back < 3
     for host in (one, two):
         assert host.said().count("is away") == 1, host.said()  # once a change
@@ -189,8 +206,7 @@ def test_the_end_tells_what_is_left(redis_server, served):
     host.signal(signal.SIGTERM)
     assert host.end() == 0
     assert not pathlib.Path(f"/proc/{agent}").exists() and host.nothing_left()
-    ask(other.port, 1)
-    wait_until(lambda: left(other.port) <= 80, "the last exchange")
+    agree([other], "the last exchange", of=[host])
 
 
 def test_reload_renews_the_agent(redis_server, served):
@@ -230,13 +246,13 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
     for file in files * 2:
         done = run_agent("--once", file)
         assert done.returncode == 0, done.stderr
-    assert [left(host.port) for host in hosts] == [80, 80]
+    assert [left(host.port) for host in hosts] == [980, 980]
 
     log = open(tmp_path / "said", "wb")
     agents = [subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=log) for file in files]
     try:
         assert ask(hosts[0].port, 5) == 5
-        wait_until(lambda: left(hosts[1].port) <= 75, "the exchange")
+        agree(hosts, "the exchange")
         second = run_agent("--once", files[0])
         assert second.returncode == 1 and "another agent" in second.stderr
         ask(hosts[1].port, 20)

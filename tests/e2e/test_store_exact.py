@@ -89,6 +89,6 @@ def test_while_the_server_forgets_the_script(fleet, server, algorithm):
 def test_every_algorithm_while_slots_move(spread_fleet, cluster):
     masters = cluster.masters()
     ways = itertools.cycle(zip(masters, masters[1:] + masters[:1]))
-    load = spread_fleet.load(*ALGORITHMS, count=EACH * KEYS * len(ALGORITHMS), rate=7000, keys=KEYS)
-    assert meanwhile(load, lambda: cluster.reshard(*next(ways), 400)) >= 5
+    load = spread_fleet.load(*ALGORITHMS, count=EACH * KEYS * len(ALGORITHMS), rate=5000, keys=KEYS)
+    assert meanwhile(load, lambda: cluster.reshard(*next(ways), 150)) >= 5
     exactly(load)

@@ -92,10 +92,10 @@ def test_clients_that_leave_take_nothing(redis_server, hosts):
     waiting = [http.client.HTTPConnection("127.0.0.1", one.port) for _ in range(5)]
     for c in waiting:
         c.request("GET", "/", headers={"X-Key": "a"})
-    time.sleep(0.3)
+    wait_until(lambda: one.status()["store"]["questions"] >= 6, "their questions")
     for c in waiting:
         c.close()
-    time.sleep(0.3)
+    wait_until(lambda: one.errors().count("prematurely closed") >= 5, "their end")
     server.resume()
     wait_until(lambda: one.status()["store"]["gave_back"] >= 5, "what they took to be back")
     assert statuses(one.port, "/", 6, **key("a")) == [200] * 5 + [429]
