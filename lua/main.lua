@@ -4,8 +4,8 @@
 -- ARGV[1]: whole numbers in MessagePack, one after the other; if there are thousands, as an array:
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
---     then for each counter: the limit's place among them, how, cost; for a refund also its time (or,
---     negative, how long ago that was), for an exchange level, what is left of the host's window, negative
+--     then for each counter: the limit's place among them, how, cost; of requests in flight also the lease (two
+--     numbers), else for a refund its time (or, negative, how long ago that was), for an exchange level, what is left of the host's window, negative
 --     if it is over (of a bucket: for how long it could not be told), and 1 if what is stored may be less than the host was told before.
 -- ARGV[2]: the number of a sender's batch, as text; ARGV[3]: that of the batch before it.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
@@ -44,7 +44,7 @@ if ARGV[2] then
     end
 end
 --@state.lua
-local bucket, interval, fixed, pair, parts, log, muldiv, judge
+local bucket, interval, fixed, pair, parts, log, flight, enter, muldiv, judge
 local place = 2
 for _ = 1, a[1] do
     local kind = a[place]
@@ -76,11 +76,16 @@ for _ = 1, a[1] do
             --@counter_n.lua
         end
         a[place] = parts
-    else
+    elseif kind == 6 then
         if not log then
             --@log.lua
         end
         a[place] = log
+    else
+        if not flight then
+            --@flight.lua
+        end
+        a[place] = flight
     end
     place = place + 7
 end
@@ -92,6 +97,9 @@ local function evaluate(pending, others)
     local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
     local name, decide, charge, level, left, doubt = keys[counter], a[limit], how == 3, nil, nil, false
     place = place + 3
+    if decide == flight then
+        return flight(limit, how, cost, name, pending and pending[name])
+    end
     if how == 2 then
         cost = -cost
         local at = a[place]
@@ -121,7 +129,11 @@ local function evaluate(pending, others)
     end
     -- A text has no field of that name; an error has.
     if value and value.err then
-        return -43
+        local first = ask('ZRANGE', name, 0, 0)
+        if first.err or not is_lease(first[1]) then
+            return -43
+        end
+        value = false
     end
     if level then
         if repeated then
@@ -159,7 +171,9 @@ local function write(name, value, till)
     -- Rounded up twice: the server counts from a whole millisecond that has begun before.
     local ttl = till - now
     ttl = format('%d', ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1)
-    if value[1] then
+    if value.count or value.dropped then
+        enter(name, value, ttl)
+    elseif value[1] then
         call('SETRANGE', name, 0, value[1])
         if value[3] ~= '' then
             call('SETRANGE', name, value[2], value[3])

@@ -6,6 +6,10 @@ local function ours(value)
         string.find(value, '^s%d+:%d+:%d+$') or first == 110 and (second or 0) > 143 and second < 222 or
         first == 108 and #value >= 22 and second < 2
 end
+-- The same of a member of a sorted set.
+local function is_lease(member)
+    return member and #member == 26 and not string.find(member, '[^0-9a-f]')
+end
 -- The value of a bucket or a fixed window: since when it counts, and how much. 19 digits that make a signed 64-bit
 -- integer, which the server keeps without a string of its own: kind, microseconds modulo a power of ten, units.
 --     k tttttttttttttt uuuu     kind 1 bucket, 2 window: 14 digits of time, 4 of units

@@ -158,6 +158,13 @@ static void ngx_http_weir_api_again(ngx_http_request_t *r, ngx_str_t *body)
         ngx_http_finalize_request(r, rc);
 }
 
+/* What has begun to be settled or given back is, whether the client hears of it or not. */
+static ngx_uint_t ngx_http_weir_api_goes_on(enum weir__api_action action)
+{
+    return action == WEIR__API_COMMIT || action == WEIR__API_CANCEL || action == WEIR__API_RELEASE ||
+           action == WEIR__API_RENEW;
+}
+
 /* Runs it, if need be in two parts: NGX_AGAIN, then the store is asked in between. */
 static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir__api_route *route, weir_text body,
                                        struct weir__api_reply *reply)
@@ -172,8 +179,7 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
     if (reply->must_ask) {
         ngx_str_t kept = {body.len, (u_char *)body.data};
         ngx_int_t rc = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_api_again, &kept);
-        /* What has begun to be settled is settled, whether the client hears of it or not. */
-        if (rc == NGX_AGAIN && (route->action == WEIR__API_COMMIT || route->action == WEIR__API_CANCEL))
+        if (rc == NGX_AGAIN && ngx_http_weir_api_goes_on(route->action))
             r->read_event_handler = ngx_http_block_reading;
         if (rc != NGX_OK)
             return rc;

@@ -29,6 +29,11 @@ const char *ngx_weir_store_shown(const ngx_weir_store_t *store)
 
 /* ---- The clock ---- */
 
+void ngx_weir_store_stay(ngx_weir_store_t *store)
+{
+    store->wake.cancelable = store->waiting == 0 && !weir__client_owes(store->client);
+}
+
 /* nginx puts off a timer that is set again by less than 300 ms; this one means it. */
 static void ngx_weir_store_arm(ngx_weir_store_t *store)
 {
@@ -56,6 +61,7 @@ static void ngx_weir_store_tick(ngx_event_t *event)
 {
     ngx_weir_store_t *store = event->data;
     weir__client_tick(store->client, ngx_weir_store_now());
+    ngx_weir_store_stay(store);
     ngx_weir_figures_publish(store);
     if (!event->timer_set)
         ngx_weir_store_arm(store);
@@ -138,7 +144,7 @@ static void ngx_weir_store_done(void *context, struct weir__question *question)
     ngx_weir_wait_t *wait = question->owner;
     wait->on_its_way = 0;
     store->waiting--;
-    store->wake.cancelable = store->waiting == 0;
+    ngx_weir_store_stay(store);
     if (question->error)
         ngx_weir_figures_failed(store, question->error);
     if (wait->answered) {
@@ -153,9 +159,8 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_w
     question->owner = wait;
     wait->answered = NULL; /* an answer at once is told by returning */
     wait->on_its_way = 1;
-    /* A worker that is to end stays as long as requests wait in it. */
     store->waiting++;
-    store->wake.cancelable = 0;
+    ngx_weir_store_stay(store);
     weir__client_ask(store->client, question, ngx_weir_store_now());
     if (!wait->on_its_way)
         return NGX_OK;
@@ -166,10 +171,15 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_w
     return NGX_AGAIN;
 }
 
+ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*answered)(ngx_weir_wait_t *wait))
+{
+    weir_ask_question(wait->ask)->deadline_us = ngx_weir_store_now() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
+    return ngx_weir_wait_begin(wait, answered);
+}
+
 void ngx_weir_wait_and_go(ngx_weir_wait_t *wait)
 {
-    weir_ask_question(wait->ask)->deadline_us = ngx_weir_store_now() + GIVE_BACK_US;
-    if (ngx_weir_wait_begin(wait, ngx_weir_wait_end) == NGX_OK)
+    if (ngx_weir_wait_begin_for(wait, GIVE_BACK_US / 1000, ngx_weir_wait_end) == NGX_OK)
         ngx_weir_wait_end(wait);
 }
 
@@ -183,7 +193,6 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
     if (wait->on_its_way) {
         wait->on_its_way = 0;
         store->waiting--;
-        store->wake.cancelable = store->waiting == 0;
         weir__client_forget(store->client, weir_ask_question(wait->ask));
     } else {
         struct weir__question *back = weir_ask_back(wait->ask);
@@ -194,6 +203,7 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
             }
         }
     }
+    ngx_weir_store_stay(store);
     if (asks > KEEP_ASKS || store->idle_count >= KEEP_WAITS) {
         weir_ask_free(wait->ask);
         ngx_free(wait);

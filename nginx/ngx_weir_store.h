@@ -58,6 +58,8 @@ struct ngx_weir_wait_s {
 ngx_weir_wait_t *ngx_weir_wait_new(ngx_weir_store_t *store);
 /* Brings the questions to the store. NGX_AGAIN: `answered` is called later; NGX_OK: it is known now what it says. */
 ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_wait_t *wait));
+/* The same with so long a time for it, as no client waits. */
+ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*answered)(ngx_weir_wait_t *wait));
 /* The same without anybody who waits, for what is given back: it is tried for longer, and ends by itself. */
 void ngx_weir_wait_and_go(ngx_weir_wait_t *wait);
 /* The checks are done, or whoever wanted to know is gone: what was taken and is not used goes back. */
@@ -114,6 +116,8 @@ struct ngx_weir_store_s {
 };
 
 int64_t ngx_weir_store_now(void);
+/* A worker that is to end stays as long as somebody waits in it, or something is not back yet: that is over soon. */
+void ngx_weir_store_stay(ngx_weir_store_t *store);
 
 /* A connection's part of struct weir__driver; the context is the store. */
 ngx_int_t ngx_weir_channels_make(ngx_weir_store_t *store, ngx_cycle_t *cycle);

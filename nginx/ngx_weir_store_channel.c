@@ -6,6 +6,7 @@
 
 #include <ngx_event_connect.h>
 
+#include <linux/sockios.h> /* SIOCOUTQ */
 #include <openssl/x509v3.h>
 
 #define READ_BYTES 65536
@@ -29,6 +30,15 @@ static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
 
 /* ---- Closing ---- */
 
+/* As in src/engine/socket.c: what has not reached the server by now must not do so after it was asked again. */
+static void ngx_weir_channel_forget_unsent(ngx_connection_t *c)
+{
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    int bytes = 0;
+    if (ioctl(c->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0)
+        (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
 static void ngx_weir_channel_drop(ngx_weir_channel_t *channel)
 {
     ngx_connection_t *c = channel->peer.connection;
@@ -42,6 +52,7 @@ static void ngx_weir_channel_drop(ngx_weir_channel_t *channel)
     }
     if (c->pool)
         ngx_destroy_pool(c->pool);
+    ngx_weir_channel_forget_unsent(c);
     ngx_close_connection(c);
 }
 
@@ -107,6 +118,7 @@ static void ngx_weir_channel_read_event(ngx_event_t *event)
     for (ngx_uint_t turn = 0; turn < READ_TURNS; turn++) {
         ssize_t got = c->recv(c, room, sizeof(room));
         if (got == NGX_AGAIN) {
+            ngx_weir_store_stay(store);
             ngx_weir_figures_publish(store);
             if (ngx_handle_read_event(event, 0) != NGX_OK)
                 ngx_weir_channel_lost(channel);

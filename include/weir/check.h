@@ -164,14 +164,22 @@ typedef struct weir_attribute {
     const char *value;
 } weir_attribute;
 
-#define WEIR_HELD_MAX 8 /* rules of requests in flight that one request may meet; more are the failure policy's */
+#define WEIR_HELD_MAX       8 /* rules of requests in flight that one request may meet; more are the failure policy's */
+#define WEIR_HELD_NAMES_MAX 3072
 
-/* Slots that a request holds. Copy it freely, but give it back once. */
+/* Slots that a request holds. Copy it freely (weir_held_size bytes of it are enough), but give it back once. */
 typedef struct weir_held {
-    uint32_t count;   /* 0: nothing, and nothing to be done */
-    int64_t lease_ns; /* the shortest lease of them: who takes longer renews them before */
+    uint32_t count;     /* 0: nothing, and nothing to be done */
+    uint32_t names_len; /* not 0: some of them are in the store */
+    int64_t lease_ns;   /* the shortest lease of them: who takes longer renews them before */
     weir_lease lease[WEIR_HELD_MAX];
+    char names[WEIR_HELD_NAMES_MAX]; /* of those in the store */
 } weir_held;
+
+static inline size_t weir_held_size(const weir_held *held)
+{
+    return offsetof(weir_held, names) + (held->count ? held->names_len : 0);
+}
 
 typedef struct weir_query {
     weir_lookup *lookup; /* asked for what the rules need, and nothing else; or NULL and: */
@@ -282,20 +290,28 @@ WEIR_MUST_CHECK int weir_check(weir *engine, const weir_query *query, weir_answe
 
 /*
  * Gives back what a check put into `held`; its count is 0 afterwards. Returns how many slots that were: what was over
- * before does not count. Negative: why some could not be given back, which are free when their leases end.
+ * before does not count. Negative: why some could not be given back, which are free when their leases end. Waits for
+ * the store, at most as long as the deadline, if some of them are there.
  */
 int weir_held_release(weir *engine, weir_held *held);
-/* Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. */
+/*
+ * Holds all of it for a whole lease from now on; what is over already is dropped from it. 0 or a negative error. Under
+ * a strict rule, what the store does not know any more is taken again if there is room; WEIR_ELEASE: there is none now,
+ * and the next call tries again.
+ */
 int weir_held_renew(weir *engine, weir_held *held);
 
-#define WEIR_HELD_TEXT_MAX 540
+#define WEIR_HELD_TEXT_MAX 4640
 
 /*
  * As a text of letters, digits, '-' and '_', for clients that give it back later; it ends in a zero byte. Only who has
  * the segment can make one. Returns its length; 0: there is nothing in it, or it failed.
  */
 size_t weir_held_to_text(weir *engine, const weir_held *held, char text[WEIR_HELD_TEXT_MAX + 1]);
-/* And back. WEIR_ELEASE: it is no such text of this segment's. */
+/*
+ * And back. WEIR_ELEASE: it is no such text of this segment's. Of a text of another host's only those slots are read
+ * that are in the store which both have; WEIR_ELEASE if there are none.
+ */
 WEIR_MUST_CHECK int weir_held_from_text(weir *engine, weir_text text, weir_held *held);
 
 /*

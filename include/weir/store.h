@@ -70,6 +70,21 @@ WEIR_MUST_CHECK int weir_key_settle_prepare(weir *engine, const weir_taken *take
 WEIR_MUST_CHECK int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now,
                                           weir_ask *ask, weir_decision *decision);
 
+/*
+ * The same for weir_held_release and weir_held_renew, where held->names_len is not 0. `in_flight`: who asks is sure
+ * that the request still runs, so a slot that the store has forgotten is taken again if there is room; if there is
+ * none, it stays in `held`, and WEIR_ELEASE says so. Without it, what is over is dropped from `held`.
+ */
+WEIR_MUST_CHECK int weir_held_release_prepare(weir *engine, const weir_held *held, weir_ask *ask);
+WEIR_MUST_CHECK int weir_held_release_asked(weir *engine, weir_held *held, weir_ask *ask);
+WEIR_MUST_CHECK int weir_held_renew_prepare(weir *engine, const weir_held *held, bool in_flight, weir_ask *ask);
+WEIR_MUST_CHECK int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_ask *ask);
+/*
+ * Gives back without anybody who waits: the host's own slots at once, and those in the store with weir_ask_back, which
+ * is to be called next. As weir_held_release; the store's slots do not count.
+ */
+int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask);
+
 /* What is to be asked, for the client in src/store. */
 struct weir__question;
 struct weir__question *weir_ask_question(weir_ask *ask);

@@ -12,12 +12,28 @@ static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_
     return error == 0;
 }
 
+/* What the store is asked with; NULL: nothing of it is there. */
+static weir_ask *ngx_stream_weir_held_ask(ngx_stream_weir_call_t *call, const weir_held *held)
+{
+    return held->names_len ? ngx_stream_weir_own_ask(call->session) : NULL;
+}
+
 void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
 {
     weir_held held;
+    ngx_stream_weir_session_t *session = call->session;
     if (!ngx_stream_weir_read_lease(call, &held))
         return;
-    int released = weir_held_release(call->session->engine, &held);
+    weir_ask *ask = ngx_stream_weir_held_ask(call, &held);
+    if (ask && !session->prepared) {
+        call->must_ask = weir_held_release_prepare(session->engine, &held, ask) == 1;
+        if (call->must_ask)
+            return;
+    }
+    int released =
+        ask ? weir_held_release_asked(session->engine, &held, ask) : weir_held_release(session->engine, &held);
+    if (ask)
+        ngx_stream_weir_asked(session);
     if (released < 0)
         ngx_stream_weir_failure(call, released);
     else
@@ -29,10 +45,20 @@ void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
 {
     weir_held held;
     char text[WEIR_HELD_TEXT_MAX + 1];
+    ngx_stream_weir_session_t *session = call->session;
     if (!ngx_stream_weir_read_lease(call, &held))
         return;
-    int error = weir_held_renew(call->session->engine, &held);
-    size_t len = error ? 0 : weir_held_to_text(call->session->engine, &held, text);
+    weir_ask *ask = ngx_stream_weir_held_ask(call, &held);
+    if (ask && !session->prepared) {
+        call->must_ask = weir_held_renew_prepare(session->engine, &held, false, ask) == 1;
+        if (call->must_ask)
+            return;
+    }
+    int error =
+        ask ? weir_held_renew_asked(session->engine, &held, false, ask) : weir_held_renew(session->engine, &held);
+    if (ask)
+        ngx_stream_weir_asked(session);
+    size_t len = error ? 0 : weir_held_to_text(session->engine, &held, text);
     if (error)
         ngx_stream_weir_failure(call, error);
     else if (len)

@@ -61,7 +61,7 @@ void ngx_stream_weir_ask_ahead(ngx_stream_weir_call_t *call, char *at, size_t le
     ngx_stream_weir_session_t *session = call->session;
     char *end = at + len;
     session->prepared = 1;
-    if (weir__resp_is(call->args[0], "weir.reset"))
+    if (!weir__resp_is(call->args[0], "weir.check") && !weir__resp_is(call->args[0], "weir.peek"))
         return; /* what follows depends on it */
     /* Inline commands change as they are read, so they are read only once. */
     while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&

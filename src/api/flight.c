@@ -42,7 +42,12 @@ void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_r
     weir_held *held = &api->room->held;
     if (!read_lease(api, body, held, reply))
         return;
-    int released = weir_held_release(api->engine, held);
+    if (api->ask && !api->answered && weir_held_release_prepare(api->engine, held, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int released =
+        api->ask ? weir_held_release_asked(api->engine, held, api->ask) : weir_held_release(api->engine, held);
     if (released < 0) {
         weir__api_fail(reply, 503, "failed", weir_strerror(released), NULL);
         return;
@@ -57,7 +62,12 @@ void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_rep
     weir_held *held = &api->room->held;
     if (!read_lease(api, body, held, reply))
         return;
-    int error = weir_held_renew(api->engine, held);
+    if (api->ask && !api->answered && weir_held_renew_prepare(api->engine, held, false, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int error =
+        api->ask ? weir_held_renew_asked(api->engine, held, false, api->ask) : weir_held_renew(api->engine, held);
     if (error) {
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
         return;

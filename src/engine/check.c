@@ -1,6 +1,7 @@
 /* weir_check: from a request's attributes to an answer. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
+#include "engine/held.h"
 #include "engine/strict.h"
 
 #define TIMED_ONE_IN 64
@@ -89,6 +90,8 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->quota = weir__rule_quota(rule, &work->values);
     if (!hit->quota) /* of no tier that the rule knows */
         hit->reason = WEIR_BY_MISSING_KEY;
+    else if (hit->cost > 1 && weir__is_flight(hit->quota))
+        hit->cost = 1; /* one request, one slot */
 }
 
 static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, struct weir__trial *trial)
@@ -179,7 +182,7 @@ static int begin(struct work *work, const struct request *request, const weir_qu
                                   .hits = work->hits,
                                   .held = query->held ? query->held : &work->held,
                                   .ask = query->ask};
-    trial->held->count = 0;
+    trial->held->count = trial->held->names_len = 0;
     return whole_list(rules, &work->values, request->now, answer) ? 1 : find_hits(work, rules, query, trial);
 }
 

@@ -50,6 +50,7 @@ struct weir__trial {
     weir_held *held; /* where slots go; NULL: there is no rule that needs them */
     weir_ask *ask;   /* what the store said; NULL: nothing */
     size_t strict;   /* hits that it decides */
+    uint32_t far;    /* slots that it has taken, for which there must be room in `held` */
     bool refused;    /* it was not asked, since the request was denied without */
     int away;        /* why it could not be asked; 0: nobody did */
 };

@@ -13,12 +13,12 @@ struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, c
 
 /* ---- Consistency ---- */
 
-/* What the limit is too large for, or of requests in flight, stays local, unless the author asked for the store: that
- * was refused as it was read.
+/* What the store cannot compute, and requests in flight that are to be told of later, stay local, unless the author
+ * asked for it: that was refused as it was read.
  */
 static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
 {
-    bool fits = limit->algorithm != WEIR_CONCURRENCY && weir__script_fits(limit);
+    bool fits = weir__script_fits(limit) && !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
     return wanted == WEIR__LOCAL || fits ? wanted : WEIR__LOCAL;
 }
 

@@ -1,6 +1,7 @@
 /* Rules that a store decides. See strict.h. */
 #include "engine/strict.h"
 #include "engine/denials.h"
+#include "engine/held.h"
 #include "engine/links.h"
 #include "store/name.h"
 
@@ -34,6 +35,13 @@ void weir__strict_mark(struct weir__trial *trial)
 
 /* ---- What is known without the store ---- */
 
+/* Denials that every further request prolongs are not over when they say, and of requests in flight nobody knows when
+ * one ends: each of these is asked for. */
+static bool remembers(const weir_limit *limit)
+{
+    return !limit->count_rejected && limit->algorithm != WEIR_CONCURRENCY;
+}
+
 /* True if the hit is denied already: blocked, beyond what the limit could ever hold, or by a remembered denial. */
 static bool denied_here(const struct weir__trial *trial, struct weir__hit *hit)
 {
@@ -49,19 +57,18 @@ static bool denied_here(const struct weir__trial *trial, struct weir__hit *hit)
         return true;
     }
     int64_t left =
-        request.limit->count_rejected ? 0 : weir__denial_left(segment, &trial->engine->denials, &request, trial->now);
+        remembers(request.limit) ? weir__denial_left(segment, &trial->engine->denials, &request, trial->now) : 0;
     if (left > 0)
         hit->decision = (weir_decision){
             .verdict = WEIR_DENY, .limit = request.limit->hard, .retry_after_ns = left, .reset_after_ns = left};
     return left > 0;
 }
 
-/* Denials that every further request prolongs are not over when they say, so each is asked for. */
 static void remember(const struct weir__trial *trial, const struct weir__hit *hit)
 {
     weir_request request = {&hit->quota->limit, hit->key, hit->key_len, hit->cost, 0, {0}};
     if (hit->decision.verdict == WEIR_DENY && hit->decision.retry_after_ns > 0 && hit->cost > 0 && !trial->dry_run &&
-        !request.limit->count_rejected)
+        remembers(request.limit))
         weir__denial_remember(trial->engine->segment, &trial->engine->denials, &request, hit->decision.retry_after_ns,
                               trial->now);
 }
@@ -127,6 +134,14 @@ static struct weir__ask *add(const struct weir__trial *trial, weir_ask *ask, con
     return to;
 }
 
+/* The same for a hit of a request. */
+static int add_hit(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit, bool new_group,
+                   bool after_first)
+{
+    struct weir__ask *added = add(trial, ask, hit, new_group, after_first);
+    return weir__is_flight(hit->quota) && added->how == WEIR__ASK_TAKE ? weir__far_identify(added) : 0;
+}
+
 int weir__strict_add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
                      enum weir__ask_how how)
 {
@@ -174,20 +189,20 @@ static int add_all(const struct weir__trial *trial, weir_ask *ask)
     if (error)
         return error;
     bool first = ask->question.group_count == 0, grouped = false;
-    for (size_t i = 0; i < trial->count; i++) {
+    for (size_t i = 0; i < trial->count && !error; i++) {
         const struct weir__hit *hit = &trial->hits[i];
         if (!hit->strict || hit->unasked || !enforced(hit) || hit->quota_mode)
             continue;
-        add(trial, ask, hit, !grouped, false);
+        error = add_hit(trial, ask, hit, !grouped, false);
         grouped = true;
     }
-    for (size_t i = 0; i < trial->count; i++) {
+    for (size_t i = 0; i < trial->count && !error; i++) {
         const struct weir__hit *hit = &trial->hits[i];
         if (!hit->strict || hit->unasked || (enforced(hit) && !hit->quota_mode))
             continue;
-        add(trial, ask, hit, true, first && grouped && !(hit->shadow && has_twin(trial, hit)));
+        error = add_hit(trial, ask, hit, true, first && grouped && !(hit->shadow && has_twin(trial, hit)));
     }
-    return 0;
+    return error;
 }
 
 /* Counters that the store must be asked for; 0: none, or the request is denied without. */
@@ -250,10 +265,22 @@ static void failed(struct weir__hit *hit, int error)
     hit->store_error = error;
 }
 
+/* Why what the store took cannot be held; 0: it can. */
+static int reserve_slot(struct weir__trial *trial, const struct weir__hit *hit)
+{
+    if (!weir__is_flight(hit->quota) || hit->told->how != WEIR__ASK_TAKE || !hit->told->taken)
+        return 0;
+    if (!trial->held || trial->far == WEIR_HELD_MAX)
+        return WEIR_ETOOMANY;
+    trial->far++;
+    return 0;
+}
+
 void weir__strict_answer(struct weir__trial *trial)
 {
     weir_ask *ask = trial->ask;
     struct weir__ask like;
+    trial->far = 0;
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
         if (!hit->strict)
@@ -263,6 +290,8 @@ void weir__strict_answer(struct weir__trial *trial)
             hit->told = weir__ask_find(ask, &like);
         }
         int error = hit->told ? weir__ask_error(ask, hit->told) : 0;
+        if (hit->told && !error)
+            error = reserve_slot(trial, hit);
         if (error) {
             hit->told = NULL;
             failed(hit, error);
@@ -307,11 +336,24 @@ void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool 
     failed(hit, trial->away ? trial->away : WEIR_ESTOREAWAY);
 }
 
+/* Among the segment's decisions, as its own takes are. */
+static void count_decision(const struct weir__trial *trial, const struct weir__hit *hit)
+{
+    struct weir__stripe *stats = &trial->engine->segment->table.stats[trial->cpu % WEIR__STRIPES];
+    if (trial->dry_run || !hit->strict || hit->unasked || hit->cost <= 0 || hit->reason != WEIR_BY_LIMIT ||
+        !(weir__hit_denies(hit) || (hit->told && hit->told->taken)))
+        return;
+    weir__count(&stats->verdict[hit->decision.verdict], 1);
+    if (hit->decision.flags & WEIR_OVER_SOFT)
+        weir__count(&stats->soft, 1);
+}
+
 void weir__strict_keep(struct weir__trial *trial)
 {
     bool denied = weir__trial_denied(trial);
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
+        count_decision(trial, hit);
         if (!hit->told || hit->told->how != WEIR__ASK_TAKE || weir__hit_denies(hit))
             continue;
         if (!hit->told->taken) { /* its group was denied; a look for a shadow tells what would be left */
@@ -320,6 +362,8 @@ void weir__strict_keep(struct weir__trial *trial)
         }
         if (hit->shadow ? hit->kept : !denied) {
             weir__ask_keep(trial->ask, hit->told);
+            if (weir__is_flight(hit->quota))
+                weir__far_hold(trial->held, hit->told);
             continue;
         }
         hit->decision.remaining += hit->cost;

@@ -258,19 +258,20 @@ static bool read_delay(struct reader *reader, const struct weir__node *max_delay
     return true;
 }
 
-/* What requests in flight cannot have, or not yet. */
+/* What requests in flight cannot have. */
 static bool check_flight(const struct reader *reader, const weir_params *params)
 {
-    bool elsewhere = reader->rule.consistency_said && reader->rule.consistency != WEIR__LOCAL;
+    bool later = reader->rule.consistency_said && reader->rule.consistency == WEIR__EVENTUAL;
     if (params->algorithm != WEIR_CONCURRENCY)
         return true;
     if (reader->at[COST])
         weir__report_error(reader->report, reader->at[COST]->name->place,
                            "cost is not for concurrency: a request in flight takes one slot");
-    if (elsewhere)
-        weir__report_error(reader->report, reader->at[CONSISTENCY]->place,
-                           "requests in flight are counted on each host: concurrency needs consistency: local");
-    return !reader->at[COST] && !elsewhere;
+    if (later)
+        weir__report_error(
+            reader->report, reader->at[CONSISTENCY]->place,
+            "concurrency cannot be eventual: what others hold now must be known now; use strict, or local");
+    return !reader->at[COST] && !later;
 }
 
 /* The window, and the algorithm with its parameters. */

@@ -71,7 +71,7 @@ void weir__client_forget(struct weir__client *client, struct weir__question *que
 /*
  * Gives back what a question that is done has taken, all of it, without anybody waiting for it; sent at the next flush.
  * As often as it needs, for at most some seconds; but never again when it may have been carried out, since that would
- * let more pass.
+ * let more pass; unless it is a lease, which can be given back once only.
  */
 void weir__client_give_back(struct weir__client *client, const struct weir__question *question, int64_t now_us);
 

@@ -116,6 +116,8 @@ void weir__command_fail(struct weir__client *client, struct weir__command *comma
 {
     for (struct weir__question *question; (question = command->questions.first);) {
         weir__list_remove(question);
+        if (error && !sure)
+            weir__give_back_doubtful(client, question);
         weir__question_end(client, question, error, sure);
     }
 }

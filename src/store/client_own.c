@@ -1,6 +1,8 @@
 /*
  * How questions end, and the client's own: copies of those whose owner waits no longer, and those that give back. What
- * may have been carried out is never asked again, neither takes nor what is given back: it would count twice.
+ * may have been carried out is never asked again, neither takes nor what is given back: it would count twice. Leases of
+ * requests in flight have names of their own, so these are given back as often as it takes, and also if it is not known
+ * whether they were taken.
  */
 #include "store/client_parts.h"
 
@@ -42,23 +44,43 @@ void weir__own_free(struct weir__client *client, struct weir__question *question
 
 /* ---- Giving back ---- */
 
-static bool can_give_back(const struct weir__ask *ask)
+static bool is_lease(const struct weir__ask *ask)
+{
+    return ask->limit.algorithm == WEIR_CONCURRENCY;
+}
+
+static bool was_taken(const struct weir__ask *ask)
 {
     return ask->taken && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
 }
 
-/* Gives back what asks[from …] took, as much as goes with one command; returns where to go on. */
-static uint32_t give_some_back(struct weir__client *client, const struct weir__ask *asks, uint32_t from, uint32_t count)
+static bool may_be_taken(const struct weir__ask *ask)
 {
-    uint32_t most = client->options->kind == WEIR__CLUSTER ? 1 : WEIR__BATCH_GROUPS, some = 0, end = from;
+    return is_lease(ask) && ask->cost > 0 && ask->how == WEIR__ASK_TAKE;
+}
 
-    while (end < count && some < most)
-        some += can_give_back(&asks[end++]);
+static void try_later(struct weir__client *client, struct weir__question *back)
+{
+    if (!client->later.first)
+        client->later_us = client->now_us + LATER_US;
+    back->tries = 0;
+    weir__list_add(&client->later, back);
+}
+
+/* A question that gives back those of asks[from …] that are to be, as many as go with one command; NULL: none, or no
+ * memory. *end is where to go on. */
+static struct weir__question *back_for(struct weir__client *client, const struct weir__ask *asks, uint32_t from,
+                                       uint32_t count, bool (*which)(const struct weir__ask *ask), uint32_t *end)
+{
+    uint32_t most = client->options->kind == WEIR__CLUSTER ? 1 : WEIR__BATCH_GROUPS, some = 0;
+
+    for (*end = from; *end < count && some < most; ++*end)
+        some += which(&asks[*end]);
     struct weir__question *back = some > 0 ? own_new(client, some, some, WEIR__Q_BACK) : NULL;
     if (!back)
-        return end;
-    for (uint32_t i = from, to = 0; i < end; i++) {
-        if (!can_give_back(&asks[i]))
+        return NULL;
+    for (uint32_t i = from, to = 0; i < *end; i++) {
+        if (!which(&asks[i]))
             continue;
         back->asks[to] = asks[i];
         back->asks[to].how = WEIR__ASK_REFUND;
@@ -68,35 +90,56 @@ static uint32_t give_some_back(struct weir__client *client, const struct weir__a
     back->deadline_us = client->now_us + BACK_US;
     if (client->options->kind == WEIR__CLUSTER)
         back->slot = (uint16_t)weir__slot(back->asks[0].name, back->asks[0].name_len);
-    weir__route(client, back);
-    return end;
+    return back;
 }
 
 void weir__give_back(struct weir__client *client, const struct weir__ask *asks, uint32_t count)
 {
-    for (uint32_t at = 0; at < count;)
-        at = give_some_back(client, asks, at, count);
+    for (uint32_t at = 0; at < count;) {
+        struct weir__question *back = back_for(client, asks, at, count, was_taken, &at);
+        if (back)
+            weir__route(client, back);
+    }
 }
 
 void weir__give_back_asks(struct weir__client *client, struct weir__ask *asks, uint32_t count)
 {
     weir__give_back(client, asks, count);
     for (uint32_t i = 0; i < count; i++)
-        asks[i].taken = asks[i].taken && !can_give_back(&asks[i]);
+        asks[i].taken = asks[i].taken && !was_taken(&asks[i]);
+}
+
+/* Not at once: whoever calls is just shutting the channel. */
+void weir__give_back_doubtful(struct weir__client *client, const struct weir__question *question)
+{
+    for (uint32_t i = weir__split_is_run(question) ? 1 : 0; i < question->group_count; i++) {
+        const struct weir__group *group = &question->groups[i];
+        for (uint32_t at = 0; at < group->count;) {
+            struct weir__question *back =
+                back_for(client, question->asks + group->first, at, group->count, may_be_taken, &at);
+            if (back)
+                try_later(client, back);
+        }
+    }
 }
 
 /* ---- Ends ---- */
+
+static bool may_repeat(const struct weir__question *question)
+{
+    for (uint32_t i = 0; i < question->ask_count; i++)
+        if (!is_lease(&question->asks[i]))
+            return false;
+    return true;
+}
 
 static void back_ended(struct weir__client *client, struct weir__question *question, int error, bool sure)
 {
     if (!error) {
         client->stats.gave_back += question->ask_count;
         weir__own_free(client, question);
-    } else if (sure && client->now_us < question->deadline_us) {
-        if (!client->later.first)
-            client->later_us = client->now_us + LATER_US;
-        question->tries = 0;
-        weir__list_add(&client->later, question);
+    } else if ((sure || may_repeat(question)) && client->now_us < question->deadline_us) {
+        try_later(client, question);
     } else {
         weir__own_free(client, question);
     }

@@ -229,6 +229,8 @@ void weir__question_late(struct weir__client *client, struct weir__question *que
 /* Gives back what asks[0 … count - 1] took; the second marks it. */
 void weir__give_back(struct weir__client *client, const struct weir__ask *asks, uint32_t count);
 void weir__give_back_asks(struct weir__client *client, struct weir__ask *asks, uint32_t count);
+/* Nobody knows whether the question was carried out: gives back the leases that it may have taken. */
+void weir__give_back_doubtful(struct weir__client *client, const struct weir__question *question);
 void weir__own_free(struct weir__client *client, struct weir__question *question);
 
 /* client_split.c */

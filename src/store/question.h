@@ -18,7 +18,9 @@ enum weir__ask_how {
     WEIR__ASK_REFUND,   /* gives back `cost`, taken at `at_us` */
     WEIR__ASK_CHARGE,   /* takes `cost`, whether it fits or not */
     WEIR__ASK_EXCHANGE, /* eventual: the same, `cost` of either sign, and compares; see `level` */
-    WEIR__ASK_RESET     /* forgets the counter */
+    WEIR__ASK_RESET,    /* forgets the counter */
+    WEIR__ASK_RENEW /* requests in flight: holds `lease` for a whole lease from now on; with a cost it is taken again if
+                       it is gone and there is room. Passes, or it is over */
 };
 
 /* One counter. */
@@ -45,6 +47,8 @@ struct weir__ask {
      * others, out: the server's time, to give back with.
      */
     int64_t at_us;
+    /* Of requests in flight: which one it is, 52 bits each. REFUND: `taken` says whether it was held until now. */
+    uint64_t lease[2];
 
     /* The answer. For EXCHANGE decision.remaining is what is left for all. */
     weir_decision decision;

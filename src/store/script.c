@@ -50,6 +50,10 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
         more[1] = l->buckets == 2 ? l->round_up : l->buckets;
         more[2] = weir__is_packed(l) ? UINT16_MAX : INT32_MAX; /* what a part can hold */
         break;
+    case WEIR_CONCURRENCY:
+        kind = WEIR__KIND_FLIGHT;
+        more[0] = l->window_us;
+        break;
     default:
         if (l->refill == WEIR_REFILL_INTERVAL) {
             kind = WEIR__KIND_INTERVAL;
@@ -130,6 +134,11 @@ static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, ui
     weir__number_add(to, 2 + (int64_t)ROW * row);
     weir__number_add(to, ask->how);
     weir__number_add(to, clamp(ask->cost, WEIR__EXACT_MAX / 4));
+    if (ask->limit.algorithm == WEIR_CONCURRENCY) {
+        weir__number_add(to, clamp((int64_t)ask->lease[0], WEIR__EXACT_MAX));
+        weir__number_add(to, clamp((int64_t)ask->lease[1], WEIR__EXACT_MAX));
+        return 5;
+    }
     if (ask->how == WEIR__ASK_REFUND) {
         int64_t at_us = clamp(ask->at_us, WEIR__EXACT_MAX);
         weir__number_add(to, at_us > -WEIR__DEBT_MAX ? at_us : -WEIR__DEBT_MAX);

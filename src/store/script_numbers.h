@@ -13,7 +13,8 @@ enum {
     WEIR__KIND_WINDOW,
     WEIR__KIND_COUNTER_2,
     WEIR__KIND_COUNTER_N,
-    WEIR__KIND_LOG
+    WEIR__KIND_LOG,
+    WEIR__KIND_FLIGHT
 };
 
 /* A counter's code: the verdict in the lowest three bits, and these. */

@@ -57,7 +57,7 @@ static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
     d->verdict = (enum weir_verdict)verdict;
     d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
     d->remaining = remaining;
-    d->reset_after_ns = weir__us_to_ns(reset_us);
+    d->reset_after_ns = ask->limit.algorithm == WEIR_CONCURRENCY ? -1 : weir__us_to_ns(reset_us);
     d->delay_ns = verdict == WEIR_DELAY ? weir__us_to_ns(wait_us) : 0;
     d->retry_after_ns = verdict == WEIR_DENY ? weir__us_to_ns(wait_us) : verdict == WEIR_NEVER_FITS ? -1 : 0;
     ask->taken = code & WEIR__CODE_TAKEN;

@@ -7,6 +7,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import controlled  # noqa: E402
+from flight import Slow  # noqa: E402
 from gateway import Gateway  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from served import Backend, Served  # noqa: E402
@@ -72,6 +73,15 @@ def gateway():
     finally:
         for one in made:
             one.remove()
+
+
+@pytest.fixture
+def slow():
+    """An upstream whose answers wait until slow.go is set."""
+    upstream = Slow()
+    yield upstream
+    upstream.go.set()
+    upstream.listener.close()
 
 
 @pytest.fixture

@@ -1,0 +1,170 @@
+/*
+ * Requests in flight of several hosts with a real Redis and kill -9. Each holder is a process with a segment of its
+ * own. Who holds a slot says so in a mask of the key, one bit a holder: after it has taken one, and no longer than
+ * until it gives it back. There are never more bits than the limit; and when the leases are over every slot is to be
+ * had again, however many have died holding one, or in the midst of taking or giving back.
+ */
+#include "stress.h"
+
+#include "../engine.h"
+#include "../unit/store/server.h"
+
+#include <time.h>
+
+enum { KEYS = 6, WORKERS = 4, HANDS = 6, SLOTS = 5, LEASE_MS = 2000, ROUND = 100 };
+
+static const char rules[] =
+    "rules:\n"
+    "  - { name: slow, key: '${user_id}', algorithm: concurrency, limit: 5, lease: 2s, consistency: strict,\n"
+    "      on_store_failure: closed }\n"
+    "  - { name: rate, limit: 4000000000, window: 30d, algorithm: fixed_window, consistency: strict,\n"
+    "      on_store_failure: closed }\n";
+
+struct board {
+    uint64_t mask[KEYS];
+    uint64_t over, failed, taken, denied, lost;
+};
+
+static struct board *board;
+
+static weir *host(void)
+{
+    char url[192];
+    snprintf(url, sizeof url, "redis+unix://%s?deadline=5s&connect_timeout=5s", server.socket);
+    weir_options how = {
+        .segment = {.size = 1 << 20}, .rules_text = rules, .diagnose = test_print_diagnostic, .store = url};
+    weir *engine = NULL;
+    if (weir_open(&how, &engine) != 0)
+        exit(1);
+    return engine;
+}
+
+static void add(uint64_t *to)
+{
+    __atomic_fetch_add(to, 1, __ATOMIC_RELAXED);
+}
+
+static bool hold(weir *engine, uint64_t key, weir_held *held)
+{
+    struct test_request r;
+    weir_answer answer;
+    char line[32];
+    snprintf(line, sizeof line, "GET / user_id=%d", (int)key);
+    test_request(&r, line);
+    r.query.held = held;
+    if (weir_check(engine, &r.query, &answer) != 0 || answer.by.error)
+        add(&board->failed);
+    bool passes = weir_passes(&answer.decision);
+    add(passes ? &board->taken : &board->denied);
+    return passes;
+}
+
+struct hand {
+    weir_held held;
+    uint64_t key;
+    bool holds;
+};
+
+static void step(weir *engine, struct hand *hand, uint64_t bit, uint64_t *seed)
+{
+    if (hand->holds && test_random(seed) % 4 == 0) {
+        if (weir_held_renew(engine, &hand->held) != 0)
+            add(&board->lost);
+        return;
+    }
+    if (hand->holds) {
+        weir_held copy;
+        memcpy(&copy, &hand->held, weir_held_size(&hand->held));
+        __atomic_fetch_and(&board->mask[hand->key], ~bit, __ATOMIC_SEQ_CST);
+        if (weir_held_release(engine, &hand->held) != 1)
+            add(&board->lost);
+        if (test_random(seed) % 2 && weir_held_release(engine, &copy) != 0)
+            add(&board->failed);
+        hand->holds = false;
+        return;
+    }
+    hand->key = test_random(seed) % KEYS;
+    hand->holds = hold(engine, hand->key, &hand->held);
+    if (!hand->holds)
+        return;
+    uint64_t holders = __atomic_fetch_or(&board->mask[hand->key], bit, __ATOMIC_SEQ_CST) | bit;
+    if (__builtin_popcountll(holders) > SLOTS)
+        add(&board->over);
+}
+
+/* Every hand is looked after well before its lease ends, however slow the machine. */
+static void work(int worker, uint64_t seed)
+{
+    weir *engine = host();
+    struct hand *hands = calloc(HANDS, sizeof *hands);
+    for (uint64_t i = 0; hands; i = (i + 1) % HANDS)
+        step(engine, &hands[i], UINT64_C(1) << ((uint64_t)worker * HANDS + i), &seed);
+    exit(1);
+}
+
+static pid_t start(int worker, uint64_t seed)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        work(worker, seed);
+    return child;
+}
+
+static void end(pid_t child, int worker)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    for (int key = 0; key < KEYS; key++)
+        __atomic_fetch_and(&board->mask[key], ~(((UINT64_C(1) << HANDS) - 1) << worker * HANDS), __ATOMIC_SEQ_CST);
+}
+
+static void check_all_free(void)
+{
+    weir *engine = host();
+    weir_held *held = calloc(SLOTS + 1, sizeof *held);
+    for (uint64_t key = 0; key < KEYS && held; key++) {
+        int got = 0;
+        for (int i = 0; i <= SLOTS; i++)
+            got += hold(engine, key, &held[i]);
+        CHECK_EQ(got, SLOTS);
+        for (int i = 0; i < SLOTS; i++)
+            CHECK_EQ(weir_held_release(engine, &held[i]), 1);
+    }
+    free(held);
+    weir_close(engine);
+}
+
+TEST(no_slot_is_lost_by_deaths)
+{
+    uint64_t seed = 15;
+    pid_t child[WORKERS];
+    int64_t deaths = test_scaled(1000, 60), died = 0;
+    if (!server_start())
+        return;
+    server_do("FLUSHALL");
+    board = stress_shared(sizeof *board);
+    while (died < deaths) {
+        for (int i = 0; i < WORKERS; i++)
+            child[i] = start(i, test_random(&seed));
+        for (int i = 0; i < ROUND - WORKERS; i++, died++) {
+            usleep((useconds_t)(1000 + test_random(&seed) % 9000));
+            int at = (int)(test_random(&seed) % WORKERS);
+            end(child[at], at);
+            child[at] = start(at, test_random(&seed));
+            if (i % 16 == 7)
+                server_do("SCRIPT FLUSH");
+        }
+        for (int i = 0; i < WORKERS; i++, died++)
+            end(child[i], i);
+        usleep(LEASE_MS * 1000 + 50000);
+        check_all_free();
+    }
+    CHECK_EQ(board->over, 0);
+    CHECK_EQ(board->failed, 0);
+    CHECK_EQ(board->lost, 0);
+    CHECK(board->taken > (uint64_t)died && board->denied > 0);
+    munmap(board, sizeof *board);
+}
+
+TEST_MAIN

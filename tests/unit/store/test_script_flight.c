@@ -1,0 +1,341 @@
+/* Requests in flight in a real server: leases that are taken, given back, renewed and forgotten, by the script alone.
+ */
+#include "asks.h"
+
+#define LEASE_MS 40
+
+static weir_limit slots(int64_t limit, int soft, int64_t lease_ms)
+{
+    return made((weir_params){
+        .algorithm = WEIR_CONCURRENCY, .limit = limit, .soft_percent = soft, .window_ns = lease_ms * 1000000});
+}
+
+/* One ask of lease `id`. */
+static struct weir__ask flight(weir_limit limit, const char *name, enum weir__ask_how how, int64_t cost, uint64_t id)
+{
+    struct weir__ask ask = asking(limit, name, how, cost);
+    ask.lease[0] = id;
+    ask.lease[1] = UINT64_C(0xfffffffffffff) - id;
+    CHECK_EQ(server_one(&ask), 0);
+    return ask;
+}
+
+static bool take(weir_limit limit, const char *name, uint64_t id)
+{
+    struct weir__ask ask = flight(limit, name, WEIR__ASK_TAKE, 1, id);
+    CHECK_EQ(ask.error, 0);
+    CHECK_EQ(ask.taken, weir_passes(&ask.decision));
+    return ask.taken;
+}
+
+static bool give_back(weir_limit limit, const char *name, uint64_t id)
+{
+    struct weir__ask ask = flight(limit, name, WEIR__ASK_REFUND, 1, id);
+    CHECK(weir_passes(&ask.decision));
+    return ask.taken;
+}
+
+static bool renew(weir_limit limit, const char *name, uint64_t id, bool again)
+{
+    struct weir__ask ask = flight(limit, name, WEIR__ASK_RENEW, again, id);
+    CHECK_EQ(ask.taken, weir_passes(&ask.decision));
+    return ask.taken;
+}
+
+TEST(slots_are_counted)
+{
+    if (!begin())
+        return;
+    weir_limit three = slots(3, 0, 60000);
+    for (uint64_t id = 1; id <= 3; id++) {
+        struct weir__ask ask = flight(three, "f", WEIR__ASK_TAKE, 1, id);
+        CHECK(ask.taken);
+        CHECK_EQ(ask.decision.remaining, 3 - (int64_t)id);
+        CHECK_EQ(ask.decision.limit, 3);
+        CHECK_EQ(ask.decision.reset_after_ns, -1);
+        CHECK_EQ(ask.decision.retry_after_ns, 0);
+    }
+    struct weir__ask denied = flight(three, "f", WEIR__ASK_TAKE, 1, 4);
+    CHECK_EQ(denied.decision.verdict, WEIR_DENY);
+    CHECK_EQ(denied.decision.remaining, 0);
+    CHECK_EQ(denied.decision.retry_after_ns, WEIR_SECOND);
+    CHECK(!denied.taken);
+    CHECK_EQ(number_of("ZCARD f"), 3);
+    CHECK(give_back(three, "f", 2));
+    CHECK(!give_back(three, "f", 2)); /* twice */
+    CHECK(!give_back(three, "f", 4)); /* never taken */
+    CHECK_EQ(left(three, "f"), 1);
+    CHECK(take(three, "f", 4));
+    CHECK(!take(three, "f", 5));
+    CHECK(give_back(three, "f", 1));
+    CHECK(give_back(three, "f", 3));
+    CHECK(give_back(three, "f", 4));
+    CHECK_EQ(number_of("EXISTS f"), 0);
+}
+
+TEST(limits_may_change_between_calls)
+{
+    if (!begin())
+        return;
+    for (uint64_t id = 0; id < 6; id++)
+        CHECK(take(slots(6, 0, 60000), "f", id));
+    CHECK(!take(slots(2, 0, 60000), "f", 10));
+    CHECK_EQ(left(slots(2, 0, 60000), "f"), -4);
+    CHECK_EQ(left(slots(9, 0, 60000), "f"), 3);
+    for (uint64_t id = 0; id < 4; id++) {
+        CHECK(give_back(slots(2, 0, 60000), "f", id));
+        CHECK(!take(slots(2, 0, 60000), "f", 10));
+    }
+    CHECK(give_back(slots(2, 0, 60000), "f", 4));
+    CHECK(take(slots(2, 0, 60000), "f", 10));
+    struct weir__ask soft = flight(slots(2, 50, 60000), "f", WEIR__ASK_TAKE, 1, 11);
+    CHECK(soft.taken);
+    CHECK_EQ(soft.decision.flags, WEIR_OVER_SOFT);
+    CHECK_EQ(soft.decision.remaining, -1);
+    CHECK(!take(slots(2, 50, 60000), "f", 12));
+}
+
+TEST(leases_end_by_themselves)
+{
+    if (!begin())
+        return;
+    weir_limit two = slots(2, 0, 300), longer = slots(2, 0, 60000);
+    CHECK(take(two, "f", 1));
+    CHECK(take(two, "f", 2));
+    int64_t ttl = number_of("PTTL f");
+    CHECK(ttl > 200 && ttl <= 302);
+    usleep(200000);
+    CHECK(renew(two, "f", 1, false));
+    usleep(150000); /* 2 has ended, 1 has not */
+    CHECK_EQ(left(two, "f"), 1);
+    CHECK(!give_back(two, "f", 2));
+    CHECK(!renew(two, "f", 2, false));
+    CHECK(take(longer, "f", 3));
+    CHECK_EQ(number_of("ZCARD f"), 2); /* what had ended is gone */
+    CHECK(!renew(two, "f", 2, true));  /* no room */
+    CHECK(give_back(two, "f", 1));
+    CHECK(renew(two, "f", 2, true)); /* taken again */
+    CHECK_EQ(left(two, "f"), 0);
+    CHECK(number_of("PTTL f") > 50000); /* a short one does not shorten the others' */
+    CHECK(give_back(two, "f", 2));
+    CHECK(give_back(two, "f", 3));
+    CHECK(take(two, "f", 4));
+    usleep(310000);
+    CHECK_EQ(number_of("EXISTS f"), 0);
+}
+
+TEST(looks_resets_and_charges)
+{
+    if (!begin())
+        return;
+    weir_limit two = slots(2, 0, 60000);
+    CHECK_EQ(flight(two, "f", WEIR__ASK_PEEK, 1, 0).decision.remaining, 1);
+    CHECK(!flight(two, "f", WEIR__ASK_PEEK, 1, 0).taken);
+    CHECK_EQ(number_of("EXISTS f"), 0);
+    CHECK(take(two, "f", 1));
+    struct weir__ask charge = flight(two, "f", WEIR__ASK_CHARGE, 5, 2);
+    CHECK(!charge.taken);
+    CHECK_EQ(charge.decision.remaining, 1);
+    CHECK(take(two, "f", 2));
+    CHECK_EQ(flight(two, "f", WEIR__ASK_PEEK, 1, 0).decision.verdict, WEIR_DENY);
+    CHECK_EQ(flight(two, "f", WEIR__ASK_PEEK, 0, 0).decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(flight(two, "f", WEIR__ASK_TAKE, 0, 9).decision.remaining, 0);
+    CHECK(!flight(two, "f", WEIR__ASK_REFUND, 1, 0).taken);
+    CHECK_EQ(flight(two, "f", WEIR__ASK_RESET, 0, 0).decision.remaining, 2);
+    CHECK_EQ(number_of("EXISTS f"), 0);
+    CHECK(!give_back(two, "f", 1));
+}
+
+/* ---- With other counters ---- */
+
+TEST(all_or_nothing_with_other_counters)
+{
+    if (!begin())
+        return;
+    struct weir__group group = {0, 3, false};
+    struct weir__ask asks[3];
+    struct weir__question question = {.asks = asks, .ask_count = 3, .groups = &group, .group_count = 1};
+    for (uint64_t i = 0; i < 4; i++) {
+        asks[0] = asking(slow(10), "rate", WEIR__ASK_TAKE, 1);
+        asks[1] = asking(slots(5, 0, 60000), "wide", WEIR__ASK_TAKE, 1);
+        asks[2] = asking(slots(2, 0, 60000), "narrow", WEIR__ASK_TAKE, 1);
+        asks[1].lease[0] = asks[2].lease[0] = i + 1;
+        CHECK_EQ(server_question(&question), 0);
+        for (int j = 0; j < 3; j++)
+            CHECK_EQ(asks[j].taken, i < 2);
+        CHECK(weir_passes(&asks[1].decision));
+    }
+    CHECK_EQ(left(slow(10), "rate"), 8);
+    CHECK_EQ(left(slots(5, 0, 60000), "wide"), 3);
+    /* Twice under one name: the second sees the first. */
+    for (int j = 0; j < 3; j++) {
+        asks[j] = asking(slots(2, 0, 60000), "same", WEIR__ASK_TAKE, 1);
+        asks[j].lease[0] = (uint64_t)j + 1;
+    }
+    CHECK_EQ(server_question(&question), 0);
+    CHECK_EQ(asks[2].decision.verdict, WEIR_DENY);
+    CHECK_EQ(number_of("EXISTS same"), 0);
+    group.count = question.ask_count = 2;
+    CHECK_EQ(server_question(&question), 0);
+    CHECK(asks[0].taken && asks[1].taken);
+    CHECK_EQ(number_of("ZCARD same"), 2);
+}
+
+TEST(a_gated_group_takes_nothing)
+{
+    if (!begin())
+        return;
+    CHECK(take(slots(1, 0, 60000), "first", 1));
+    struct weir__group groups[2] = {{0, 1, false}, {1, 1, true}};
+    struct weir__ask asks[2] = {asking(slots(1, 0, 60000), "first", WEIR__ASK_TAKE, 1),
+                                asking(slots(1, 0, 60000), "second", WEIR__ASK_TAKE, 1)};
+    struct weir__question question = {.asks = asks, .ask_count = 2, .groups = groups, .group_count = 2};
+    asks[0].lease[0] = asks[1].lease[0] = 2;
+    CHECK_EQ(server_question(&question), 0);
+    CHECK(!asks[0].taken && !asks[1].taken && weir_passes(&asks[1].decision));
+    CHECK_EQ(number_of("EXISTS second"), 0);
+}
+
+TEST(other_things_under_the_name)
+{
+    if (!begin())
+        return;
+    weir_limit two = slots(2, 0, 60000);
+    static const char *const foreign[] = {
+        "SET f hello", "RPUSH f x", "HSET f a b", "ZADD f 1 one 2 two", "ZADD f 1 0123456789abcdef0123456789",
+        "SADD f x"};
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        server_do("DEL f");
+        server_do(foreign[i]);
+        static const enum weir__ask_how hows[] = {WEIR__ASK_TAKE, WEIR__ASK_PEEK, WEIR__ASK_REFUND, WEIR__ASK_RENEW,
+                                                  WEIR__ASK_RESET};
+        for (size_t j = 0; j < sizeof hows / sizeof hows[0] && i != 4; j++) {
+            struct weir__ask ask = flight(two, "f", hows[j], 1, 1);
+            CHECK_EQ(ask.error, WEIR_ESTOREWRONGTYPE);
+            CHECK(!ask.taken);
+        }
+        CHECK_EQ(number_of("EXISTS f"), 1);
+    }
+    CHECK_EQ(number_of("ZCARD f"), -1000); /* the last is a set; and what looked like a lease had ended */
+    /* Another algorithm's counter is replaced, in both directions. */
+    weir_limit others[] = {
+        slow(10), logged(10, false),
+        made(
+            (weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_DAY, .buckets = 9})};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        server_do("DEL f");
+        struct weir__ask ask = asking(others[i], "f", WEIR__ASK_TAKE, 4);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK(ask.taken);
+        CHECK_EQ(left(two, "f"), 2);
+        CHECK(take(two, "f", 1));
+        CHECK(take(two, "f", 2));
+        CHECK(!take(two, "f", 3));
+        CHECK_EQ(left(others[i], "f"), 10);
+        ask = asking(others[i], "f", WEIR__ASK_TAKE, 4);
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.error, 0);
+        CHECK_EQ(ask.decision.remaining, 6);
+        CHECK(!give_back(two, "f", 1));
+    }
+}
+
+/* ---- Against a list of holders ---- */
+
+enum { NAMES = 4, IDS = 24, STEPS = 40 };
+
+struct lease {
+    bool taken;
+    int64_t ends_us;
+};
+
+static int64_t count_held(const struct lease *leases, int64_t now_us)
+{
+    int64_t held = 0;
+    for (int i = 0; i < IDS; i++)
+        held += leases[i].taken && leases[i].ends_us > now_us;
+    return held;
+}
+
+/* What the list says to one ask, which was answered at `now_us`. */
+static void expect(struct lease *leases, const struct weir__ask *ask, int64_t now_us)
+{
+    struct lease *mine = &leases[ask->lease[0]];
+    int64_t held = count_held(leases, now_us), cap = ask->limit.cap;
+    bool is_held = mine->taken && mine->ends_us > now_us;
+    bool passes = true, takes = false;
+    switch (ask->how) {
+    case WEIR__ASK_TAKE:
+        passes = takes = held < cap;
+        break;
+    case WEIR__ASK_PEEK:
+        passes = held < cap;
+        break;
+    case WEIR__ASK_RENEW:
+        passes = takes = is_held || (ask->cost && held < cap);
+        break;
+    default:
+        break;
+    }
+    CHECK_EQ(weir_passes(&ask->decision), passes);
+    CHECK_EQ(ask->taken, takes || (ask->how == WEIR__ASK_REFUND && is_held));
+    if (takes)
+        *mine = (struct lease){true, now_us + ask->limit.window_us};
+    if (ask->how == WEIR__ASK_REFUND && is_held)
+        mine->taken = false;
+    int64_t after = count_held(leases, now_us) + (ask->how == WEIR__ASK_PEEK && passes);
+    CHECK_EQ(ask->decision.remaining, ask->limit.hard - after);
+    CHECK(!takes || ask->how != WEIR__ASK_TAKE || after <= cap);
+}
+
+TEST(random_steps_against_a_list)
+{
+    static const enum weir__ask_how hows[] = {WEIR__ASK_TAKE,   WEIR__ASK_TAKE,  WEIR__ASK_TAKE,
+                                              WEIR__ASK_REFUND, WEIR__ASK_RENEW, WEIR__ASK_PEEK};
+    struct lease leases[NAMES][IDS] = {0};
+    struct weir__ask asks[STEPS];
+    struct weir__group groups[STEPS];
+    uint64_t seed = 8;
+    int64_t rounds = test_scaled(1500, 60), denied = 0, over = 0;
+    if (!begin())
+        return;
+    int before = test_failures;
+    for (int64_t round = 0; round < rounds && test_failures == before; round++) {
+        bool fresh[NAMES][IDS] = {0}; /* an id is taken once in its life; here: not while it is held */
+        for (uint32_t i = 0; i < STEPS; i++) {
+            char name[8];
+            uint64_t at = test_random(&seed) % NAMES, id = test_random(&seed) % IDS;
+            snprintf(name, sizeof name, "f%d", (int)at);
+            enum weir__ask_how how = hows[test_random(&seed) % 6];
+            if (how == WEIR__ASK_TAKE && (leases[at][id].taken || fresh[at][id]))
+                how = WEIR__ASK_REFUND;
+            fresh[at][id] |= how == WEIR__ASK_TAKE || how == WEIR__ASK_RENEW;
+            weir_limit limit = slots(1 + (int64_t)(test_random(&seed) % 12), 0, LEASE_MS);
+            asks[i] = asking(limit, name, how, how == WEIR__ASK_RENEW ? (int64_t)(test_random(&seed) % 2) : 1);
+            asks[i].lease[0] = id;
+            asks[i].tag = at;
+            groups[i] = (struct weir__group){i, 1, false};
+        }
+        struct weir__question question = {.asks = asks, .ask_count = STEPS, .groups = groups, .group_count = STEPS};
+        CHECK_EQ(server_question(&question), 0);
+        int64_t now_us = 0;
+        for (uint32_t i = 0; i < STEPS; i++)
+            now_us = asks[i].how == WEIR__ASK_REFUND ? now_us : asks[i].at_us;
+        for (uint32_t i = 0; i < STEPS && now_us; i++) {
+            expect(leases[asks[i].tag], &asks[i], now_us);
+            denied += !weir_passes(&asks[i].decision);
+        }
+        for (int at = 0; at < NAMES; at++)
+            for (int id = 0; id < IDS; id++) {
+                over += leases[at][id].taken && leases[at][id].ends_us <= now_us;
+                leases[at][id].taken &= leases[at][id].ends_us > now_us;
+            }
+        if (round % 7 == 0)
+            usleep(LEASE_MS * 300);
+        if (round % 50 == 0)
+            usleep(LEASE_MS * 1100);
+    }
+    CHECK(denied > rounds && over > rounds / 10);
+}
+
+TEST_MAIN
