@@ -11,10 +11,12 @@
 #define GAIN    0.25 /* the proportional part: a level that is 0.1 too high lets 2.5 % less pass */
 #define DOWN    0.08 /* a second: how fast the integral sinks at a level of 1 ... */
 #define FAR     0.42 /* ... and how much faster when it has been there ... */
-#define FAR_S   2.5  /* ... for so long: then it is not a moment's, and nobody knows how much is too much */
+#define FAR_S   2.5  /* ... for so long: then it is not a moment's. Sooner, the further beyond its end the signal is */
+#define FALL    0.12 /* a second: what falls so fast by itself is not cut any more */
+#define FALL_S  0.3  /* time constant by which that is seen */
 #define UP      0.20 /* a second, without any load */
-#define UP_SLOW 0.10 /* of this, after an overload: what may pass is looked for carefully */
-#define CALM_S  15.0 /* after so long without one, at full speed again */
+#define UP_SLOW 0.20 /* of this, after an overload: what may pass is looked for carefully */
+#define CALM_S  12.0 /* after so long without one, at full speed again */
 
 #define SHED_UP    1.0 /* classes a second at a level of 1 */
 #define SHED_LEAST 0.1 /* of this, just above the threshold */
@@ -42,15 +44,25 @@ static void level_step(struct weir__law *law, double smooth_s, double highest, d
         law->level = law->smoothed;
 }
 
-static void throttle_step(struct weir__law *law, const struct weir__law_settings *settings, double passed_s)
+/* A backlog that is being worked off keeps the level at its end; the signal itself says that it gets better. */
+static bool gets_better(struct weir__law *law, double highest, double passed_s)
 {
+    double before = law->beyond;
+    law->beyond += (highest - law->beyond) * (1 - exp(-passed_s / FALL_S));
+    return law->beyond > 1 && before - law->beyond > FALL * passed_s * law->beyond;
+}
+
+static void throttle_step(struct weir__law *law, const struct weir__law_settings *settings, double highest,
+                          double passed_s)
+{
+    bool better = gets_better(law, highest, passed_s);
     double from = settings->adapt_to + BAND, to = settings->adapt_to - BAND;
     double above = between((law->level - from) / (1 - from), 0, 1), below = between((to - law->level) / to, 0, 1);
     law->above_s = above > 0 ? law->above_s + passed_s : fmax(0, law->above_s - 2 * passed_s);
     law->calm_s = above > 0 ? 0 : law->calm_s + passed_s;
     double calm = law->calm_s / CALM_S;
-    double rate = UP * below * fmin(1, UP_SLOW + calm * calm) - DOWN * above -
-                  FAR * above * above * above * fmin(1, law->above_s / FAR_S);
+    double down = DOWN * above + FAR * above * above * above * fmin(1, law->above_s * fmax(1, law->beyond) / FAR_S);
+    double rate = UP * below * fmin(1, UP_SLOW + calm * calm) - (better ? 0 : down);
     law->held = between((law->held + BASE) * exp(rate * passed_s) - BASE, 0, 1);
 }
 
@@ -70,7 +82,7 @@ void weir__law_step(struct weir__law *law, const struct weir__law_settings *sett
 {
     double seconds = between(passed_s, 0, STEP_MAX_S);
     level_step(law, settings->smooth_s, between(highest, 0, 1), seconds);
-    throttle_step(law, settings, seconds);
+    throttle_step(law, settings, between(highest, 0, WEIR__LAW_MOST), seconds);
     shed_step(law, settings, seconds);
 }
 

@@ -8,7 +8,8 @@
  * about proportional to `throttle + BASE` (a rule's min is not known here), and near the target the load to what
  * passes; so a relative change has the same effect on the level however many times the capacity is offered, and one
  * choice of gains is stable for all of them. A host with a queue sums up what is too much: for that one there is the
- * proportional part, and the integral, which is fast when it must be, is slow when it looks for what may pass again.
+ * proportional part, and the integral, which is fast when it must be, rests while a backlog is worked off, and is slow
+ * when it looks for what may pass again.
  *
  * Shedding: a position from 0 to 3, how many classes are shed whole: low, then normal, then high; critical never is.
  */
@@ -27,13 +28,18 @@ struct weir__law {
     double smoothed;
     double level;           /* as shown */
     double held;            /* the integral part of throttle, 0 to 1 */
+    double beyond;          /* the highest signal, which may be far above 1 */
     double above_s, calm_s; /* for how long the level has been above the target's band; since when it has not */
     double shed;            /* position */
 };
 
 /* As it is when nothing has been seen. */
 void weir__law_begin(struct weir__law *law);
-/* One step: `highest` is the highest signal, `passed_s` the time since the last step. */
+#define WEIR__LAW_MOST 100.0 /* more is no more */
+/*
+ * One step: `highest` is the highest signal, not cut off at 1, so that it can be seen whether an overload grows or goes
+ * away; `passed_s` the time since the last step.
+ */
 void weir__law_step(struct weir__law *law, const struct weir__law_settings *settings, double highest, double passed_s);
 double weir__law_throttle(const struct weir__law *law, const struct weir__law_settings *settings);
 /* What share of a class is shed; by priority, 0 is critical. */

@@ -1,5 +1,6 @@
 /* From readings to signals: see senses.h. */
 #include "agent/senses.h"
+#include "agent/law.h"
 
 #include <math.h>
 
@@ -15,6 +16,12 @@ static double share(double value)
     return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
+/* A signal: what is far beyond full is of interest, too. */
+static double cut(double value)
+{
+    return value < 0 ? 0 : value > WEIR__LAW_MOST ? WEIR__LAW_MOST : value;
+}
+
 /* By how much a sum has grown; one that begins anew has not. */
 static double grown(uint64_t now, uint64_t before)
 {
@@ -23,7 +30,7 @@ static double grown(uint64_t now, uint64_t before)
 
 static double stalled(uint64_t now_us, uint64_t before_us, double passed_s, double target)
 {
-    return share(grown(now_us, before_us) / 1e6 / passed_s / target);
+    return cut(grown(now_us, before_us) / 1e6 / passed_s / target);
 }
 
 static double cpu(const struct weir__reading *now, const struct weir__reading *last, double passed_s, double target)
@@ -41,7 +48,7 @@ static double run_queue(const struct weir__reading *now, double target)
     uint64_t others = now->running ? now->running - 1 : 0;
     if (!now->has_running || !now->processors)
         return WEIR__SENSES_NONE;
-    return share((double)others / now->processors / target);
+    return cut((double)others / now->processors / target);
 }
 
 static void upstream_add(struct weir__senses *senses, const struct weir__load_sums *now, double passed_s)
@@ -59,6 +66,11 @@ static double weight(const struct weir__senses *senses)
     return share(senses->done / ANSWERS);
 }
 
+static double weighed(const struct weir__senses *senses, double value)
+{
+    return weight(senses) < 1 ? share(value) * weight(senses) : cut(value);
+}
+
 static double latency(struct weir__senses *senses, double passed_s, double target)
 {
     if (weight(senses) <= 0)
@@ -69,12 +81,12 @@ static double latency(struct weir__senses *senses, double passed_s, double targe
         senses->baseline_s = usual;
     double constant = usual < senses->baseline_s ? BASELINE_DOWN_S : BASELINE_UP_S;
     senses->baseline_s += (usual - senses->baseline_s) * (1 - exp(-passed_s * weight(senses) / constant));
-    return share((mean / senses->baseline_s - 1) / (target - 1)) * weight(senses);
+    return weighed(senses, (mean / senses->baseline_s - 1) / (target - 1));
 }
 
 static double errors(const struct weir__senses *senses, double target)
 {
-    return senses->done > 0 ? share(senses->errors / senses->done / target) * weight(senses) : 0;
+    return senses->done > 0 ? weighed(senses, senses->errors / senses->done / target) : 0;
 }
 
 static double sense(struct weir__senses *senses, enum weir__signal which, double target,
@@ -94,7 +106,7 @@ static double sense(struct weir__senses *senses, enum weir__signal which, double
     case WEIR__SIGNAL_ERRORS:
         return errors(senses, target);
     default:
-        return share((double)now->upstream.in_flight / target);
+        return cut((double)now->upstream.in_flight / target);
     }
 }
 

@@ -28,7 +28,7 @@ struct weir__senses {
 
 #define WEIR__SENSES_NONE (-1.0)
 
-/* Takes a reading. `signal` is 0 to 1, or WEIR__SENSES_NONE. Returns the highest, 0 without any. */
+/* Takes a reading. A signal is 0 to WEIR__LAW_MOST, or WEIR__SENSES_NONE. Returns the highest, 0 without any. */
 double weir__senses_take(struct weir__senses *senses, const struct weir__load_config *config,
                          const struct weir__reading *reading, double signal[WEIR__SIGNALS]);
 

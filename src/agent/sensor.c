@@ -135,6 +135,6 @@ void weir__sensor_turn(struct weir__sensor *sensor)
     weir__law_view(&sensor->law, &sensor->settings, &view);
     for (int i = 0; i < WEIR__SIGNALS; i++)
         if (signal[i] >= 0)
-            view.signal[i] = (uint32_t)(signal[i] * WEIR__LOAD_FULL + 0.5);
+            view.signal[i] = signal[i] < 1 ? (uint32_t)(signal[i] * WEIR__LOAD_FULL + 0.5) : WEIR__LOAD_FULL;
     weir__load_write(sensor->engine->load, reading.mono_ns, &view);
 }

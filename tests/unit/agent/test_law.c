@@ -42,8 +42,8 @@ static double host_step(struct host *host, double offered, double throttle)
     host->offered += offered * DT;
     host->served += done;
     switch (host->kind) {
-    case PROCESSOR:
-        return passed;
+    case PROCESSOR: /* half of the time somebody waits is full, so more than 2 is never seen */
+        return fmin(passed, 2);
     case IN_FLIGHT: /* 100 % is four times as many as a host without a queue has at its capacity */
         return (host->queued + fmin(passed, 1) * SERVICE) / (4 * SERVICE);
     case IN_FLIGHT_NEAR: /* one and a half times */
@@ -170,16 +170,17 @@ TEST(step)
             double lowest = least_of(course.throttle, from, to);
             int swings = turns(course.throttle, from, to, 0.04);
             double rest = mean(course.throttle, to - STEPS(10), to);
+            double range = most_of(course.throttle, to - STEPS(60), to) - least_of(course.throttle, to - STEPS(60), to);
             double goodput = mean(course.served, from + STEPS(10), to);
             double back = settled_after(course.throttle, to, course.count, 0.02);
             if (getenv("WEIR_LAW_TELL"))
-                printf("  %-9s x%-4g settle %.1f s, swings %d, rest %.3f, lowest %.3f, level %.2f, goodput %.2f, back "
+                printf("  %-14s x%-4g settle %.1f s, swings %d, range %.3f, rest %.3f, lowest %.3f, goodput %.2f, back "
                        "%.1f s\n",
-                       kind_names[kind], times, settle, swings, rest, lowest, course.level[to - 1], goodput, back);
+                       kind_names[kind], times, settle, swings, range, rest, lowest, goodput, back);
             CHECK(course.throttle[STEPS(10) - 1] >= 1); /* nothing happens before there is too much */
-            CHECK(settle <= 30);
-            CHECK(swings <= 4);
-            CHECK(most_of(course.throttle, to - STEPS(60), to) - least_of(course.throttle, to - STEPS(60), to) <= 0.03);
+            CHECK(settle <= 20);
+            CHECK(swings <= 2);
+            CHECK(range <= 0.03);
             CHECK(fabs(mean(course.level, to - STEPS(30), to) - usual.adapt_to) <= 0.15);
             CHECK(goodput >= (kind == PROCESSOR ? 0.75 : 0.9)); /* 80 % of a processor are 80 % */
             CHECK(back <= 20);
