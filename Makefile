@@ -298,6 +298,11 @@ $B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ $(LDLIBS)
 
+# The queue's storage.
+$B/bench/queue: bench/queue.c $B/libweir-queue.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-queue.a $B/libweir.a -o $@ $(QUEUE_LIBS) $(LDLIBS)
+
 # It must cost its processor less than any server costs its own.
 $B/bench/resp_load: ALL_CFLAGS += -O3
 $B/bench/%: bench/%.c $B/libweir.a
