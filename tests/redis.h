@@ -9,6 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* More of the server's options, if they are defined before: each a text with a comma behind it. */
+#ifndef SERVER_OPTIONS
+#define SERVER_OPTIONS
+#endif
+
 static struct {
     char folder[64], socket[96];
     pid_t pid;
@@ -30,8 +35,19 @@ static void server_kill(void)
 
 static void server_end(void)
 {
+    char command[96];
     server_kill();
-    rmdir(server.folder);
+    snprintf(command, sizeof command, "rm -rf '%s'", server.folder);
+    CHECK_EQ(system(command), 0);
+}
+
+/* Until it has read what it wrote before, it only says so. */
+static bool server_answers(void)
+{
+    redisReply *reply = server.context->err ? NULL : redisCommand(server.context, "PING");
+    bool answers = reply && reply->type == REDIS_REPLY_STATUS;
+    freeReplyObject(reply);
+    return answers;
 }
 
 static void server_connect(void)
@@ -39,7 +55,7 @@ static void server_connect(void)
     for (int i = 0; i < 1000 && !server.context; i++) {
         usleep(20000);
         server.context = redisConnectUnix(server.socket);
-        if (server.context && server.context->err) {
+        if (server.context && !server_answers()) {
             redisFree(server.context);
             server.context = NULL;
         }
@@ -66,7 +82,7 @@ static bool server_begin(void)
     server.pid = fork();
     if (server.pid == 0) {
         execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", server.socket, "--save", "", "--dir",
-               server.folder, "--logfile", "/dev/null", (char *)NULL);
+               server.folder, "--logfile", "/dev/null", SERVER_OPTIONS(char *) NULL);
         _exit(127);
     }
     server_connect();

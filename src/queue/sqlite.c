@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BUSY_MS   5000 /* how long to wait for another handle that writes */
+#define LOOK_US   500  /* between looks whether it is done: a commit takes about so long */
 #define SYNC_MS   1000
 #define LOG_BYTES "67108864" /* what is left of the log's file when it begins anew */
 
@@ -202,6 +204,17 @@ static const struct weir__queue_calls calls = {.put = weir__sq_put,
                                                .figures = weir__sq_figures,
                                                .close = close_handle};
 
+/* SQLite's own waiting becomes longer and longer, so that of two that write all the time one gets nothing. */
+static int wait_for_others(void *context, int looks)
+{
+    struct timespec wait = {0, LOOK_US * 1000};
+    (void)context;
+    if (looks >= BUSY_MS * 1000 / LOOK_US)
+        return 0;
+    nanosleep(&wait, NULL);
+    return 1;
+}
+
 static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
 {
     sqlite3_stmt *statement = NULL;
@@ -253,7 +266,7 @@ static int connect(struct weir__sq *q)
     if (code != SQLITE_OK)
         return error_of(q, code);
     sqlite3_extended_result_codes(q->db, 1);
-    sqlite3_busy_timeout(q->db, BUSY_MS);
+    sqlite3_busy_handler(q->db, wait_for_others, NULL);
     sqlite3_db_config(q->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(q->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     if (stat(q->path, &q->about) != 0)

@@ -2,17 +2,14 @@
 #ifndef WEIR_TEST_QUEUES_H
 #define WEIR_TEST_QUEUES_H
 
-#include "../../test.h"
+/* It keeps what it has when it is killed. */
+#define SERVER_OPTIONS "--appendonly", "yes", "--appendfsync", "always",
+#include "../../redis.h"
 #include "queue/queue.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <hiredis/hiredis.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 /* A test over both storages: `on_redis` says which. */
 #define BOTH(name)                                                                                                     \
@@ -23,7 +20,7 @@
     }                                                                                                                  \
     TEST(name##_redis)                                                                                                 \
     {                                                                                                                  \
-        if (redis_installed())                                                                                         \
+        if (server_begin())                                                                                            \
             both_##name(true);                                                                                         \
     }                                                                                                                  \
     static void both_##name(bool on_redis)
@@ -31,86 +28,29 @@
 struct place {
     char folder[64], url[160];
     bool on_redis;
-    bool lazy; /* Redis: what it answers is not on the disk yet; faster */
-    pid_t server;
 };
 
-static inline bool redis_installed(void)
-{
-    if (system("command -v redis-server >/dev/null 2>&1") == 0)
-        return true;
-    printf("SKIP the queue in a real server: redis-server is not installed (./dev test installs it)\n");
-    return false;
-}
-
-/* Starts the server, with what it wrote before. */
-static inline void place_start(struct place *place)
-{
-    char socket[96];
-    snprintf(socket, sizeof socket, "%s/socket", place->folder);
-    fflush(stdout);
-    place->server = fork();
-    if (place->server == 0) {
-        execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir",
-               place->folder, "--logfile", "/dev/null", "--appendonly", "yes", "--appendfsync",
-               place->lazy ? "no" : "always", (char *)NULL);
-        _exit(127);
-    }
-    for (int i = 0; i < 500; i++) {
-        redisContext *context = redisConnectUnix(socket);
-        redisReply *reply = context && !context->err ? redisCommand(context, "PING") : NULL;
-        bool up = reply && reply->type == REDIS_REPLY_STATUS;
-        if (reply)
-            freeReplyObject(reply);
-        if (context)
-            redisFree(context);
-        if (up)
-            return;
-        usleep(10000);
-    }
-    CHECK(false);
-}
-
-static inline void place_kill(struct place *place)
-{
-    if (place->server > 0) {
-        kill(place->server, SIGKILL);
-        waitpid(place->server, NULL, 0);
-    }
-    place->server = 0;
-}
-
-/* Runs a command in the server, whose reply is not wanted. */
-static inline void place_do(const struct place *place, const char *command)
-{
-    char socket[96];
-    snprintf(socket, sizeof socket, "%s/socket", place->folder);
-    redisContext *context = redisConnectUnix(socket);
-    redisReply *reply = redisCommand(context, command);
-    CHECK(reply && reply->type != REDIS_REPLY_ERROR);
-    freeReplyObject(reply);
-    redisFree(context);
-}
-
+/* `lazy`: what Redis answers is not on the disk yet; faster. */
 static inline void place_new(struct place *place, bool on_redis, bool lazy)
 {
-    *place = (struct place){.on_redis = on_redis, .lazy = lazy};
+    *place = (struct place){.on_redis = on_redis};
+    if (on_redis) {
+        snprintf(place->url, sizeof place->url, "redis+unix://%s?retry_min=5ms&retry_max=20ms", server.socket);
+        server_do("FLUSHALL");
+        server_do(lazy ? "CONFIG SET appendfsync no" : "CONFIG SET appendfsync always");
+        return;
+    }
     snprintf(place->folder, sizeof place->folder, "/tmp/weir-queue-XXXXXX");
     CHECK(mkdtemp(place->folder) != NULL);
-    if (on_redis) {
-        snprintf(place->url, sizeof place->url, "redis+unix://%s/socket?retry_min=5ms&retry_max=20ms", place->folder);
-        place_start(place);
-    } else {
-        snprintf(place->url, sizeof place->url, "sqlite:%s/queue.db", place->folder);
-    }
+    snprintf(place->url, sizeof place->url, "sqlite:%s/queue.db", place->folder);
 }
 
 static inline void place_end(struct place *place)
 {
     char command[96];
-    place_kill(place);
     snprintf(command, sizeof command, "rm -rf '%s'", place->folder);
-    CHECK_EQ(system(command), 0);
+    if (!place->on_redis)
+        CHECK_EQ(system(command), 0);
 }
 
 static int64_t clock_now = INT64_C(1700000000000);

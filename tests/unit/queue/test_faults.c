@@ -197,26 +197,26 @@ TEST(away_and_back)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
-    if (!redis_installed())
+    if (!server_begin())
         return;
     place_new(&place, true, false);
-    place_kill(&place);
+    server_kill();
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
     CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_AWAY);
     CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_AWAY);
-    place_start(&place);
+    CHECK(server_begin());
     int error = WEIR__QUEUE_AWAY;
     for (int i = 0; i < 100 && error; i++) {
         usleep(20000);
         error = put_one(queue, item_of("r", "k", "a"), unbounded, ticket);
     }
     CHECK_EQ(error, 0);
-    place_do(&place, "SCRIPT FLUSH");
+    server_do("SCRIPT FLUSH");
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
-    place_do(&place, "SCRIPT FLUSH");
+    server_do("SCRIPT FLUSH");
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
-    place_do(&place, "SCRIPT FLUSH");
+    server_do("SCRIPT FLUSH");
     CHECK_EQ(weir__queue_delivered(queue, ticket, 200), 0);
     weir__queue_close(queue);
     place_end(&place);
@@ -227,19 +227,19 @@ TEST(no_room_in_redis)
 {
     struct place place;
     char ticket[WEIR__TICKET_LEN + 1];
-    if (!redis_installed())
+    if (!server_begin())
         return;
     place_new(&place, true, true);
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
     CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, ticket), 0);
-    place_do(&place, "CONFIG SET maxmemory 1000");
+    server_do("CONFIG SET maxmemory 1000");
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_SPACE);
-    place_do(&place, "CONFIG SET maxmemory 0");
+    server_do("CONFIG SET maxmemory 0");
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
-    place_do(&place, "REPLICAOF 127.0.0.1 1");
+    server_do("REPLICAOF 127.0.0.1 1");
     int error = put_one(queue, item_of("r", "k", "c"), unbounded, NULL);
     CHECK(error == WEIR__QUEUE_READONLY || error == WEIR__QUEUE_AWAY);
-    place_do(&place, "REPLICAOF NO ONE");
+    server_do("REPLICAOF NO ONE");
     for (int i = 0; i < 100 && error; i++) {
         usleep(20000);
         error = put_one(queue, item_of("r", "k", "c"), unbounded, NULL);
@@ -248,8 +248,8 @@ TEST(no_room_in_redis)
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
     /* Its names are taken by something else. */
-    place_do(&place, "FLUSHALL");
-    place_do(&place, "SET {weir:queue} x");
+    server_do("FLUSHALL");
+    server_do("SET {weir:queue} x");
     CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_BROKEN);
     weir__queue_close(queue);
     place_end(&place);
@@ -267,14 +267,14 @@ TEST(no_answer)
 {
     struct place place;
     int counts[WEIR__DEFERRED_STATES] = {0};
-    if (!redis_installed())
+    if (!server_begin())
         return;
     place_new(&place, true, true);
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
     CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
-    kill(place.server, SIGSTOP);
+    kill(server.pid, SIGSTOP);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNKNOWN);
-    kill(place.server, SIGCONT);
+    kill(server.pid, SIGCONT);
     int error = WEIR__QUEUE_AWAY;
     for (int i = 0; i < 100 && error; i++) {
         usleep(20000);
@@ -293,7 +293,7 @@ TEST(another_takes_over)
 {
     struct place place;
     char tickets[4][WEIR__TICKET_LEN + 1];
-    if (!redis_installed())
+    if (!server_begin())
         return;
     place_new(&place, true, true);
     struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 50});

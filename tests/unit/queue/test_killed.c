@@ -134,7 +134,7 @@ static void take_in(const struct told *told)
         done_up_to[told->key] = told->sequence;
 }
 
-static void kill_once(struct place *place, uint64_t *random, bool kill_server)
+static void kill_once(const struct place *place, uint64_t *random, bool kill_server)
 {
     int pipes[2];
     CHECK_EQ(pipe(pipes), 0);
@@ -149,10 +149,10 @@ static void kill_once(struct place *place, uint64_t *random, bool kill_server)
     close(pipes[1]);
     usleep((useconds_t)(10000 + test_random(random) % 40000));
     if (kill_server)
-        place_kill(place);
+        server_kill();
     if (kill_server) {
         /* The child lives on while Redis comes back. */
-        place_start(place);
+        CHECK(server_begin());
         usleep((useconds_t)(10000 + test_random(random) % 40000));
     }
     kill(child, SIGKILL);

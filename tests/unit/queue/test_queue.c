@@ -230,7 +230,7 @@ BOTH(the_same_name_again)
 TEST(one_drains_redis)
 {
     struct place place;
-    if (!redis_installed())
+    if (!server_begin())
         return;
     place_new(&place, true, true);
     struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 200});
