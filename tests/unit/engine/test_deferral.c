@@ -1,0 +1,129 @@
+/* What a denial says of a request that may wait: which denials are for a queue, and what is to be asked for later. */
+#include "../../test.h"
+
+#include <weir/weir.h>
+
+#include <string.h>
+
+#define NOW ((weir_time){.mono_ns = 1000 * WEIR_SECOND, .wall_ns = 1700000000 * WEIR_SECOND})
+
+static weir *engine;
+static weir_answer answer;
+static char text[8448];
+
+static void begin(const char *rules)
+{
+    weir_options how = {.segment = {.size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = rules};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+}
+
+static void ask_with(const char *path, const char *user, char *room, size_t size)
+{
+    weir_attribute about[] = {{WEIR_ATTR_PATH, "", path}, {WEIR_ATTR_NAMED, "user_id", user}};
+    weir_query query = {.attributes = about, .attribute_count = 2, .now = NOW, .text = room, .text_size = size};
+    memset(&answer, 0xa5, sizeof answer);
+    CHECK_EQ(weir_check(engine, &query, &answer), 0);
+}
+
+static void ask(const char *path, const char *user)
+{
+    ask_with(path, user, text, sizeof text);
+}
+
+#define QUEUE "limit: 1, window: 1h, on_limit: queue"
+
+TEST(what_is_to_be_asked_for_later)
+{
+    begin(
+        "rules:\n"
+        "  - { name: a, key: 'u:${user_id}', cost: 2, limit: 3, window: 1h, on_limit: queue,\n"
+        "      queue: { max: 5, max_bytes: 1MiB, max_age: 90s }, response: { message: No, body: { text: Sorry } } }\n");
+    ask("/", "7");
+    CHECK(weir_passes(&answer.decision));
+    ask("/", "7");
+    CHECK_EQ(answer.decision.verdict, WEIR_DENY);
+    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK(strcmp(answer.deferral.rule, "a") == 0);
+    CHECK(answer.deferral.key.len == 3 && memcmp(answer.deferral.key.data, "u:7", 3) == 0);
+    CHECK_EQ(answer.deferral.cost, 2);
+    CHECK_EQ(answer.deferral.max, 5);
+    CHECK_EQ(answer.deferral.max_bytes, 1 << 20);
+    CHECK_EQ(answer.deferral.max_age_ms, 90000);
+    CHECK(answer.message.len == 2 && memcmp(answer.message.data, "No", 2) == 0);
+    CHECK(answer.body_text.len == 5 && memcmp(answer.body_text.data, "Sorry", 5) == 0);
+    weir_close(engine);
+}
+
+TEST(no_room_for_a_key_is_no_key)
+{
+    char small[4];
+    begin("rules:\n  - { name: a, key: 'u:${user_id}', " QUEUE " }\n");
+    ask("/", "1234");
+    ask_with("/", "1234", small, sizeof small);
+    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK_EQ(answer.deferral.key.len, 0);
+    ask_with("/", "1234", NULL, 0);
+    CHECK_EQ(answer.deferral.key.len, 0);
+    weir_close(engine);
+}
+
+TEST(keys_are_whole)
+{
+    char user[200 + 1], longer[600 + 1];
+    begin("rules:\n  - { name: a, key: '${user_id}', " QUEUE " }\n");
+    memset(user, 'x', sizeof user);
+    memset(longer, 'y', sizeof longer);
+    user[200] = longer[600] = 0;
+    ask("/", user);
+    ask("/", user);
+    CHECK(answer.by.key_cut);
+    CHECK(answer.deferral.key.len == 200 && memcmp(answer.deferral.key.data, user, 200) == 0);
+    ask("/", longer);
+    ask("/", longer);
+    CHECK_EQ(answer.deferral.key.len, 256); /* as it is counted */
+    weir_close(engine);
+}
+
+TEST(a_rule_of_several_limits_is_called_by_its_name)
+{
+    begin("rules:\n  - { name: a, limits: [{ limit: 1, window: 1m }, { limit: 9, window: 1h }], on_limit: queue }\n");
+    ask("/", "1");
+    ask("/", "1");
+    CHECK(strcmp(answer.by.rule, "a/1m") == 0 && strcmp(answer.deferral.rule, "a") == 0);
+    CHECK(answer.deferral.key.len == 1 && answer.deferral.key.data[0] == '*');
+    weir_close(engine);
+}
+
+/* Each path has its own rules; the second request is denied, and may wait or not. */
+static const struct {
+    const char *rules;
+    bool waits;
+} cases[] = {
+    {"rules:\n  - { name: q, " QUEUE " }\n  - { name: r, limit: 9, window: 1h }\n", true},
+    {"rules:\n  - { name: q, " QUEUE " }\n  - { name: p, limit: 1, window: 2h, on_limit: queue }\n", true},
+    {"rules:\n  - { name: q, priority: 5, " QUEUE " }\n  - { name: r, limit: 1, window: 1h }\n", false},
+    {"rules:\n  - { name: q, " QUEUE " }\n  - { name: r, priority: 5, limit: 1, window: 1h }\n", false},
+    {"rules:\n  - { name: q, " QUEUE " }\n  - { name: s, limit: 1, window: 1h, shadow: true }\n", true},
+    {"rules:\n  - { name: q, limit: 1, window: 1h }\n  - { name: s, shadow: true, " QUEUE " }\n", false},
+    {"rules:\n  - { name: q, cost: 2, " QUEUE " }\n", false}, /* never fits */
+    {"rules:\n  - { name: q, limit: 0, on_limit: queue }\n", false},
+    {"rules:\n  - { name: q, key: '${user_id}', block: { keys: '1' }, " QUEUE " }\n", false},
+    {"rules:\n  - { name: q, key: '${other}', on_missing_key: deny, " QUEUE " }\n", false},
+};
+
+TEST(which_denials_are_for_a_queue)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin(cases[i].rules);
+        ask("/", "1");
+        ask("/", "1");
+        CHECK(!weir_passes(&answer.decision));
+        bool right = (answer.on_limit == WEIR_ON_LIMIT_QUEUE) == cases[i].waits;
+        CHECK(right);
+        if (!right)
+            printf("  of: %s", cases[i].rules);
+        weir_close(engine);
+    }
+}
+
+TEST_MAIN
