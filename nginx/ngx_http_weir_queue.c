@@ -33,7 +33,8 @@ static ngx_uint_t ngx_http_weir_may_wait(ngx_http_request_t *r, const ngx_http_w
 static weir_text ngx_http_weir_copy(char **to, weir_text text)
 {
     weir_text copy = {*to, text.len};
-    *to = (char *)ngx_cpymem(*to, text.data, text.len);
+    if (text.len)
+        *to = (char *)ngx_cpymem(*to, text.data, text.len);
     return copy;
 }
 
