@@ -62,13 +62,7 @@ static bool has_turn(struct weir__drain *drain)
 static void open_queue(struct weir__drain *drain)
 {
     char why[WEIR__QUEUE_SOURCE_TEXT] = "";
-    /*
-     * What this thread writes need not be on the disk at once: if the power fails in between, a request that was
-     * delivered is delivered again, which is what at least once means. What was accepted is on the disk already.
-     */
-    struct weir__config relaxed = *drain->config;
-    relaxed.queue.sync_second = true;
-    int error = has_turn(drain) ? weir__queue_of(&relaxed, drain->name, &drain->queue, why) : WEIR__QUEUE_STANDBY;
+    int error = has_turn(drain) ? weir__queue_of(drain->config, drain->name, &drain->queue, why) : WEIR__QUEUE_STANDBY;
     if (!error)
         return;
     drain->queue = NULL;
@@ -102,6 +96,8 @@ static bool is_ending(struct weir__drain *drain)
     if (drain->woken)
         drain->look_ms = 0;
     drain->woken = false;
+    drain->counts.accepted = drain->accepted;
+    drain->counts.refused = drain->refused;
     pthread_mutex_unlock(&drain->lock);
     return ending;
 }
@@ -219,6 +215,14 @@ void weir__drain_wake(struct weir__drain *drain)
         curl_multi_wakeup(drain->multi);
 }
 
+void weir__drain_accepted(struct weir__drain *drain, uint64_t accepted, uint64_t refused)
+{
+    pthread_mutex_lock(&drain->lock);
+    drain->accepted = accepted;
+    drain->refused = refused;
+    pthread_mutex_unlock(&drain->lock);
+}
+
 void weir__drain_stop(struct weir__drain *drain)
 {
     if (!drain)
@@ -237,6 +241,7 @@ void weir__drain_stop(struct weir__drain *drain)
         weir__queue_close(drain->queue);
     if (drain->turn >= 0)
         close(drain->turn);
+    (void)unlink(drain->figures_path); /* what is not there any more tells nothing */
     pthread_mutex_destroy(&drain->lock);
     free(drain);
 }

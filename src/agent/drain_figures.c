@@ -63,6 +63,9 @@ static void counters(FILE *to, const struct weir__drain_counts *counts)
     } lines[] = {
         {"weir_queue_drains", "gauge", "1: this host's agent delivers; 0: it stands by, or the queue is away.",
          counts->drains},
+        {"weir_queue_accepted_total", "counter", "Requests that were deferred.", counts->accepted},
+        {"weir_queue_refused_total", "counter",
+         "Requests that were denied instead, as the queue was full, away, or not for them.", counts->refused},
         {"weir_queue_delivered_total", "counter", "Deferred requests that were delivered.", counts->delivered},
         {"weir_queue_attempts_total", "counter", "Attempts to deliver one.", counts->attempts},
         {"weir_queue_failed_attempts_total", "counter", "Attempts without an answer that counts.", counts->failed},

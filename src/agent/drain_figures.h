@@ -6,6 +6,7 @@
 
 /* Since the agent began. */
 struct weir__drain_counts {
+    uint64_t accepted, refused;           /* by who accepts */
     uint64_t delivered, attempts, failed; /* of the attempts, those that are made again or were the last */
     uint64_t dead;                        /* given up; those over their age are the queue's, and not among them */
     uint64_t put_back;                    /* claimed, but the rule had nothing left */

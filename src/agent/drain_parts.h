@@ -31,6 +31,7 @@ struct weir__drain {
     pthread_t thread;
     pthread_mutex_t lock; /* for what follows */
     bool ending, woken;
+    uint64_t accepted, refused;
 
     /* The thread's own. */
     struct weir__delivery delivery[WEIR__DRAIN_AT_ONCE];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 enum {
-    BLOCKED_MS = 10000, /* between two looks at a key that is blocked without an end */
+    WAIT_MAX_MS = 30000, /* rules change, and operators reset keys: what waits for longer is looked at again */
     DELAY_MAX_MS = 20000,
     CLAIM_MORE_MS = 40000 /* than a delivery may take: a delay before it, and the queue's own time */
 };
@@ -126,7 +126,9 @@ static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, 
         give_up(drain, delivery, "it costs more than its rule ever allows");
         return;
     }
-    int64_t wait = decision->retry_after_ns < 0 ? BLOCKED_MS : (decision->retry_after_ns + 999999) / 1000000;
+    int64_t wait = decision->retry_after_ns < 0 ? WAIT_MAX_MS : (decision->retry_after_ns + 999999) / 1000000;
+    if (wait > WAIT_MAX_MS)
+        wait = WAIT_MAX_MS;
     if (outcome->reason == WEIR_BY_FAILURE)
         wait = WEIR__DRAIN_SECOND_MS;
     put_back(drain, delivery, now + (wait > 0 ? wait : 1),
@@ -165,6 +167,18 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
     }
 }
 
+/* While a rule is paused one of them tries for all: not always the same, whose attempts it would use up. */
+static struct weir__delivery *next_claimed(struct weir__drain *drain)
+{
+    struct weir__delivery *next = NULL;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
+        struct weir__delivery *delivery = &drain->delivery[i];
+        if (delivery->state == WEIR__DELIVERY_CLAIMED && (!next || delivery->item.attempts < next->item.attempts))
+            next = delivery;
+    }
+    return next;
+}
+
 static int claimed(void *context, const struct weir__deferred *item)
 {
     struct weir__drain *drain = context;
@@ -189,9 +203,9 @@ void weir__drain_claim(struct weir__drain *drain, int64_t now)
         drain->look_ms = now + WEIR__DRAIN_STANDBY_MS;
     else if ((size_t)count == free_ones)
         drain->look_ms = now; /* there may be more, for whom nothing is left */
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        if (drain->delivery[i].state == WEIR__DELIVERY_CLAIMED)
-            take(drain, &drain->delivery[i]);
+    struct weir__delivery *next;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE && (next = next_claimed(drain)) != NULL; i++)
+        take(drain, next);
 }
 
 /* What waits for its moment or holds a slot. */

@@ -119,6 +119,11 @@ static void *tick(void *context)
         if (keeper->config->queue.wanted && !keeper->acceptor && round % ACCEPT_AGAIN == 0)
             accept_for_queue(keeper, round == 0);
         weir__host_look(keeper->host);
+        if (keeper->acceptor) {
+            struct weir__acceptor_figures figures;
+            weir__acceptor_figures(keeper->acceptor, &figures);
+            weir__drain_accepted(keeper->drain, figures.accepted, figures.refused);
+        }
     }
     return NULL;
 }
