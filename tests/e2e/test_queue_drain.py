@@ -1,0 +1,380 @@
+"""Delivery of deferred requests: exact, in order, at the rule's rate; failures, an upstream that is away, kill -9."""
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from clients import get, raw
+from controlled import Host, weir
+from gateway import wait_until
+from delivering import Upstream, agent_of, defer, items, queue, ready, yaml
+from redis_server import RedisServer
+from served import Served
+
+
+@pytest.fixture
+def upstream():
+    one = Upstream()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def queued(upstream):
+    """Makes a weir serve with a queue, which is running, and whose agent accepts."""
+    made = []
+
+    def make(kind=Served, head="", **more):
+        one = kind(head + yaml(**more), upstream)
+        made.append(one)
+        return ready(one.begin() if kind is Host else one.start())
+    yield make
+    for one in made:
+        one.remove()
+
+
+@contextlib.contextmanager
+def running_redis():
+    store = RedisServer(more=("--appendonly", "yes", "--appendfsync", "always")).start()
+    try:
+        yield store
+    finally:
+        store.remove()
+
+
+def states(one):
+    return {item["ticket"]: item["state"] for item in items(one)}
+
+
+def wait_for(one, tickets, state="delivered", seconds=30):
+    wait_until(lambda: {states(one).get(ticket) for ticket in tickets} == {state}, f"{len(tickets)} {state}", seconds)
+
+
+# ---- What is delivered ----
+
+def test_the_request_is_delivered_as_it_came(queued, upstream):
+    one = queued(limit=2)
+    body = bytes(range(256)) * 9
+    head = (f"PATCH /api/a//b/./%2e%2e/c?x=%2F&y=%C3%A4&&z HTTP/1.1\r\nHost: Shop.Example:81\r\nX-User: 7\r\n"
+            f"Content-Type: application/octet-stream\r\nAuthorization: Bearer s3cret\r\nX-Two: a\r\nX-Two: b\r\n"
+            f"Connection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\nX-Weir-Attempt: 77\r\nX-Weir-Rule: 00\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode()
+    answers = [raw(one.port, head + body, until_closed=True) for _ in range(2)]
+    assert answers[0].startswith(b"HTTP/1.1 200") and answers[1].startswith(b"HTTP/1.1 202"), answers
+    ticket = json.loads(answers[1].partition(b"\r\n\r\n")[2])["ticket"]
+    wait_for(one, [ticket])
+    came, = upstream.deferred()
+    assert (came.method, came.target, came.body) == ("PATCH", "/api/a//b/./%2e%2e/c?x=%2F&y=%C3%A4&&z", body)
+    assert came.headers["Host"].lower() == "shop.example:81"
+    assert came.headers.get_all("X-Two") == ["a", "b"] and came.headers["Authorization"] == "Bearer s3cret"
+    assert came.headers.get_all("X-Weir-Attempt") == ["1"] and came.headers["Idempotency-Key"] == ticket
+    assert came.headers["X-Forwarded-For"] == "127.0.0.1"
+    for gone in ("X-Hop", "TE", "X-Weir-Rule", "Transfer-Encoding", "Expect"):
+        assert came.headers[gone] is None, gone
+    told = get(one.port, f"/.weir/tickets/{ticket}")
+    assert told.status == 200 and b"delivered" in told.body
+    kept = queue(one, "get", ticket)
+    assert kept["state"] == "delivered" and kept["last_status"] == 200 and kept["why"] is None
+    assert "s3cret" not in json.dumps(kept)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS", "POST"])
+def test_methods_with_and_without_a_body(queued, upstream, method):
+    one = queued(limit=5)
+    headers = {"X-User": "7", "Idempotency-Key": "the-clients-own"}
+    for _ in range(9):
+        answer = get(one.port, "/api/x", method, headers=headers)
+    wait_until(lambda: any(d.headers["X-Weir-Attempt"] for d in upstream.seen), "a delivery")
+    attempts = [d for d in upstream.seen if d.headers["X-Weir-Attempt"]]
+    came = attempts[0]
+    assert came.method == method and came.body == b"" and answer.status in (200, 202)
+    assert came.headers.get_all("Idempotency-Key") == ["the-clients-own"]
+    assert came.headers["Content-Length"] == ("0" if method == "POST" else None)
+    assert came.headers["Content-Type"] is None
+
+
+def test_in_order_at_the_rules_rate(queued, upstream):
+    one = queued(limit=10)
+    tickets = {user: defer(one, user, count=12) for user in "ab"}
+    wait_for(one, tickets["a"] + tickets["b"])
+    for user in "ab":
+        came = [d for d in upstream.deferred() if d.headers["X-User"] == user]
+        assert [d.body.decode() for d in came] == [f"{user} {i}" for i in range(12)]
+        assert [d.headers["Idempotency-Key"] for d in came] == tickets[user]
+        everything = sorted(d.at for d in upstream.seen if d.headers["X-User"] == user)
+        for i, first in enumerate(everything):  # a bucket of 1 and 10 a second; what is written down comes a little later
+            for j in range(i + 1, len(everything)):
+                assert j - i <= 1 + 10 * (everything[j] - first + 0.1), (i, j)
+        assert everything[-1] - everything[0] < 12 / 10 + 2.5
+
+
+def test_a_slow_upstream_holds_only_its_own_keys(queued, upstream):
+    one = queued(limit=20)
+    upstream.slow = 1
+    begun = time.time()
+    tickets = [ticket for user in "abcdefgh" for ticket in defer(one, user, count=2)]
+    wait_for(one, tickets)
+    assert time.time() - begun < 10 and upstream.most > 4
+
+
+def test_with_a_store_the_queue_is_there(queued, upstream):
+    """In Redis: delivered in order, also by an agent that comes after one that was killed."""
+    with running_redis() as store:
+        one = queued(head=f"store: {store.url()}\n", limit=10)
+        upstream.slow = 0.5
+        tickets = defer(one, "a", count=5)
+        wait_until(lambda: upstream.busy, "a delivery")
+        assert not (one.folder / "state/queue.db").exists()
+        os.kill(agent_of(one), signal.SIGKILL)
+        upstream.slow = 0
+        wait_for(one, tickets)
+        assert list(dict.fromkeys(d.headers["Idempotency-Key"] for d in upstream.deferred())) == tickets
+        assert queue(one, "stats")["waiting"] == 0
+
+
+# ---- Failures ----
+
+def test_failures_are_tried_again(queued, upstream):
+    one = queued(limit=5)
+    said = {None: 200, "1": 503, "2": 429, "3": None, "4": 408}
+    upstream.answer = lambda d: said.get(d.headers.get("X-Weir-Attempt"), 201)
+    ticket, = defer(one)
+    wait_for(one, [ticket], seconds=60)
+    came = [d.headers["X-Weir-Attempt"] for d in upstream.deferred()]
+    assert came == ["1", "2", "3", "4", "5"]
+    assert {d.headers["Idempotency-Key"] for d in upstream.deferred()} == {ticket}
+    kept = queue(one, "get", ticket)
+    assert kept["attempts"] == 5 and kept["last_status"] == 201
+
+
+@pytest.mark.parametrize("status", [204, 302, 404, 422])
+def test_other_answers_end_it(queued, upstream, status):
+    one = queued(limit=5)
+    upstream.answer = lambda d: status if d.headers.get("X-Weir-Attempt") else 200
+    ticket, = defer(one)
+    wait_for(one, [ticket])
+    assert queue(one, "get", ticket)["last_status"] == status
+    time.sleep(0.3)
+    assert len(upstream.deferred()) == 1  # and no redirect was followed
+    assert not any("elsewhere" in d.target for d in upstream.seen)
+
+
+def test_dead_and_back_again(queued, upstream):
+    one = queued(limit=20, retries=1)
+    upstream.answer = lambda d: 500 if d.headers.get("X-Weir-Attempt") else 200
+    first, second, third = defer(one, count=3)
+    wait_for(one, [first, second, third], "dead")
+    dead = items(one, "--state", "dead")
+    assert [(d["why"], d["attempts"], d["last_status"]) for d in dead] == [("the answer was 500", 2, 500)] * 3
+    one.says("given up")
+    assert queue(one, "stats")["dead"] == 3
+    upstream.answer = 200
+    assert queue(one, "cancel", third)["items"][0]["state"] == "cancelled"
+    assert queue(one, "requeue", first)["items"][0]["state"] in ("waiting", "under_way", "delivered")
+    wait_for(one, [first])
+    assert len(queue(one, "requeue", "--all", "--rule", "api")["items"]) == 1
+    wait_for(one, [second])
+    assert states(one)[third] == "cancelled"
+    done = weir("queue", "requeue", first, "--file", "weir.yaml", cwd=one.folder, code=1)
+    assert "state does not allow" in done.stderr
+    assert "no such ticket" in weir("queue", "get", "0" * 32, "--file", "weir.yaml", cwd=one.folder, code=1).stderr
+
+
+def test_an_upstream_that_is_away_costs_nobody_their_attempts(queued, upstream):
+    """Many keys, few retries, and away for longer than they would last."""
+    one = queued(limit=20, retries=2)
+    users = [f"u{i}" for i in range(30)]
+    tickets = [ticket for user in users for ticket in defer(one, user, count=2)]
+    wait_for(one, tickets)
+    upstream.stop()
+    # The gateway answers 502 for those who may pass now; the others wait.
+    late = []
+    for user in users:
+        for _ in range(3):
+            answer = one.get("/api/x", method="POST", headers={"X-User": user}, body="late")
+            if answer.status == 202:
+                late.append(json.loads(answer.body)["ticket"])
+    assert len(late) >= 30
+    time.sleep(6)
+    assert set(states(one)[ticket] for ticket in late) <= {"waiting", "under_way"}
+    tries = sum(item["attempts"] for item in items(one) if item["ticket"] in late)
+    assert 3 <= tries <= 45, tries  # what was on its way when it went, and one in a while
+    upstream.begin()
+    wait_for(one, late, seconds=60)
+
+
+def test_a_rule_that_changes_or_goes(queued, upstream):
+    one = queued(limit=1)
+    slow = defer(one, "a", count=8)
+    one.change("limit: 1, window: 1s, burst: 1, on_limit: queue }", "limit: 1, window: 5s, burst: 1 }")
+    one.says("reloaded")
+    time.sleep(1)
+    before = len(upstream.deferred())
+    time.sleep(3)
+    assert len(upstream.deferred()) <= before + 1  # by the new limit
+    one.change("limit: 1, window: 5s, burst: 1 }", "limit: 50, window: 1s, burst: 1 }")
+    wait_for(one, slow)
+    assert [d.body.decode() for d in upstream.deferred()] == [f"a {i}" for i in range(8)]
+    other = [json.loads(answer.body)["ticket"] for answer in (one.get("/other") for _ in range(6)) if answer.status == 202]
+    one.change("name: other", "name: another")
+    wait_until(lambda: all(state in ("dead", "delivered") for state in map(states(one).get, other)), "the end of a rule")
+    dead = items(one, "--state", "dead")
+    assert dead and {item["why"] for item in dead} == {"its rule is gone"}
+
+
+# ---- Operation ----
+
+def test_rest_and_metrics(queued, upstream):
+    host = queued(kind=Host, head="admin: 127.0.0.1:@ADMIN@\n", limit=1)
+    viewer = json.loads(weir("token", "create", "v", "--role", "viewer", "--json", "--file", "weir.yaml",
+                             cwd=host.folder).stdout)["token"]
+    tickets = defer(host, "a", count=3) + defer(host, "b\u00e4", count=3)
+    listed = host.told("GET", "/v1/queue?limit=2")
+    assert [item["ticket"] for item in listed["items"]] == tickets[:2]
+    rest = host.told("GET", f"/v1/queue?limit=1000&after={listed['next']}")
+    assert [item["ticket"] for item in rest["items"]] == tickets[2:] and rest["next"] is None
+    assert rest["items"][0]["path"] == "/api/x" and rest["items"][0]["rule"] == "api"
+    seen = host.told("GET", "/v1/queue?rule=api", token=viewer)["items"]
+    assert seen[0]["ticket"] == tickets[0][:8] + "…"
+    assert host.told("GET", "/v1/queue?rule=none")["items"] == []
+    assert host.told("GET", f"/v1/queue/{tickets[0]}", token=viewer)["ticket"] == tickets[0]
+    assert host.ask("POST", f"/v1/queue/{tickets[5]}/cancel", token=viewer)[0] == 403
+    assert host.told("POST", f"/v1/queue/{tickets[5]}/cancel")["state"] == "cancelled"
+    assert host.ask("POST", f"/v1/queue/{tickets[5]}/cancel")[0] == 409
+    assert host.ask("POST", f"/v1/queue/{'0' * 32}/cancel")[0] == 404
+    figures = host.told("GET", "/v1/queue/stats")
+    assert figures["rules"][0]["rule"] == "api" and 1 <= figures["waiting"] + figures["under_way"] <= 5
+
+    def metrics():
+        lines = get(host.metrics, "/metrics").body.decode().splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines if line.startswith("weir_queue_"))
+    wait_until(lambda: metrics().get("weir_queue_delivered_total") == "5", "the figures")
+    last = metrics()
+    assert last["weir_queue_drains"] == "1" and last["weir_queue_accepted_total"] == "6"
+    assert float(last.get('weir_queue_waiting{rule="api"}', 0)) == 0
+    audit = host.told("GET", "/v1/audit")["items"]
+    assert [(line["action"], line["object"]) for line in audit if line["action"].startswith("queue")] == [
+        ("queue_cancel", tickets[5][:8] + "…")] * 2
+    told = weir("queue", "list", "--url", f"http://127.0.0.1:{host.admin}", "--token", host.token).stdout
+    assert tickets[0] in told and "delivered" in told and "cancelled" in told
+
+
+# ---- Ends and beginnings ----
+
+def test_a_stop_in_mid_delivery_loses_nothing(queued, upstream):
+    one = queued(limit=10)
+    upstream.slow = 4  # longer than a stop waits
+    tickets = defer(one, "a", count=6)
+    wait_until(lambda: upstream.busy, "a delivery")
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    upstream.slow = 0
+    ready(one.start())
+    wait_for(one, tickets)
+    first = list(dict.fromkeys(d.headers["Idempotency-Key"] for d in upstream.deferred()))
+    assert first == tickets
+
+
+def test_a_killed_agent_goes_on_at_once(queued, upstream):
+    one = queued(limit=10)
+    upstream.slow = 1.5
+    tickets = defer(one, "a", count=4)
+    wait_until(lambda: upstream.busy, "a delivery")
+    before = agent_of(one)
+    os.kill(before, signal.SIGKILL)
+    upstream.slow = 0
+    begun = time.time()
+    wait_for(one, tickets)
+    assert time.time() - begun < 8  # not when its claims would have ended
+    first = list(dict.fromkeys(d.headers["Idempotency-Key"] for d in upstream.deferred()))
+    assert first == tickets
+
+
+class Client(threading.Thread):
+    """Asks again and again; what got its ticket is written down, in order."""
+
+    def __init__(self, one, user):
+        super().__init__(daemon=True)
+        self.one, self.user, self.acknowledged, self.sent, self.over = one, user, [], 0, False
+
+    def ask(self):
+        self.sent += 1
+        connection = http.client.HTTPConnection("127.0.0.1", self.one.port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("POST", "/api/x", body=f"{self.user} {self.sent}", headers={"X-User": self.user})
+            answer = connection.getresponse()
+            told = answer.read()
+        if answer.status == 202:
+            self.acknowledged.append((self.sent, json.loads(told)["ticket"]))
+
+    def run(self):
+        while not self.over:
+            for _ in range(2):
+                with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                    self.ask()
+            time.sleep(0.02)
+
+
+def kill(pid, killed):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        killed[0] += 1
+
+
+def kill_some(one, dice, killed):
+    """One round: agents and workers, each a moment after it has begun to work, and in the end all of it."""
+    for _ in range(4):
+        ready(one)
+        time.sleep(dice.uniform(0.0, 0.15))
+        agent = agent_of(one)
+        if agent:
+            kill(agent, killed)
+        for worker in sorted(one.workers()):
+            kill(int(worker), killed)
+    time.sleep(dice.uniform(0.0, 0.1))
+    kill(one.process.pid, killed)
+    one.end()
+    one.nothing_left()
+    one.start()
+
+
+@pytest.mark.alone
+def test_every_ticket_is_accounted_for_over_200_kills(queued, upstream):
+    one = queued(limit=100, retries=100)
+    dice = random.Random(8)
+    clients = [Client(one, f"u{i}") for i in range(6)]
+    for client in clients:
+        client.start()
+    killed, begun = [0], time.time()
+    while killed[0] < 200:
+        kill_some(one, dice, killed)
+        assert time.time() - begun < 120, killed
+    for client in clients:
+        client.over = True
+    for client in clients:
+        client.join()
+    took = time.time() - begun
+    ready(one)
+    tickets = [ticket for client in clients for _, ticket in client.acknowledged]
+    assert len(tickets) > 300 and len(set(tickets)) == len(tickets)
+
+    def accounted():
+        done = {d.headers["Idempotency-Key"] for d in upstream.deferred()}
+        return all(ticket in done for ticket in tickets)
+    wait_until(lambda: queue(one, "stats")["waiting"] == 0, "an empty queue", 60)
+    dead = {item["ticket"] for item in items(one, "--state", "dead")}
+    wait_until(lambda: accounted() or dead, "all deliveries", 60)
+    done = {d.headers["Idempotency-Key"] for d in upstream.deferred()}
+    assert not [ticket for ticket in tickets if ticket not in done and ticket not in dead]
+    again = len(upstream.deferred()) - len(done)
+    for client in clients:
+        came = [int(d.body.split()[1]) for d in upstream.deferred() if d.headers["X-User"] == client.user]
+        first = list(dict.fromkeys(came))
+        assert first == sorted(first), client.user
+    print(f"{killed[0]} kills in {took:.0f} s: {len(tickets)} tickets, {len(dead)} dead, {again} delivered more than once")
