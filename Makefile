@@ -244,9 +244,9 @@ $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wra
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
 # The agent is no part of the library: its tests are linked with its objects.
-$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $B/libweir.a
+$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $(if $(CROSS),$B/src/control/emit.o,$B/libweir-control.a) $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir-agent.a $B/libweir.a -o $@ $(AGENT_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(filter %.a %.o,$^) -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS)) $(LDLIBS)
 
 # So are those of the Redis protocol.
 $B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a
@@ -285,10 +285,11 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
 
 # The command's own reading of rule files.
-DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,documents_split diagnose text json options values)
-$B/fuzz/fuzz_documents: fuzz/fuzz_documents.c src/cli/documents.c $(DOCUMENTS_OBJ) $B/libweir.a
+DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text json options values)
+$B/fuzz/fuzz_documents: fuzz/fuzz_documents.c src/cli/documents.c $(DOCUMENTS_OBJ) $B/libweir-control.a $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(DOCUMENTS_OBJ) $B/libweir.a -o $@ $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(DOCUMENTS_OBJ) $B/libweir-control.a $B/libweir.a -o $@ \
+		$(CONTROL_LIBS) $(LDLIBS)
 
 $B/fuzz/fuzz_control: fuzz/fuzz_control.c $B/libweir-control.a $B/libweir.a
 	@mkdir -p $(@D)

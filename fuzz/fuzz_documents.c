@@ -4,6 +4,8 @@
  */
 #include "../src/cli/documents.c"
 
+#include <stdio.h>
+
 #include <stdint.h>
 
 static void ignore(void *context, const weir_diagnostic *what)
@@ -53,22 +55,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct weir__findings findings = {0};
-    struct weir__documents documents = {.files = calloc(1, sizeof(struct weir__rule_file)), .file_count = 1};
-    struct weir__rule_file *file = documents.files;
-    *file = (struct weir__rule_file){.path = strdup("fuzz"), .text = malloc(size + 1), .len = size};
-    memcpy(file->text, data, size);
-    file->text[size] = '\0';
-    if (!find_lines(file))
-        abort();
-    bool split = weir__documents_split(&documents, 0, &findings);
+    struct weir__documents documents = {0};
+    char *copy = malloc(size + 1);
+    memcpy(copy, data, size);
+    copy[size] = '\0';
+    bool split = weir__documents_take(&documents, "fuzz", copy, size, weir__find, &findings);
     bool unique = split && tell_twins(&documents, &findings);
     for (size_t i = 0; split && i < documents.count; i++) {
         weir_diagnostic what = {.severity = WEIR_IS_ERROR, .line = (int)(size % 9), .column = 3, .message = ""};
         if (strlen(documents.list[i].text) != documents.list[i].len)
             abort();
-        weir__documents_tell(&documents, &documents.list[i], &what, &findings);
+        weir__documents_tell(&documents, &documents.list[i], &what, weir__find, &findings);
     }
-    int before = unique ? count_rules((const char *)file->text, size) : -1;
+    int before = unique ? count_rules((const char *)data, size) : -1;
     if (before > 0) {
         size_t len = 0;
         char *text = together(&documents, &len);

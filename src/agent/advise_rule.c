@@ -1,66 +1,26 @@
 /* A rule with a change, written as a shadow to try. See advise.h. */
-#define _GNU_SOURCE /* open_memstream */
 #include "agent/advise.h"
+#include "control/document.h"
 #include "engine/sources.h"
-#include "rules/yaml.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Writing ---- */
+/* ---- Changing ---- */
 
-static void put_scalar(FILE *to, const struct weir__node *node)
-{
-    if (!node->quoted && !memchr(node->text.data, '\n', node->text.len)) {
-        fwrite(node->text.data, 1, node->text.len, to);
-        return;
-    }
-    fputc('"', to);
-    for (size_t i = 0; i < node->text.len; i++) {
-        unsigned char c = (unsigned char)node->text.data[i];
-        if (c == '"' || c == '\\')
-            fprintf(to, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(to, "\\x%02x", c);
-        else
-            fputc(c, to);
-    }
-    fputc('"', to);
-}
+#define ADDED       3  /* members at most, besides those that a rule has */
+#define NUMBER_TEXT 32 /* bytes */
 
-/* In flow style from the second level on, as most write rules. The depth of a tree is bounded by its reader. */
-static void put_flow(FILE *to, const struct weir__node *node)
-{
-    bool map = node->kind == WEIR__MAP;
-    if (node->kind == WEIR__SCALAR) {
-        /* What is plain in a block may end early in a flow. */
-        struct weir__node copy = *node;
-        copy.quoted |= node->text.len && (node->text.data[0] == '?' || node->text.data[0] == '-');
-        for (size_t i = 0; i < node->text.len; i++)
-            copy.quoted |= strchr(",[]{}", node->text.data[i]) != NULL;
-        put_scalar(to, &copy);
-        return;
-    }
-    fputs(map ? "{ " : "[", to);
-    for (const struct weir__node *member = node->first; member; member = member->next) {
-        if (map) {
-            put_scalar(to, member->name);
-            fputs(": ", to);
-        }
-        put_flow(to, member);
-        fputs(member->next ? ", " : "", to);
-    }
-    fputs(map ? " }" : "]", to);
-}
-
-static void put_member(FILE *to, const char **before, const char *name)
-{
-    fprintf(to, "%s%s: ", *before, name);
-    *before = "    ";
-}
+/* A changed copy of a rule's members; what is below them is the rule's own. */
+struct copy {
+    struct weir__arena *arena;
+    struct weir__node *list; /* room for all members and ADDED */
+    size_t count;
+};
 
 static bool is_one_of(const char *name, const char *const *list)
 {
@@ -70,54 +30,90 @@ static bool is_one_of(const char *name, const char *const *list)
     return false;
 }
 
-/* A limit with tiers: each times the same. */
-static void put_tiers(FILE *to, const struct weir__node *limit, double factor)
+static void scalar(struct weir__node *node, const char *text)
 {
-    fputs("{ ", to);
-    for (const struct weir__node *tier = limit->first; tier; tier = tier->next) {
-        char *end;
-        double units = strtod(tier->text.data, &end);
-        put_scalar(to, tier->name);
-        fputs(": ", to);
-        if (tier->kind == WEIR__SCALAR && !*end && units > 0)
-            fprintf(to, "%.0f", ceil(units * factor));
-        else
-            put_flow(to, tier);
-        fputs(tier->next ? ", " : "", to);
-    }
-    fputs(" }", to);
+    *node = (struct weir__node){.kind = WEIR__SCALAR, .name = node->name, .text = {text, strlen(text)}};
 }
 
-static void put_changed(FILE *to, const struct weir__node *rule, const struct weir__change *change)
+static void number(struct copy *copy, struct weir__node *node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void number(struct copy *copy, struct weir__node *node, const char *format, ...)
+{
+    va_list arguments;
+    char *text = weir__arena_take(copy->arena, NUMBER_TEXT);
+    if (!text)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, NUMBER_TEXT, format, arguments);
+    va_end(arguments);
+    scalar(node, text);
+}
+
+static struct weir__node *add(struct copy *copy, const char *name)
+{
+    struct weir__node *names = weir__arena_take(copy->arena, sizeof *names), *node = &copy->list[copy->count++];
+    *node = (struct weir__node){.name = names};
+    if (names)
+        scalar(names, name);
+    return node;
+}
+
+/* A limit with tiers: each times the same. */
+static void change_tiers(struct copy *copy, struct weir__node *limit, double factor)
+{
+    struct weir__node *tiers = weir__arena_array(copy->arena, limit->count, sizeof *tiers);
+    size_t count = 0;
+    for (const struct weir__node *tier = limit->first; tier && tiers; tier = tier->next) {
+        char *end = NULL;
+        double units = tier->kind == WEIR__SCALAR ? strtod(tier->text.data, &end) : 0;
+        struct weir__node *changed = &tiers[count++];
+        *changed = *tier;
+        if (units > 0 && end && !*end)
+            number(copy, changed, "%.0f", ceil(units * factor));
+        changed->next = tier->next ? &tiers[count] : NULL;
+    }
+    limit->first = tiers;
+}
+
+static void change_members(struct copy *copy, const struct weir__node *rule, const struct weir__change *change)
 {
     static const char *const other_algorithm[] = {"algorithm", "align",  "timezone",       "buckets",
                                                   "round",     "refill", "count_rejected", NULL};
-    const char *before = "  - ";
-    fputs("rules:\n", to);
     for (const struct weir__node *member = rule->first; member; member = member->next) {
         const char *name = member->name->text.data;
         if (strcmp(name, "shadow") == 0 || (change->burst && strcmp(name, "burst") == 0) ||
             (change->algorithm && (is_one_of(name, other_algorithm) || strcmp(name, "burst") == 0)))
             continue;
-        put_member(to, &before, name);
+        struct weir__node *changed = &copy->list[copy->count++];
+        *changed = *member;
         if (strcmp(name, "limit") == 0 && member->kind == WEIR__MAP && change->limit_factor > 0)
-            put_tiers(to, member, change->limit_factor);
+            change_tiers(copy, changed, change->limit_factor);
         else if (strcmp(name, "limit") == 0 && change->limit)
-            fprintf(to, "%" PRId64, change->limit);
-        else
-            put_flow(to, member);
-        fputc('\n', to);
+            number(copy, changed, "%" PRId64, change->limit);
     }
-    if (change->algorithm) {
-        put_member(to, &before, "algorithm");
-        fprintf(to, "%s\n", change->algorithm);
-    }
-    if (change->burst) {
-        put_member(to, &before, "burst");
-        fprintf(to, "%" PRId64 "\n", change->burst);
-    }
-    put_member(to, &before, "shadow");
-    fputs("true\n", to);
+    if (change->algorithm)
+        scalar(add(copy, "algorithm"), change->algorithm);
+    if (change->burst)
+        number(copy, add(copy, "burst"), "%" PRId64, change->burst);
+    scalar(add(copy, "shadow"), "true");
+    for (size_t i = 0; i < copy->count; i++)
+        copy->list[i].next = i + 1 < copy->count ? &copy->list[i + 1] : NULL;
+}
+
+/* A rule file with the changed rule alone. NULL: no memory. */
+static char *write_changed(const struct weir__node *rule, const struct weir__change *change, struct weir__arena *arena)
+{
+    struct copy copy = {arena, weir__arena_array(arena, rule->count + ADDED, sizeof *copy.list), 0};
+    if (!copy.list)
+        return NULL;
+    change_members(&copy, rule, change);
+    struct weir__node title, item = {.kind = WEIR__MAP, .first = copy.list, .count = copy.count};
+    struct weir__node rules = {.kind = WEIR__LIST, .first = &item, .count = 1, .name = &title};
+    struct weir__node root = {.kind = WEIR__MAP, .first = &rules, .count = 1};
+    title = (struct weir__node){.name = NULL};
+    scalar(&title, "rules");
+    return arena->failed ? NULL : weir__emit(&root, NULL);
 }
 
 /* ---- Finding ---- */
@@ -135,17 +131,12 @@ static const struct weir__node *find_rule(const struct weir__node *root, const w
     return NULL;
 }
 
-static char *write_rule(const struct weir__node *rule, const struct weir__change *change)
+static char *write_rule(const struct weir__node *rule, const struct weir__change *change, struct weir__arena *arena)
 {
-    char *text = NULL;
-    size_t len = 0;
     weir_rules *rules = NULL;
-    FILE *to = open_memstream(&text, &len);
-    if (!to)
-        return NULL;
-    put_changed(to, rule, change);
+    char *text = write_changed(rule, change, arena);
     /* What is recommended has to be a rule. */
-    if (fclose(to) != 0 || weir_rules_parse("advice", text, len, NULL, NULL, &rules) != 0) {
+    if (text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) != 0) {
         free(text);
         return NULL;
     }
@@ -162,7 +153,7 @@ static char *from_sources(const struct weir__source *list, size_t count, const w
         struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
         const struct weir__node *rule = find_rule(weir__yaml_read((uint32_t)i, &arena, &report), info);
         if (rule)
-            text = write_rule(rule, change);
+            text = write_rule(rule, change, &arena);
         weir__arena_free(&arena);
     }
     return text;

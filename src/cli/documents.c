@@ -1,199 +1,9 @@
-/* Rule files and the documents in them. */
-#define _GNU_SOURCE /* strdup, strndup */
+/* Rule files for the commands. */
 #include "cli/documents.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-/* ---- Documents ---- */
-
-struct weir__rule_document *weir__documents_add(struct weir__documents *documents, enum weir__kind kind,
-                                                const char *name, size_t name_len)
-{
-    if (documents->count == documents->room) {
-        size_t room = documents->room ? 2 * documents->room : 16;
-        struct weir__rule_document *list = realloc(documents->list, room * sizeof *list);
-        if (!list)
-            return NULL;
-        documents->list = list;
-        documents->room = room;
-    }
-    const char *prefix = kind == WEIR__KIND_DOMAIN ? WEIR__DOMAIN_PREFIX : "";
-    char *whole = malloc(strlen(prefix) + name_len + 1);
-    if (!whole)
-        return NULL;
-    strcpy(whole, prefix);
-    memcpy(whole + strlen(prefix), name, name_len);
-    whole[strlen(prefix) + name_len] = '\0';
-    struct weir__rule_document *document = &documents->list[documents->count++];
-    *document = (struct weir__rule_document){.kind = kind, .name = whole};
-    return document;
-}
-
-/* Bytes of a line that are to be left out so that it begins where the document's first line does. */
-static size_t indent_of(const struct weir__rule_file *file, size_t line, size_t most)
-{
-    size_t begin = file->lines[line], left = file->lines[line + 1] - begin, blanks = 0;
-    while (blanks < most && blanks < left && file->text[begin + blanks] == ' ')
-        blanks++;
-    return blanks;
-}
-
-/* Lines that end in '\r' too are lines of the same text. */
-static size_t put_line(char *to, const char *from, size_t len)
-{
-    while (len > 0 && (from[len - 1] == '\n' || from[len - 1] == '\r'))
-        len--;
-    memcpy(to, from, len);
-    to[len] = '\n';
-    return len + 1;
-}
-
-bool weir__documents_stretch(struct weir__documents *documents, struct weir__rule_document *document, size_t file,
-                             size_t line, size_t column, size_t end, const char *head)
-{
-    const struct weir__rule_file *of = &documents->files[file];
-    struct weir__stretch *stretches = realloc(document->stretches, (document->stretch_count + 1) * sizeof *stretches);
-    if (!stretches)
-        return false;
-    document->stretches = stretches;
-    size_t begin = of->lines[line] + column;
-    char *text = realloc(document->text, document->len + strlen(head) + (end - begin) + 2);
-    if (!text)
-        return false;
-    document->text = text;
-    memcpy(text + document->len, head, strlen(head));
-    size_t used = document->len + strlen(head), at = line;
-    for (; at < of->line_count && (at == line || of->lines[at] < end); at++) {
-        size_t from = at == line ? begin : of->lines[at] + indent_of(of, at, column);
-        size_t to = of->lines[at + 1] < end ? of->lines[at + 1] : end;
-        used += put_line(text + used, of->text + from, to > from ? to - from : 0);
-    }
-    text[used] = '\0';
-    document->len = used;
-    stretches[document->stretch_count++] = (struct weir__stretch){.file = file,
-                                                                  .document_line = document->lines,
-                                                                  .file_line = line,
-                                                                  .count = at - line,
-                                                                  .column = column,
-                                                                  .head = strlen(head)};
-    document->lines += at - line;
-    return true;
-}
-
-/* ---- Telling ---- */
-
-void weir__documents_tell(const struct weir__documents *documents, const struct weir__rule_document *document,
-                          const weir_diagnostic *what, struct weir__findings *findings)
-{
-    weir_diagnostic moved = *what;
-    const struct weir__stretch *stretch = &document->stretches[0];
-    size_t line = what->line > 0 ? (size_t)what->line - 1 : 0;
-    for (size_t i = 0; i < document->stretch_count; i++)
-        if (document->stretches[i].document_line <= line)
-            stretch = &document->stretches[i];
-    const struct weir__rule_file *file = &documents->files[stretch->file];
-    line -= stretch->document_line;
-    if (line >= stretch->count)
-        line = stretch->count - 1; /* the end of a document may be behind its last line */
-    size_t at = stretch->file_line + line;
-    /* Blanks before, and what was put there, are a byte each. */
-    size_t moved_by = line == 0 ? stretch->column : indent_of(file, at, stretch->column);
-    size_t head = line == 0 ? stretch->head : 0, column = what->column > 0 ? (size_t)what->column : 1;
-    moved.file = file->path;
-    moved.line = (int)at + 1;
-    moved.column = (int)(column + moved_by > head ? column + moved_by - head : 1);
-    moved.source = file->text + file->lines[at];
-    weir__find(findings, &moved);
-}
-
-/* ---- Files ---- */
-
-static bool tell_failure(struct weir__findings *findings, const char *path, const char *message)
-{
-    weir_diagnostic what = {.severity = WEIR_IS_ERROR, .file = path, .message = message};
-    weir__find(findings, &what);
-    return false;
-}
-
-/* Where lines begin, as YAML counts them. */
-static bool find_lines(struct weir__rule_file *file)
-{
-    size_t count = 1;
-    for (size_t i = 0; i < file->len; i++)
-        count += file->text[i] == '\n' || file->text[i] == '\r';
-    file->lines = malloc((count + 1) * sizeof *file->lines);
-    if (!file->lines)
-        return false;
-    count = 0;
-    file->lines[count++] = 0;
-    for (size_t i = 0; i < file->len; i++) {
-        if (file->text[i] == '\r' && file->text[i + 1] == '\n')
-            i++;
-        if (file->text[i] == '\n' || file->text[i] == '\r')
-            file->lines[count++] = i + 1;
-    }
-    file->line_count = file->lines[count - 1] == file->len && count > 1 ? count - 1 : count;
-    file->lines[file->line_count] = file->len;
-    return true;
-}
-
-/* Adds a file and takes it apart. */
-static bool read_file(struct weir__documents *documents, const char *path, struct weir__findings *findings)
-{
-    const char *shown = strcmp(path, "-") == 0 ? "<stdin>" : path;
-    struct weir__rule_file *files = realloc(documents->files, (documents->file_count + 1) * sizeof *files);
-    if (!files)
-        return tell_failure(findings, shown, "out of memory");
-    documents->files = files;
-    struct weir__rule_file *file = &files[documents->file_count++];
-    *file = (struct weir__rule_file){.path = strdup(shown)};
-    errno = 0;
-    file->text = weir__read_all(path, WEIR__INPUT_MAX, &file->len);
-    if (!file->text)
-        return tell_failure(findings, shown, errno ? strerror(errno) : "it cannot be read");
-    if (file->len >= 3 && memcmp(file->text, "\xef\xbb\xbf", 3) == 0) {
-        file->len -= 3;
-        memmove(file->text, file->text + 3, file->len + 1);
-    }
-    if (!file->path || !find_lines(file))
-        return tell_failure(findings, shown, "out of memory");
-    return weir__documents_split(documents, documents->file_count - 1, findings);
-}
-
-static int is_rules(const struct dirent *entry)
-{
-    const char *end = strrchr(entry->d_name, '.');
-    return entry->d_name[0] != '.' && end && (strcmp(end, ".yaml") == 0 || strcmp(end, ".yml") == 0);
-}
-
-static bool read_folder(struct weir__documents *documents, const char *folder, struct weir__findings *findings)
-{
-    struct dirent **entries = NULL;
-    int count = scandir(folder, &entries, is_rules, alphasort);
-    bool good = true;
-    if (count < 0)
-        return tell_failure(findings, folder, strerror(errno));
-    for (int i = 0; i < count; i++) {
-        size_t size = strlen(folder) + strlen(entries[i]->d_name) + 2;
-        char *path = malloc(size);
-        if (path) {
-            snprintf(path, size, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", entries[i]->d_name);
-            good &= read_file(documents, path, findings);
-        } else {
-            good = tell_failure(findings, folder, "out of memory");
-        }
-        free(path);
-        free(entries[i]);
-    }
-    free(entries);
-    return count > 0 ? good : tell_failure(findings, folder, "there is no *.yaml and no *.yml in this folder");
-}
-
-/* ---- All of them ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -222,7 +32,7 @@ static bool tell_twins(const struct weir__documents *documents, struct weir__fin
             "a rule is a version of it: apply it alone with --publish shadow",
             sorted[i]->name);
         what.message = message;
-        weir__documents_tell(documents, sorted[i], &what, findings);
+        weir__documents_tell(documents, sorted[i], &what, weir__find, findings);
         good = false;
     }
     free(sorted);
@@ -240,29 +50,27 @@ static void settings_first(struct weir__documents *documents)
     }
 }
 
-bool weir__documents_read(struct weir__documents *documents, const char *path, struct weir__findings *findings)
+/* What is no file of its own: standard input, a pipe. */
+static bool read_stream(struct weir__documents *documents, const char *path, struct weir__findings *findings)
 {
-    struct stat at;
-    bool folder = strcmp(path, "-") != 0 && stat(path, &at) == 0 && S_ISDIR(at.st_mode);
+    const char *shown = strcmp(path, "-") == 0 ? "<stdin>" : path;
+    size_t len;
+    errno = 0;
+    char *text = weir__read_all(path, WEIR__INPUT_MAX, &len);
+    if (text)
+        return weir__documents_take(documents, shown, text, len, weir__find, findings);
+    weir_diagnostic what = {
+        .severity = WEIR_IS_ERROR, .file = shown, .message = errno ? strerror(errno) : "it cannot be read"};
+    weir__find(findings, &what);
+    return false;
+}
+
+bool weir__rule_files_read(struct weir__documents *documents, const char *path, struct weir__findings *findings)
+{
     *documents = (struct weir__documents){0};
-    if (!(folder ? read_folder(documents, path, findings) : read_file(documents, path, findings)))
+    if (!(weir__is_stream(path) ? read_stream(documents, path, findings)
+                                : weir__documents_read(documents, path, weir__find, findings)))
         return false;
     settings_first(documents);
     return tell_twins(documents, findings);
-}
-
-void weir__documents_free(struct weir__documents *documents)
-{
-    for (size_t i = 0; i < documents->count; i++) {
-        free(documents->list[i].name);
-        free(documents->list[i].text);
-        free(documents->list[i].stretches);
-    }
-    for (size_t i = 0; i < documents->file_count; i++) {
-        free(documents->files[i].path);
-        free(documents->files[i].text);
-        free(documents->files[i].lines);
-    }
-    free(documents->list);
-    free(documents->files);
 }

@@ -1,71 +1,17 @@
 /*
- * Rule files taken apart into the documents that the rules service keeps: each rule, each domain of descriptors, and
- * the settings (identity, allow, block). A document is the text as it was written, comments and all, moved to the left;
- * what is wrong with it finds back to the place in the file.
+ * Rule files as the commands read them: taken apart by the rules service's own splitter, from "-", too, with the
+ * settings first and one document of a name.
  */
 #ifndef WEIR_CLI_DOCUMENTS_H
 #define WEIR_CLI_DOCUMENTS_H
 
 #include "cli/diagnose.h"
-
-#define WEIR__SETTINGS_NAME "settings"
-#define WEIR__DOMAIN_PREFIX "domain:"
-
-/* A file, with the places where its lines begin. */
-struct weir__rule_file {
-    char *path; /* as it is shown */
-    char *text;
-    size_t len;
-    size_t *lines; /* one more than there are: the end */
-    size_t line_count;
-};
-
-/* Lines of a document that stand together in a file. */
-struct weir__stretch {
-    size_t file;
-    size_t document_line, file_line, count; /* from 0 */
-    size_t column;                          /* of the first character, in bytes from 0 */
-    size_t head;                            /* bytes before it that are not the file's */
-};
-
-enum weir__kind { WEIR__KIND_SETTINGS, WEIR__KIND_RULE, WEIR__KIND_DOMAIN };
-
-struct weir__rule_document {
-    enum weir__kind kind;
-    char *name; /* as the service calls it */
-    char *text;
-    size_t len, lines;
-    struct weir__stretch *stretches;
-    size_t stretch_count;
-};
-
-struct weir__documents {
-    struct weir__rule_file *files;
-    size_t file_count;
-    struct weir__rule_document *list; /* settings first, then as in the files */
-    size_t count, room;
-};
+#include "control/split.h"
 
 /*
  * Reads a file, a folder's *.yaml and *.yml, or "-". False: what is wrong was told to `findings`. To be freed either
  * way.
  */
-bool weir__documents_read(struct weir__documents *documents, const char *path, struct weir__findings *findings);
-void weir__documents_free(struct weir__documents *documents);
-
-/* Tells what is wrong at a place of a document (line and column from 1; line 0: all of it), as of its file. */
-void weir__documents_tell(const struct weir__documents *documents, const struct weir__rule_document *document,
-                          const weir_diagnostic *what, struct weir__findings *findings);
-
-/* ---- Between the files ---- */
-
-/* Takes one file apart. */
-bool weir__documents_split(struct weir__documents *documents, size_t file, struct weir__findings *findings);
-/* A document to be filled; the settings are one for all files. NULL: no memory, or told that the name is taken. */
-struct weir__rule_document *weir__documents_add(struct weir__documents *documents, enum weir__kind kind,
-                                                const char *name, size_t name_len);
-/* Adds lines of a file: from `line` and the byte `column` of it on to the byte `end` of the text, after `head`. */
-bool weir__documents_stretch(struct weir__documents *documents, struct weir__rule_document *document, size_t file,
-                             size_t line, size_t column, size_t end, const char *head);
+bool weir__rule_files_read(struct weir__documents *documents, const char *path, struct weir__findings *findings);
 
 #endif

@@ -305,7 +305,7 @@ int weir__rules_apply(struct weir__given *given)
         .given = given, .changes.dry_run = given->is[WEIR__WITH_DRY_RUN], .findings.to = given->json ? NULL : stderr};
     if (given->is[WEIR__WITH_PUBLISH] && !weir__rules_stage(given, WEIR__WITH_PUBLISH, false))
         return 2;
-    bool good = weir__documents_read(&apply.documents, given->words[0], &apply.findings) && run(&apply);
+    bool good = weir__rule_files_read(&apply.documents, given->words[0], &apply.findings) && run(&apply);
     int code = weir__rules_report(given, &apply.changes, &apply.findings, good);
     for (size_t i = 0; i < apply.changes.count; i++) {
         free(apply.changes.list[i].diff);

@@ -30,7 +30,7 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
             what.file = about;
             weir__find(findings, &what);
         } else {
-            weir__documents_tell(documents, document, &what, findings);
+            weir__documents_tell(documents, document, &what, weir__find, findings);
         }
     }
     return json_array_size(problems) > 0;
@@ -69,7 +69,7 @@ static void tell_trial(void *context, const weir_diagnostic *what)
         moved.line -= (int)trial->before;
         moved.column = what->column > INDENT ? what->column - INDENT : 1;
     }
-    weir__documents_tell(trial->documents, trial->document, &moved, trial->findings);
+    weir__documents_tell(trial->documents, trial->document, &moved, weir__find, trial->findings);
 }
 
 /* The settings and one rule as a rule file. From malloc, or NULL. */
@@ -145,8 +145,8 @@ int weir__rules_validate(struct weir__given *given)
 {
     struct weir__findings findings = {.to = given->json ? NULL : stderr};
     struct weir__documents documents;
-    bool good =
-        weir__documents_read(&documents, given->words[0], &findings) && weir__rules_check(given, &documents, &findings);
+    bool good = weir__rule_files_read(&documents, given->words[0], &findings) &&
+                weir__rules_check(given, &documents, &findings);
     if (given->json) {
         json_t *all = json_pack(
             "{s:b, s:o, s:o, s:I}", "ok", good, "errors", weir__rules_findings(&findings, WEIR_IS_ERROR), "warnings",

@@ -4,7 +4,8 @@
  *
  *   database, sqlite, postgres, schema   where everything is kept
  *   document    one document's text      set         documents to one text, and its errors back to their lines
- *   emit        a tree to YAML           import      a rule file to documents
+ *   emit        a tree to YAML           import      rule files into an empty database
+ *   split*      rule files to documents
  *   stored      reading and adding       stage       where a document is: draft, shadow, enforced
  *   publish     revisions of the set
  *   in_force    the set that is in force, in memory and in a file that survives all of this
@@ -74,9 +75,9 @@ int weir__control_tick(struct weir__control *control);
 
 /*
  * Puts rules from a file or a directory, as weir_rules_load reads them, into an empty database, all in force: one
- * document a rule, without its comments; a rule with `shadow: true` is in shadow. What is wrong with them is told to
- * `diagnose`. *documents: how many there are now; 0: the database was not empty, and nothing was done. 0, WEIR__DB_…,
- * or WEIR_ERULES, WEIR_ERULESPATH … of the library, which are less than WEIR__IMPORT_WRONG.
+ * document a rule, as it was written; a rule with `shadow: true` is in shadow, without saying so itself. What is wrong
+ * with them is told to `diagnose`. *documents: how many there are now; 0: the database was not empty, and nothing was
+ * done. 0, WEIR__DB_…, or WEIR_ERULES, WEIR_ERULESPATH … of the library, which are less than WEIR__IMPORT_WRONG.
  */
 #define WEIR__IMPORT_WRONG (-1000)
 int weir__control_import(struct weir__control *control, const char *path, const char *who, weir_diagnose *diagnose,

@@ -1,10 +1,9 @@
 /* One document: what it is, what it is called, and where in it something is. */
 #include "control/document.h"
+#include "control/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#define DOMAIN_PREFIX "domain:"
 
 const char *weir__kind_name(enum weir__document_kind kind)
 {
@@ -181,8 +180,8 @@ static void summarise(struct weir__document *d)
 /* Names that would be taken for another document, or another path of the service. */
 static bool is_reserved(const char *name)
 {
-    return strcmp(name, "settings") == 0 || strcmp(name, "published") == 0 || strcmp(name, ".") == 0 ||
-           strcmp(name, "..") == 0 || strncmp(name, DOMAIN_PREFIX, sizeof DOMAIN_PREFIX - 1) == 0;
+    return strcmp(name, WEIR__SETTINGS_NAME) == 0 || strcmp(name, "published") == 0 || strcmp(name, ".") == 0 ||
+           strcmp(name, "..") == 0 || strncmp(name, WEIR__DOMAIN_PREFIX, sizeof WEIR__DOMAIN_PREFIX - 1) == 0;
 }
 
 static bool name_it(struct weir__document *d, json_t *errors)
@@ -190,7 +189,7 @@ static bool name_it(struct weir__document *d, json_t *errors)
     const char *field = d->kind == WEIR__DOMAIN_DOCUMENT ? "domain" : "name";
     const struct weir__node *node = weir__node_get(d->root, field);
     if (d->kind == WEIR__SETTINGS_DOCUMENT) {
-        snprintf(d->name, sizeof d->name, "settings");
+        snprintf(d->name, sizeof d->name, WEIR__SETTINGS_NAME);
         return true;
     }
     if (!node || node->kind != WEIR__SCALAR || !node->text.len) {
@@ -213,7 +212,7 @@ static bool name_it(struct weir__document *d, json_t *errors)
         tell_at(errors, node->place, field, "this name is the rules service's own; choose another");
         return false;
     }
-    snprintf(d->name, sizeof d->name, "%s%s", domain ? DOMAIN_PREFIX : "", node->text.data);
+    snprintf(d->name, sizeof d->name, "%s%s", domain ? WEIR__DOMAIN_PREFIX : "", node->text.data);
     return true;
 }
 

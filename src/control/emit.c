@@ -37,24 +37,18 @@ static void put_scalar(FILE *to, const struct weir__node *node)
         fwrite(node->text.data, 1, node->text.len, to);
 }
 
-/* Keys that were plain are so again. */
-static void put_name(FILE *to, const struct weir__node *name, int indent)
-{
-    fprintf(to, "%*s", indent, "");
-    put_scalar(to, name);
-    fputc(':', to);
-}
-
-/* The depth of a tree is bounded by its reader. */
-static void put_members(FILE *to, const struct weir__node *node, int indent, const char *skip)
+/* The depth of a tree is bounded by its reader. `begun`: the first member's line is. */
+static void put_members(FILE *to, const struct weir__node *node, int indent, const char *skip, bool begun)
 {
     for (const struct weir__node *member = node->first; member; member = member->next) {
-        if (skip && node->kind == WEIR__MAP && weir__text_is(member->name->text, skip))
+        bool map = node->kind == WEIR__MAP;
+        if (skip && map && weir__text_is(member->name->text, skip))
             continue;
-        if (node->kind == WEIR__MAP)
-            put_name(to, member->name, indent);
-        else
-            fprintf(to, "%*s-", indent, "");
+        fprintf(to, "%*s", begun ? 0 : indent, "");
+        begun = false;
+        if (map)
+            put_scalar(to, member->name); /* keys that were plain are so again */
+        fputc(map ? ':' : '-', to);
         if (member->kind == WEIR__SCALAR) {
             fputc(' ', to);
             put_scalar(to, member);
@@ -62,8 +56,9 @@ static void put_members(FILE *to, const struct weir__node *node, int indent, con
         } else if (!member->first) {
             fputs(member->kind == WEIR__MAP ? " {}\n" : " []\n", to);
         } else {
-            fputc('\n', to);
-            put_members(to, member, indent + 2, NULL);
+            bool item = !map && member->kind == WEIR__MAP;
+            fputc(item ? ' ' : '\n', to);
+            put_members(to, member, indent + 2, NULL, item);
         }
     }
 }
@@ -75,7 +70,7 @@ char *weir__emit(const struct weir__node *map, const char *skip)
     FILE *to = open_memstream(&text, &len);
     if (!to)
         return NULL;
-    put_members(to, map, 0, skip);
+    put_members(to, map, 0, skip, false);
     if (fclose(to) != 0) {
         free(text);
         return NULL;

@@ -241,15 +241,17 @@ static void is_changed(const char *name, struct weir__change change, const char 
 
 TEST(changed_rules)
 {
+    is_changed("flow", (struct weir__change){.limit = 9, .burst = 12},
+               "rules:\n  - name: flow\n    match:\n      path:\n        - /a\n        - \"/b{x}\"\n    key: "
+               "\"user:${user_id}\"\n    limit: 9\n"
+               "    window: 1m\n    burst: 12\n    shadow: true\n");
     is_changed(
-        "flow", (struct weir__change){.limit = 9, .burst = 12},
-        "rules:\n  - name: flow\n    match: { path: [/a, \"/b{x}\"] }\n    key: \"user:${user_id}\"\n    limit: 9\n"
-        "    window: 1m\n    burst: 12\n    shadow: true\n");
-    is_changed("window", (struct weir__change){.algorithm = "sliding_window_counter"},
-               "rules:\n  - name: window\n    limit: 10\n    window: 1h\n    response: { message: \"two\\x0alines\" }\n"
-               "    algorithm: sliding_window_counter\n    shadow: true\n");
+        "window", (struct weir__change){.algorithm = "sliding_window_counter"},
+        "rules:\n  - name: window\n    limit: 10\n    window: 1h\n    response:\n      message: \"two\\x0alines\"\n"
+        "    algorithm: sliding_window_counter\n    shadow: true\n");
     is_changed("tiers", (struct weir__change){.limit = 25, .limit_factor = 0.255},
-               "rules:\n  - name: tiers\n    limit: { free: 26, pro: 255, staff: unlimited, default: 3 }\n"
+               "rules:\n  - name: tiers\n    limit:\n      free: 26\n      pro: 255\n      staff: unlimited\n      "
+               "default: 3\n"
                "    tier: plan\n    window: 1h\n    shadow: true\n");
     CHECK(!changed("several/1s", (struct weir__change){.limit = 2}));
     CHECK(!changed("gone", (struct weir__change){.limit = 2}));

@@ -20,9 +20,12 @@ static const char first[] =
     "    window: 1m\n"
     "    response: { message: \"line\\nbreak\\u2028 x\", headers: [] }\n"
     "  - { name: a, shadow: true, limit: 7, window: 1m }\n"
-    "  - { name: a-only, shadow: true, limit: 8, window: 1m, key: '${user_id}: x' }\n";
+    "  # why it is there\n"
+    "  - { name: a-only, shadow: true, limit: 8, window: 1m, key: '${user_id}: x',\n"
+    "      match: { header: { X-Debug: absent, X-B: \"absent\" } }, response: { message: \"line\\nbreak\\u2028 x\" } "
+    "}\n";
 static const char second[] =
-    "block: { keys: [\"user:1\"] }\nrules:\n- name: b\n  limits:\n  - { limit: 1, window: 1s }\n"
+    "block: { keys: [\"user:1\"] }\nrules:\n# of b\n- name: b\n  limits:\n  - { limit: 1, window: 1s }\n"
     "  - { limit: 10, window: 1h }\n";
 static const char third[] =
     "domain: d\ndescriptors:\n  - key: k # kept\n    rate_limit: { unit: hour, requests_per_unit: 2 }\n";
@@ -63,15 +66,18 @@ BOTH(files_become_documents)
     CHECK_EQ(ask(&s, "GET /v1/rules/a?version=1", NULL), 200);
     CHECK_EQ(number(&s, "enforced_version"), 1);
     CHECK_EQ(number(&s, "shadow_version"), 2);
-    CHECK(strstr(word(&s, "text"), "X-Debug: absent\n    X-B: \"absent\"\n") != NULL);
-    CHECK(strstr(word(&s, "text"), "\"line\\x0abreak\\L x\"") != NULL);
+    CHECK(strstr(word(&s, "text"), "limit: { free: 5, default: 10 }\n") != NULL); /* as it was written */
     CHECK_EQ(ask(&s, "GET /v1/rules/a-only", NULL), 200);
-    CHECK_WORD(&s, "stage", "shadow");
+    CHECK_WORD(&s, "stage", "shadow"); /* which it does not say itself, so that it can be enforced */
     CHECK(strstr(word(&s, "text"), "shadow") == NULL);
+    CHECK(strstr(word(&s, "text"), "    X-Debug: absent\n    X-B: \"absent\"\n") != NULL);
+    CHECK(strstr(word(&s, "text"), "\"line\\x0abreak\\L x\"") != NULL);
+    CHECK_EQ(ask(&s, "GET /v1/rules/b", NULL), 200);
+    CHECK_WORD(&s, "text", "# of b\nname: b\nlimits:\n- { limit: 1, window: 1s }\n- { limit: 10, window: 1h }\n");
     CHECK_EQ(ask(&s, "GET /v1/rules/domain:d", NULL), 200);
     CHECK(strstr(word(&s, "text"), "# kept") != NULL);
     CHECK_EQ(ask(&s, "GET /v1/rules/settings", NULL), 200);
-    CHECK(strstr(word(&s, "text"), "block:\n") != NULL);
+    CHECK(strstr(word(&s, "text"), "block: { keys: [\"user:1\"] }\n") != NULL);
     CHECK_EQ(ask(&s, "POST /v1/rules/a-only/publish", "{\"stage\":\"enforced\"}"), 200);
     /* Once only. */
     CHECK_EQ(weir__control_import(s.control, rules, "import", NULL, NULL, &count), 0);

@@ -3,10 +3,9 @@
  * right above a rule are its own, and so are those below that are indented as far as it is.
  */
 #define _GNU_SOURCE /* memmem */
-#include "cli/documents.h"
-#include "cli/options.h"
-#include "cli/text.h"
+#include "control/split.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -35,14 +34,17 @@ struct member {
 struct split {
     struct weir__documents *documents;
     size_t file;
-    struct weir__findings *findings;
+    weir_diagnose *diagnose; /* may be NULL */
+    void *context;
+    size_t told; /* errors */
 
     int depth;
-    bool wants_value[4];        /* a map at this depth has had its key */
-    int member;                 /* whose value is being read */
-    bool is_name;               /* the value that comes next is the item's or the root's name */
-    struct piece root, unknown; /* the first member that no rule file has, with its name */
-    bool twice;                 /* a member is there more than once */
+    bool wants_value[4]; /* a map at this depth has had its key */
+    int member;          /* whose value is being read */
+    bool is_name;        /* the value that comes next is the item's or the root's name */
+    struct piece root;
+    bool unknown; /* there is a member that no rule file has */
+    bool twice;   /* a member is there more than once */
     struct member members[MEMBERS];
     size_t member_count;
     struct piece *items;
@@ -58,24 +60,36 @@ static const struct weir__rule_file *file_of(const struct split *s)
 
 /* ---- Telling ---- */
 
-static void tell(struct split *s, const struct piece *at, const char *message, const char *suggestion)
+static void pass_on(void *context, const weir_diagnostic *what)
+{
+    struct split *s = context;
+    if (what->severity == WEIR_IS_WARNING)
+        return; /* those are for whoever looks at a document by itself */
+    s->told++;
+    if (s->diagnose)
+        s->diagnose(s->context, what);
+}
+
+/* Columns are counted in characters, as everywhere. */
+static size_t characters(const char *text, size_t bytes)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++)
+        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static void tell(struct split *s, const struct piece *at, const char *message)
 {
     const struct weir__rule_file *file = file_of(s);
-    size_t begin = file->lines[at->line], column = 1;
-    for (size_t i = 0; i < at->column;) {
-        uint32_t point;
-        size_t bytes = weir__utf8_next(file->text + begin + i, at->column - i, &point);
-        i += bytes ? bytes : 1;
-        column++;
-    }
+    const char *line = file->text + file->lines[at->line];
     weir_diagnostic what = {.severity = WEIR_IS_ERROR,
                             .file = file->path,
                             .line = (int)at->line + 1,
-                            .column = (int)column,
+                            .column = (int)characters(line, at->column) + 1,
                             .message = message,
-                            .suggestion = suggestion,
-                            .source = file->text + begin};
-    weir__find(s->findings, &what);
+                            .source = line};
+    pass_on(s, &what);
     s->failed = true;
 }
 
@@ -83,14 +97,11 @@ static void tell(struct split *s, const struct piece *at, const char *message, c
 static void blame(struct split *s, const char *otherwise)
 {
     const struct weir__rule_file *file = file_of(s);
-    size_t before = s->findings->errors;
     weir_rules *rules = NULL;
-    if (weir_rules_parse(file->path, file->text, file->len, weir__find_errors, s->findings, &rules) == 0)
+    if (weir_rules_parse(file->path, file->text, file->len, pass_on, s, &rules) == 0)
         weir_rules_free(rules);
-    if (s->findings->errors == before) {
-        weir_diagnostic what = {.severity = WEIR_IS_ERROR, .file = file->path, .message = otherwise};
-        weir__find(s->findings, &what);
-    }
+    if (!s->told)
+        pass_on(s, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file->path, .message = otherwise});
     s->failed = true;
 }
 
@@ -99,13 +110,12 @@ static void blame(struct split *s, const char *otherwise)
 /* libyaml counts characters. */
 static size_t byte_of(const struct weir__rule_file *file, size_t line, size_t character)
 {
-    size_t at = file->lines[line], end = file->lines[line + 1];
-    for (; character > 0 && at < end; character--) {
-        uint32_t point;
-        size_t bytes = weir__utf8_next(file->text + at, end - at, &point);
-        at += bytes ? bytes : 1;
-    }
-    return at - file->lines[line];
+    size_t begin = file->lines[line], at = begin, end = file->lines[line + 1];
+    for (; character > 0 && at < end; character--)
+        do
+            at++;
+        while (at < end && ((unsigned char)file->text[at] & 0xc0) == 0x80);
+    return at - begin;
 }
 
 static void place(const struct split *s, yaml_mark_t mark, size_t *line, size_t *column)
@@ -160,10 +170,7 @@ static void begin_member(struct split *s, const yaml_event_t *event)
     s->member = -1;
     s->is_name = which == NAME || which == DOMAIN;
     if (which == MEMBERS) { /* of a rule that is alone in its file, or wrong: see take_all */
-        if (!s->unknown.name) {
-            s->unknown = begin_piece(s, event);
-            s->unknown.name = name_of(s, event);
-        }
+        s->unknown = true;
         return;
     }
     s->twice |= has(s, which, which + 1);
@@ -352,15 +359,15 @@ static void take_items(struct split *s, const struct member *member)
 {
     bool rules = member->which == RULES;
     if (!member->value.is_list) {
-        tell(s, &member->key, rules ? "rules is a list" : "domains is a list", NULL);
+        tell(s, &member->key, rules ? "rules is a list" : "domains is a list");
         return;
     }
     for (size_t i = 0; i < member->item_count; i++) {
         const struct piece *item = &s->items[member->first_item + i];
         if (!item->is_map) {
-            tell(s, item, rules ? "a rule is a map" : "a domain is a map", NULL);
+            tell(s, item, rules ? "a rule is a map" : "a domain is a map");
         } else if (!item->name) {
-            tell(s, item, rules ? "a rule needs a name" : "a domain needs a name", NULL);
+            tell(s, item, rules ? "a rule needs a name" : "a domain needs a name");
         } else {
             struct weir__rule_document *document = add(s, rules ? WEIR__KIND_RULE : WEIR__KIND_DOMAIN, item->name);
             if (document)
@@ -395,20 +402,13 @@ static void take_setting(struct split *s, const struct member *member)
     cut(s, settings, &piece, member->key.column + 1, head);
 }
 
-static void tell_unknown(struct split *s)
-{
-    char message[200];
-    snprintf(message, sizeof message, "a rule file has no field \"%.100s\"", s->unknown.name);
-    tell(s, &s->unknown, message, weir__likely_word(s->unknown.name, member_names, DESCRIPTORS));
-}
-
 static void take_all(struct split *s)
 {
     bool domain = has(s, DOMAIN, NAME), many = has(s, IDENTITY, DOMAIN);
     if (!s->root.is_map || s->twice || (domain && many) || (!many && !domain && !s->root.name)) {
         blame(s, "this is no rule file, and no rule or domain alone");
-    } else if (many && s->unknown.name) {
-        tell_unknown(s);
+    } else if (many && s->unknown) {
+        blame(s, "it has a field that no rule file has");
     } else if (many) {
         for (size_t i = 0; i < s->member_count && !s->failed; i++) {
             const struct member *member = &s->members[i];
@@ -420,7 +420,7 @@ static void take_all(struct split *s)
                 take_items(s, member);
         }
     } else if (!s->root.name) {
-        tell(s, &s->root, "a domain needs a name", NULL);
+        tell(s, &s->root, "a domain needs a name");
     } else {
         struct weir__rule_document *document = add(s, domain ? WEIR__KIND_DOMAIN : WEIR__KIND_RULE, s->root.name);
         if (document)
@@ -438,18 +438,16 @@ static bool has_hidden_break(const struct weir__rule_file *file)
     return false;
 }
 
-bool weir__documents_split(struct weir__documents *documents, size_t file, struct weir__findings *findings)
+bool weir__documents_split(struct weir__documents *documents, size_t file, weir_diagnose *diagnose, void *context)
 {
-    struct split s = {.documents = documents, .file = file, .findings = findings, .member = -1};
+    struct split s = {.documents = documents, .file = file, .diagnose = diagnose, .context = context, .member = -1};
     if (has_hidden_break(file_of(&s)))
-        tell(&s, &s.root, "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes",
-             NULL);
+        tell(&s, &s.root, "the text has line breaks (U+0085, U+2028, U+2029) that are not seen; write them as escapes");
     else if (!read_events(&s))
         blame(&s, "it cannot be read as rules");
     else
         take_all(&s);
     free(s.root.name);
-    free(s.unknown.name);
     for (size_t i = 0; i < s.item_count; i++)
         free(s.items[i].name);
     free(s.items);
