@@ -90,8 +90,8 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->quota = weir__rule_quota(rule, &work->values);
     if (!hit->quota) /* of no tier that the rule knows */
         hit->reason = WEIR_BY_MISSING_KEY;
-    else if (hit->cost > 1 && weir__is_flight(hit->quota))
-        hit->cost = 1; /* one request, one slot */
+    else
+        hit->cost = weir__units_of(hit->quota, hit->cost);
 }
 
 static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, struct weir__trial *trial)

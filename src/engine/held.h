@@ -30,6 +30,12 @@ static inline bool weir__is_flight(const struct weir__quota *quota)
     return quota->kind == WEIR__LIMITED && quota->limit.algorithm == WEIR_CONCURRENCY;
 }
 
+/* What a request of that cost takes: of requests in flight one slot. */
+static inline int64_t weir__units_of(const struct weir__quota *quota, int64_t cost)
+{
+    return cost > 1 && weir__is_flight(quota) ? 1 : cost;
+}
+
 /* An identity that nobody can guess. 0 or WEIR_ESYS. */
 int weir__far_identify(struct weir__ask *ask);
 /* The store took it for the trial: adds it to what is held. There must be room. */

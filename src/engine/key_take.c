@@ -1,7 +1,7 @@
 /* A request whose rule and key are known already: kept earlier, or named by whoever asks. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
-#include "engine/hits.h"
+#include "engine/held.h"
 
 /* By its whole name, or as its author wrote it: that of several limits. */
 static const struct weir__rule *enforced_named(const weir_rules *rules, const char *name)
@@ -31,6 +31,8 @@ static struct weir__hit hit_of(const weir_rules *rules, const struct weir__rule 
                             .reason = weir__key_listed(rules, rule, key)};
     if (hit.reason != WEIR_BY_LIMIT)
         hit.quota = NULL;
+    if (hit.quota)
+        hit.cost = weir__units_of(hit.quota, cost);
     return hit;
 }
 
@@ -68,7 +70,7 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
                   weir_outcome *outcome)
 {
     struct weir__hit hits[WEIR__HITS_MAX];
-    weir_held unheld = {0};
+    weir_held unheld;
     char text[WEIR__KEY_MAX];
     int at, error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
     if (error)
@@ -83,7 +85,7 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
                                 .cpu = weir__cpu(),
                                 .hits = hits,
                                 .held = held ? held : &unheld};
-    trial.held->count = 0;
+    trial.held->count = trial.held->names_len = 0;
     error = named ? 0 : WEIR_ENORULE;
     if (named && (trial.count = find_hits(loaded->rules, named, what, key, cost, hits)) == 0)
         error = WEIR_ETOOMANY;

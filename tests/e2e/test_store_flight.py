@@ -109,19 +109,19 @@ def test_clients_that_go_away(redis_server, three, slow):
 
 def test_longer_than_the_lease(redis_server, three, slow):
     server = redis_server()
-    fleet = three(server, rules(1, "600ms"))
+    fleet = three(server, rules(1, "1500ms"))
     waiting = asked(fleet[0].port)
     wait_until(lambda: slow.inside == 1, "a request")
-    end = time.monotonic() + 2.5
+    end = time.monotonic() + 4
     while time.monotonic() < end:
         assert [free(g) for g in fleet] == [0, 0, 0]
-        time.sleep(0.05)
+        time.sleep(0.1)
     server.client().script_flush()
-    time.sleep(0.8)
+    time.sleep(1.8)
     assert not free(fleet[1])
     slow.go.set()
     assert b" 200 " in waiting.recv(65536)
-    all_back(server, 0.5)
+    all_back(server, 1)
 
 
 def test_what_another_rule_denies_holds_nothing(redis_server, three, slow):
@@ -137,21 +137,21 @@ def test_what_another_rule_denies_holds_nothing(redis_server, three, slow):
 
 def test_a_killed_worker_and_a_killed_host(redis_server, three, slow):
     server = redis_server()
-    fleet = three(server, rules(6, "2s"), expected=("exited on signal 9", "open socket"))
+    fleet = three(server, rules(6, "3s"), expected=("exited on signal 9", "open socket"))
     waiting = fill(fleet, slow, 6)
     victim = fleet[0]
     for pid in victim.workers():
         os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     assert free(fleet[1]) == 0
-    wait_until(lambda: held(server) == 4, "the leases of the dead to end", 5)
-    assert time.monotonic() - began < 3.5
+    wait_until(lambda: held(server) == 4, "the leases of the dead to end", 8)
+    assert time.monotonic() - began < 5
     wait_until(lambda: free(victim) == 2, "a worker that comes after it")
     # And all of a host, at once.
     gone = fleet[1]
     for pid in (gone.master, *gone.workers()):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: held(server) == 2, "the leases of the host to end", 5)
+    wait_until(lambda: held(server) == 2, "the leases of the host to end", 8)
     assert free(fleet[2]) == 4
     slow.go.set()
     for s in waiting:
@@ -161,7 +161,7 @@ def test_a_killed_worker_and_a_killed_host(redis_server, three, slow):
 
 def test_many_deaths_lose_no_slot(redis_server, three, slow):
     server = redis_server()
-    fleet = three(server, rules(5, "1s"), 2, expected=("exited on signal 9", "open socket"))
+    fleet = three(server, rules(5, "2s"), 2, expected=("exited on signal 9", "open socket"))
     end, most = time.monotonic() + 6, 0
     while time.monotonic() < end:
         waiting = [asked(g.port) for g in fleet for _ in range(4)]
@@ -175,7 +175,7 @@ def test_many_deaths_lose_no_slot(redis_server, three, slow):
         for g in fleet:
             wait_until(g.workers, "another worker")
     assert most == 5
-    all_back(server, 3)
+    all_back(server, 5)
     slow.go.set()
     wait_until(lambda: slow.inside == 0, "an idle upstream")
     slow.go.clear()
@@ -245,15 +245,15 @@ def test_a_cluster(three, slow):
     cluster = Cluster().start()
     try:
         text = json.dumps({"rules": [
-            {"name": "r", "algorithm": "concurrency", "limit": 5, "consistency": "strict", "lease": "2s"},
+            {"name": "r", "algorithm": "concurrency", "limit": 5, "consistency": "strict", "lease": "3s"},
             {"name": "s", "match": {"path": "/slow"}, "key": "ip:${client_ip}", "algorithm": "concurrency", "limit": 4, "consistency": "strict"},
             {"name": "t", "match": {"path": "/slow"}, "key": "x", "limit": 1000, "window": "1h", "consistency": "strict"}]})
         fleet = three(cluster.url, text)
-        for _ in range(3):
+        for _ in range(2):
             waiting = fill(fleet, slow, 4)
             assert [get(g.port, "/slow").status for g in fleet] == [429] * 3
             wait_until(lambda: [free(g) for g in fleet] == [1, 1, 1], "what the others took to be back")
-            time.sleep(2.5)
+            time.sleep(3.5)
             assert [free(g) for g in fleet] == [1, 1, 1]
             slow.go.set()
             assert sum(b" 200 " in s.recv(65536) for s in waiting) == 4
