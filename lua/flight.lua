@@ -9,8 +9,11 @@ flight = function(limit, how, cost, name, before)
     local first = ask('ZRANGE', name, 0, 0, 'WITHSCORES')
     local held, over, other = before and before.count or 0, false, false
     if first.err then
+        if not string.find(first.err, 'WRONGTYPE') then
+            call('ZRANGE', name, 0, 0)
+        end
         local value = ask('GET', name)
-        if value.err or not ours(value) then
+        if not value or value.err or not ours(value) then
             return -43
         end
         other, first = true, {}

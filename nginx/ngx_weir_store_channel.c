@@ -193,6 +193,8 @@ static ngx_uint_t ngx_weir_channel_is_it(ngx_weir_channel_t *channel)
 static void ngx_weir_channel_shaken(ngx_connection_t *c)
 {
     ngx_weir_channel_t *channel = c->data;
+    if (c->ssl->handshaked)
+        *channel->store->detail = '\0';
     if (c->ssl->handshaked && ngx_weir_channel_is_it(channel))
         ngx_weir_channel_begin(channel);
     else
@@ -212,10 +214,13 @@ static void ngx_weir_channel_secure(ngx_weir_channel_t *channel)
         return;
     }
     ngx_int_t rc = ngx_ssl_handshake(c);
-    if (rc == NGX_AGAIN)
-        c->ssl->handler = ngx_weir_channel_shaken;
-    else
+    if (rc != NGX_AGAIN) {
         ngx_weir_channel_shaken(c);
+        return;
+    }
+    c->ssl->handler = ngx_weir_channel_shaken;
+    /* What is told if the store is taken for away meanwhile: a server without TLS waits for more, and says nothing. */
+    ngx_log_error(NGX_LOG_ERR, c->log, 0, "the TLS handshake has no answer so far; is it a server without TLS?");
 }
 
 /* ---- Connecting ---- */

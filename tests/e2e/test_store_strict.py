@@ -171,6 +171,14 @@ def test_certificates_that_are_not_good_are_not_talked_to(redis_server, hosts, t
     assert get(loose.port, "/", **key("a")).status == 200 and loose.status()["store"]["up"]
 
 
+def test_a_server_without_tls_is_told_so(redis_server, hosts):
+    server = redis_server()
+    one, = hosts(server.url().replace("redis:", "rediss:"), 1, settings="verify=off", deadline="50ms")
+    assert statuses(one.port, "/", 12, **key("a")) == [200] * 5 + [429] * 7
+    wait_until(lambda: "is away" in one.errors(), "the news")
+    assert "the TLS handshake has no answer so far; is it a server without TLS?" in one.errors()
+
+
 def test_a_socket_and_names(redis_server, hosts):
     server = redis_server(socket=True)
     one, = hosts(f"redis+unix://{server.path}", 1)
