@@ -1,10 +1,10 @@
--- Sliding window log. Limit: window, resolution of times, whether denied requests are logged, too.
+-- Sliding window log. Limit: window, resolution of times, whether denied requests are logged, too, units that are kept.
 -- The value: l, whether it is aged, resolution, newest time, units before the first that counts, units that count; then
 -- 4 bytes a unit: its time in quanta, modulo 2^32, the oldest first. Below LOG_SHORT bytes it is read and written whole;
 -- a longer one is read and changed in place, and rewritten when more than half of it has left.
 -- Aged: units were dropped while others stayed. Nothing is logged before `newest` then, even if that was given back.
 log = function(limit, value, time, cost, charge, _, name, whole)
-    local cap, hard, window, quantum = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
+    local cap, hard, window, quantum, keep = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4], a[limit + 6]
     local HEAD, SHORT = 22, 1046
     local aged, newest, first, span, full = 0, 0, 0, 0, true
     if value then
@@ -68,7 +68,7 @@ log = function(limit, value, time, cost, charge, _, name, whole)
     local units = taken and cost or 0
     local always = false
     if not taken and a[limit + 5] == 1 and cost > 0 then
-        units, always = cost < cap and cost or cap, true
+        units, always = cost < keep and cost or keep, true
     end
     local stamp = rounded(least > time and least or time)
     local late, early = 0, 0
@@ -92,8 +92,8 @@ log = function(limit, value, time, cost, charge, _, name, whole)
         end
     end
     local left = live + units
-    if units > 0 and left > cap then
-        left = cap
+    if units > 0 and left > keep then
+        left = keep
     end
     if units ~= 0 or cost < 0 then
         remaining = hard - left
@@ -116,7 +116,7 @@ log = function(limit, value, time, cost, charge, _, name, whole)
     end
     local kept, added = live, ''
     if units > 0 then
-        local more = units < cap and units or cap
+        local more = units < keep and units or keep
         kept = left - more
         skip = span - kept
         latest = stamp

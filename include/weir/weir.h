@@ -180,9 +180,11 @@ typedef struct weir_limit {
     uint8_t algorithm, refill, align, calendar;
     uint8_t round_up, count_rejected, delay, buckets;
     uint8_t usual; /* token bucket that gives back one unit at a time: has a short way */
+    uint8_t wide;  /* sliding counter in two slots, though it would fit into one: it may grow */
     int64_t limit; /* units a window */
     int64_t hard;  /* what the key may hold at once: burst or limit */
     int64_t cap;   /* the same with soft on top */
+    int64_t most;  /* the largest cap that it may have with the load (docs/pressure.md); else the same as cap */
     int64_t window_us;
     int64_t period_us; /* window : limit in lowest terms: period_units drip in every period_us, exactly */
     int64_t period_units;

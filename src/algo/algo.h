@@ -47,6 +47,16 @@ bool weir__leaky_take(const weir_limit *limit, struct weir__state *state, int64_
 bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                        enum weir__mode mode, weir_decision *decision);
 
+/* Sets what makes the usual case of a token bucket quick, from its period. */
+static inline void weir__limit_hasten(weir_limit *limit)
+{
+    limit->usual = limit->algorithm == WEIR_TOKEN_BUCKET && limit->refill == WEIR_REFILL_CONTINUOUS &&
+                   limit->period_units == 1 && limit->period_us > 4; /* table/usual.h encodes no less */
+    /* 2^64 / period, rounded down, in 64 bits. */
+    uint64_t period = (uint64_t)limit->period_us;
+    limit->inverse = period > 1 ? UINT64_MAX / period + ((period & (period - 1)) == 0) : 0;
+}
+
 /*
  * The sliding window counter with two buckets, when both counts fit into one state: `used` holds the present window's
  * count and, 16 bits up, the one before it. Larger limits keep them apart (weir__counter2_take).
@@ -55,7 +65,8 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
 
 static inline bool weir__is_packed(const weir_limit *limit)
 {
-    return limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets == 2 && limit->cap <= WEIR__PACKED_MAX;
+    return limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets == 2 && limit->cap <= WEIR__PACKED_MAX &&
+           !limit->wide;
 }
 
 bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,

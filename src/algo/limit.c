@@ -122,7 +122,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
     made.delay = p->delay;
     made.buckets = (uint8_t)(p->buckets ? p->buckets : 2);
     made.hard = p->burst ? p->burst : p->limit;
-    made.cap = with_soft(made.hard, p->soft_percent);
+    made.cap = made.most = with_soft(made.hard, p->soft_percent);
     made.max_delay_us = p->max_delay_ns ? p->max_delay_ns / 1000 : INT64_MAX;
     made.window_us = p->align == WEIR_ALIGN_CALENDAR ? WEIR__WINDOW_MAX : p->window_ns / 1000;
 
@@ -142,9 +142,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
                     : weir__mul_div_up(made.cap, made.period_us, made.period_units) > WEIR__WINDOW_MAX;
     if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
-    made.usual = made.algorithm == WEIR_TOKEN_BUCKET && made.refill == WEIR_REFILL_CONTINUOUS &&
-                 made.period_units == 1 && made.period_us > 4; /* table/usual.h encodes no less */
-    made.inverse = made.period_us > 1 ? (uint64_t)(((weir__u128)1 << 64) / (uint64_t)made.period_us) : 0;
+    weir__limit_hasten(&made);
     made.spread = spread(&made, p->id);
     *limit = made;
     return 0;

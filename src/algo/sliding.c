@@ -151,8 +151,8 @@ struct weir__log_change weir__log_take(const weir_limit *limit, const struct wei
     struct weir__log_change change = {0};
 
     if (!taken && limit->count_rejected && cost > 0) {
-        /* Beyond `cap` units nothing changes: the newest `cap` alone decide. */
-        units = cost < limit->cap ? cost : limit->cap;
+        /* Beyond `most` units nothing changes: the newest alone decide. */
+        units = cost < limit->most ? cost : limit->most;
     }
     /* What is logged now has this time. */
     int64_t stamp = weir__log_round(limit, log->least_us > now_us ? log->least_us : now_us);
@@ -170,8 +170,8 @@ struct weir__log_change weir__log_take(const weir_limit *limit, const struct wei
     }
 
     int64_t left = log->live + units;
-    if (units > 0 && left > limit->cap)
-        left = limit->cap; /* the newest `cap` alone decide, so no more are kept */
+    if (units > 0 && left > limit->most)
+        left = limit->most; /* the newest alone decide, so no more are kept */
     if (units || cost < 0)
         decision->remaining = limit->hard - left;
     if (left > 0) {

@@ -43,6 +43,7 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
         more[0] = l->window_us;
         more[1] = l->quantum_us;
         more[2] = l->count_rejected;
+        more[3] = l->most;
         break;
     case WEIR_SLIDING_WINDOW_COUNTER:
         kind = l->buckets == 2 ? WEIR__KIND_COUNTER_2 : WEIR__KIND_COUNTER_N;

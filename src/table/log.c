@@ -167,7 +167,7 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
 {
     const weir_limit *limit = view->limit;
     struct weir__record record;
-    int64_t lease = lease_for(op, view), room = units < limit->cap ? units : limit->cap;
+    int64_t lease = lease_for(op, view), room = units < limit->most ? units : limit->most;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint32_t) * (uint64_t)room);
     const struct weir__record *own = key->found ? &key->record : NULL;
     int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, own, &record);
@@ -214,8 +214,8 @@ static struct log_head advance(const struct view *view, int64_t now_us, struct w
     struct log_head next = drop_left(view, now_us);
 
     if (units) {
-        next.pending = units < limit->cap ? units : limit->cap;
-        next.span = view->live + units < limit->cap ? view->live + units : limit->cap; /* the newest alone decide */
+        next.pending = units < limit->most ? units : limit->most;
+        next.span = view->live + units < limit->most ? view->live + units : limit->most; /* the newest alone decide */
         next.tail = (next.tail + next.pending) % view->capacity;
         next.newest_us = weir__log_round(limit, now_us > least ? now_us : least);
         next.aged &= view->live > 0; /* when all have left it is a new log, as if its record had been given back */
@@ -252,7 +252,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 
     /* What there must be room for: what is live now, and what comes on top. */
     int64_t most = view.live + change.logged;
-    int64_t after = most < limit->cap ? most : limit->cap;
+    int64_t after = most < limit->most ? most : limit->most;
     if (after > view.capacity || view.head.frozen)
         return make(op, where, &key, &view, after + after / 2);
     if (!weir__key_record_renew(op, &key, lease_for(op, &view)))

@@ -95,7 +95,7 @@ static void model_init(struct model *m, const weir_params *p, const weir_limit *
 }
 
 /* As if the key had never been used. */
-static void model_clear(struct model *m)
+static inline void model_clear(struct model *m)
 {
     m->used = 0;
     m->counted = 0;
@@ -133,7 +133,7 @@ static void model_log_drop(struct model *m, int count)
 }
 
 /* `to` must have been initialised or be all zero. */
-static void model_copy(struct model *to, const struct model *from)
+static inline void model_copy(struct model *to, const struct model *from)
 {
     struct logged *log = to->log;
     int room = to->log_room;
@@ -464,7 +464,7 @@ struct answer {
 };
 
 /* Decides and takes. A charge is taken whether it fits or not. */
-static struct answer model_step(struct model *m, int64_t now, int64_t cost, bool charge)
+static inline struct answer model_step(struct model *m, int64_t now, int64_t cost, bool charge)
 {
     struct answer a = {WEIR_ALLOW, 0, 0, 0};
     bool taken = charge || model_fits(m, now, cost);
