@@ -218,8 +218,12 @@ enum weir_reason {
     WEIR_BY_BAN,         /* a limit of 0 */
     WEIR_BY_UNLIMITED,   /* a tier or descriptor without a limit */
     WEIR_BY_MISSING_KEY, /* on_missing_key: deny, or skip */
-    WEIR_BY_FAILURE      /* the counter could not be reached; the rule's on_store_failure decided */
+    WEIR_BY_FAILURE,     /* the counter could not be reached; the rule's on_store_failure decided */
+    WEIR_BY_SHED         /* not for anything it did: others come first while there is not enough for all */
 };
+
+/* How important a request is, as the rules say that match it; normal if none does. */
+enum weir_priority { WEIR_CRITICAL = 0, WEIR_HIGH, WEIR_NORMAL, WEIR_LOW };
 
 #define WEIR_NAME_MAX  95  /* bytes of a rule's name */
 #define WEIR_SHOWN_MAX 191 /* bytes of a key that an answer shows */
@@ -232,7 +236,8 @@ typedef struct weir_outcome {
     bool shadow;       /* counted, not enforced */
     bool key_cut;      /* the key is longer than shown */
     int64_t cost;      /* what the request was to take */
-    int64_t quota;     /* units a window, for RateLimit-Policy */
+    int64_t quota;     /* units a window, as the rule says */
+    int64_t in_force;  /* the same with what the load makes of it: for RateLimit-Policy */
     int64_t window_ns; /* its length; calendar months and years by their longest */
     char rule[WEIR_NAME_MAX + 1];
     char key[WEIR_SHOWN_MAX + 1];
@@ -266,6 +271,7 @@ typedef struct weir_answer {
     size_t matched;         /* rules that matched, shadow ones too */
     size_t outcomes;        /* written to query->outcomes, in the order of the rules */
     bool shadow_denied;     /* a shadow rule would have denied what was allowed */
+    enum weir_priority priority;
     int status;             /* HTTP status of a denial */
     unsigned headers;       /* WEIR_HEADERS_… to send */
     enum weir_body body;    /* which body a denial gets */
@@ -491,6 +497,7 @@ typedef struct weir_rule_stats {
     uint64_t missing_key;              /* requests without one of the key's attributes */
     uint64_t failures;                 /* decided by on_store_failure, whether open, closed or local */
     uint64_t gave_back;                /* taken, then given back because another rule denied */
+    uint64_t shed;                     /* denied for the sake of more important ones; not among `denied` */
 } weir_rule_stats;
 
 /*

@@ -22,11 +22,13 @@ static bool same_purpose(const struct weir__rule *a, const struct weir__rule *b)
            a->on_missing == b->on_missing && weir__text_equal(a->key.source, b->key.source);
 }
 
-/* A list makes exceptions of its own. */
+/* A list makes exceptions of its own, and so does the load. */
 static bool is_plain(const struct weir__rule *rule)
 {
-    return !rule->allow.networks && !rule->allow.key_count && !rule->allow.glob_count && !rule->block.networks &&
-           !rule->block.key_count && !rule->block.glob_count;
+    const struct weir__pressure *pressure = &rule->pressure;
+    return !weir__pressure_varies(pressure) && !pressure->reserve && !pressure->says_class && !rule->allow.networks &&
+           !rule->allow.key_count && !rule->allow.glob_count && !rule->block.networks && !rule->block.key_count &&
+           !rule->block.glob_count;
 }
 
 /* Puts a rule into its group; returns index + 1 of the rule before it there, or 0. */

@@ -36,6 +36,19 @@ void weir__own_response(struct weir__builder *builder, const struct weir__node *
 /* `queue`: how much of it may wait. */
 void weir__own_queue(struct weir__report *report, const struct weir__node *node, struct weir__deferral *queue);
 
+/* `elastic`, `adaptive`, `reserve` and `priority`, each NULL if it is not there. */
+struct weir__pressure_nodes {
+    const struct weir__node *elastic, *adaptive, *reserve, *priority;
+};
+void weir__own_pressure(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
+                        struct weir__rule *rule);
+/* Makes a quota of a rule that varies one that does: its numbers are `params`. False after an error. */
+bool weir__own_vary(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
+                    const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota);
+/* Whether an algorithm can have a reserve. False after an error. */
+bool weir__own_reserve(struct weir__report *report, const struct weir__pressure_nodes *nodes,
+                       enum weir_algorithm algorithm);
+
 /* ---- Warnings where something is read ---- */
 
 void weir__lint_path(struct weir__report *report, struct weir__place place, weir_text path);

@@ -36,6 +36,9 @@ enum field {
     RESPONSE,
     ALLOW,
     BLOCK,
+    ELASTIC,
+    ADAPTIVE,
+    RESERVE,
     FIELDS
 };
 
@@ -58,7 +61,10 @@ static const char *const names[FIELDS] = {"limit",
                                           "priority",
                                           "response",
                                           "allow",
-                                          "block"};
+                                          "block",
+                                          "elastic",
+                                          "adaptive",
+                                          "reserve"};
 
 /* A rule under construction: what all of its limits share, and where it was written. */
 struct reader {
@@ -66,6 +72,7 @@ struct reader {
     struct weir__report *report;
     const struct weir__node *node;
     const struct weir__node *at[FIELDS];
+    struct weir__pressure_nodes pressure;
     struct weir__rule rule;
     bool delay;
     bool unknown; /* it has fields of unknown names: what is missing is probably among them */
@@ -225,7 +232,8 @@ static bool make_limits(struct reader *reader, struct numbers *numbers, const st
         }
         numbers->nodes.limit = at;
         numbers->params.limit = quota->units;
-        good &= weir__algorithm_make(reader->builder, &numbers->nodes, &numbers->params, &quota->limit);
+        good &= weir__algorithm_make(reader->builder, &numbers->nodes, &numbers->params, &quota->limit) &&
+                weir__own_vary(reader->builder, &reader->pressure, &reader->rule, &numbers->params, quota);
         if (good && !looked)
             weir__lint_limit(reader->report, numbers->nodes.map->place, &quota->limit);
         looked = true; /* the other tiers differ in their units only */
@@ -292,7 +300,8 @@ static bool read_numbers(struct reader *reader, const struct weir__node *const *
         return false; /* has only the rule's parameters, and what is wrong with them was said */
     const struct weir__node *max_delay = at[MAX_DELAY] ? at[MAX_DELAY] : reader->at[MAX_DELAY];
     bool good = weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__OWN, &numbers->params) &&
-                read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params);
+                read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params) &&
+                weir__own_reserve(reader->report, &reader->pressure, numbers->params.algorithm);
     reader->told |= !good && !own;
     return good;
 }
@@ -377,7 +386,6 @@ static void read_policy(struct reader *reader)
     static const char *const consistency[] = {"local", "eventual", "strict"};
     static const char *const failure[] = {"local", "open", "closed"};
     struct weir__rule *rule = &reader->rule;
-    int64_t priority = 0;
 
     rule->on_missing = (enum weir__on_missing)read_word(reader, ON_MISSING_KEY, missing, WEIR__COUNT(missing));
     rule->on_limit = (enum weir_on_limit)read_word(reader, ON_LIMIT, on_limit, WEIR__COUNT(on_limit));
@@ -387,9 +395,6 @@ static void read_policy(struct reader *reader)
         rule->consistency_place = reader->at[CONSISTENCY]->place;
     rule->on_failure = (enum weir__on_failure)read_word(reader, ON_STORE_FAILURE, failure, WEIR__COUNT(failure));
     reader->delay = rule->on_limit == WEIR_ON_LIMIT_DELAY;
-    if (reader->at[PRIORITY] &&
-        weir__field_int(reader->report, reader->at[PRIORITY], names[PRIORITY], INT32_MIN, INT32_MAX, &priority))
-        rule->priority = (int)priority;
 
     if (reader->at[QUEUE] && rule->on_limit != WEIR_ON_LIMIT_QUEUE)
         weir__report_error(reader->report, reader->at[QUEUE]->name->place, "queue goes with on_limit: queue");
@@ -477,6 +482,8 @@ void weir__own_rule(struct weir__builder *builder, const struct weir__node *node
         .status = 429, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER};
     rule->shadow = read_bool(&reader, SHADOW);
     read_policy(&reader);
+    reader.pressure = (struct weir__pressure_nodes){at[ELASTIC], at[ADAPTIVE], at[RESERVE], at[PRIORITY]};
+    weir__own_pressure(builder, &reader.pressure, rule);
     rule->match = weir__own_match(builder, at[MATCH]);
     read_key(&reader);
     if (at[COST])

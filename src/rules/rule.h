@@ -39,11 +39,32 @@ enum weir__limit_kind { WEIR__LIMITED, WEIR__BANNED, WEIR__UNLIMITED };
 
 struct weir__quota {
     enum weir__limit_kind kind;
-    weir_text tier;    /* empty: the default */
-    weir_limit limit;  /* if LIMITED */
-    int64_t units;     /* as written */
-    int64_t window_ns; /* the same; calendar months and years by their longest */
+    weir_text tier;            /* empty: the default */
+    weir_limit limit;          /* if LIMITED */
+    int64_t units;             /* as written */
+    int64_t window_ns;         /* the same; calendar months and years by their longest */
+    const weir_limit *ceiling; /* of one that varies with the load: the limit at its largest; else NULL */
+    int64_t whole_cap;         /* of a copy that is only the rest of a reserve: limit.cap without it; else 0 */
 };
+
+/* ---- pressure: what the load of the host does to a rule (docs/pressure.md) ---- */
+
+struct weir__pressure {
+    uint16_t min, max;       /* adaptive: per cent of the limit; max 0: it is not */
+    uint16_t up_to, below;   /* elastic: per cent of the limit, and of load; up_to 0: it is not */
+    uint8_t reserve;         /* per cent that only critical requests may use */
+    bool says_class;         /* `priority` is a word */
+    enum weir_priority says; /* which */
+};
+
+/* What the load makes of the rule's limits: a scale as in algo/vary.h. Level and throttle are in per mille. */
+int64_t weir__pressure_scale(const struct weir__pressure *pressure, uint32_t level, uint32_t throttle);
+
+/* True if the rule's limits are not always as they are written. */
+static inline bool weir__pressure_varies(const struct weir__pressure *pressure)
+{
+    return pressure->max || pressure->up_to;
+}
 
 /* ---- cost ---- */
 
@@ -124,6 +145,7 @@ struct weir__rule {
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int priority;
+    struct weir__pressure pressure;
     bool count_rejected;
     struct weir__response response;
     struct weir__list allow, block;

@@ -108,6 +108,7 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
     }
     set->rules[set->count++] = copy;
     set->own_count += copy->match != NULL;
+    set->pressed |= weir__pressure_varies(&copy->pressure) || copy->pressure.reserve || copy->pressure.says_class;
     return true;
 }
 
@@ -388,7 +389,7 @@ static int64_t record_bytes(int64_t bytes)
  */
 static int64_t bytes_per_key(const struct weir__quota *quota)
 {
-    const weir_limit *limit = &quota->limit;
+    const weir_limit *limit = quota->ceiling ? quota->ceiling : &quota->limit;
     const int64_t slot = 18;
     if (quota->kind != WEIR__LIMITED)
         return 0;

@@ -33,6 +33,7 @@ struct weir_rules {
     struct weir__list allow, block;   /* for the whole set */
     struct weir__domain *domains;     /* descriptor dialect */
     bool has_regex;                   /* a request may need a weir__regex_room */
+    bool pressed;                     /* some rule is elastic or adaptive, or has a class or a reserve */
     bool by_host, by_path;            /* some rule names hosts, paths: the index needs them */
     size_t own_count;                 /* rules of the own dialect */
     const char *const *source_names;  /* by weir__place.source */

@@ -313,7 +313,56 @@ static const struct {
     {RULE "    on_store_failure: opn\n", "5:23: on_store_failure must be local, open or closed, not \"opn\" -> open"},
     {RULE "    shadow: maybe\n", "5:13: shadow must be true or false, not \"maybe\""},
     {RULE "    shadow: 'true'\n", "5:13: shadow is text because of its quotes; remove them"},
-    {RULE "    priority: high\n", "5:15: priority must be a number from -2147483648 to 2147483647, not"},
+    {RULE "    priority: 3000000000\n", "5:15: priority must be a number from -2147483648 to 2147483647, not"},
+    {RULE "    priority: hihg\n", "5:15: priority must be critical, high, normal or low, not \"hihg\" -> high"},
+    {RULE "    priority: [high]\n", "5:15: priority must be a number from -2147483648 to 2147483647, not a list"},
+    {RULE "    elastic: 200%\n", "5:14: elastic"},
+    {RULE "    elastic: { while: 70% }\n", "5:14: up_to is missing: to what may the limit grow?"},
+    {RULE "    elastic: { up_to: 100% }\n", "5:23: up_to is 101% to 1000%, not 100%"},
+    {RULE "    elastic: { up_to: twice }\n", "5:23: up_to must be a percentage from 0% to 1000%, not \"twice\""},
+    {RULE "    elastic: { up_to: 200%, while: 101% }\n", "5:36: while is 1% to 100%, not 101%"},
+    {RULE "    elastic: { upto: 200% }\n", "5:16: \"upto\" -> up_to"},
+    {RULE "    adaptive: { max: 70% }\n", "5:15: min is missing: what is left of the limit under overload?"},
+    {RULE "    adaptive: { min: 0 }\n", "5:22: min is 1% to 1000%, not 0%"},
+    {RULE "    adaptive: { min: 100% }\n", "5:22: min must be less than max, which is 100%"},
+    {RULE "    adaptive: { min: 50%, max: 40% }\n", "5:22: min must be less than max, which is 40%"},
+    {RULE "    reserve: 20%\n", "5:5: a bucket has no reserve: the others would take all that comes back;"},
+    {RULE "    reserve: 20%\n"
+          "    algorithm: leaky_bucket\n",
+     "5:5: a bucket has no reserve: the others would take all that comes back;"},
+    {RULE "    reserve: 100%\n"
+          "    algorithm: fixed_window\n",
+     "5:14: reserve is 1% to 99%, not 100%"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    reserve: 5%\n"
+     "    limits: [{ limit: 1, window: 1s, algorithm: fixed_window }, { limit: 1, window: 1m }]\n",
+     "3:5: a bucket has no reserve: the others would take all that comes back;"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limits: [{ limit: 1, window: 1s, elastic: { up_to: 200% } }]\n",
+     "3:38: elastic belongs to the rule, not to one of its limits"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 40000\n"
+     "    window: 1m\n"
+     "    algorithm: sliding_window_log\n"
+     "    elastic: { up_to: 200% }\n",
+     "6:5: elastic: a limit of 80000 is too much: limit out of range;"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: { big: 4000000000, default: 5 }\n"
+     "    window: 1m\n"
+     "    algorithm: fixed_window\n"
+     "    adaptive: { min: 20%, max: 200% }\n",
+     "6:5: adaptive: a limit of 8000000000 is too much: limit out of range;"},
+    {"rules:\n"
+     "  - name: a\n"
+     "    limit: 9\n"
+     "    window: 1d\n"
+     "    burst: 2500\n"
+     "    adaptive: { min: 20% }\n",
+     "6:5: adaptive: a limit of 1 is too much: limit, burst, soft and window together"},
     {RULE "    tier: user_id\n", "5:5: tier goes with a limit that is a map of tiers"},
     {"rules:\n"
      "  - name: a\n"
