@@ -100,14 +100,15 @@ static int stats_rule(void *context, const struct weir__seen_rule *rule)
         walk->good &= json_object_set_new(rates, span_names[i], rates_json(&some)) == 0;
     }
     bool counted = rule->info.bytes_per_key > 0;
-    json_t *one = json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
-                            text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
-                            rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL,
-                            "limit", rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
-                            counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL,
-                            "totals", "allowed", number(s->allowed), "delayed", number(s->delayed), "denied",
-                            number(s->denied), "listed", number(s->listed), "missing_key", number(s->missing_key),
-                            "failures", number(s->failures), "gave_back", number(s->gave_back), "rates", rates);
+    json_t *one =
+        json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
+                  text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
+                  rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
+                  rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
+                  counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
+                  "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
+                  number(s->listed), "missing_key", number(s->missing_key), "failures", number(s->failures),
+                  "gave_back", number(s->gave_back), "shed", number(s->shed), "rates", rates);
     walk->good &= one && json_array_append_new(walk->rules, one) == 0;
     return !walk->good;
 }

@@ -2,6 +2,7 @@
 #include "agent/sync_parts.h"
 #include "algo/calendar.h"
 #include "engine/counter.h"
+#include "engine/pressure.h"
 
 #include <stdlib.h>
 
@@ -91,6 +92,8 @@ bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger
     subject->quota = subject->rule ? quota_of(subject->rule, text->tier) : NULL;
     if (!subject->quota)
         return false;
+    subject->quota = weir__quota_in_force(sync->with.engine, subject->rule, subject->quota,
+                                          sync->with.now(sync->segment), &subject->in_force);
     subject->hash = text->cut ? entry->identity ^ text->tier
                               : weir__counter_hash(sync->segment, &subject->quota->limit, text->key, text->key_len);
     return true;
@@ -253,7 +256,8 @@ void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *n
         int64_t untold = weir__ledger_amount(sync->ledger, note->index, note->identity) - note->amount;
         if (!sync->set_back)
             sync->followed[note->index].age = sync->age;
-        int64_t difference = here.remaining + untold - ask->decision.remaining;
+        /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
+        int64_t difference = here.remaining - here.limit + untold - ask->decision.remaining + ask->limit.hard;
         /* A batch from before the store was away: what was let pass since then comes next, and has recovered in part.
          */
         if (sync->late_us > 0 && untold > 0)

@@ -64,8 +64,9 @@ struct weir__sync {
 /* The counter of an entry. */
 struct weir__subject {
     const struct weir__rule *rule;
-    const struct weir__quota *quota;
-    uint64_t hash; /* in the segment */
+    const struct weir__quota *quota; /* as it is now */
+    struct weir__quota in_force;     /* room for it, if it varies with the load */
+    uint64_t hash;                   /* in the segment */
 };
 
 /* Pins the rules and finds them by id until weir__sync_unpin. False: no memory. */

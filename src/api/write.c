@@ -20,6 +20,8 @@ static const char *reason(const weir_outcome *by, const weir_decision *decision)
         return "missing_key";
     case WEIR_BY_FAILURE:
         return "store_failure";
+    case WEIR_BY_SHED:
+        return "shed";
     case WEIR_BY_LIMIT:
         break;
     }
@@ -48,7 +50,8 @@ static char *put_name(char *to, const char *text)
 
 static char *put_decision(char *to, const weir_outcome *by, const weir_decision *decision)
 {
-    bool passes = weir_passes(decision), counted = by->reason == WEIR_BY_LIMIT;
+    bool reserve = by->reason == WEIR_BY_SHED && decision->limit >= 0; /* shed for its sake: there is a counter */
+    bool passes = weir_passes(decision), counted = by->reason == WEIR_BY_LIMIT || reserve;
     bool known = counted || by->reason == WEIR_BY_BAN;
     if (!passes)
         to = PUT(to, "\"decision\":\"deny\",\"allowed\":false,\"reason\":");

@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHOWN_LINES = 40, SEGMENT_BYTES = 64 << 20 };
 
@@ -192,8 +194,12 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
                             .diagnose = play->check->json ? weir__find_errors : weir__find,
                             .diagnose_context = findings,
                             .flags = WEIR_NO_WATCH};
-    char *text = NULL;
+    char *text = NULL, load[PATH_MAX];
     size_t len;
+    if (play->check->segment) { /* of a host: what its load makes of its limits */
+        int written = snprintf(load, sizeof load, "%s.load", play->check->segment);
+        options.load = written < (int)sizeof load && access(load, F_OK) == 0 ? load : NULL;
+    }
     errno = 0;
     if (weir__is_stream(path)) {
         options.rules_path = NULL;

@@ -25,7 +25,7 @@ static const char *time_text(int64_t wall_ns, char *buffer)
 /* The client may look at `remaining` only where a counter was asked. */
 static bool has_counter(const weir_outcome *outcome)
 {
-    return outcome->reason == WEIR_BY_LIMIT;
+    return outcome->reason == WEIR_BY_LIMIT || (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0);
 }
 
 /* on_missing_key: skip */
@@ -92,6 +92,8 @@ static void print_outcome(FILE *to, const weir_outcome *outcome, const char *des
         bool in_flight = weir__is_in_flight(outcome);
         fprintf(to, in_flight ? "%" PRId64 " in flight, each for %s at most" : "%" PRId64 " in %s", outcome->quota,
                 weir__window_text(outcome->window_ns, text));
+        if (outcome->in_force != outcome->quota)
+            fprintf(to, ", %" PRId64 " in force", outcome->in_force);
         if (outcome->cost != 1)
             fprintf(to, ", this costs %" PRId64, outcome->cost);
         fputc('\n', to);
@@ -281,6 +283,7 @@ static void json_outcome(struct weir__json *json, const struct weir__check *chec
     weir__json_bool(json, "key_cut", outcome->key_cut);
     weir__json_int(json, "cost", outcome->cost);
     json_int_or_null(json, "quota", outcome->quota >= 0, outcome->quota);
+    json_int_or_null(json, "in_force", outcome->in_force >= 0, outcome->in_force);
     weir__json_seconds(json, "window_s", outcome->window_ns > 0 ? outcome->window_ns : -1);
     weir__json_bool(json, "shadow", outcome->shadow);
     weir__json_close(json, '}');

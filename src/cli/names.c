@@ -52,6 +52,10 @@ static struct words words_of(const weir_outcome *outcome)
         return (struct words){"missing_key", "the request lacks an attribute of the key"};
     case WEIR_BY_FAILURE:
         return (struct words){"store_failure", "the counter could not be reached; on_store_failure decided"};
+    case WEIR_BY_SHED:
+        return (struct words){"shed", outcome->decision.limit < 0
+                                          ? "shed: the host is busy with more important requests"
+                                          : "shed: what is left is for critical requests"};
     case WEIR_BY_LIMIT:
         break;
     }

@@ -70,7 +70,10 @@ static weir_text message_of(const weir_answer *answer, char *room, size_t size)
     if (!wait)
         return text_of("Requests of this kind are not allowed.");
     struct writer to = {room, 0, size};
-    PUT(&to, "Too many requests. Please retry after ");
+    if (answer->by.reason == WEIR_BY_SHED)
+        PUT(&to, "The service is busy with more important requests. Please retry after ");
+    else
+        PUT(&to, "Too many requests. Please retry after ");
     put_number(&to, wait);
     PUT(&to, " second");
     put_bytes(&to, "s.", wait == 1 ? 0 : 1);
@@ -80,7 +83,10 @@ static weir_text message_of(const weir_answer *answer, char *room, size_t size)
 
 static void put_plain_json(struct writer *to, const weir_answer *answer, weir_text message)
 {
-    PUT(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
+    if (answer->by.reason == WEIR_BY_SHED)
+        PUT(to, "{\"error\":\"overloaded\",\"message\":");
+    else
+        PUT(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
     put_json(to, message);
     if (answer->by.rule[0]) {
         PUT(to, ",\"rule\":");
@@ -101,11 +107,20 @@ static void put_plain_json(struct writer *to, const weir_answer *answer, weir_te
 
 static void put_problem(struct writer *to, const weir_answer *answer, weir_text message)
 {
-    PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\"title\":\"Quota exceeded\","
-            "\"status\":");
+    bool shed = answer->by.reason == WEIR_BY_SHED;
+    if (shed)
+        PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
+                "\"title\":\"Temporary reduced capacity\",\"status\":");
+    else
+        PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\","
+                "\"title\":\"Quota exceeded\",\"status\":");
     put_number(to, answer->status);
     PUT(to, ",\"detail\":");
     put_json(to, message);
+    if (shed) { /* it violated none */
+        PUT(to, "}\n");
+        return;
+    }
     PUT(to, ",\"violated-policies\":[");
     if (answer->by.rule[0])
         put_json(to, text_of(answer->by.rule));

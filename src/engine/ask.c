@@ -38,6 +38,7 @@ void weir_ask_clear(weir_ask *ask)
     struct weir__group *groups = ask->question.groups;
     ask->question = ask->back = (struct weir__question){.asks = asks, .groups = groups};
     ask->next = ask->refused = 0;
+    ask->dice = 0;
 }
 
 static void *grown(void *memory, size_t count, size_t size, bool *failed)

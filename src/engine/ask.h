@@ -17,6 +17,8 @@ struct weir_ask {
     uint8_t *fate;              /* by ask, enum weir__ask_fate */
     uint32_t room;              /* for asks and for groups */
     uint32_t next;              /* where to look for the next one: checks come in the order of their preparations */
+    uint64_t dice;              /* 0: not thrown. What is shed when it is prepared is shed when it is decided; */
+    uint32_t shed[4];           /* by these shares; see pressure.h */
     uint32_t refused;           /* counters that were not asked for, since the request was denied without */
 };
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
 #include "engine/held.h"
+#include "engine/pressure.h"
 #include "engine/strict.h"
 
 #define TIMED_ONE_IN 64
@@ -14,6 +15,7 @@ struct work {
     weir_held held; /* for a caller who does not give any back */
     uint32_t found[WEIR__HITS_MAX];
     struct weir__hit hits[WEIR__HITS_MAX];
+    struct weir__quota in_force[WEIR__HITS_MAX]; /* see pressure.h */
     char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
 };
 
@@ -103,6 +105,8 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
     for (size_t i = 0; i < found.count; i++)
         make_hit(work, rules, rules->rules[found.rules[i]], query, &work->hits[i]);
     trial->count = found.count;
+    if (rules->pressed)
+        weir__pressure_apply(trial, work->in_force);
     return 0;
 }
 
@@ -112,13 +116,14 @@ static bool whole_list(const weir_rules *rules, struct weir__values *values, wei
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
         return false;
-    *answer = (weir_answer){.now = now};
+    *answer = (weir_answer){.now = now, .priority = WEIR_NORMAL};
     answer->by = (weir_outcome){.reason = block ? WEIR_BY_BLOCK_LIST : WEIR_BY_ALLOW_LIST,
                                 .decision = {.verdict = block ? WEIR_BLOCKED : WEIR_ALLOW,
                                              .limit = -1,
                                              .remaining = -1,
                                              .retry_after_ns = block ? -1 : 0},
-                                .quota = -1};
+                                .quota = -1,
+                                .in_force = -1};
     answer->decision = answer->by.decision;
     answer->status = block ? 429 : 0;
     answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
@@ -181,6 +186,7 @@ static int begin(struct work *work, const struct request *request, const weir_qu
                                   .cpu = request->cpu,
                                   .hits = work->hits,
                                   .held = query->held ? query->held : &work->held,
+                                  .priority = WEIR_NORMAL,
                                   .ask = query->ask};
     trial->held->count = trial->held->names_len = 0;
     return whole_list(rules, &work->values, request->now, answer) ? 1 : find_hits(work, rules, query, trial);
@@ -195,7 +201,7 @@ static int check_with(const struct request *request, const weir_query *query, we
         const struct weir__hit *by = weir__trial_decide(&trial);
         weir__trial_answer(&trial, by, answer);
         tell_outcomes(&trial, query, answer);
-        if (by && weir__hit_denies(by))
+        if (by && weir__hit_denies(by) && by->reason != WEIR_BY_SHED)
             tell_texts(by, query, answer);
     }
     if (work.matching.limited)

@@ -1,6 +1,7 @@
 /* weir_check_descriptors: the descriptor dialect's way to a decision. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
+#include "engine/pressure.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 
@@ -141,7 +142,10 @@ static int begin(struct work *work, weir *engine, const struct weir__loaded *loa
                                   .cpu = weir__cpu(),
                                   .hits = work->hits,
                                   .count = query->descriptor_count,
+                                  .priority = WEIR_NORMAL,
                                   .ask = query->ask};
+    if (loaded->rules->pressed)
+        weir__pressure_apply(trial, NULL); /* descriptors have limits as they are written */
     return 0;
 }
 

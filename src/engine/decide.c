@@ -3,6 +3,7 @@
 #include "engine/held.h"
 #include "engine/links.h"
 #include "engine/noting.h"
+#include "engine/pressure.h"
 #include "engine/strict.h"
 
 /* A decision that no counter made. */
@@ -52,19 +53,19 @@ static void write_down(const struct weir__trial *trial, const struct weir__hit *
         weir__book_add(book, segment, hit->rule, hit->quota, key, hit->cost);
 }
 
-static int take(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *made)
+static int take(const struct weir__trial *trial, struct weir__hit *hit, const weir_limit *limit, weir_decision *made)
 {
     weir_segment *segment = trial->engine->segment;
-    if (hit->quota->limit.algorithm == WEIR_CONCURRENCY && hit->cost > 0)
+    if (limit->algorithm == WEIR_CONCURRENCY && hit->cost > 0)
         return weir__hit_hold(trial, hit, made);
-    return segment->read_only ? WEIR_EREADONLY
-                              : weir__take_on(trial->cpu, segment, &hit->quota->limit, hit->key, hit->key_len,
-                                              hit->cost, trial->now, made);
+    return segment->read_only
+               ? WEIR_EREADONLY
+               : weir__take_on(trial->cpu, segment, limit, hit->key, hit->key_len, hit->cost, trial->now, made);
 }
 
 static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
 {
-    const weir_limit *limit = &hit->quota->limit;
+    const weir_limit *limit = how == GIVE_BACK || hit->cost < 0 ? weir__limit_back(hit->quota) : &hit->quota->limit;
     weir_segment *segment = trial->engine->segment;
     weir_decision made;
     int64_t before = 0;
@@ -74,13 +75,15 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
     /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
         error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
-                : how == TAKE ? take(trial, hit, &made)
+                : how == TAKE ? take(trial, hit, limit, &made)
                 : hit->held   ? weir__hit_let_go(trial, hit, &made)
                               : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
     if (error) {
         weir__hit_fail(hit, error);
         return;
     }
+    if (limit != &hit->quota->limit)
+        weir__limit_retell(hit->quota, &made);
     write_down(trial, hit, how, before, &made);
     hit->decision = made;
 }
@@ -308,9 +311,11 @@ static void charge_denied(const struct weir__trial *trial)
     }
 }
 
-/* Of two hits that deny, the one that should speak: by priority, then the longest wait. */
+/* Of two hits that deny, the one that should speak: what the client did itself, by priority, then the longest wait. */
 static bool speaks_before(const struct weir__hit *a, const struct weir__hit *b)
 {
+    if ((a->reason == WEIR_BY_SHED) != (b->reason == WEIR_BY_SHED))
+        return b->reason == WEIR_BY_SHED;
     int left = a->rule ? a->rule->priority : 0, right = b->rule ? b->rule->priority : 0;
     if (left != right)
         return left > right;
@@ -367,6 +372,10 @@ static void count(const struct weir__trial *trial)
             weir__count(&to->listed, 1);
         /* What another rule denied is not this one's: it neither let it pass nor held it up. */
         uint64_t *sum = hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
+        if (denies && hit->reason == WEIR_BY_SHED) {
+            weir__count(weir__tally_shed(trial->loaded->tally[hit->rule->index], trial->cpu), 1);
+            continue;
+        }
         if (denies)
             sum = &to->denied;
         else if (deny && !hit->shadow)
@@ -408,7 +417,7 @@ static bool is_simple(const struct weir__trial *trial)
 {
     const struct weir__hit *hit = trial->hits;
     return trial->count == 1 && enforced(hit) && hit->quota && hit->quota->kind == WEIR__LIMITED && hit->cost > 0 &&
-           !hit->quota_mode && !trial->dry_run && !trial->charge_denied && !trial->loaded->strict &&
+           !hit->quota_mode && !trial->dry_run && !trial->charge_denied && !trial->loaded->strict && !trial->pressed &&
            !weir__book_away(trial->loaded, hit->rule);
 }
 
@@ -440,12 +449,19 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
         }
         shadows |= hit->shadow;
     }
+    if (trial->pressed && weir__pressure_sheds(trial)) {
+        const struct weir__hit *by = weir__pressure_shed(trial);
+        count(trial);
+        return by;
+    }
     struct weir__borrowed *borrowed = NULL;
     if (trial->loaded->strict)
         borrowed = prepare(trial);
     decide(trial, counters == 1 ? only : NULL, shadows);
     if (borrowed)
         weir__links_return(borrowed);
+    if (trial->pressed)
+        weir__pressure_mark(trial);
     if (!trial->dry_run)
         count(trial);
     return choose(trial);

@@ -65,7 +65,9 @@ static char *put_name(char *to, const char *name)
 
 static bool counts(const weir_outcome *outcome)
 {
-    return outcome->reason == WEIR_BY_LIMIT && !outcome->shadow;
+    bool counted = outcome->reason == WEIR_BY_LIMIT ||
+                   (outcome->reason == WEIR_BY_SHED && outcome->decision.limit >= 0); /* for the sake of a reserve */
+    return counted && !outcome->shadow;
 }
 
 /* One policy of the list that began at `list`; nothing, if it might not fit. */
@@ -77,7 +79,8 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
         *to++ = ',';
     to = put_name(to, outcome->rule);
     to = PUT(to, ";q=");
-    to = outcome->quota == told->answer->decision.limit ? put_again(to, &told->limit) : put_number(to, outcome->quota);
+    to = outcome->in_force == told->answer->decision.limit ? put_again(to, &told->limit)
+                                                           : put_number(to, outcome->in_force);
     if (outcome->decision.reset_after_ns < 0) /* requests in flight have no window */
         return to;
     to = PUT(to, ";w=");

@@ -28,6 +28,7 @@ struct weir__hit {
     bool unasked; /* it was not asked, as the request is denied without it */
     bool refused; /* the same was so when it might have been */
     bool kept;    /* a shadow: what the store took is to stay */
+    bool rest;    /* its quota is what a reserve leaves; see pressure.h */
     uint8_t held; /* its slot in trial->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
@@ -53,6 +54,11 @@ struct weir__trial {
     uint32_t far;    /* slots that it has taken, for which there must be room in `held` */
     bool refused;    /* it was not asked, since the request was denied without */
     int away;        /* why it could not be asked; 0: nobody did */
+    /* Set by weir__pressure_apply, if a rule of the set has anything to do with it. */
+    bool pressed; /* it may be shed, or a reserve be kept from it */
+    enum weir_priority priority;
+    uint32_t shed; /* per mille of the requests like it */
+    uint64_t dice; /* whether it is one of them */
 };
 
 /* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
 #include "engine/held.h"
+#include "engine/pressure.h"
 
 /* By its whole name, or as its author wrote it: that of several limits. */
 static const struct weir__rule *enforced_named(const weir_rules *rules, const char *name)
@@ -70,6 +71,7 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
                   weir_outcome *outcome)
 {
     struct weir__hit hits[WEIR__HITS_MAX];
+    struct weir__quota in_force[WEIR__HITS_MAX];
     weir_held unheld;
     char text[WEIR__KEY_MAX];
     int at, error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
@@ -84,11 +86,14 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
                                 .now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment),
                                 .cpu = weir__cpu(),
                                 .hits = hits,
-                                .held = held ? held : &unheld};
+                                .held = held ? held : &unheld,
+                                .priority = WEIR_NORMAL};
     trial.held->count = trial.held->names_len = 0;
     error = named ? 0 : WEIR_ENORULE;
     if (named && (trial.count = find_hits(loaded->rules, named, what, key, cost, hits)) == 0)
         error = WEIR_ETOOMANY;
+    if (!error && loaded->rules->pressed)
+        weir__pressure_apply(&trial, in_force);
     if (!error) {
         const struct weir__hit *by = weir__trial_decide(&trial);
         weir__hit_tell(by ? by : hits, outcome);

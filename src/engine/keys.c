@@ -2,6 +2,7 @@
 #include "engine/book.h"
 #include "engine/denials.h"
 #include "engine/links.h"
+#include "engine/pressure.h"
 #include "engine/strict.h"
 #include "rules/key.h"
 
@@ -193,10 +194,12 @@ static int tell_state(struct errand *errand, const struct weir__rule *rule)
                             .key_len = (uint32_t)errand->key.len,
                             .shadow = rule->shadow,
                             .reason = weir__key_listed(errand->loaded->rules, rule, errand->key)};
+    struct weir__quota room;
     weir_outcome outcome;
     if (hit.reason != WEIR_BY_LIMIT)
         hit.quota = NULL;
     weir__hit_settle(&hit);
+    hit.quota = weir__quota_in_force(errand->engine, rule, hit.quota, errand->now, &room);
     int error = !hit.quota ? 0 : is_strict(errand, rule) ? look_far(errand, &hit) : look_here(errand, &hit);
     if (error || errand->preparing)
         return error;
@@ -265,11 +268,14 @@ static int reset_here(const struct errand *errand, const struct weir__rule *rule
 {
     int error = 0;
     for (size_t i = 0; i < rule->quota_count && !error; i++) {
-        if (rule->quotas[i].kind != WEIR__LIMITED)
+        struct weir__quota room;
+        const struct weir__quota *quota =
+            weir__quota_in_force(errand->engine, rule, &rule->quotas[i], errand->now, &room);
+        if (quota->kind != WEIR__LIMITED)
             continue;
-        error = reset_one(errand, rule, &rule->quotas[i]);
+        error = reset_one(errand, rule, quota);
         if (!error && is_strict(errand, rule))
-            error = forget_denials(errand, rule, &rule->quotas[i].limit);
+            error = forget_denials(errand, rule, &quota->limit);
     }
     return error;
 }

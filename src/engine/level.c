@@ -79,12 +79,18 @@ const char *weir_load_class_name(int priority)
     return priority >= 0 && priority < WEIR_LOAD_CLASSES ? names[priority] : NULL;
 }
 
+/* An engine that only looks has nothing to tell. */
+static bool may_tell(const weir *engine)
+{
+    return engine && engine->load && !engine->segment->read_only;
+}
+
 /* A number that no other worker has: of two with one process id, in two containers, neither is made at the same time.
  */
 void weir_load_join(weir *engine, weir_load_worker *worker)
 {
     *worker = (weir_load_worker){.stripe = WEIR__LOAD_NO_SEAT};
-    if (!engine || !engine->load)
+    if (!may_tell(engine))
         return;
     int64_t now = now_of(engine);
     worker->owner = ((uint64_t)getpid() << 32 ^ (uint64_t)now) | 1;
@@ -93,7 +99,7 @@ void weir_load_join(weir *engine, weir_load_worker *worker)
 
 void weir_load_beat(weir *engine, weir_load_worker *worker)
 {
-    if (!engine || !engine->load)
+    if (!may_tell(engine))
         return;
     int64_t now = now_of(engine);
     if (weir__load_beat(engine->load, worker->stripe, worker->owner, now, worker->in_flight))

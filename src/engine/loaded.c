@@ -100,6 +100,7 @@ void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats)
         stats->missing_key += weir__load64(&from->missing_key);
         stats->failures += weir__load64(&from->failures);
         stats->gave_back += weir__load64(&from->gave_back);
+        stats->shed += i ? weir__load64(&from->word) : 0; /* see weir__tally_shed */
     }
 }
 

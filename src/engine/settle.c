@@ -1,6 +1,7 @@
 /* Settling what was taken earlier, and the secret that proves who took it. */
 #include "engine/book.h"
 #include "engine/links.h"
+#include "engine/pressure.h"
 #include "engine/strict.h"
 #include "rules/hash.h"
 
@@ -50,7 +51,9 @@ static int settle_here(const struct weir__trial *trial, const struct weir__rule 
         return error;
     }
     int64_t before = book ? weir__book_before(segment, quota, key, what->now) : 0;
-    int error = weir_refund(segment, &quota->limit, key.data, key.len, -what->amount, what->now, decision);
+    int error = weir_refund(segment, weir__limit_back(quota), key.data, key.len, -what->amount, what->now, decision);
+    if (!error)
+        weir__limit_retell(quota, decision);
     if (!error && book)
         weir__book_gave_back(book, segment, rule, quota, key, -what->amount, before, decision->remaining);
     return error;
@@ -69,7 +72,10 @@ static int settle_far(const struct weir__trial *trial, const struct weir__rule *
     enum weir__ask_how how = what->amount < 0 ? WEIR__ASK_REFUND : WEIR__ASK_CHARGE;
     if (what->preparing)
         return weir__strict_add(trial, what->ask, &hit, how);
-    return weir__strict_told(trial, what->ask, &hit, how, decision);
+    int error = weir__strict_told(trial, what->ask, &hit, how, decision);
+    if (!error && what->amount < 0)
+        weir__limit_retell(quota, decision);
+    return error;
 }
 
 static int settle(weir *engine, const struct settling *what, weir_decision *decision)
@@ -83,6 +89,8 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     const struct weir__rule *rule = rule_named(loaded->rules, what->taken->rule, what->taken->shadow);
     const struct weir__quota *quota = rule ? weir__quota_taken(rule, what->taken) : NULL;
     struct weir__trial trial = {.engine = engine, .loaded = loaded, .now = what->now};
+    struct weir__quota room;
+    quota = weir__quota_in_force(engine, rule, quota, weir__clock_quick(engine->segment), &room);
     int error = WEIR_ENORULE;
     if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
         error = settle_far(&trial, rule, quota, what, decision);

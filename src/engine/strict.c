@@ -3,6 +3,7 @@
 #include "engine/denials.h"
 #include "engine/held.h"
 #include "engine/links.h"
+#include "engine/pressure.h"
 #include "store/name.h"
 
 #include "algo/calendar.h"
@@ -125,7 +126,7 @@ static struct weir__ask *add(const struct weir__trial *trial, weir_ask *ask, con
 {
     struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
     describe(trial, hit, to);
-    to->limit = hit->quota->limit;
+    to->limit = to->how == WEIR__ASK_REFUND ? *weir__limit_back(hit->quota) : hit->quota->limit;
     if (to->how == WEIR__ASK_REFUND)
         to->at_us = -taken_ago(trial, &to->limit);
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
@@ -212,6 +213,8 @@ static uint32_t look(struct weir__trial *trial)
     for (size_t i = 0; i < trial->count; i++)
         weir__hit_settle(&trial->hits[i]);
     weir__strict_mark(trial);
+    if (trial->pressed && weir__pressure_sheds(trial))
+        trial->strict = 0;
     if (!trial->strict)
         return 0;
     for (size_t i = 0; i < trial->count; i++) {
@@ -297,6 +300,8 @@ void weir__strict_answer(struct weir__trial *trial)
             failed(hit, error);
         } else if (hit->told) {
             hit->decision = hit->told->decision;
+            if (hit->cost < 0)
+                weir__limit_retell(hit->quota, &hit->decision);
             remember(trial, hit);
         } else {
             hit->refused = trial->refused || (ask && ask->refused);

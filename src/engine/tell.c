@@ -1,6 +1,8 @@
 /* From hits to what the caller is told. */
 #include "engine/hits.h"
 
+#define SHED_STATUS 503
+
 /* As much of a text as fits, and a zero byte. Returns whether something was cut. */
 static bool show(char *to, size_t size, weir_text text)
 {
@@ -18,8 +20,14 @@ void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
     outcome->error = hit->error ? hit->error : hit->store_error;
     outcome->shadow = hit->shadow;
     outcome->cost = hit->cost;
-    outcome->quota = hit->quota ? hit->quota->units : hit->reason == WEIR_BY_BAN ? 0 : -1;
-    outcome->window_ns = hit->quota ? hit->quota->window_ns : 0;
+    if (hit->quota) {
+        outcome->quota = hit->quota->units;
+        outcome->in_force = hit->quota->limit.limit;
+        outcome->window_ns = hit->quota->window_ns;
+    } else {
+        outcome->quota = outcome->in_force = hit->reason == WEIR_BY_BAN ? 0 : -1;
+        outcome->window_ns = 0;
+    }
     weir_text none = hit->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
     show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : none);
     outcome->key_cut = show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
@@ -63,6 +71,20 @@ static void tell_deferral(const struct weir__hit *hit, weir_deferral *to)
     to->max_age_ms = rule->queue.max_age_ms;
 }
 
+/* What a rule says to those who are over its limit is not for who was only in the way. Nor is there room to keep it. */
+static void tell_denied(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
+{
+    answer->status = by->rule->response.status;
+    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
+        answer->on_limit = may_wait(trial) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
+        tell_deferral(by, &answer->deferral);
+    }
+    if (by->reason != WEIR_BY_SHED)
+        return;
+    answer->status = SHED_STATUS;
+    answer->body = answer->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : answer->body;
+}
+
 void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
 {
     static const struct weir__hit none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
@@ -76,6 +98,7 @@ void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit 
     answer->headers = 0;
     answer->body = WEIR_BODY_AUTO;
     answer->on_limit = WEIR_ON_LIMIT_REJECT;
+    answer->priority = trial->priority;
     if (!by || by->reason == WEIR_BY_NOTHING) {
         by = NULL;
         weir__hit_tell(&none, &answer->by);
@@ -90,11 +113,8 @@ void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit 
         answer->headers = response->headers;
         answer->body = response->body;
         answer->on_limit = by->rule->on_limit;
-        answer->status = passes ? 0 : response->status;
-        if (!passes && answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
-            answer->on_limit = may_wait(trial) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
-            tell_deferral(by, &answer->deferral);
-        }
+        if (!passes)
+            tell_denied(trial, by, answer);
     } else if (by) {
         answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
         answer->status = passes ? 0 : 429;

@@ -282,9 +282,13 @@ static void open_noting(weir *engine, const weir_options *options)
 /* Nor is a level that nobody can tell: it is neutral. */
 static void open_level(weir *engine, const weir_options *options)
 {
-    if (!options->load || engine->segment->read_only)
+    bool looks = engine->segment->read_only; /* and makes nothing */
+    if (!options->load || (looks && !*options->load))
         return;
-    int error = weir__level_open(*options->load ? options->load : NULL, options->segment.mode, &engine->level);
+    int error = looks ? weir__level_attach(options->load, &engine->level)
+                      : weir__level_open(*options->load ? options->load : NULL, options->segment.mode, &engine->level);
+    if (looks && error == WEIR_ENOENT)
+        return;
     if (error) {
         tell_without(engine, *options->load ? options->load : "load", "the load level is not known", error);
         return;

@@ -45,7 +45,10 @@ struct weir__times {
     uint64_t count[WEIR__TIMES];
 } __attribute__((aligned(128)));
 
-/* What happened under one rule, on four lines of cache. `word` of the first is the rule's id, or 0: free. */
+/*
+ * What happened under one rule, on four lines of cache. `word` of the first is the rule's id, or 0: free; of the others
+ * how many requests were shed.
+ */
 struct weir__tally {
     struct weir__tally_stripe {
         uint64_t allowed, delayed, denied, listed, missing_key, failures, gave_back;

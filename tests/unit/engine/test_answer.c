@@ -21,7 +21,7 @@ static weir_answer answer(enum weir_verdict verdict)
         .decision = {.verdict = verdict, .limit = 100, .remaining = 50, .reset_after_ns = 29 * WEIR_SECOND + 1},
         .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
         .now = {.wall_ns = 1700000000 * WEIR_SECOND},
-        .by = {.rule = "burst", .quota = 100, .window_ns = 60 * WEIR_SECOND},
+        .by = {.rule = "burst", .quota = 100, .in_force = 100, .window_ns = 60 * WEIR_SECOND},
     };
     if (verdict == WEIR_DENY) {
         a.status = 429;
@@ -75,7 +75,7 @@ TEST(every_policy_is_listed)
     weir_answer a = answer(WEIR_ALLOW);
     weir_outcome outcomes[3] = {a.by, a.by, a.by};
     strcpy(outcomes[1].rule, "daily \"x\" \xc3\xa9");
-    outcomes[1].quota = 1000;
+    outcomes[1].quota = outcomes[1].in_force = 1000;
     outcomes[1].window_ns = WEIR_DAY;
     outcomes[2].shadow = true;
     a.outcomes = 3;
@@ -124,7 +124,7 @@ TEST(numbers_of_every_length)
     a.headers = WEIR_HEADERS_DRAFT;
     for (int64_t n = 1; n > 0 && n < INT64_MAX / 11; n = n * 11 / (n % 7 ? 3 : 1)) {
         char expected[200];
-        a.by.quota = a.decision.remaining = n;
+        a.by.quota = a.by.in_force = a.decision.remaining = n;
         snprintf(expected, sizeof expected,
                  "RateLimit-Policy: \"burst\";q=%" PRId64 ";w=60\nRateLimit: \"burst\";r=%" PRId64 ";t=30\n", n, n);
         HEADERS(a, NULL, expected);
@@ -174,7 +174,7 @@ TEST(values_are_what_the_calls_tell)
         if (bits & 32) {
             memset(a.by.rule, '\\', WEIR_NAME_MAX);
             a.decision.limit = a.decision.remaining = a.decision.reset_after_ns = INT64_MAX;
-            a.by.quota = a.decision.retry_after_ns = a.by.window_ns = INT64_MAX;
+            a.by.quota = a.by.in_force = a.decision.retry_after_ns = a.by.window_ns = INT64_MAX;
             a.now.wall_ns = 0;
         }
         size_t len = weir_answer_values(&a, NULL, values, lens);
