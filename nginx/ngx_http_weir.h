@@ -121,6 +121,7 @@ typedef struct {
     uint8_t verdict; /* enum weir_verdict */
     unsigned failed : 1;
     unsigned dry_run : 1;
+    unsigned shed : 1; /* for the sake of others, and not for what it did */
     unsigned waiting : 1;
     unsigned in_flight : 1; /* counted as such until its end */
     unsigned reused : 1;    /* goes back to the spare ones */

@@ -108,6 +108,7 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
     ctx->retry_after_ns = answer->decision.retry_after_ns;
     ctx->verdict = (uint8_t)answer->decision.verdict;
     ctx->dry_run = dry_run ? 1 : 0;
+    ctx->shed = answer->by.reason == WEIR_BY_SHED ? 1 : 0;
     ctx->rule_len = (uint16_t)rule_len;
     ctx->key_len = (uint16_t)key_len;
     ctx->headers_len = (uint16_t)headers_len;

@@ -36,8 +36,9 @@ static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer
 void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
                                const weir_answer *answer, ngx_uint_t dry_run)
 {
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: denied%s by rule \"%s\", key \"%s\"",
-                  dry_run ? " (dry run)" : "", answer->by.rule, answer->by.key);
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key \"%s\"",
+                  answer->by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "", answer->by.rule,
+                  answer->by.key);
     if (conf->log)
         ngx_http_weir_log(r, conf->log, query, answer, dry_run);
 }

@@ -5,6 +5,7 @@
 #include "ngx_http_weir.h"
 
 #define RESOURCE_EXHAUSTED 8
+#define UNAVAILABLE        14 /* of what was shed: as 503 is beside 429 */
 
 const char *ngx_http_weir_grpc_type(ngx_http_request_t *r)
 {
@@ -80,6 +81,11 @@ static ngx_int_t ngx_http_weir_grpc_denied(ngx_http_request_t *r, const weir_ans
 {
     u_char usual[96], *at;
     int64_t seconds = ngx_http_weir_seconds(answer->decision.retry_after_ns);
+    if (answer->by.reason == WEIR_BY_SHED) {
+        at = ngx_snprintf(usual, sizeof(usual), "The service is busy. Please retry after %L second%s.", seconds,
+                          seconds == 1 ? "" : "s");
+        return ngx_http_weir_grpc_status(r, UNAVAILABLE, usual, (size_t)(at - usual));
+    }
     if (answer->message.len)
         return ngx_http_weir_grpc_status(r, RESOURCE_EXHAUSTED, (const u_char *)answer->message.data,
                                          answer->message.len);

@@ -4,6 +4,7 @@
  */
 #include "ngx_http_weir.h"
 #include <ngx_sha1.h>
+#include <weir/load.h>
 
 #define LINE_MAX_BYTES   8192
 #define PATH_SHOWN       512
@@ -75,6 +76,9 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     at = ngx_http_weir_log_name(at, last, "path");
     at = ngx_http_weir_json_string(at, last, r->uri.data, ngx_min(r->uri.len, PATH_SHOWN));
     at = ngx_slprintf(at, last, ",\"status\":%d", answer->status);
+    if (answer->by.reason == WEIR_BY_SHED)
+        at = ngx_slprintf(at, last, ",\"reason\":\"shed\",\"priority\":\"%s\"",
+                          weir_load_class_name((int)answer->priority));
     if (answer->decision.retry_after_ns >= 0)
         at = ngx_slprintf(at, last, ",\"retry_after\":%L", ngx_http_weir_seconds(answer->decision.retry_after_ns));
     if (dry_run)

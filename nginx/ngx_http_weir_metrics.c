@@ -44,6 +44,8 @@ static const struct {
      offsetof(weir_rule_stats, allowed)},
     {"weir_decisions_total", NULL, "delay", offsetof(weir_rule_stats, delayed)},
     {"weir_decisions_total", NULL, "deny", offsetof(weir_rule_stats, denied)},
+    {"weir_shed_total", "Requests denied for the sake of more important ones; not among weir_decisions_total.", NULL,
+     offsetof(weir_rule_stats, shed)},
     {"weir_listed_total", "Requests that an allow- or block-list decided.", NULL, offsetof(weir_rule_stats, listed)},
     {"weir_missing_key_total", "Requests without one of the attributes of the rule's key.", NULL,
      offsetof(weir_rule_stats, missing_key)},

@@ -56,8 +56,8 @@ static int ngx_http_weir_status_rule(void *context, const weir_rule_info *info, 
         ngx_http_weir_text_add(text, ",\"shadow\":true");
     ngx_http_weir_text_add(text, ",\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"listed\":%uL", stats->allowed,
                            stats->delayed, stats->denied, stats->listed);
-    ngx_http_weir_text_add(text, ",\"missing_key\":%uL,\"failures\":%uL,\"gave_back\":%uL}", stats->missing_key,
-                           stats->failures, stats->gave_back);
+    ngx_http_weir_text_add(text, ",\"missing_key\":%uL,\"failures\":%uL,\"gave_back\":%uL,\"shed\":%uL}",
+                           stats->missing_key, stats->failures, stats->gave_back, stats->shed);
     return 0;
 }
 

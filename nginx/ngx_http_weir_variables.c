@@ -34,6 +34,8 @@ static const char *ngx_http_weir_decision_name(const ngx_http_weir_ctx_t *ctx)
     case WEIR_DELAY:
         return ctx->dry_run ? "delay_dry_run" : "delay";
     default:
+        if (ctx->shed)
+            return ctx->dry_run ? "shed_dry_run" : "shed";
         return ctx->dry_run ? "deny_dry_run" : "deny";
     }
 }

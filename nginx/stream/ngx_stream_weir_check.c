@@ -139,7 +139,8 @@ static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *
 {
     const weir_decision *decision = &answer->decision;
     const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
-    weir__resp_map(out, *lease ? 9 : 8);
+    ngx_uint_t shed = answer->by.reason == WEIR_BY_SHED && !weir_passes(decision);
+    weir__resp_map(out, 8 + (*lease != '\0') + shed);
     weir__resp_named_text(out, "decision", word);
     weir__resp_named_text(out, "rule", answer->by.rule);
     weir__resp_named_text(out, "key", answer->by.key);
@@ -150,6 +151,8 @@ static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *
     weir__resp_named_number(out, "delay_ms", ngx_stream_weir_ms(decision->delay_ns));
     if (*lease)
         weir__resp_named_text(out, "lease", lease);
+    if (shed)
+        weir__resp_named_text(out, "reason", "shed");
 }
 
 static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)

@@ -110,7 +110,7 @@ static void ngx_stream_weir_rule_figures(ngx_stream_weir_call_t *call)
     ngx_stream_weir_figure_t figures[] = {{"allowed", stats.allowed},         {"delayed", stats.delayed},
                                           {"denied", stats.denied},           {"listed", stats.listed},
                                           {"missing_key", stats.missing_key}, {"failures", stats.failures},
-                                          {"gave_back", stats.gave_back}};
+                                          {"gave_back", stats.gave_back},     {"shed", stats.shed}};
     ngx_stream_weir_tell_figures(call->out, figures, sizeof(figures) / sizeof(figures[0]));
 }
 

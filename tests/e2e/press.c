@@ -1,0 +1,60 @@
+/*
+ * Plays the agent's part in the load level: writes the load page beside a segment ten times a second.
+ *
+ *   press SEGMENT
+ *
+ * Each line on standard input is the state from then on, in per mille: LEVEL THROTTLE HIGH NORMAL LOW, the last three
+ * being the shares that are shed; or "silent": nothing is written any more, as if the agent had died. Each is answered
+ * by "ok" when it is in place.
+ */
+#include "engine/level.h"
+
+#include <weir/weir.h>
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TURN_MS 100
+
+/* What a line says. False: it makes no sense. */
+static bool read_line(const char *line, struct weir__load_view *view, bool *silent)
+{
+    *silent = strncmp(line, "silent", 6) == 0;
+    view->known = true;
+    return *silent || sscanf(line, "%u %u %u %u %u", &view->level, &view->throttle, &view->shed[WEIR_HIGH],
+                             &view->shed[WEIR_NORMAL], &view->shed[WEIR_LOW]) == 5;
+}
+
+int main(int argc, char **argv)
+{
+    char path[4096], line[256];
+    struct weir__mapped mapped = {0};
+    struct weir__load_view view = weir__load_neutral();
+    weir_segment_options how = {.path = argc > 1 ? argv[1] : "", .flags = WEIR_OPEN_READONLY};
+    weir_segment *segment;
+    bool silent = true;
+    snprintf(path, sizeof path, "%s.load", how.path);
+    if (weir_segment_open(&how, &segment) != 0 || weir__level_open(path, 0666, &mapped) != 0)
+        return 1;
+    for (;;) {
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+        bool told = poll(&input, 1, TURN_MS) > 0;
+        if (told) {
+            ssize_t len = read(STDIN_FILENO, line, sizeof line - 1);
+            if (len <= 0)
+                break;
+            line[len] = 0;
+            if (!read_line(line, &view, &silent))
+                return 1;
+        }
+        if (!silent)
+            weir__load_write(weir__level_page(&mapped), weir_clock(segment).mono_ns, &view);
+        if (told && write(STDOUT_FILENO, "ok\n", 3) != 3)
+            return 1;
+    }
+    weir__mapped_close(&mapped);
+    weir_segment_close(segment);
+    return 0;
+}
