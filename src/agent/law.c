@@ -52,10 +52,9 @@ static bool gets_better(struct weir__law *law, double highest, double passed_s)
     return law->beyond > 1 && before - law->beyond > FALL * passed_s * law->beyond;
 }
 
-static void throttle_step(struct weir__law *law, const struct weir__law_settings *settings, double highest,
+static void throttle_step(struct weir__law *law, const struct weir__law_settings *settings, bool better,
                           double passed_s)
 {
-    bool better = gets_better(law, highest, passed_s);
     double from = settings->adapt_to + BAND, to = settings->adapt_to - BAND;
     double above = between((law->level - from) / (1 - from), 0, 1), below = between((to - law->level) / to, 0, 1);
     law->above_s = above > 0 ? law->above_s + passed_s : fmax(0, law->above_s - 2 * passed_s);
@@ -66,12 +65,12 @@ static void throttle_step(struct weir__law *law, const struct weir__law_settings
     law->held = between((law->held + BASE) * exp(rate * passed_s) - BASE, 0, 1);
 }
 
-static void shed_step(struct weir__law *law, const struct weir__law_settings *settings, double passed_s)
+static void shed_step(struct weir__law *law, const struct weir__law_settings *settings, bool better, double passed_s)
 {
     double from = settings->shed_above;
     if (from >= 1)
         law->shed = 0;
-    else if (law->level > from)
+    else if (law->level > from && !better)
         law->shed += passed_s * SHED_UP * (SHED_LEAST + (1 - SHED_LEAST) * (law->level - from) / (1 - from));
     else if (law->level < from - SHED_BAND)
         law->shed -= passed_s * SHED_DOWN;
@@ -82,8 +81,9 @@ void weir__law_step(struct weir__law *law, const struct weir__law_settings *sett
 {
     double seconds = between(passed_s, 0, STEP_MAX_S);
     level_step(law, settings->smooth_s, between(highest, 0, 1), seconds);
-    throttle_step(law, settings, between(highest, 0, WEIR__LAW_MOST), seconds);
-    shed_step(law, settings, seconds);
+    bool better = gets_better(law, between(highest, 0, WEIR__LAW_MOST), seconds);
+    throttle_step(law, settings, better, seconds);
+    shed_step(law, settings, better, seconds);
 }
 
 double weir__law_throttle(const struct weir__law *law, const struct weir__law_settings *settings)
