@@ -171,7 +171,7 @@ local function write(name, value, till)
     -- Rounded up twice: the server counts from a whole millisecond that has begun before.
     local ttl = till - now
     ttl = format('%d', ttl > 0 and (ttl - ttl % 1000) / 1000 + 2 or 1)
-    if value.count or value.dropped then
+    if enter and (value.count or value.dropped) then
         enter(name, value, ttl)
     elseif value[1] then
         call('SETRANGE', name, 0, value[1])
