@@ -21,6 +21,7 @@ static struct weir__queue_bounds bounds[BATCH_MAX];
 static int errors[BATCH_MAX];
 static char keys[BATCH_MAX][24], body[1024];
 static char claimed[WEIR__QUEUE_CLAIM_MAX][WEIR__TICKET_LEN + 1];
+static struct weir__queue_ending endings[WEIR__QUEUE_CLAIM_MAX];
 static size_t claimed_count;
 
 static _Noreturn void fail(const char *what, int error)
@@ -80,11 +81,13 @@ static void deliver_all(struct weir__queue *queue, size_t count)
         int found = weir__queue_claim(queue, INT64_C(9000000000000), 60000, 64, claim, NULL);
         if (found <= 0)
             fail("claim", found);
-        for (size_t i = 0; i < claimed_count; i++) {
-            int error = weir__queue_delivered(queue, claimed[i], 200);
-            if (error)
-                fail("delivered", error);
-        }
+        for (size_t i = 0; i < claimed_count; i++)
+            endings[i] = (struct weir__queue_ending){.ticket = claimed[i], .status = 200};
+        int error = weir__queue_end(queue, endings, claimed_count);
+        for (size_t i = 0; i < claimed_count && !error; i++)
+            error = endings[i].error;
+        if (error)
+            fail("delivered", error);
         done += claimed_count;
     }
 }

@@ -4,7 +4,7 @@
 
 #include "queue/queue.h"
 
-#define WEIR__QUEUE_NAME_MAX 64
+#define WEIR__QUEUE_NAME_MAX 255
 
 /* A change of one request. */
 enum weir__change_kind {
@@ -22,7 +22,10 @@ struct weir__change {
     weir_text why;
     int status;
     bool counts;
+    int error; /* out: its own */
 };
+
+#define WEIR__QUEUE_CHANGES 64 /* at once */
 
 /* The arguments are checked already, tickets made. */
 struct weir__queue_calls {
@@ -31,7 +34,8 @@ struct weir__queue_calls {
                int *errors, size_t count);
     int (*claim)(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
                  void *context);
-    int (*change)(struct weir__queue *queue, const struct weir__change *change);
+    /* WEIR__QUEUE_CHANGES at most. An error is that of all. */
+    int (*change)(struct weir__queue *queue, struct weir__change *changes, size_t count);
     int (*find)(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
     int (*list)(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
                 void *context);

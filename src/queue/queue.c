@@ -180,49 +180,97 @@ static bool is_ticket(const char *ticket)
     return strlen(ticket) == WEIR__TICKET_LEN && strspn(ticket, "0123456789abcdef") == WEIR__TICKET_LEN;
 }
 
-static int change(struct weir__queue *queue, struct weir__change *change, const char *why)
+static void set_why(struct weir__change *change, const char *why)
 {
-    if (!is_ticket(change->ticket))
-        return WEIR__QUEUE_GONE;
-    change->now_ms = weir__queue_now(queue);
     size_t len = why ? strlen(why) : 0;
     change->why = (weir_text){why, len < WEIR__QUEUE_WHY_MAX ? len : WEIR__QUEUE_WHY_MAX};
-    return queue->calls->change(queue, change);
+}
+
+static struct weir__change change_of(const struct weir__queue_ending *ending)
+{
+    static const enum weir__change_kind kinds[] = {[WEIR__ENDED_DELIVERED] = WEIR__CHANGE_DELIVERED,
+                                                   [WEIR__ENDED_AGAIN] = WEIR__CHANGE_AGAIN,
+                                                   [WEIR__ENDED_DEAD] = WEIR__CHANGE_DEAD};
+    bool again = ending->kind == WEIR__ENDED_AGAIN;
+    struct weir__change change = {.kind = kinds[ending->kind],
+                                  .ticket = ending->ticket,
+                                  .due_ms = again && ending->due_ms > 0 ? ending->due_ms : 0,
+                                  .status = ending->status,
+                                  .counts = !again || ending->attempt_counts};
+    set_why(&change, ending->why);
+    return change;
+}
+
+int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count)
+{
+    struct weir__change changes[WEIR__QUEUE_CHANGES];
+    int64_t now_ms = weir__queue_now(queue);
+    int failed = 0;
+    for (size_t at = 0, some; at < count; at += some) {
+        size_t made = 0;
+        for (some = 0; at + some < count && made < WEIR__QUEUE_CHANGES; some++) {
+            endings[at + some].error = WEIR__QUEUE_GONE;
+            if (!is_ticket(endings[at + some].ticket))
+                continue;
+            changes[made] = change_of(&endings[at + some]);
+            changes[made++].now_ms = now_ms;
+        }
+        int error = made && !failed ? queue->calls->change(queue, changes, made) : failed;
+        failed = error ? error : failed;
+        made = 0;
+        for (size_t i = at; i < at + some; i++)
+            if (is_ticket(endings[i].ticket))
+                endings[i].error = error ? error : changes[made++].error;
+    }
+    return failed;
+}
+
+static int end_one(struct weir__queue *queue, struct weir__queue_ending ending)
+{
+    int error = weir__queue_end(queue, &ending, 1);
+    return error ? error : ending.error;
 }
 
 int weir__queue_delivered(struct weir__queue *queue, const char *ticket, int status)
 {
-    struct weir__change made = {.kind = WEIR__CHANGE_DELIVERED, .ticket = ticket, .status = status, .counts = true};
-    return change(queue, &made, NULL);
+    return end_one(queue,
+                   (struct weir__queue_ending){.ticket = ticket, .kind = WEIR__ENDED_DELIVERED, .status = status});
 }
 
 int weir__queue_again(struct weir__queue *queue, const char *ticket, int64_t due_ms, const char *why, int status,
                       bool attempt_counts)
 {
-    struct weir__change made = {.kind = WEIR__CHANGE_AGAIN,
-                                .ticket = ticket,
-                                .due_ms = due_ms > 0 ? due_ms : 0,
-                                .status = status,
-                                .counts = attempt_counts};
-    return change(queue, &made, why);
+    return end_one(queue, (struct weir__queue_ending){.ticket = ticket,
+                                                      .kind = WEIR__ENDED_AGAIN,
+                                                      .due_ms = due_ms,
+                                                      .why = why,
+                                                      .status = status,
+                                                      .attempt_counts = attempt_counts});
 }
 
 int weir__queue_dead(struct weir__queue *queue, const char *ticket, const char *why, int status)
 {
-    struct weir__change made = {.kind = WEIR__CHANGE_DEAD, .ticket = ticket, .status = status, .counts = true};
-    return change(queue, &made, why);
+    return end_one(
+        queue, (struct weir__queue_ending){.ticket = ticket, .kind = WEIR__ENDED_DEAD, .why = why, .status = status});
+}
+
+static int change_one(struct weir__queue *queue, const char *ticket, enum weir__change_kind kind)
+{
+    struct weir__change change = {.kind = kind, .ticket = ticket, .now_ms = weir__queue_now(queue)};
+    if (!is_ticket(ticket))
+        return WEIR__QUEUE_GONE;
+    int error = queue->calls->change(queue, &change, 1);
+    return error ? error : change.error;
 }
 
 int weir__queue_cancel(struct weir__queue *queue, const char *ticket)
 {
-    struct weir__change made = {.kind = WEIR__CHANGE_CANCEL, .ticket = ticket};
-    return change(queue, &made, NULL);
+    return change_one(queue, ticket, WEIR__CHANGE_CANCEL);
 }
 
 int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
 {
-    struct weir__change made = {.kind = WEIR__CHANGE_REQUEUE, .ticket = ticket};
-    return change(queue, &made, NULL);
+    return change_one(queue, ticket, WEIR__CHANGE_REQUEUE);
 }
 
 /* ---- Looking ---- */

@@ -148,6 +148,24 @@ int weir__queue_again(struct weir__queue *queue, const char *ticket, int64_t due
                       bool attempt_counts);
 int weir__queue_dead(struct weir__queue *queue, const char *ticket, const char *why, int status);
 
+enum weir__queue_end_kind { WEIR__ENDED_DELIVERED, WEIR__ENDED_AGAIN, WEIR__ENDED_DEAD };
+
+struct weir__queue_ending {
+    const char *ticket;
+    enum weir__queue_end_kind kind;
+    int64_t due_ms; /* again */
+    const char *why;
+    int status;
+    bool attempt_counts; /* again; the others do */
+    int error;           /* out: 0, LOST, GONE, or what went wrong with all */
+};
+
+/*
+ * The same for several at once: one transaction, or one round trip. An error is that of all, and each may be told
+ * again: LOST then says that it was carried out.
+ */
+int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count);
+
 /* Waiting or dead → cancelled; STATE otherwise. */
 int weir__queue_cancel(struct weir__queue *queue, const char *ticket);
 /*

@@ -68,7 +68,7 @@ int weir__rq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, 
                    void *context);
 /* This agent drains no more. */
 void weir__rq_resign(struct weir__rq *q);
-int weir__rq_change(struct weir__queue *queue, const struct weir__change *change);
+int weir__rq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);
 int weir__rq_expire(struct weir__queue *queue, int64_t now_ms);
 int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
 int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,

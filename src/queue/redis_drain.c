@@ -85,24 +85,34 @@ static int read_number(struct weir__question *question, const redisReply *reply)
     return 0;
 }
 
-int weir__rq_change(struct weir__queue *queue, const struct weir__change *change)
+static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct weir__change *change)
+{
+    weir__rq_begin(q, call, WEIR__RQ_CHANGE, 10);
+    weir__rq_number(call, (int64_t)change->kind);
+    weir__rq_word(call, change->ticket);
+    weir__rq_number(call, change->now_ms);
+    weir__rq_number(call, change->due_ms);
+    weir__rq_text(call, change->why);
+    weir__rq_number(call, change->status);
+    weir__rq_number(call, change->counts);
+    weir__rq_number(call, (int64_t)q->queue.session);
+    weir__rq_number(call, q->queue.options.bounds.max);
+    weir__rq_number(call, q->queue.options.bounds.max_bytes);
+    call->context = &change->error;
+}
+
+int weir__rq_change(struct weir__queue *queue, struct weir__change *changes, size_t count)
 {
     struct weir__rq *q = weir__rq_of(queue);
-    struct weir__rq_call call;
-    int result = 0;
-    weir__rq_begin(q, &call, WEIR__RQ_CHANGE, 10);
-    weir__rq_number(&call, (int64_t)change->kind);
-    weir__rq_word(&call, change->ticket);
-    weir__rq_number(&call, change->now_ms);
-    weir__rq_number(&call, change->due_ms);
-    weir__rq_text(&call, change->why);
-    weir__rq_number(&call, change->status);
-    weir__rq_number(&call, change->counts);
-    weir__rq_number(&call, (int64_t)q->queue.session);
-    weir__rq_number(&call, q->queue.options.bounds.max);
-    weir__rq_number(&call, q->queue.options.bounds.max_bytes);
-    int error = weir__rq_ask(q, &call, read_number, &result);
-    return error ? error : result;
+    struct weir__rq_call calls[WEIR__QUEUE_CHANGES];
+    int errors[WEIR__QUEUE_CHANGES];
+    for (size_t i = 0; i < count; i++)
+        add_change(q, &calls[i], &changes[i]);
+    weir__rq_ask_all(q, calls, errors, count, read_number);
+    for (size_t i = 0; i < count; i++)
+        if (errors[i])
+            return errors[i];
+    return 0;
 }
 
 /* ---- Age ---- */

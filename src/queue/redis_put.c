@@ -143,9 +143,8 @@ static void withdraw(struct weir__rq *q)
         struct weir__change change = {.kind = WEIR__CHANGE_CANCEL,
                                       .ticket = q->withdrawn[q->withdrawn_count - 1],
                                       .now_ms = weir__queue_now(&q->queue)};
-        int error = weir__rq_change(&q->queue, &change);
-        if (error && error != WEIR__QUEUE_GONE && error != WEIR__QUEUE_STATE)
-            return;
+        if (weir__rq_change(&q->queue, &change, 1))
+            return; /* GONE and STATE are answers: it was not put, or is past being withdrawn */
         q->withdrawn_count--;
     }
 }

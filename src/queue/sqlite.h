@@ -81,7 +81,7 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
                  int *errors, size_t count);
 int weir__sq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
                    void *context);
-int weir__sq_change(struct weir__queue *queue, const struct weir__change *change);
+int weir__sq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);
 int weir__sq_expire(struct weir__queue *queue, int64_t now_ms);
 int weir__sq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
 int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,

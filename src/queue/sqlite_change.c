@@ -147,14 +147,25 @@ static int apply(struct weir__sq *q, const struct weir__sq_row *row, const struc
     return weir__sq_to_over(q, row, change, change->kind == WEIR__CHANGE_DEAD ? WEIR__DEAD : WEIR__DELIVERED);
 }
 
-int weir__sq_change(struct weir__queue *queue, const struct weir__change *change)
+/* These are of one request alone, and were found before anything of it was changed. */
+static bool is_own(int error)
+{
+    return error == 0 || error == WEIR__QUEUE_GONE || error == WEIR__QUEUE_STATE || error == WEIR__QUEUE_LOST ||
+           error == WEIR__QUEUE_FULL;
+}
+
+int weir__sq_change(struct weir__queue *queue, struct weir__change *changes, size_t count)
 {
     struct weir__sq *q = weir__sq_of(queue);
-    struct weir__sq_row row;
     /* What is forgotten of a delivery by a power failure is delivered once more, which is allowed. */
-    int error = weir__sq_write(q, change->kind >= WEIR__CHANGE_CANCEL);
+    int error = weir__sq_write(q, changes[0].kind >= WEIR__CHANGE_CANCEL);
     if (error)
         return error;
-    error = weir__sq_find_row(q, change->ticket, 0, &row);
-    return weir__sq_end(q, error ? error : apply(q, &row, change));
+    for (size_t i = 0; i < count && !error; i++) {
+        struct weir__sq_row row;
+        int found = weir__sq_find_row(q, changes[i].ticket, 0, &row);
+        changes[i].error = found ? found : apply(q, &row, &changes[i]);
+        error = is_own(changes[i].error) ? 0 : changes[i].error;
+    }
+    return weir__sq_end(q, error);
 }

@@ -226,6 +226,44 @@ BOTH(the_same_name_again)
     place_end(&place);
 }
 
+/* Many endings at once, more than go with one transaction; each has its own answer. */
+BOTH(endings_at_once)
+{
+    enum { MANY = 150 };
+    static struct weir__queue_ending endings[MANY + 3];
+    char keys[MANY][8];
+    struct place place;
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%d", i);
+        CHECK_EQ(put_one(queue, item_of("r", keys[i], "x"), unbounded, NULL), 0);
+    }
+    CHECK_EQ(claim_some(queue, MANY, HOUR, &seen), MANY);
+    for (int i = 0; i < MANY; i++)
+        endings[i] = (struct weir__queue_ending){.ticket = seen.items[i].ticket,
+                                                 .kind = (enum weir__queue_end_kind)(i % 3),
+                                                 .due_ms = clock_now + HOUR,
+                                                 .why = "so",
+                                                 .status = 500};
+    endings[MANY] = endings[0]; /* the same once more */
+    endings[MANY + 1] = (struct weir__queue_ending){.ticket = "no ticket"};
+    endings[MANY + 2] = (struct weir__queue_ending){.ticket = "00000000000000000000000000000000"};
+    CHECK_EQ(weir__queue_end(queue, endings, MANY + 3), 0);
+    static const enum weir__deferred_state states[] = {WEIR__DELIVERED, WEIR__WAITING, WEIR__DEAD};
+    for (int i = 0; i < MANY; i++) {
+        CHECK_EQ(endings[i].error, 0);
+        CHECK_EQ(state_of(queue, endings[i].ticket), states[i % 3]);
+    }
+    CHECK_EQ(endings[MANY].error, WEIR__QUEUE_LOST);
+    CHECK_EQ(endings[MANY + 1].error, WEIR__QUEUE_GONE);
+    CHECK_EQ(endings[MANY + 2].error, WEIR__QUEUE_GONE);
+    CHECK_EQ(claim_some(queue, MANY, HOUR, &seen), 0);
+    CHECK_EQ(weir__queue_end(queue, endings, 0), 0);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
 /* The others stand by as long as one drains, and go on when it closes or is silent for too long. */
 TEST(one_drains_redis)
 {
