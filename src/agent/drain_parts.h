@@ -35,6 +35,7 @@ struct weir__drain {
 
     /* The thread's own. */
     struct weir__delivery delivery[WEIR__DRAIN_AT_ONCE];
+    bool ended; /* some of them, since the queue was told last */
     struct weir__pauses pauses;
     struct weir__drain_counts counts;
     int64_t look_ms;  /* when to look at the queue next */

@@ -25,20 +25,9 @@ static void sooner(struct weir__drain *drain, int64_t ms)
         drain->look_ms = ms;
 }
 
-/* Tells the queue. If that fails it is told again: the claim holds the others of the key back meanwhile. */
-static void settle(struct weir__drain *drain, struct weir__delivery *delivery)
+/* The queue knows; or, with an error, the request is somebody else's by now. */
+static void settled(struct weir__drain *drain, struct weir__delivery *delivery, int error)
 {
-    const char *ticket = delivery->item.ticket;
-    int error = delivery->end == WEIR__END_DELIVERED ? weir__queue_delivered(drain->queue, ticket, delivery->status)
-                : delivery->end == WEIR__END_DEAD
-                    ? weir__queue_dead(drain->queue, ticket, delivery->why, delivery->status)
-                    : weir__queue_again(drain->queue, ticket, delivery->due_ms, delivery->why, delivery->status,
-                                        delivery->counts);
-    bool lost = error == WEIR__QUEUE_LOST || error == WEIR__QUEUE_GONE || error == WEIR__QUEUE_STATE;
-    if (error && !lost) {
-        weir__drain_trouble(drain, error, weir__queue_why(drain->queue));
-        return;
-    }
     if (!error && delivery->end == WEIR__END_DELIVERED)
         drain->counts.delivered++;
     if (!error && delivery->end == WEIR__END_DEAD) {
@@ -50,12 +39,56 @@ static void settle(struct weir__drain *drain, struct weir__delivery *delivery)
     weir__delivery_clear(delivery);
 }
 
+static struct weir__queue_ending ending_of(const struct weir__delivery *delivery)
+{
+    static const enum weir__queue_end_kind kinds[] = {[WEIR__END_DELIVERED] = WEIR__ENDED_DELIVERED,
+                                                      [WEIR__END_AGAIN] = WEIR__ENDED_AGAIN,
+                                                      [WEIR__END_DEAD] = WEIR__ENDED_DEAD};
+    return (struct weir__queue_ending){.ticket = delivery->item.ticket,
+                                       .kind = kinds[delivery->end],
+                                       .due_ms = delivery->due_ms,
+                                       .why = delivery->end == WEIR__END_DELIVERED ? NULL : delivery->why,
+                                       .status = delivery->status,
+                                       .attempt_counts = delivery->counts};
+}
+
+/*
+ * All that have ended at once: each commit of the queue may wait for a disk. If that fails they are told again: their
+ * claims hold the others of their keys back meanwhile.
+ */
+void weir__drain_settle(struct weir__drain *drain)
+{
+    struct weir__queue_ending endings[WEIR__DRAIN_AT_ONCE];
+    struct weir__delivery *ended[WEIR__DRAIN_AT_ONCE];
+    size_t count = 0;
+    drain->ended = false;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
+        if (drain->delivery[i].state != WEIR__DELIVERY_ENDED)
+            continue;
+        ended[count] = &drain->delivery[i];
+        endings[count++] = ending_of(&drain->delivery[i]);
+    }
+    int error = count ? weir__queue_end(drain->queue, endings, count) : 0;
+    if (error) {
+        weir__drain_trouble(drain, error, weir__queue_why(drain->queue));
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        settled(drain, ended[i], endings[i].error);
+}
+
+static void settle_new(struct weir__drain *drain)
+{
+    if (drain->ended)
+        weir__drain_settle(drain);
+}
+
 static void end(struct weir__drain *drain, struct weir__delivery *delivery, enum weir__delivery_end how)
 {
     delivery->state = WEIR__DELIVERY_ENDED;
     delivery->end = how;
+    drain->ended = true;
     (void)!weir_held_release(drain->engine, &delivery->held);
-    settle(drain, delivery);
 }
 
 static void put_back(struct weir__drain *drain, struct weir__delivery *delivery, int64_t due_ms, const char *why)
@@ -106,6 +139,7 @@ void weir__drain_receive(struct weir__drain *drain)
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&delivery);
         received(drain, delivery, code);
     }
+    settle_new(drain);
 }
 
 /* ---- Its beginning ---- */
@@ -206,6 +240,7 @@ void weir__drain_claim(struct weir__drain *drain, int64_t now)
     struct weir__delivery *next;
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE && (next = next_claimed(drain)) != NULL; i++)
         take(drain, next);
+    settle_new(drain);
 }
 
 /* What waits for its moment or holds a slot. */
@@ -228,13 +263,6 @@ int64_t weir__drain_tend(struct weir__drain *drain, int64_t now)
     return next;
 }
 
-void weir__drain_settle(struct weir__drain *drain)
-{
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        if (drain->delivery[i].state == WEIR__DELIVERY_ENDED)
-            settle(drain, &drain->delivery[i]);
-}
-
 void weir__drain_abandon(struct weir__drain *drain)
 {
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
@@ -244,4 +272,5 @@ void weir__drain_abandon(struct weir__drain *drain)
         if (delivery->state == WEIR__DELIVERY_SENT || delivery->state == WEIR__DELIVERY_DELAYED)
             put_back(drain, delivery, weir__drain_clock_ms(), "the agent was stopped");
     }
+    settle_new(drain);
 }
