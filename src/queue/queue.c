@@ -204,6 +204,7 @@ static struct weir__change change_of(const struct weir__queue_ending *ending)
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count)
 {
     struct weir__change changes[WEIR__QUEUE_CHANGES];
+    int *told[WEIR__QUEUE_CHANGES];
     int64_t now_ms = weir__queue_now(queue);
     int failed = 0;
     for (size_t at = 0, some; at < count; at += some) {
@@ -212,15 +213,14 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
             endings[at + some].error = WEIR__QUEUE_GONE;
             if (!is_ticket(endings[at + some].ticket))
                 continue;
+            told[made] = &endings[at + some].error;
             changes[made] = change_of(&endings[at + some]);
             changes[made++].now_ms = now_ms;
         }
         int error = made && !failed ? queue->calls->change(queue, changes, made) : failed;
         failed = error ? error : failed;
-        made = 0;
-        for (size_t i = at; i < at + some; i++)
-            if (is_ticket(endings[i].ticket))
-                endings[i].error = error ? error : changes[made++].error;
+        for (size_t i = 0; i < made; i++)
+            *told[i] = error ? error : changes[i].error;
     }
     return failed;
 }

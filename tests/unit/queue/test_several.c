@@ -1,0 +1,193 @@
+/* Several agents at one queue, each killed now and then; and a cluster. */
+#include "queues.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#define AGENTS 3
+#define KEYS   5
+#define EACH   40
+
+static const struct weir__queue_bounds unbounded;
+
+/* What all processes see: of each key what was delivered last, and how many. */
+struct shared {
+    uint64_t last[KEYS], delivered, twice, wrong, drained[AGENTS];
+};
+
+static struct shared *shared;
+
+static int64_t real_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* An upstream that notes in which order it is asked. */
+static void deliver(const struct weir__deferred *item, int agent)
+{
+    uint64_t *last = &shared->last[item->key.data[0] - 'a'];
+    uint64_t before = __atomic_exchange_n(last, item->sequence, __ATOMIC_SEQ_CST);
+    if (before > item->sequence)
+        __atomic_add_fetch(&shared->wrong, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(before == item->sequence ? &shared->twice : &shared->delivered, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&shared->drained[agent], 1, __ATOMIC_SEQ_CST);
+}
+
+static _Noreturn void drain(const struct place *place, int agent)
+{
+    static struct seen seen;
+    char name[16];
+    snprintf(name, sizeof name, "agent %d", agent);
+    struct weir__queue *queue =
+        place_open(place, (struct weir__queue_options){.name = name, .lease_ms = 100, .clock_ms = real_clock});
+    for (;;) {
+        seen.count = 0;
+        (void)weir__queue_claim(queue, real_clock(), 200, 3, see, &seen);
+        for (size_t i = 0; i < seen.count; i++) {
+            deliver(&seen.items[i], agent);
+            (void)weir__queue_delivered(queue, seen.items[i].ticket, 200);
+        }
+        usleep(2000);
+    }
+}
+
+static pid_t begin(const struct place *place, int agent)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        drain(place, agent);
+    return child;
+}
+
+static void stop(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* Whoever drains is killed and comes back: each key's requests arrive in order, none is left out. */
+BOTH(order_with_several_agents)
+{
+    struct place place;
+    pid_t agents[AGENTS];
+    uint64_t random = 12;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.clock_ms = real_clock});
+    for (int i = 0; i < AGENTS; i++)
+        agents[i] = begin(&place, i);
+    for (int i = 0; i < KEYS * EACH; i++) {
+        const char *key = (const char *[]){"a", "b", "c", "d", "e"}[i % KEYS];
+        CHECK_EQ(put_one(queue, item_of("r", key, "x"), unbounded, NULL), 0);
+        if (i % 10 == 9) {
+            int one = (int)(test_random(&random) % AGENTS);
+            stop(agents[one]);
+            usleep(150000); /* the lease ends, and another drains */
+            agents[one] = begin(&place, one);
+        }
+    }
+    for (int i = 0; i < 1500 && __atomic_load_n(&shared->delivered, __ATOMIC_SEQ_CST) < KEYS * EACH; i++)
+        usleep(20000);
+    for (int i = 0; i < AGENTS; i++)
+        stop(agents[i]);
+    CHECK_EQ(shared->delivered, KEYS * EACH);
+    CHECK_EQ(shared->wrong, 0);
+    printf("  %d delivered, %d twice; by each agent %d, %d, %d\n", (int)shared->delivered, (int)shared->twice,
+           (int)shared->drained[0], (int)shared->drained[1], (int)shared->drained[2]);
+    weir__queue_close(queue);
+    place_end(&place);
+    munmap(shared, sizeof *shared);
+}
+
+/* ---- A cluster ---- */
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int file = socket(AF_INET, SOCK_STREAM, 0);
+    bool good = bind(file, (struct sockaddr *)&address, size) == 0 &&
+                getsockname(file, (struct sockaddr *)&address, &size) == 0;
+    close(file);
+    /* Its bus has 10,000 more, which must be a port, too. */
+    return good && ntohs(address.sin_port) < 55000 ? ntohs(address.sin_port) : 0;
+}
+
+static pid_t cluster_begin(const char *folder, uint16_t port)
+{
+    char number[8];
+    snprintf(number, sizeof number, "%u", port);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        execlp("redis-server", "redis-server", "--port", number, "--bind", "127.0.0.1", "--cluster-enabled", "yes",
+               "--save", "", "--dir", folder, "--logfile", "/dev/null", (char *)NULL);
+        _exit(127);
+    }
+    bool ready = false;
+    for (int i = 0; i < 500 && !ready; i++) {
+        usleep(20000);
+        redisContext *context = redisConnect("127.0.0.1", port);
+        redisReply *reply = context && !context->err ? redisCommand(context, "CLUSTER ADDSLOTSRANGE 0 16383") : NULL;
+        freeReplyObject(reply);
+        reply = reply ? redisCommand(context, "CLUSTER INFO") : NULL;
+        ready = reply && reply->str && strstr(reply->str, "cluster_state:ok");
+        freeReplyObject(reply);
+        if (context)
+            redisFree(context);
+    }
+    CHECK(ready);
+    return child;
+}
+
+static int count_rules(void *context, const struct weir__queue_figures *figures)
+{
+    *(int64_t *)context += figures->waiting + figures->dead;
+    return 0;
+}
+
+/* Each script touches names of one slot only, whatever the rules and keys are. */
+TEST(in_a_cluster)
+{
+    static struct seen seen;
+    struct place place = {.on_redis = false}; /* its folder is removed at the end */
+    uint16_t port = 0;
+    if (!server_begin())
+        return;
+    for (int i = 0; i < 100 && !port; i++)
+        port = free_port();
+    snprintf(place.folder, sizeof place.folder, "/tmp/weir-queue-XXXXXX");
+    CHECK(mkdtemp(place.folder) != NULL);
+    pid_t child = cluster_begin(place.folder, port);
+    snprintf(place.url, sizeof place.url, "redis+cluster://127.0.0.1:%u", port);
+    struct weir__queue *queue =
+        place_open(&place, (struct weir__queue_options){.bounds = {.max = 100, .max_age_ms = 1000}});
+    for (int i = 0; i < 20; i++) {
+        const char *rule = (const char *[]){"r", "{s}", "t}{", "u"}[i % 4];
+        CHECK_EQ(put_one(queue, item_of(rule, i % 3 ? "{k" : "l}", "x"), unbounded, NULL), 0);
+    }
+    CHECK_EQ(claim_some(queue, 100, HOUR, &seen), 8);
+    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(weir__queue_again(queue, seen.items[1].ticket, 0, "x", 0, true), 0);
+    CHECK_EQ(weir__queue_dead(queue, seen.items[2].ticket, "x", 0), 0);
+    CHECK_EQ(weir__queue_requeue(queue, seen.items[2].ticket), 0);
+    CHECK_EQ(weir__queue_cancel(queue, seen.items[2].ticket), 0);
+    seen.count = 0;
+    CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, see, &seen), 0);
+    CHECK_EQ(seen.count, 20);
+    CHECK_EQ(weir__queue_expire(queue, clock_now + 1001), 13);
+    int64_t there = 0;
+    CHECK_EQ(weir__queue_figures(queue, count_rules, &there), 0);
+    CHECK_EQ(there, 13);
+    weir__queue_close(queue);
+    stop(child);
+    place_end(&place);
+}
+
+TEST_MAIN
