@@ -2,7 +2,7 @@
 #include "ngx_http_weir.h"
 
 #define OUTCOMES_MAX 16   /* rules that RateLimit-Policy lists; its header has no room for many more */
-#define TEXTS_MAX    8448 /* of a rule's own message and body, and of a key */
+#define TEXTS_MAX    8704 /* of a rule's own message and body, a key and a tier */
 #define COST_MAX     INT64_C(4294967295)
 
 /* The cost that weir_cost gives, if it gives one: digits. What is more than any limit stays so and never fits. */

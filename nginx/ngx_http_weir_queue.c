@@ -40,8 +40,9 @@ static weir_text ngx_http_weir_copy(char **to, weir_text text)
 
 static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r, const weir_answer *answer)
 {
-    ngx_http_weir_deferred_t *kept = ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + answer->message.len +
-                                                             answer->body_text.len + answer->deferral.key.len);
+    ngx_http_weir_deferred_t *kept =
+        ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + answer->message.len + answer->body_text.len +
+                                answer->deferral.key.len + answer->deferral.tier.len);
     if (kept == NULL)
         return NULL;
     char *to = kept->text;
@@ -49,6 +50,7 @@ static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r
     kept->answer.message = ngx_http_weir_copy(&to, answer->message);
     kept->answer.body_text = ngx_http_weir_copy(&to, answer->body_text);
     kept->answer.deferral.key = ngx_http_weir_copy(&to, answer->deferral.key);
+    kept->answer.deferral.tier = ngx_http_weir_copy(&to, answer->deferral.tier);
     return kept;
 }
 

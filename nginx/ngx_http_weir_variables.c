@@ -2,7 +2,7 @@
 #include "ngx_http_weir.h"
 
 enum { DECISION = 0, RULE, KEY, LIMIT, REMAINING, RETRY_AFTER };
-enum { QUEUE_RULE = 0, QUEUE_KEY, QUEUE_COST, QUEUE_BOUNDS };
+enum { QUEUE_RULE = 0, QUEUE_KEY, QUEUE_TIER, QUEUE_COST, QUEUE_BOUNDS };
 
 static ngx_int_t ngx_http_weir_text_value(ngx_http_variable_value_t *v, const void *text, size_t len)
 {
@@ -92,6 +92,8 @@ static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_va
         return ngx_http_weir_hex_value(r, v, deferral->rule, ngx_strlen(deferral->rule));
     case QUEUE_KEY:
         return ngx_http_weir_hex_value(r, v, deferral->key.data, deferral->key.len);
+    case QUEUE_TIER:
+        return ngx_http_weir_hex_value(r, v, deferral->tier.data, deferral->tier.len);
     case QUEUE_COST:
         return ngx_http_weir_number_value(r, v, deferral->cost);
     default:
@@ -127,6 +129,7 @@ ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
         {ngx_string("weir_retry_after"), NULL, ngx_http_weir_variable, RETRY_AFTER, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_queue_rule"), NULL, ngx_http_weir_queue_variable, QUEUE_RULE, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_queue_key"), NULL, ngx_http_weir_queue_variable, QUEUE_KEY, NGX_HTTP_VAR_NOCACHEABLE, 0},
+        {ngx_string("weir_queue_tier"), NULL, ngx_http_weir_queue_variable, QUEUE_TIER, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_queue_cost"), NULL, ngx_http_weir_queue_variable, QUEUE_COST, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_queue_bounds"), NULL, ngx_http_weir_queue_variable, QUEUE_BOUNDS, NGX_HTTP_VAR_NOCACHEABLE,
          0},

@@ -261,6 +261,7 @@ enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMI
 typedef struct weir_deferral {
     char rule[WEIR_NAME_MAX + 1]; /* as its author wrote it: of a rule with several limits, all of them */
     weir_text key;                /* whole, in query->text; empty: there was no room */
+    weir_text tier;               /* of its limit, in query->text, too; empty: the default, or there are none */
     int64_t cost;
     int64_t max, max_bytes, max_age_ms; /* how much of this rule may wait; 0: the rule does not say */
 } weir_deferral;
@@ -458,6 +459,7 @@ typedef struct weir_taken {
     size_t key_len;
     int64_t quota; /* with window_ns: which of the rule's tiers; if there is none like it any more, the first */
     int64_t window_ns;
+    weir_text tier; /* or its name; empty: not known */
 } weir_taken;
 
 /*

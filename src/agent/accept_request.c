@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define METHOD_MAX 32
+#define TIER_NAME  WEIR__TEXT("X-Weir-Tier")
 
 const char *const weir__brought_names[WEIR__BROUGHT_COUNT] = {
 #define WEIR__BROUGHT_NAME(name, text) text,
@@ -118,30 +119,39 @@ static bool read_bounds(weir_text text, struct weir__queue_bounds *bounds)
     return true;
 }
 
-static weir_text put_headers(const struct weir__queue_config *queue, weir_text connection,
+static void put_line(weir_text name, weir_text value, char **at)
+{
+    *at = (char *)memcpy(*at, name.data, name.len) + name.len;
+    *at = (char *)memcpy(*at, ": ", 2) + 2;
+    if (value.len)
+        memcpy(*at, value.data, value.len);
+    *at = (char *)memcpy(*at + value.len, "\r\n", 2) + 2;
+}
+
+static weir_text put_headers(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
                              const struct weir__header_line *lines, size_t count, char **at)
 {
     char *begin = *at;
-    for (size_t i = 0; i < count; i++) {
-        if (!weir__header_kept(queue, connection, lines[i].name))
-            continue;
-        *at = (char *)memcpy(*at, lines[i].name.data, lines[i].name.len) + lines[i].name.len;
-        *at = (char *)memcpy(*at, ": ", 2) + 2;
-        if (lines[i].value.len)
-            memcpy(*at, lines[i].value.data, lines[i].value.len);
-        *at = (char *)memcpy(*at + lines[i].value.len, "\r\n", 2) + 2;
-    }
+    if (brought[WEIR__BROUGHT_TIER].len)
+        put_line(TIER_NAME, brought[WEIR__BROUGHT_TIER], at);
+    for (size_t i = 0; i < count; i++)
+        if (weir__header_kept(queue, brought[WEIR__BROUGHT_CONNECTION], lines[i].name))
+            put_line(lines[i].name, lines[i].value, at);
     return (weir_text){begin, (size_t)(*at - begin)};
 }
 
 static const char *read_into(const weir_text brought[WEIR__BROUGHT_COUNT], struct weir__deferred *item,
                              struct weir__queue_bounds *bounds, char **at)
 {
+    char tier[WEIR__TIER_MAX + 1], *end = tier;
+    weir_text unused;
     if (!is_method(brought[WEIR__BROUGHT_METHOD]) || !is_target(brought[WEIR__BROUGHT_TARGET]))
         return "no method, or no target";
     if (!from_hex(brought[WEIR__BROUGHT_RULE], WEIR_NAME_MAX, at, &item->rule) ||
         !from_hex(brought[WEIR__BROUGHT_KEY], WEIR__KEY_MAX, at, &item->key))
         return "no rule, or no key";
+    if (brought[WEIR__BROUGHT_TIER].len && !from_hex(brought[WEIR__BROUGHT_TIER], WEIR__TIER_MAX, &end, &unused))
+        return "no tier";
     if (!weir__parse_int(brought[WEIR__BROUGHT_COST], &item->cost) || item->cost < 0)
         return "no cost";
     if (!read_bounds(brought[WEIR__BROUGHT_BOUNDS], bounds))
@@ -151,11 +161,25 @@ static const char *read_into(const weir_text brought[WEIR__BROUGHT_COUNT], struc
     return NULL;
 }
 
+bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier)
+{
+    const size_t skip = TIER_NAME.len + 2;
+    *tier = (weir_text){NULL, 0};
+    if (item->headers.len <= skip || memcmp(item->headers.data, TIER_NAME.data, TIER_NAME.len) != 0)
+        return false;
+    const char *value = item->headers.data + skip;
+    const char *end = memchr(value, '\r', item->headers.len - skip);
+    if (end && from_hex((weir_text){value, (size_t)(end - value)}, WEIR__TIER_MAX, &room, tier))
+        return true;
+    *tier = (weir_text){NULL, 0};
+    return false;
+}
+
 const char *weir__request_read(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
                                const struct weir__header_line *lines, size_t line_count, struct weir__deferred *item,
                                struct weir__queue_bounds *bounds, char **room)
 {
-    size_t size = 1;
+    size_t size = TIER_NAME.len + brought[WEIR__BROUGHT_TIER].len + 4 + 1;
     for (size_t i = 0; i < WEIR__BROUGHT_COUNT; i++)
         size += brought[i].len + 1;
     for (size_t i = 0; i < line_count; i++)
@@ -166,7 +190,7 @@ const char *weir__request_read(const struct weir__queue_config *queue, const wei
     *item = (struct weir__deferred){0};
     const char *wrong = read_into(brought, item, bounds, &at);
     if (!wrong) {
-        item->headers = put_headers(queue, brought[WEIR__BROUGHT_CONNECTION], lines, line_count, &at);
+        item->headers = put_headers(queue, brought, lines, line_count, &at);
         return NULL;
     }
     free(*room);

@@ -11,6 +11,7 @@
     X(TARGET, "X-Weir-Target")                                                                                         \
     X(RULE, "X-Weir-Rule")                                                                                             \
     X(KEY, "X-Weir-Key")                                                                                               \
+    X(TIER, "X-Weir-Tier")                                                                                             \
     X(COST, "X-Weir-Cost")                                                                                             \
     X(BOUNDS, "X-Weir-Bounds")                                                                                         \
     X(CONNECTION, "X-Weir-Connection")                                                                                 \
@@ -24,6 +25,13 @@ enum weir__brought {
 };
 
 extern const char *const weir__brought_names[WEIR__BROUGHT_COUNT];
+
+/*
+ * The tier of a rule with several is kept as the first line of a request's headers, as it was brought; it goes no
+ * further. True if there is one; it is put into `room`.
+ */
+#define WEIR__TIER_MAX 256
+bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier);
 
 /* A line of a request's header. */
 struct weir__header_line {

@@ -1,4 +1,5 @@
 /* One request after the other through the drain: claimed, asked for, sent, answered, told to the queue. */
+#include "agent/accept_request.h"
 #include "agent/drain_parts.h"
 #include "agent/drain_request.h"
 #include "engine/mapped.h"
@@ -177,7 +178,9 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
     const struct weir__deferred *item = &delivery->item;
     int64_t now = weir__drain_clock_ms(), until = weir__pause_until(&drain->pauses, item->rule, now);
     weir_taken what = {.rule = item->rule.data, .key = item->key.data, .key_len = item->key.len};
+    char tier[WEIR__TIER_MAX + 1];
     weir_outcome outcome;
+    (void)!weir__request_tier(item, tier, &what.tier);
     if (!weir__drain_is_sound(item)) {
         give_up(drain, delivery, "it is no request that could be sent");
         return;

@@ -68,6 +68,7 @@ static void write_accept(FILE *to, const struct weir__config *config)
           "            proxy_set_header X-Weir-Target $request_uri;\n"
           "            proxy_set_header X-Weir-Rule $weir_queue_rule;\n"
           "            proxy_set_header X-Weir-Key $weir_queue_key;\n"
+          "            proxy_set_header X-Weir-Tier $weir_queue_tier;\n"
           "            proxy_set_header X-Weir-Cost $weir_queue_cost;\n"
           "            proxy_set_header X-Weir-Bounds $weir_queue_bounds;\n"
           "            proxy_set_header X-Weir-Connection $http_connection;\n"

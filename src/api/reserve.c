@@ -44,7 +44,12 @@ static int settle_rule(struct weir__api *api, const struct weir__ticket_part *pa
         return WEIR_ENORULE;
     memcpy(rule, part->rule.data, part->rule.len);
     rule[part->rule.len] = 0;
-    weir_taken taken = {rule, part->shadow, part->key.data, part->key.len, part->quota, part->window_ns};
+    weir_taken taken = {.rule = rule,
+                        .shadow = part->shadow,
+                        .key = part->key.data,
+                        .key_len = part->key.len,
+                        .quota = part->quota,
+                        .window_ns = part->window_ns};
     if (!decision)
         return weir_key_settle_prepare(api->engine, &taken, amount, when, api->ask);
     return api->ask ? weir_key_settle_asked(api->engine, &taken, amount, when, api->ask, decision)

@@ -155,8 +155,11 @@ static void tell_texts(const struct weir__hit *by, const weir_query *query, weir
     size_t used = 0;
     if (!by->rule || !query->text)
         return;
-    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE)
-        answer->deferral.key = tell_text(query, &used, (weir_text){by->key, by->key_len});
+    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
+        answer->deferral.tier = tell_text(query, &used, by->quota->tier);
+        if (answer->deferral.tier.len == by->quota->tier.len)
+            answer->deferral.key = tell_text(query, &used, (weir_text){by->key, by->key_len});
+    }
     answer->message = tell_text(query, &used, by->rule->response.message);
     answer->body_text = tell_text(query, &used, by->rule->response.body_text);
 }

@@ -21,7 +21,8 @@ const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const
         const struct weir__quota *quota = &rule->quotas[i];
         if (quota->kind != WEIR__LIMITED)
             continue;
-        if (quota->units == taken->quota && quota->window_ns == taken->window_ns)
+        if (taken->tier.len ? weir__text_equal(quota->tier, taken->tier)
+                            : quota->units == taken->quota && quota->window_ns == taken->window_ns)
             return quota;
         first = first ? first : quota;
     }

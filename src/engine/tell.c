@@ -59,12 +59,12 @@ static bool may_wait(const struct weir__trial *trial)
     return true;
 }
 
-/* Its key is told where there is room for it (check.c). */
+/* Key and tier are told where there is room for them (check.c). */
 static void tell_deferral(const struct weir__hit *hit, weir_deferral *to)
 {
     const struct weir__rule *rule = hit->rule;
     show(to->rule, sizeof to->rule, rule->base);
-    to->key = (weir_text){NULL, 0};
+    to->key = to->tier = (weir_text){NULL, 0};
     to->cost = hit->cost;
     to->max = rule->queue.max;
     to->max_bytes = rule->queue.max_bytes;

@@ -82,7 +82,7 @@ def test_nothing_that_the_agent_believes_can_come_from_a_client(host):
     one = host()
     one.use_up()
     forged = {f"X-Weir-{name}": value for name, value in {
-        "Rule": "00", "Key": "00", "Cost": "-5", "Bounds": "9,9,9", "Method": "DELETE", "Target": "/admin",
+        "Rule": "00", "Key": "00", "Tier": "00", "Cost": "-5", "Bounds": "9,9,9", "Method": "DELETE", "Target": "/admin",
         "Retry-After": "1", "Connection": "x-kept", "Attempt": "3", "Other": "z"}.items()}
     ticket, answer = one.keep(**{"X-Real-IP": "9.9.9.9", "X-Forwarded-For": "8.8.8.8", "X-Forwarded-Proto": "https",
                                  "X-Forwarded-Host": "evil", "X-Kept": "yes", "Upgrade-Insecure-Requests": "1",
@@ -561,6 +561,7 @@ location @queue {
     proxy_set_header X-Weir-Target      $request_uri;
     proxy_set_header X-Weir-Rule        $weir_queue_rule;
     proxy_set_header X-Weir-Key         $weir_queue_key;
+    proxy_set_header X-Weir-Tier        $weir_queue_tier;
     proxy_set_header X-Weir-Cost        $weir_queue_cost;
     proxy_set_header X-Weir-Bounds      $weir_queue_bounds;
     proxy_set_header X-Weir-Connection  $http_connection;

@@ -50,7 +50,8 @@ static struct weir__queue_bounds bounds;
 static char *room;
 
 /* By enum weir__brought. */
-static const char *good[WEIR__BROUGHT_COUNT] = {"POST", "/a?b", "c3a4", "00ff6b", "3", "1000,2000,3000", "x-hop", "7"};
+static const char *good[WEIR__BROUGHT_COUNT] = {"POST", "/a?b",           "c3a4",  "00ff6b", NULL,
+                                                "3",    "1000,2000,3000", "x-hop", "7"};
 
 static const char *read_one(const char *const brought[WEIR__BROUGHT_COUNT], const struct weir__header_line *lines,
                             size_t count)
@@ -82,6 +83,33 @@ TEST(what_is_read)
     CHECK(is(item.headers, "Host: a\r\nEmpty: \r\nLast: b: c\r\n", 30));
     CHECK(!item.body.len && !item.due_ms && !item.accepted_ms);
     CHECK(read_one(good, NULL, 0) == NULL && item.headers.len == 0);
+}
+
+TEST(tiers_go_along)
+{
+    struct weir__header_line line = {text_of("Host"), text_of("a")};
+    const char *brought[WEIR__BROUGHT_COUNT];
+    char to[WEIR__TIER_MAX + 1], hex[2 * WEIR__TIER_MAX + 3];
+    weir_text tier = {NULL, 0};
+    memcpy(brought, good, sizeof good);
+    CHECK(read_one(brought, &line, 1) == NULL && !weir__request_tier(&item, to, &tier) && !tier.len);
+    brought[WEIR__BROUGHT_TIER] = "70726f00";
+    CHECK(read_one(brought, &line, 1) == NULL && weir__request_tier(&item, to, &tier) && is(tier, "pro\0", 4));
+    CHECK(is(item.headers, "X-Weir-Tier: 70726f00\r\nHost: a\r\n", 32));
+    brought[WEIR__BROUGHT_TIER] = "7";
+    CHECK(read_one(brought, &line, 1) != NULL);
+    for (int more = 0; more < 2; more++) {
+        memset(hex, '6', sizeof hex);
+        hex[2 * (WEIR__TIER_MAX + more)] = 0;
+        brought[WEIR__BROUGHT_TIER] = hex;
+        CHECK_EQ(read_one(brought, &line, 1) == NULL, !more);
+        CHECK(more || (weir__request_tier(&item, to, &tier) && tier.len == WEIR__TIER_MAX));
+    }
+    static const char *const damaged[] = {"", "X-Weir-Tier", "X-Weir-Tier: ", "X-Weir-Tier: 70", "X-Weir-Tier: 7\r\n"};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        item.headers = text_of(damaged[i]);
+        CHECK(!weir__request_tier(&item, to, &tier) && !tier.len);
+    }
 }
 
 static const struct {

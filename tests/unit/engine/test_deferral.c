@@ -3,6 +3,7 @@
 
 #include <weir/weir.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #define NOW ((weir_time){.mono_ns = 1000 * WEIR_SECOND, .wall_ns = 1700000000 * WEIR_SECOND})
@@ -14,7 +15,10 @@ static char text[8448];
 static void begin(const char *rules)
 {
     weir_options how = {.segment = {.size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = rules};
-    CHECK_EQ(weir_open(&how, &engine), 0);
+    int error = weir_open(&how, &engine);
+    CHECK_EQ(error, 0);
+    if (error)
+        exit(1);
 }
 
 static void ask_with(const char *path, const char *user, char *room, size_t size)
@@ -51,6 +55,30 @@ TEST(what_is_to_be_asked_for_later)
     CHECK_EQ(answer.deferral.max_age_ms, 90000);
     CHECK(answer.message.len == 2 && memcmp(answer.message.data, "No", 2) == 0);
     CHECK(answer.body_text.len == 5 && memcmp(answer.body_text.data, "Sorry", 5) == 0);
+    weir_close(engine);
+}
+
+TEST(the_tier_goes_along)
+{
+    weir_outcome outcome;
+    begin("rules:\n"
+          "  - { name: a, limit: { gold: 3, default: 1 }, tier: user_id, window: 1h, on_limit: queue }\n");
+    for (int i = 0; i < 4; i++)
+        ask("/", "gold");
+    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK(answer.deferral.tier.len == 4 && memcmp(answer.deferral.tier.data, "gold", 4) == 0);
+    CHECK(answer.deferral.key.len == 1);
+    /* A third of an hour later there is one again for gold; the others have to wait longer. */
+    weir_time later = {NOW.mono_ns + 1201 * WEIR_SECOND, NOW.wall_ns + 1201 * WEIR_SECOND};
+    weir_taken what = {.rule = "a", .key = "*", .key_len = 1};
+    CHECK_EQ(weir_key_take(engine, &what, 1, later, NULL, &outcome), 0);
+    CHECK_EQ(outcome.decision.verdict, WEIR_DENY);
+    what.tier = (weir_text){"gold", 4};
+    CHECK_EQ(weir_key_take(engine, &what, 1, later, NULL, &outcome), 0);
+    CHECK_EQ(outcome.decision.verdict, WEIR_ALLOW);
+    ask("/", "other");
+    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK_EQ(answer.deferral.tier.len, 0);
     weir_close(engine);
 }
 
