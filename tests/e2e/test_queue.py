@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -541,34 +542,8 @@ def test_nonsense_at_the_agent_s_door(host):
 
 # ---- An nginx of one's own ----
 
-OWN = """
-weir_queue @queue body=10k;
-location @queue {
-    client_max_body_size    10k;
-    set $way                /accept;
-    proxy_pass              http://weir_queue$way;
-    proxy_http_version      1.1;
-    proxy_method            POST;
-    proxy_next_upstream     off;
-    proxy_read_timeout      10s;
-    proxy_intercept_errors  on;
-    recursive_error_pages   on;
-    error_page 400 404 408 411 413 414 431 494 500 501 502 503 504 505 507 = @denied;
-    proxy_set_header Connection         "";
-    proxy_set_header Host               $host;
-    proxy_set_header X-Forwarded-For    $proxy_add_x_forwarded_for;
-    proxy_set_header X-Weir-Method      $request_method;
-    proxy_set_header X-Weir-Target      $request_uri;
-    proxy_set_header X-Weir-Rule        $weir_queue_rule;
-    proxy_set_header X-Weir-Key         $weir_queue_key;
-    proxy_set_header X-Weir-Tier        $weir_queue_tier;
-    proxy_set_header X-Weir-Cost        $weir_queue_cost;
-    proxy_set_header X-Weir-Bounds      $weir_queue_bounds;
-    proxy_set_header X-Weir-Connection  $http_connection;
-    proxy_set_header X-Weir-Retry-After $weir_retry_after;
-}
-location @denied { weir_denied; }
-"""
+TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "nginx.md").read_text()
+OWN = next(block for block in re.findall(r"```nginx\n(.*?)```", TEXT, re.S) if "weir_queue @" in block).replace("1m;", "10k;")
 
 
 @pytest.fixture
@@ -643,6 +618,8 @@ def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
     assert [get(g.port, "/x/lost").status for _ in range(2)] == [200, 429]
     assert "there is no location @nowhere" in g.errors()
     assert get(g.port, "/direct").status == 404
+    ticket = json.loads(asked[1].body)["status"]
+    assert json.loads(get(g.port, ticket).body)["rule"] == "r" and get(g.port, ticket[:-1]).status == 404
     assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/dry")] == ["allow", "deny_dry_run"]
     assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/early")] == ["allow", "queue"]
 
