@@ -18,6 +18,7 @@ state: @FOLDER@/state
 segment: { path: @FOLDER@/segment, size: 16MiB }
 hot_keys: 64MiB
 load: { signals: { in_flight: 4 }, smooth: 100ms }
+queue: on
 workers: 2
 """
 

@@ -12,13 +12,14 @@ import { audit } from "./views/audit";
 import { keys } from "./views/keys";
 import { overview } from "./views/overview";
 import { published } from "./views/published";
+import { queue } from "./views/queue";
 import { newRule, rule } from "./views/rule";
 import { rules } from "./views/rules";
 import { shadow } from "./views/shadow";
 import { tokens } from "./views/tokens";
 import { forget, unsaved } from "./views/unsaved";
 
-const views: Record<string, View> = { "": overview, rules, shadow, keys, advice, audit, tokens, published, new: newRule };
+const views: Record<string, View> = { "": overview, rules, shadow, keys, queue, advice, audit, tokens, published, new: newRule };
 const main = document.getElementById("main") as HTMLElement;
 let shown: Shown | null = null;
 

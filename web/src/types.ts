@@ -140,6 +140,35 @@ export interface KeyState {
     retry_after_s: number | null;
 }
 
+/* A request that waits for its limit, or has. */
+export interface Deferred {
+    ticket: string; /* cut short for who is no operator */
+    sequence: number;
+    rule: string;
+    key?: string; /* or, if it is no text: */
+    key_hex?: string;
+    cost: number;
+    method: string;
+    path: string;
+    state: "waiting" | "under_way" | "delivered" | "dead" | "cancelled";
+    attempts: number;
+    last_status: number | null;
+    why: string | null;
+    accepted: Time;
+}
+
+interface QueueCounts {
+    waiting: number;
+    under_way: number;
+    dead: number;
+    bytes: number;
+    oldest_s: number | null;
+}
+
+export interface QueueFigures extends QueueCounts {
+    rules: (QueueCounts & { rule: string })[];
+}
+
 export interface Advice {
     rule: string;
     kind: string;
