@@ -1,5 +1,5 @@
 #!/bin/sh
-# weir rules and weir token with a database of their own, as a person would try them: $1 is the binary.
+# weir rules, weir token and weir queue with a database of their own, as a person would try them: $1 is the binary.
 # tests/e2e/test_control_cli.py has the same over HTTP.
 set -eu
 weir=$(realpath "$1")
@@ -38,7 +38,8 @@ lacks() { if grep -qF -- "$1" "$2"; then echo "unexpected: $1"; exit 1; fi; }
 # ---- help and wrong command lines ----
 "$weir" help | grep -q '  rules '
 for command in "rules list" "rules get" "rules apply" "rules diff" "rules publish" "rules rollback" "rules history" \
-    "rules validate" "token create" "token list" "token revoke"; do
+    "rules validate" "token create" "token list" "token revoke" "queue stats" "queue list" "queue get" "queue cancel" \
+    "queue requeue"; do
     # shellcheck disable=SC2086 # two words on purpose
     "$weir" $command --help >"$work/out"
     grep -q "^usage: weir $command" "$work/out"
@@ -272,6 +273,30 @@ sed -i 's/^admin.*/rules: shop.yaml/' weir.yaml
 fails 1 "$weir" rules list
 said "no rules service"
 
+# ---- the queue of a weir.yaml, without a rules service ----
+fails 1 "$weir" queue stats
+said "there is no queue in it"
+echo 'queue: on' >>weir.yaml
+"$weir" queue stats | grep -qx 'nothing waits, and nothing is dead'
+"$weir" queue list --state dead --file weir.yaml | grep -qx 'no requests'
+"$weir" queue list --json | json 'd == {"items": [], "next": None}'
+"$weir" queue stats --json | json 'd["waiting"] == 0 and d["oldest_s"] is None and d["rules"] == []'
+"$weir" queue requeue --all --json | json 'd == {"items": []}'
+fails 1 "$weir" queue get 00000000000000000000000000000000
+said "there is no such ticket"
+fails 1 "$weir" queue cancel 'no/ticket' ''
+fails 1 "$weir" queue list --state lost
+said "waiting, under_way, delivered, dead or cancelled"
+fails 2 "$weir" queue list --limit 1001
+fails 2 "$weir" queue list "$db"
+fails 2 "$weir" queue cancel
+fails 2 "$weir" queue cancel --all
+fails 2 "$weir" queue cancel --all --state delivered
+fails 2 "$weir" queue requeue --all 00
+fails 2 "$weir" queue requeue --rule api 00
+fails 2 "$weir" queue get
+said "which ticket?"
+
 # ---- a terminal of 80 columns ----
 python3 - "$weir" "$db" <<'END'
 import fcntl, os, pty, struct, sys, termios
@@ -290,4 +315,4 @@ for command in (["rules", "list"], ["rules", "history"], ["token", "list"]):
     lines = text.decode().splitlines()
     assert len(lines) > 1 and all(len(line) <= 80 for line in lines), lines
 END
-echo "weir rules and weir token: good"
+echo "weir rules, weir token and weir queue: good"

@@ -8,33 +8,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The database of rules has no requests in it. */
+#define WHICH                                                                                                          \
+    "\n"                                                                                                               \
+    "Which queue:\n"                                                                                                   \
+    "  --url URL            of a rules service: https://host:9091, also by WEIR_URL;\n"                                \
+    "                       with --ca FILE, and --token-file FILE, --token TOKEN or\n"                                 \
+    "                       WEIR_TOKEN\n"                                                                              \
+    "  --file weir.yaml     the one that this file names; weir.yaml is asked without\n"                                \
+    "                       any of these\n"                                                                            \
+    "  --json               for scripts\n"                                                                             \
+    "\n"                                                                                                               \
+    "Exits with 0, 1 if it was refused or failed, 2 for a wrong command line.\n"
+
 static const char help[] = "usage: weir queue COMMAND [OPTIONS]\n"
-                           "Requests that were denied and wait until their limit lets them pass (on_limit: queue).\n"
+                           "Requests that were denied and wait until their limit lets them pass.\n"
                            "\n"
                            "  stats                               what waits, by rule\n"
                            "  list [--state STATE] [--rule RULE] [--limit N]\n"
                            "  get TICKET\n"
                            "  cancel TICKET..., or --all --state waiting|dead [--rule RULE]\n"
-                           "  requeue TICKET..., or --all [--rule RULE]\n" WEIR__SERVICE_HELP;
-static const char stats_help[] =
-    "usage: weir queue stats [OPTIONS]\n"
-    "How many requests wait, are under way or were given up, by rule.\n" WEIR__SERVICE_HELP;
-static const char list_help[] =
-    "usage: weir queue list [OPTIONS]\n"
-    "Deferred requests, the oldest first.\n"
-    "\n"
-    "  --state waiting|under_way|delivered|dead|cancelled\n"
-    "  --rule RULE\n"
-    "  --limit N            at most so many, up to 1000; 100 without it\n" WEIR__SERVICE_HELP;
+                           "  requeue TICKET..., or --all [--rule RULE]\n" WHICH;
+static const char stats_help[] = "usage: weir queue stats [OPTIONS]\n"
+                                 "How many requests wait, are under way or were given up, by rule.\n" WHICH;
+static const char list_help[] = "usage: weir queue list [OPTIONS]\n"
+                                "Deferred requests, the oldest first.\n"
+                                "\n"
+                                "  --state waiting|under_way|delivered|dead|cancelled\n"
+                                "  --rule RULE\n"
+                                "  --limit N            at most so many, up to 1000; 100 without it\n" WHICH;
 static const char get_help[] = "usage: weir queue get TICKET [OPTIONS]\n"
-                               "One deferred request; of its headers the names.\n" WEIR__SERVICE_HELP;
+                               "One deferred request; of its headers the names.\n" WHICH;
 static const char cancel_help[] = "usage: weir queue cancel TICKET... [OPTIONS]\n"
                                   "       weir queue cancel --all --state waiting|dead [--rule RULE] [OPTIONS]\n"
-                                  "Requests that wait or are dead are not delivered any more.\n" WEIR__SERVICE_HELP;
+                                  "Requests that wait or are dead are not delivered any more.\n" WHICH;
 static const char requeue_help[] =
     "usage: weir queue requeue TICKET... [OPTIONS]\n"
     "       weir queue requeue --all [--rule RULE] [OPTIONS]\n"
-    "Dead requests wait again: with new attempts, their whole age, and in their old place.\n" WEIR__SERVICE_HELP;
+    "Dead requests wait again, with new attempts and their whole age before them.\n" WHICH;
 
 enum { PAGE = 1000, PAGES_MAX = 10000, LIST_USUAL = 100, TEXT = 40, PATH_MAX_BYTES = 256 };
 
