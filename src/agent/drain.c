@@ -134,11 +134,11 @@ static void *run(void *context)
         int64_t now = weir__drain_clock_ms();
         if (drain->look_ms > now + WEIR__DRAIN_IDLE_MS + WEIR__DRAIN_STANDBY_MS) /* the clock was set back */
             drain->look_ms = now;
-        if (drain->queue && now >= drain->look_ms)
+        if (drain->queue && drain->to.url && now >= drain->look_ms)
             weir__drain_claim(drain, now);
         int64_t next = weir__drain_tend(drain, weir__drain_clock_ms());
         weir__drain_receive(drain);
-        wait_until(drain, drain->queue && drain->look_ms < next ? drain->look_ms : next);
+        wait_until(drain, drain->queue && drain->to.url && drain->look_ms < next ? drain->look_ms : next);
     }
     if (drain->queue)
         finish(drain);
@@ -162,8 +162,14 @@ static void aim(struct weir__drain *drain)
     const struct weir__queue_config *queue = &drain->config->queue;
     const char *to = queue->deliver_to ? queue->deliver_to : queue->gateway;
     bool local = to && strncmp(to, socket, sizeof socket - 1) == 0;
-    drain->to = (struct weir__drain_target){.url = to, .timeout_ms = DELIVER_MS, .ca = drain->config->upstream_ca};
-    if (local || !queue->deliver_to) {
+    drain->to = (struct weir__drain_target){.url = to,
+                                            .timeout_ms = DELIVER_MS,
+                                            .ca = drain->config->upstream_ca,
+                                            .unverified = !drain->config->upstream_verify};
+    if (!to) {
+        /* weir agent beside an nginx of somebody else's: there is no gateway of ours. */
+        weir__say(drain->journal, WEIR__ERROR, "queue: nothing is delivered: say under deliver_to where it goes");
+    } else if (local || !queue->deliver_to) {
         drain->to.url = "http://localhost";
         drain->to.socket = local ? to + sizeof socket - 1 : to;
     }

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CONNECT_MS 5000L
+#define CONNECT_MS   5000L
+#define WANTED_MAX_S 300 /* of a Retry-After: as long as the back-off itself */
 
 /* ---- The copy ---- */
 
@@ -99,6 +100,10 @@ static void set_transfer(struct weir__delivery *delivery, const struct weir__dra
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, target->socket);
     if (target->ca)
         curl_easy_setopt(curl, CURLOPT_CAINFO, target->ca);
+    if (target->unverified) {
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
 }
 
 bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__drain_target *target, CURLM *multi)
@@ -128,10 +133,13 @@ bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__dra
 void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURLcode code)
 {
     long status = 0;
+    curl_off_t seconds = 0;
     curl_multi_remove_handle(multi, delivery->curl);
     /* An answer whose body broke off is one all the same: the status says what the server did. */
     curl_easy_getinfo(delivery->curl, CURLINFO_RESPONSE_CODE, &status);
     delivery->status = (int)status;
+    if (curl_easy_getinfo(delivery->curl, CURLINFO_RETRY_AFTER, &seconds) == CURLE_OK && seconds > 0)
+        delivery->wanted_ms = seconds < WANTED_MAX_S ? (int64_t)seconds * 1000 : WANTED_MAX_S * 1000;
     if (status >= 200)
         snprintf(delivery->why, sizeof delivery->why, "the answer was %ld", status);
     else

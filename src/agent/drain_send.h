@@ -30,15 +30,17 @@ struct weir__delivery {
     enum weir__delivery_end end;
     bool counts; /* as an attempt */
     int status;
+    int64_t wanted_ms; /* for how long the server wants to be left alone; 0: it does not say */
     int64_t due_ms;
     char why[WEIR__QUEUE_WHY_MAX + 1];
 };
 
 /* Where requests go to. */
 struct weir__drain_target {
-    const char *url;    /* "http://host:port", without a path */
+    const char *url;    /* "http://host:port", without a path; NULL: nowhere */
     const char *socket; /* of an HTTP server on this host, or NULL */
     const char *ca;     /* NULL: the machine's */
+    bool unverified;    /* whoever answers is believed */
     int64_t timeout_ms; /* of a whole delivery */
 };
 

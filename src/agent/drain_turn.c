@@ -122,7 +122,8 @@ static void received(struct weir__drain *drain, struct weir__delivery *delivery,
     }
     drain->counts.failed++;
     delivery->counts = true;
-    delivery->due_ms = now + weir__drain_backoff_ms(attempts, dice());
+    int64_t wait = weir__drain_backoff_ms(attempts, dice());
+    delivery->due_ms = now + (wait > delivery->wanted_ms ? wait : delivery->wanted_ms);
     end(drain, delivery,
         weir__drain_is_over(attempts, drain->config->queue.retries) ? WEIR__END_DEAD : WEIR__END_AGAIN);
 }
