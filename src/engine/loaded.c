@@ -56,7 +56,7 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
     loaded->tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
     loaded->consistency = calloc(rules->count + 1, 1);
     if (engine->noting)
-        loaded->hot = calloc(rules->count + 1, sizeof(struct weir__hot_panel *));
+        loaded->hot = calloc(rules->count + 1, sizeof *loaded->hot);
     if (!loaded->tally || !loaded->consistency || (engine->noting && !loaded->hot)) {
         weir__loaded_free(loaded);
         return NULL;
@@ -66,12 +66,12 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
         bool writable = !engine->segment->read_only;
         struct weir__tally *tally = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
         loaded->tally[i] = tally ? tally : &engine->untold;
-        if (loaded->hot)
-            loaded->hot[i] = weir__hot_find(&engine->noting->hot, rules->rules[i]->id);
         loaded->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
     }
     loaded->rules = rules; /* last: until here it is the caller's */
+    if (loaded->hot)
+        weir__noting_seek(engine, loaded);
     return loaded;
 }
 

@@ -76,10 +76,32 @@ static uint32_t per_mille_of(const weir_decision *decision)
     return (uint32_t)(used * 1000 / decision->limit);
 }
 
+static uint32_t minute_of(weir_time now)
+{
+    return (uint32_t)(now.mono_ns / MINUTE_NS);
+}
+
+void weir__noting_seek(weir *engine, const struct weir__loaded *loaded)
+{
+    const struct weir__hot *hot = &engine->noting->hot;
+    uint32_t minute = minute_of(weir_clock(engine->segment));
+    for (size_t i = 0; i < loaded->rules->count; i++) {
+        uint64_t id = loaded->rules->rules[i]->id, had = weir__load64(&loaded->hot[i]);
+        /* By looking, as two who claimed at the same time may have two of them: the first is everybody's. */
+        const struct weir__hot_panel *panel = weir__hot_look(hot, id);
+        if (!panel)
+            panel = weir__hot_find(hot, id, minute);
+        if ((uint64_t)(uintptr_t)panel != had)
+            weir__store64(&loaded->hot[i], (uint64_t)(uintptr_t)panel);
+    }
+}
+
 void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
                         uint64_t dice)
 {
     bool hide = trial->engine->noting->hide;
+    if (weir__load64(&panel->rule) != hit->rule->id)
+        return; /* another's by now; weir__noting_seek will find one */
     struct weir__hot_note note = {.hash = weir__noting_hash(trial->engine->segment, hit->key, hit->key_len),
                                   .key = hit->key,
                                   .key_len = hide ? 0 : hit->key_len,
@@ -87,7 +109,7 @@ void weir__noting_write(const struct weir__trial *trial, const struct weir__hit 
                                   .kind = weir__hit_denies(hit) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
                                   .dice = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
                                   .per_mille = per_mille_of(&hit->decision),
-                                  .minute = (uint32_t)(trial->now.mono_ns / MINUTE_NS)};
+                                  .minute = minute_of(trial->now)};
     weir__hot_note(panel, &note);
 }
 
@@ -99,7 +121,7 @@ static void stats_of(const weir *engine, const struct weir__hot_panel *panel, we
 {
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key near[WEIR__HOT_NEAR];
-    uint32_t minute = (uint32_t)(weir_clock(engine->segment).mono_ns / MINUTE_NS);
+    uint32_t minute = minute_of(weir_clock(engine->segment));
     *stats = (weir_hot_stats){.keys = weir__hot_uses(panel, minute, STATS_MINUTES, unused),
                               .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__noting_hash,
                                                               engine->segment, near, WEIR__HOT_NEAR),
@@ -116,10 +138,11 @@ int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info
     for (size_t i = 0; i < loaded->rules->count && loaded->hot && !stop; i++) {
         weir_rule_info info;
         weir_hot_stats stats;
-        if (!loaded->hot[i])
+        const struct weir__hot_panel *panel = (const struct weir__hot_panel *)(uintptr_t)weir__load64(&loaded->hot[i]);
+        if (!panel || weir__load64(&panel->rule) != loaded->rules->rules[i]->id)
             continue;
         weir_rules_info(loaded->rules, i, &info);
-        stats_of(engine, loaded->hot[i], &stats);
+        stats_of(engine, panel, &stats);
         stop = visit(context, &info, &stats);
     }
     weir__unpin(&engine->pins, at);

@@ -27,6 +27,12 @@ void weir__noting_close(struct weir__noting *noting);
 /* The hash by which a segment's panels know a key; a weir__hot_hash whose context is the segment. */
 uint64_t weir__noting_hash(const void *segment, const char *key, size_t len);
 
+/*
+ * Looks for the panels of a set's rules, for those that have none or have lost theirs: with the set, and now and then
+ * after that. One at a time.
+ */
+void weir__noting_seek(weir *engine, const struct weir__loaded *loaded);
+
 /* The part of weir__noting_hit that only the sample comes to. */
 void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
                         uint64_t dice);
@@ -42,13 +48,13 @@ static inline uint64_t weir__noting_dice(weir_time now, uint64_t counted)
 /* Notes what was decided, one time in WEIR__NOTING_ONE_IN. `counted`: how many were counted like it. */
 static inline void weir__noting_hit(const struct weir__trial *trial, const struct weir__hit *hit, uint64_t counted)
 {
-    struct weir__hot_panel *panel = trial->loaded->hot ? trial->loaded->hot[hit->rule->index] : NULL;
+    uint64_t panel = trial->loaded->hot ? weir__load64(&trial->loaded->hot[hit->rule->index]) : 0;
     if (!panel || !hit->quota)
         return;
     uint64_t dice = weir__noting_dice(trial->now, counted);
     if (dice >> 32 & (WEIR__NOTING_ONE_IN - 1))
         return;
-    weir__noting_write(trial, hit, panel, dice);
+    weir__noting_write(trial, hit, (struct weir__hot_panel *)(uintptr_t)panel, dice);
 }
 
 #endif

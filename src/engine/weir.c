@@ -17,6 +17,8 @@
 #define REPLACED_MAX 8
 /* Looks in a row that find files being written: as many are no coincidence, and are told. */
 #define BUSY_MAX 3
+/* Looks between two at which rules without a panel for their hot keys look for one. */
+#define SEEK_LOOKS 16
 
 static uint64_t coarse_ns(void)
 {
@@ -174,6 +176,8 @@ static int reload(weir *engine, bool wait_until_settled)
 {
     free_unused(engine);
     weir__count(&engine->looks, 1);
+    if (engine->noting && weir__load64(&engine->looks) % SEEK_LOOKS == 0)
+        weir__noting_seek(engine, (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current));
     struct weir__fingerprint print = weir__sources_look(engine->path);
     if (same_print(&print, &engine->seen) && !engine->seen.young)
         return 0;

@@ -7,6 +7,7 @@
 #define NEAR          800 /* per mille from which on a key is near its limit */
 #define TEXT_SHARE    512 /* a key with more than this part of the total gets its text kept */
 #define PER_MILLE_MAX 0xffff
+#define TRIES         8 /* at halving what others add to */
 
 size_t weir__hot_bytes(uint32_t panels)
 {
@@ -38,26 +39,107 @@ bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
     return true;
 }
 
-static struct weir__hot_panel *probe(const struct weir__hot *hot, uint64_t rule, bool claim)
+/* ---- Panels ---- */
+
+/* Two numbers in one word, so that they belong together. */
+static uint64_t used_when(uint32_t per_mille, uint32_t minute)
 {
-    for (uint64_t i = 0; rule && i < PROBES && i < hot->panels; i++) {
-        struct weir__hot_panel *panel = &hot->panel[(rule + i) % hot->panels];
+    return (uint64_t)minute << 16 | (per_mille < PER_MILLE_MAX ? per_mille : PER_MILLE_MAX);
+}
+
+static uint32_t minute_of(uint64_t used)
+{
+    return (uint32_t)(used >> 16);
+}
+
+static struct weir__hot_panel *at_probe(const struct weir__hot *hot, uint64_t rule, uint32_t probe)
+{
+    return probe < PROBES && probe < hot->panels ? &hot->panel[(rule + probe) % hot->panels] : NULL;
+}
+
+/* The rule's own, or NULL and, if there is one, the first that is free. */
+static struct weir__hot_panel *probe(const struct weir__hot *hot, uint64_t rule, struct weir__hot_panel **empty)
+{
+    struct weir__hot_panel *panel;
+    *empty = NULL;
+    for (uint32_t i = 0; (panel = at_probe(hot, rule, i)) != NULL; i++) {
         uint64_t held = weir__load64(&panel->rule);
         if (held == rule)
             return panel;
-        if (held)
-            continue;
-        if (!claim)
+        if (!held) {
+            *empty = panel;
             return NULL;
-        if (weir__cas64(&panel->rule, &held, rule) || held == rule)
-            return panel;
+        }
     }
     return NULL;
 }
 
-struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule)
+/* For how many minutes nothing was noted. Clocks of processes may differ by a moment; one that began anew says nothing.
+ */
+static uint32_t idle_since(uint64_t most, uint32_t minute)
 {
-    struct weir__hot_panel *panel = probe(hot, rule, true);
+    int32_t passed = (int32_t)(minute - minute_of(most));
+    return passed >= 0 ? (uint32_t)passed : passed > -WEIR__HOT_IDLE ? 0 : UINT32_MAX;
+}
+
+/* The one that is idle for the longest time; NULL: none is for long enough, or somebody else is at it. */
+static struct weir__hot_panel *idlest(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
+{
+    struct weir__hot_panel *panel, *found = NULL;
+    uint32_t longest = WEIR__HOT_IDLE - 1;
+    for (uint32_t i = 0; (panel = at_probe(hot, rule, i)) != NULL; i++) {
+        uint32_t idle = idle_since(weir__load64(&panel->most), minute);
+        /* It may be for this very rule, which must not get two. Who was killed at it is not idle for ever. */
+        if (weir__load64(&panel->rule) == WEIR__HOT_CLEARING && idle < WEIR__HOT_IDLE)
+            return NULL;
+        if (idle > longest) {
+            longest = idle;
+            found = panel;
+        }
+    }
+    return found;
+}
+
+/* What another rule has left there must not be shown under this one. */
+static void clear(struct weir__hot_panel *panel)
+{
+    uint64_t *word = (uint64_t *)(void *)panel->sketch, *end = (uint64_t *)(void *)(panel + 1);
+    for (; word < end; word++)
+        weir__store64(word, 0);
+}
+
+static bool claim(struct weir__hot_panel *panel, uint64_t rule, uint32_t minute)
+{
+    uint64_t held = weir__load64(&panel->rule), most = weir__load64(&panel->most);
+    if (!held) {
+        bool mine = weir__cas64(&panel->rule, &held, rule) || held == rule;
+        if (mine)
+            weir__store64(&panel->most, used_when(0, minute)); /* idle from now on, not since ever */
+        return mine;
+    }
+    /* Of several who see it idle one gets it; a note that comes in between keeps it. */
+    if (idle_since(most, minute) < WEIR__HOT_IDLE || !weir__cas64(&panel->most, &most, used_when(0, minute)) ||
+        !weir__cas64(&panel->rule, &held, WEIR__HOT_CLEARING))
+        return false;
+    clear(panel);
+    weir__store64(&panel->rule, rule);
+    return true;
+}
+
+struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
+{
+    struct weir__hot_panel *empty = NULL, *panel = NULL;
+    if (rule && rule != WEIR__HOT_CLEARING) {
+        panel = probe(hot, rule, &empty);
+        while (!panel && empty) { /* each turn finds one fewer */
+            if (claim(empty, rule, minute))
+                return empty;
+            panel = probe(hot, rule, &empty);
+        }
+        struct weir__hot_panel *idle = panel ? NULL : idlest(hot, rule, minute);
+        if (idle && claim(idle, rule, minute))
+            return idle;
+    }
     if (!panel)
         weir__count(&hot->header->without, 1);
     return panel;
@@ -65,7 +147,8 @@ struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rul
 
 const struct weir__hot_panel *weir__hot_look(const struct weir__hot *hot, uint64_t rule)
 {
-    return probe(hot, rule, false);
+    struct weir__hot_panel *unused;
+    return rule && rule != WEIR__HOT_CLEARING ? probe(hot, rule, &unused) : NULL;
 }
 
 /* ---- Noting ---- */
@@ -146,17 +229,6 @@ static void note_weight(struct weir__hot_sketch *sketch, const struct weir__hot_
         weir__store64(&place[lighter]->key, note->hash);
 }
 
-/* Two numbers in one word, so that they belong together. */
-static uint64_t used_when(uint32_t per_mille, uint32_t minute)
-{
-    return (uint64_t)minute << 16 | (per_mille < PER_MILLE_MAX ? per_mille : PER_MILLE_MAX);
-}
-
-static uint32_t minute_of(uint64_t used)
-{
-    return (uint32_t)(used >> 16);
-}
-
 static void note_use(struct weir__hot_panel *panel, const struct weir__hot_note *note)
 {
     struct weir__hot_place *seat = &panel->sample[note->hash % WEIR__HOT_SAMPLE];
@@ -204,15 +276,21 @@ void weir__hot_note(struct weir__hot_panel *panel, const struct weir__hot_note *
         note_near(panel, note);
 }
 
+/* Only what is still there: taking away from what somebody clears meanwhile would leave a weight beyond all others. */
+static void halve(uint64_t *word)
+{
+    uint64_t weight = weir__load64(word);
+    for (int i = 0; i < TRIES && weight && !weir__cas64(word, &weight, weight / 2); i++)
+        continue;
+}
+
 void weir__hot_age(struct weir__hot_panel *panel)
 {
     for (int kind = 0; kind < WEIR__HOT_KINDS; kind++) {
         struct weir__hot_sketch *sketch = &panel->sketch[kind];
-        weir__count(&sketch->total, -(weir__load64(&sketch->total) / 2));
-        for (size_t i = 0; i < WEIR__HOT_PLACES; i++) {
-            uint64_t weight = weir__load64(&sketch->place[i].weight);
-            weir__count(&sketch->place[i].weight, -(weight - weight / 2));
-        }
+        halve(&sketch->total);
+        for (size_t i = 0; i < WEIR__HOT_PLACES; i++)
+            halve(&sketch->place[i].weight);
     }
 }
 

@@ -24,11 +24,13 @@
 
 #define WEIR__HOT_LAYOUT   1
 #define WEIR__HOT_MAGIC    UINT64_C(0x0a544f48524945f7)
-#define WEIR__HOT_PLACES   2048 /* a sketch; a power of two */
-#define WEIR__HOT_TEXTS    128  /* of the heaviest keys' texts; a power of two */
-#define WEIR__HOT_NEAR     64   /* keys near their limit; a power of two */
-#define WEIR__HOT_SAMPLE   256  /* keys whose use is known; a power of two */
-#define WEIR__HOT_TEXT_MAX 112  /* bytes of a key that are kept; of longer ones only the beginning */
+#define WEIR__HOT_PLACES   2048       /* a sketch; a power of two */
+#define WEIR__HOT_TEXTS    128        /* of the heaviest keys' texts; a power of two */
+#define WEIR__HOT_NEAR     64         /* keys near their limit; a power of two */
+#define WEIR__HOT_SAMPLE   256        /* keys whose use is known; a power of two */
+#define WEIR__HOT_TEXT_MAX 112        /* bytes of a key that are kept; of longer ones only the beginning */
+#define WEIR__HOT_IDLE     5          /* minutes without a note after which a panel may become another rule's */
+#define WEIR__HOT_CLEARING UINT64_MAX /* no rule's id: somebody is making the panel his */
 
 enum weir__hot_kind { WEIR__HOT_ADMITTED, WEIR__HOT_DENIED, WEIR__HOT_KINDS };
 
@@ -52,7 +54,7 @@ struct weir__hot_sketch {
 };
 
 struct weir__hot_panel {
-    uint64_t rule; /* its id; 0: free */
+    uint64_t rule; /* its id; 0: free; or WEIR__HOT_CLEARING */
     uint64_t most; /* of the minute in which something was noted last: the most of its limit that a key had used */
     uint64_t pad[6];
     struct weir__hot_sketch sketch[WEIR__HOT_KINDS];
@@ -65,7 +67,7 @@ struct weir__hot_header {
     uint32_t layout;
     uint32_t panels;
     uint64_t bytes;
-    uint64_t without; /* rules that found no panel */
+    uint64_t without; /* how often a rule found no panel */
     uint64_t seconds; /* that the weights stand for: each second one more, halved when they are; 0: nobody counts */
     uint64_t pad[3];
 };
@@ -84,8 +86,13 @@ bool weir__hot_make(void *memory, size_t bytes);
 /* Attaches to one. False: it is none, or damaged. */
 bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot);
 
-/* The rule's panel, claimed if it has none yet; NULL: all are taken. Never given back. */
-struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule);
+/*
+ * The rule's panel. If it has none yet it gets a free one, or that of the rule under which nothing was noted for the
+ * longest time, at least WEIR__HOT_IDLE minutes: rules that are gone need not be told apart from those that nobody
+ * asks about, and the latter get one again when somebody does. So whoever keeps a panel looks before each note whether
+ * it is still his, and finds another now and then. NULL: all are in use, or somebody is claiming one just now.
+ */
+struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute);
 /* For those who only look. */
 const struct weir__hot_panel *weir__hot_look(const struct weir__hot *hot, uint64_t rule);
 

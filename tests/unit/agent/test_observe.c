@@ -208,7 +208,7 @@ static void write_strict_past(weir *engine)
         weir__history_end(&history, s);
     }
     weir__mapped_close(&mapped);
-    struct weir__hot_panel *panel = weir__hot_find(&engine->noting->hot, id);
+    struct weir__hot_panel *panel = weir__hot_find(&engine->noting->hot, id, 1);
     for (int user = 0; user < 40; user++) {
         snprintf(key, sizeof key, "user:%d", user);
         struct weir__hot_note note = {.hash = weir__noting_hash(engine->segment, key, strlen(key)),

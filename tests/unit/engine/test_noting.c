@@ -229,7 +229,7 @@ TEST(threads)
         for (size_t k = 0; k < count; k++)
             CHECK(keys[k].len == 0 || memcmp(keys[k].text, "user:", 5) == 0);
         if (i % 25 == 24)
-            weir__hot_age(weir__hot_find(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false)));
+            weir__hot_age(weir__hot_find(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false), 1));
     }
     for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
@@ -266,6 +266,49 @@ TEST(cut_short)
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 0);
     unlink(path);
+}
+
+/* Rules that are gone: those that came in their place get their panels, once nothing is noted there any more. */
+TEST(panels_of_rules_that_are_gone_are_given_back)
+{
+    char folder[] = "/tmp/weir-noting-XXXXXX", file_path[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(file_path, sizeof file_path, "%s/rules.yaml", folder);
+    static const char *const texts[] = {"rules: [ { name: old, limit: 1000, window: 1h } ]\n",
+                                        "rules: [ { name: new, limit: 1000, window: 1h } ]\n"};
+    weir *engine = NULL;
+    for (int turn = 0; turn < 2; turn++) {
+        FILE *file = fopen(file_path, "w");
+        fputs(texts[turn], file);
+        fclose(file);
+        weir_options how = {
+            .segment = {.size = 8 << 20}, .rules_path = file_path, .hot = "", .hot_bytes = weir__hot_bytes(1)};
+        if (turn == 0)
+            CHECK_EQ(weir_open(&how, &engine), 0);
+        else
+            CHECK_EQ(weir_reload(engine), 1);
+    }
+    struct weir__hot_panel *panel = engine->noting->hot.panel;
+    CHECK(panel_of(engine, "old") == panel && !panel_of(engine, "new")); /* not at once */
+    for (int i = 0; i < 64; i++)
+        test_ask(engine, "GET /", 1);
+    CHECK_EQ(panel->sketch[WEIR__HOT_ADMITTED].total, 0); /* and nothing of the new one is noted there */
+    panel->most = 0;                                      /* an hour ago */
+    for (int i = 0; i < 16; i++)
+        CHECK_EQ(weir_reload(engine), 0);
+    CHECK(panel_of(engine, "new") == panel && !panel_of(engine, "old"));
+    for (int i = 0; i < 640; i++)
+        test_ask(engine, "GET /", 1);
+    CHECK(panel->sketch[WEIR__HOT_ADMITTED].total > 0);
+    /* Somebody else's by now: what is not ours is left alone. */
+    panel->rule = 77;
+    uint64_t before = panel->sketch[WEIR__HOT_ADMITTED].total;
+    for (int i = 0; i < 640; i++)
+        test_ask(engine, "GET /", 1);
+    CHECK_EQ(panel->sketch[WEIR__HOT_ADMITTED].total, before);
+    weir_close(engine);
+    unlink(file_path);
+    rmdir(folder);
 }
 
 TEST_MAIN

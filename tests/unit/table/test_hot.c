@@ -113,7 +113,7 @@ static int recall(const struct weir__hot_key *keys, size_t count, const uint32_t
 static void try_zipf(unsigned one_in)
 {
     struct weir__hot hot = made(3);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 77);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 77, 1);
     struct weir__hot_key top[20];
     double *sum = zipf_shares();
     uint32_t *exact = calloc(KEYS, sizeof *exact);
@@ -150,7 +150,7 @@ TEST(nearly_all_of_the_true_top_20_are_found)
 TEST(a_key_of_weight_counts_by_it)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[4];
     note(panel, "light", 10, WEIR__HOT_DENIED, 1000, 1);
     note(panel, "heavy", 900, WEIR__HOT_DENIED, 1000, 1);
@@ -175,7 +175,7 @@ TEST(a_key_of_weight_counts_by_it)
 TEST(long_keys_are_cut_and_say_so)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[2];
     char key[301];
     memset(key, 'k', 300);
@@ -191,7 +191,7 @@ TEST(long_keys_are_cut_and_say_so)
 TEST(a_text_that_is_not_the_keys_is_not_shown)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[1];
     note(panel, "somebody", 3, WEIR__HOT_ADMITTED, 900, 1);
     note(panel, "somebody", 3, WEIR__HOT_ADMITTED, 900, 1);
@@ -207,7 +207,7 @@ TEST(a_text_that_is_not_the_keys_is_not_shown)
 TEST(who_is_near_the_limit_is_told_while_it_is_so)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key near[8];
     note(panel, "far", 1, WEIR__HOT_ADMITTED, 799, 10);
     note(panel, "near", 1, WEIR__HOT_ADMITTED, 850, 10);
@@ -224,7 +224,7 @@ TEST(who_is_near_the_limit_is_told_while_it_is_so)
 TEST(uses_are_those_of_keys_not_of_requests)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
     uint64_t count[WEIR__HOT_USES];
     CHECK_EQ(weir__hot_uses(panel, 3, 5, count), 0);
     /* One key in four uses 95 %, the others 15 %, but those make ten times the requests. */
@@ -250,14 +250,131 @@ TEST(uses_are_those_of_keys_not_of_requests)
 TEST(rules_without_a_panel_are_counted)
 {
     struct weir__hot hot = made(2);
-    CHECK(weir__hot_find(&hot, 1) != NULL);
-    CHECK(weir__hot_find(&hot, 2) != NULL);
-    CHECK(weir__hot_find(&hot, 1) == weir__hot_look(&hot, 1));
-    CHECK(weir__hot_find(&hot, 3) == NULL);
-    CHECK(weir__hot_find(&hot, 0) == NULL);
+    CHECK(weir__hot_find(&hot, 1, 1) != NULL);
+    CHECK(weir__hot_find(&hot, 2, 1) != NULL);
+    CHECK(weir__hot_find(&hot, 1, 1) == weir__hot_look(&hot, 1));
+    CHECK(weir__hot_find(&hot, 3, 1) == NULL);
+    CHECK(weir__hot_find(&hot, 0, 1) == NULL);
     CHECK(weir__hot_look(&hot, 3) == NULL);
     CHECK_EQ(hot.header->without, 2);
     drop(&hot);
+}
+
+static bool is_clear(const struct weir__hot_panel *panel)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)panel->sketch,
+                   *end = (const uint64_t *)(const void *)(panel + 1);
+    while (word < end && !*word)
+        word++;
+    return word == end;
+}
+
+/* A rule that is gone gives its panel back by not being noted under. */
+TEST(idle_panels_become_another_rules)
+{
+    struct weir__hot hot = made(2);
+    struct weir__hot_panel *one = weir__hot_find(&hot, 10, 100), *two = weir__hot_find(&hot, 11, 100);
+    CHECK(one && two && one != two);
+    note(one, "secret:of:one", 5, WEIR__HOT_ADMITTED, 900, 101);
+    CHECK(!weir__hot_find(&hot, 12, 104)); /* claimed a moment ago, if never noted under */
+    struct weir__hot_panel *three = weir__hot_find(&hot, 12, 105);
+    CHECK(three == two); /* which was idle for longer */
+    CHECK(weir__hot_look(&hot, 12) == two && !weir__hot_look(&hot, 11));
+    CHECK(!weir__hot_find(&hot, 11, 105));
+    note(three, "a", 1, WEIR__HOT_DENIED, 10, 109);
+    CHECK(weir__hot_find(&hot, 11, 106) == one); /* not a moment of clocks that differ, but five minutes */
+    CHECK(is_clear(one) && weir__hot_most(one, 106) == 0);
+    CHECK(!weir__hot_look(&hot, 10) && weir__hot_look(&hot, 11) == one);
+    /* A clock that goes back a little is no idleness; one that began anew is. */
+    note(one, "a", 1, WEIR__HOT_DENIED, 10, 109);
+    CHECK(!weir__hot_find(&hot, 10, 107));
+    CHECK(weir__hot_find(&hot, 10, 3) != NULL);
+    drop(&hot);
+}
+
+TEST(who_is_killed_while_claiming_keeps_nothing)
+{
+    struct weir__hot hot = made(1);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 10, 100);
+    panel->rule = WEIR__HOT_CLEARING;
+    CHECK(!weir__hot_find(&hot, 10, 101) && !weir__hot_find(&hot, 12, 104)); /* perhaps he still lives */
+    CHECK(!weir__hot_look(&hot, WEIR__HOT_CLEARING) && !weir__hot_find(&hot, WEIR__HOT_CLEARING, 105));
+    CHECK(weir__hot_find(&hot, 12, 105) == panel && weir__hot_look(&hot, 12) == panel);
+    drop(&hot);
+}
+
+/* Against a plain model: who was noted under lately keeps its panel, nobody has two, and what is found is one's own. */
+TEST(panels_against_a_model)
+{
+    enum { RULES = 40, PANELS = 8 };
+    struct weir__hot hot = made(PANELS);
+    uint32_t minute = 1000, noted[RULES + 1] = {0};
+    int64_t takeovers = 0, refused = 0;
+    for (int64_t i = 0, rounds = test_scaled(60000, 6000); i < rounds; i++) {
+        uint64_t rule = roll() % RULES + 1;
+        minute += roll() % 64 == 0;
+        const struct weir__hot_panel *had = weir__hot_look(&hot, rule);
+        struct weir__hot_panel *panel = weir__hot_find(&hot, rule, minute);
+        uint32_t least = minute, owners = 0;
+        for (uint32_t k = 0; k < PANELS; k++) {
+            uint64_t owner = hot.panel[k].rule;
+            CHECK(owner <= RULES);
+            if (owner && owner != rule && noted[owner] < least)
+                least = noted[owner];
+            owners += owner == rule;
+        }
+        CHECK(owners == (panel != NULL));
+        CHECK(!had || had == panel);
+        if (panel) {
+            CHECK_EQ(panel->rule, rule);
+            CHECK(had || is_clear(panel));
+            takeovers += !had;
+            note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, minute);
+            noted[rule] = minute;
+        } else {
+            refused++;
+            CHECK(minute - least < WEIR__HOT_IDLE); /* all of them are in use */
+        }
+        for (uint64_t other = 1; other <= RULES; other++)
+            CHECK(!noted[other] || minute - noted[other] >= WEIR__HOT_IDLE || weir__hot_look(&hot, other));
+    }
+    CHECK(takeovers > PANELS && refused > 0);
+    drop(&hot);
+}
+
+/* Processes that claim at once: each rule has one panel in the end, and all of them know it. */
+TEST(claims_of_many_processes)
+{
+    enum { RULES = 6, PROCESSES = 4 };
+    for (int round = 0; round < (int)test_scaled(20, 4); round++) {
+        struct weir__hot hot = made(RULES);
+        pid_t child[PROCESSES];
+        for (uint64_t old = 0; old < RULES; old++) /* of rules that are gone */
+            CHECK(weir__hot_find(&hot, 1000 + old, 10) != NULL);
+        for (int p = 0; p < PROCESSES; p++) {
+            child[p] = fork();
+            for (int look = 0; child[p] == 0 && look < 200; look++)
+                for (uint64_t rule = 1; rule <= RULES; rule++) {
+                    struct weir__hot_panel *panel = weir__hot_find(&hot, rule, 20);
+                    if (panel && panel->rule == rule)
+                        note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, 20);
+                }
+            if (child[p] == 0)
+                _exit(0);
+        }
+        for (int p = 0; p < PROCESSES; p++)
+            waitpid(child[p], NULL, 0);
+        /* Two who claimed one each for the same rule have left one in vain, until that is idle, too. */
+        for (int pass = 0; pass < 2; pass++)
+            for (uint64_t rule = 1; rule <= RULES; rule++) {
+                struct weir__hot_panel *panel = weir__hot_find(&hot, rule, 30);
+                if (panel)
+                    note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, 30);
+            }
+        for (uint64_t rule = 1; rule <= RULES; rule++)
+            CHECK(weir__hot_look(&hot, rule) != NULL);
+        drop(&hot);
+    }
 }
 
 TEST(what_is_not_an_area_is_refused)
@@ -288,7 +405,7 @@ TEST(many_writers_and_a_kill_leave_a_list_that_makes_sense)
     for (int w = 0; w < 3; w++) {
         writer[w] = fork();
         if (writer[w] == 0) {
-            struct weir__hot_panel *panel = weir__hot_find(&hot, 9);
+            struct weir__hot_panel *panel = weir__hot_find(&hot, 9, 1);
             dice = (uint64_t)w * 1000;
             for (int i = 0; w == 2 || i < 200000; i++) {
                 char key[24];
