@@ -67,7 +67,7 @@ export async function send(path, user, times) {
 }
 
 /* What is published takes a moment to reach the workers. */
-export async function until(what, check, milliseconds = 10000) {
+export async function until(what, check, milliseconds = 30000) {
     const end = Date.now() + milliseconds;
     for (;;) {
         if (await check()) return;
@@ -85,7 +85,7 @@ export async function tokenOf(role) {
 export async function open(place = "#/", { role = "operator", token, ...context } = {}) {
     const tab = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
     const page = await tab.newPage();
-    page.setDefaultTimeout(8000);
+    page.setDefaultTimeout(20000);
     const wrong = [];
     const elsewhere = [];
     page.on("pageerror", (error) => wrong.push(String(error)));
