@@ -50,8 +50,10 @@ TEST(what_was_admitted_too_much_is_repaid)
     int64_t start = asks[2].at_us;
     /* Nine must come back before one passes: 225 ms. */
     CHECK_EQ(server_one(&take), 0);
-    CHECK_EQ(take.decision.verdict, WEIR_DENY);
-    CHECK_EQ(take.at_us + take.decision.retry_after_ns / 1000, start + 225000);
+    if (take.at_us - start < 225000) { /* or this machine is very busy */
+        CHECK_EQ(take.decision.verdict, WEIR_DENY);
+        CHECK_EQ(take.at_us + take.decision.retry_after_ns / 1000, start + 225000);
+    }
     usleep(190000);
     CHECK_EQ(server_one(&take), 0);
     CHECK(take.at_us - start >= 225000 || take.decision.verdict == WEIR_DENY);
