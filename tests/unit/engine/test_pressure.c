@@ -170,7 +170,7 @@ TEST(what_is_given_back_comes_back_under_another_limit)
     CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
     CHECK_EQ(answer.decision.limit, 20);
     CHECK_EQ(answer.decision.remaining, 10);
-    weir_taken taken = {"a", false, "*", 1, 100, 100 * WEIR_SECOND};
+    weir_taken taken = {.rule = "a", .key = "*", .key_len = 1, .quota = 100, .window_ns = 100 * WEIR_SECOND};
     weir_decision d;
     CHECK_EQ(weir_key_settle(engine, &taken, -4, test_seconds(0), &d), 0);
     CHECK_EQ(d.remaining - d.limit, -6); /* of which limit it is told is the present's */
