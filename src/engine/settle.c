@@ -91,8 +91,9 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     const struct weir__quota *quota = rule ? weir__quota_taken(rule, what->taken) : NULL;
     struct weir__trial trial = {.engine = engine, .loaded = loaded, .now = what->now};
     struct weir__quota room;
-    quota = weir__quota_in_force(engine, rule, quota, weir__clock_quick(engine->segment), &room);
     int error = WEIR_ENORULE;
+    if (quota)
+        quota = weir__quota_in_force(engine, rule, quota, weir__clock_quick(engine->segment), &room);
     if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
         error = settle_far(&trial, rule, quota, what, decision);
     else if (quota)

@@ -105,10 +105,10 @@ void weir__own_pressure(struct weir__builder *builder, const struct weir__pressu
         read_adaptive(report, nodes->adaptive, &rule->pressure);
     if (nodes->reserve && read_share(report, nodes->reserve, "reserve", 1, 99, &reserve))
         rule->pressure.reserve = (uint8_t)reserve;
-    if (rule->shadow && rule->pressure.says_class)
+    if (nodes->priority && rule->shadow && rule->pressure.says_class)
         weir__report_warning(report, nodes->priority->place,
                              "a shadow rule does not say how important a request is: its priority has no effect");
-    else if (rule->pressure.reserve && rule->pressure.says_class && rule->pressure.says == WEIR_CRITICAL)
+    else if (nodes->reserve && rule->pressure.says_class && rule->pressure.says == WEIR_CRITICAL)
         weir__report_warning(report, nodes->reserve->place,
                              "every request of this rule is critical: there is nobody to keep the reserve from");
 }

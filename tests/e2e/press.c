@@ -13,6 +13,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,10 +22,18 @@
 /* What a line says. False: it makes no sense. */
 static bool read_line(const char *line, struct weir__load_view *view, bool *silent)
 {
+    uint32_t *numbers[] = {&view->level, &view->throttle, &view->shed[WEIR_HIGH], &view->shed[WEIR_NORMAL],
+                           &view->shed[WEIR_LOW]};
     *silent = strncmp(line, "silent", 6) == 0;
     view->known = true;
-    return *silent || sscanf(line, "%u %u %u %u %u", &view->level, &view->throttle, &view->shed[WEIR_HIGH],
-                             &view->shed[WEIR_NORMAL], &view->shed[WEIR_LOW]) == 5;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !*silent; i++) {
+        char *end;
+        *numbers[i] = (uint32_t)strtoul(line, &end, 10);
+        if (end == line)
+            return false;
+        line = end;
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
