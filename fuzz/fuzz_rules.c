@@ -1,8 +1,10 @@
 /*
  * Rule files, in both dialects: any bytes are refused with at least one error that has a place, or become a set of
- * rules under which any request can be matched, and index and plain looking find the same. A form feed parts files.
+ * rules under which any request can be matched, and index and plain looking find the same; whatever the load, no limit
+ * is more than its ceiling. A form feed parts files.
  */
 #include "algo/calendar.h"
+#include "algo/vary.h"
 #include "rules/descriptors.h"
 
 #include <stdlib.h>
@@ -111,8 +113,29 @@ static void check_request(const weir_rules *set, struct request *request, struct
 }
 
 /* Requests that the set's own patterns suggest. */
+/* A limit in force is one that the algorithms can take, whatever the page says. */
+static void check_limits(const struct weir__rule *rule)
+{
+    static const uint32_t points[] = {0, 1, 333, 650, 999, 1000, UINT32_MAX};
+    enum { POINTS = sizeof points / sizeof *points };
+    for (size_t i = 0; i < rule->quota_count * POINTS * POINTS; i++) {
+        const struct weir__quota *quota = &rule->quotas[i / (POINTS * POINTS)];
+        weir_limit at;
+        if (quota->kind != WEIR__LIMITED || !quota->ceiling)
+            continue;
+        int64_t scale = weir__pressure_scale(&rule->pressure, points[i % POINTS], points[i / POINTS % POINTS]);
+        weir__limit_scale(&quota->limit, scale, &at);
+        if (at.limit < 1 || at.hard < 1 || at.cap < at.hard || at.limit > quota->ceiling->limit ||
+            at.hard > quota->ceiling->hard || at.cap > at.most || at.period_us < 1 || at.period_units < 1 ||
+            weir__is_packed(&at) != weir__is_packed(quota->ceiling) || at.spread != quota->ceiling->spread)
+            abort();
+    }
+}
+
 static void check_set(const weir_rules *set)
 {
+    for (size_t i = 0; i < set->count && i < REQUESTS_MAX; i++)
+        check_limits(set->rules[i]);
     static const weir_text methods[] = {{"GET", 3}, {"post", 4}, {"X", 1}, {"", 0}};
     struct weir__matching matching = {.room = set->has_regex ? weir__regex_room_make() : NULL};
     struct request request = {.path = WEIR__TEXT("/api/v1/items"), .host = WEIR__TEXT("www.example.com")};

@@ -178,7 +178,7 @@ static bool read_tiers(struct reader *reader, const struct weir__node *node, str
     if (!rule->has_default)
         weir__report_warning(reader->report, node->name->place,
                              "no default: requests of other tiers, or of none, are not limited by this rule");
-    if (good && !limits_something)
+    if (good && !limits_something && !reader->rule.pressure.says_class)
         weir__report_warning(reader->report, node->name->place, "every tier is unlimited: the rule limits nothing");
     return good;
 }
@@ -204,7 +204,7 @@ static struct weir__quota *read_quotas(struct reader *reader, const struct weir_
     rule->has_default = true;
     if (!read_units(reader->report, node, quotas))
         return NULL;
-    if (quotas->kind == WEIR__UNLIMITED)
+    if (quotas->kind == WEIR__UNLIMITED && !reader->rule.pressure.says_class) /* else it is there for that */
         weir__report_warning(reader->report, node->place, "unlimited: the rule limits nothing");
     return quotas;
 }

@@ -34,6 +34,8 @@ static const struct {
      "6:15: a shadow rule does not say how important a request is: its priority has"},
     {RULE "    algorithm: fixed_window\n    priority: critical\n    reserve: 10%\n",
      "7:14: every request of this rule is critical: there is nobody to keep the reserve"},
+    {"rules: [{ name: a, limit: unlimited, priority: high }]\n", ""},
+    {"rules: [{ name: a, limit: unlimited, priority: 5 }]\n", "1:27: unlimited: the rule limits nothing"},
     /* The load makes different rules of them. */
     {RULE "  - { name: b, limit: 1, window: 1s, priority: low }\n", ""},
     {RULE "  - { name: b, limit: 1, window: 1s, elastic: { up_to: 200% } }\n", ""},
