@@ -153,7 +153,8 @@ static inline void host_make(struct host *host, const char *rules, weir__bring *
                         .store = "redis://127.0.0.1:1",
                         .flags = WEIR_NO_LINK,
                         .ledger = "",
-                        .ledger_bytes = 1 << 20};
+                        .ledger_bytes = 1 << 20,
+                        .load = ""};
     *host = (struct host){.bring = bring, .bring_context = context, .now = now};
     int error = weir_open(&how, &host->engine);
     if (error) {

@@ -1,0 +1,87 @@
+/* The exchange under limits that follow each host's own load: what is used is told and applied, never what is left. */
+#include "hosts.h"
+
+#define REQUEST "GET / ip=192.0.2.1"
+#define KEY     "192.0.2.1"
+
+static struct fake_store store;
+static struct host hosts[2];
+
+static void throttle_is(struct host *host, uint32_t throttle)
+{
+    struct weir__load_view view = weir__load_neutral();
+    view.throttle = throttle;
+    weir__load_write(host->engine->load, test_seconds(hosts_time).mono_ns, &view);
+}
+
+/* The store, on whose way the load of the first host turns over. */
+static int turning_bring(void *context, struct weir__question *question)
+{
+    static bool low;
+    int error = fake_bring(context, question);
+    low = !low;
+    throttle_is(&hosts[0], low ? 0 : 1000);
+    return error;
+}
+
+static void begin(const char *rule, weir__bring *bring)
+{
+    char rules[512];
+    snprintf(
+        rules, sizeof rules,
+        "rules: [{name: a, key: \"${client_ip}\", consistency: eventual, limit: 100, adaptive: {min: 20%%}, %s}]\n",
+        rule);
+    hosts_time = 0;
+    fake_store_make(&store);
+    for (int i = 0; i < 2; i++)
+        host_make(&hosts[i], rules, bring, &store, hosts_now);
+}
+
+static void end(void)
+{
+    for (int i = 0; i < 2; i++)
+        host_free(&hosts[i]);
+    fake_store_free(&store);
+}
+
+static const char *const kinds[] = {"window: 1d, algorithm: fixed_window", "window: 1d",
+                                    "window: 1d, algorithm: sliding_window_log",
+                                    "window: 1d, algorithm: sliding_window_counter"};
+
+TEST(hosts_of_different_load_share_what_is_used)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        begin(kinds[i], fake_bring);
+        throttle_is(&hosts[0], 0);
+        throttle_is(&hosts[1], 1000);
+        CHECK_EQ(host_ask(&hosts[1], REQUEST, 50), 50);
+        hosts_sync(hosts, 2);
+        CHECK_EQ(host_left(&hosts[1], "a", KEY), 50);
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5); /* it had not heard of the key */
+        hosts_sync(hosts, 2);
+        CHECK_EQ(host_left(&hosts[0], "a", KEY), 20 - 55);
+        CHECK_EQ(host_left(&hosts[1], "a", KEY), 45);
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 0);
+        throttle_is(&hosts[0], 1000);
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 50), 45);
+        end();
+    }
+}
+
+TEST(a_load_that_changes_on_the_way_moves_nothing)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        begin(kinds[i], turning_bring);
+        throttle_is(&hosts[0], 1000);
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 15), 15);
+        for (int round = 0; round < 9; round++)
+            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        throttle_is(&hosts[0], 1000);
+        CHECK_EQ(host_left(&hosts[0], "a", KEY), 85);
+        CHECK_EQ(store.taken, 15);
+        CHECK_EQ(host_untold(&hosts[0]), 0);
+        end();
+    }
+}
+
+TEST_MAIN
