@@ -6,6 +6,7 @@
 
 #include "algo/algo.h"
 #include "algo/calendar.h"
+#include "algo/vary.h"
 
 #include <time.h>
 
@@ -165,7 +166,8 @@ static void show(const char *who, const weir_decision *d)
            who, (int)d->verdict, d->flags, d->remaining, d->delay_ns, d->retry_after_ns, d->reset_after_ns);
 }
 
-static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed, int64_t *refused)
+/* With `varies` each request has a limit of its own, from a quarter of the kind's on, as the load may have it. */
+static bool run_kind(const struct kind *kind, bool varies, int64_t operations, uint64_t *seed, int64_t *refused)
 {
     static struct weir__ask asks[ASKS];
     struct weir__group groups[ASKS];
@@ -178,11 +180,16 @@ static bool run_kind(const struct kind *kind, int64_t operations, uint64_t *seed
     CHECK_EQ(weir_limit_init(&limit, &params), 0);
     CHECK_EQ(weir_segment_open(&how, &segment), 0);
     CHECK(weir__script_fits(&limit));
+    if (varies)
+        weir__limit_vary(&limit, &limit);
     int64_t passed = 0, denied = 0, others = 0;
     int before = test_failures;
     for (int64_t done = 0; done < operations && test_failures == before; done += ASKS) {
         for (uint32_t i = 0; i < ASKS; i++) {
             pick_ask(kind, &limit, &asks[i], last, seed);
+            if (varies && test_random(seed) % 2)
+                weir__limit_scale(&limit, WEIR__SCALE_ONE / 4 + (int64_t)(test_random(seed) % 750000000),
+                                  &asks[i].limit);
             groups[i] = (struct weir__group){i, 1, false};
         }
         struct weir__question question = {.asks = asks, .ask_count = ASKS, .groups = groups, .group_count = ASKS};
@@ -222,11 +229,31 @@ TEST(the_script_says_what_the_library_says)
     if (!server_start())
         return;
     for (size_t i = 0; i < count; i++) {
-        if (!run_kind(&kinds[i], operations, &seed, &refused))
+        if (!run_kind(&kinds[i], false, operations, &seed, &refused))
             printf("  in: %s\n", kinds[i].name);
     }
     /* Random operations that meet no limit prove nothing; how many do depends on how fast the server is. */
     CHECK(refused > operations * (int64_t)count / 20);
+}
+
+/*
+ * Limits that follow the load. Not buckets: how long one that a larger limit has written is remembered differs between
+ * store and segment; what holds for both is in docs/pressure.md.
+ */
+TEST(under_limits_that_vary_as_well)
+{
+    uint64_t seed = 8;
+    int64_t operations = test_scaled(4000, 960), refused = 0;
+    if (!server_start())
+        return;
+    freeReplyObject(redisCommand(server.context, "FLUSHALL"));
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].params.algorithm < WEIR_FIXED_WINDOW)
+            continue;
+        if (!run_kind(&kinds[i], true, operations, &seed, &refused))
+            printf("  in: %s\n", kinds[i].name);
+    }
+    CHECK(refused > operations / 2);
 }
 
 /* A counter that was used a second from now, by a server whose clock was ahead, in the store and in the library. */
