@@ -1,0 +1,345 @@
+/*
+ * Clients that do not wait for each other: requests of several streams come at random (Poisson), at the rate that a
+ * phase says, whatever becomes of those before. Who has no answer within the deadline leaves. Time is counted from when
+ * the request was due, so a client that is late itself does not look fast.
+ *
+ *     offer PORT DEADLINE_MS PHASE[,PHASE ...] STREAM [STREAM ...]
+ *
+ * PHASE: seconds x factor ("30x5"). STREAM: name:class:path:rate, where the rate, in requests a second, is multiplied
+ * by the phase's factor unless it begins with '=' (then it is the same in all phases). Prints a line of JSON for each
+ * second and stream: what was sent, and of what was sent in that second: ok (200 in time), late, denied (429), shed
+ * (503), failed; and how long each of the ok took, in microseconds.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STREAMS = 16, PHASES = 32, SECONDS = 1200, FILES_MAX = 65536, EVENTS = 512, ROOM = 4096 };
+
+struct second {
+    uint32_t sent, ok, late, denied, shed, failed;
+    uint32_t *took_us;
+};
+
+struct stream {
+    const char *name, *class;
+    char request[256];
+    size_t len;
+    double rate;
+    bool fixed;
+    double due_s; /* the next one */
+    struct second second[SECONDS];
+};
+
+static struct {
+    int stream; /* -1: idle, -2: closed */
+    double due_s;
+    size_t len;
+    uint64_t order; /* which request of its connection: the entry of the waiting list that is meant */
+    char data[ROOM];
+} * connection[FILES_MAX];
+
+static struct stream stream[STREAMS];
+static int streams, phases, poller;
+static struct {
+    double seconds, factor;
+} phase[PHASES];
+static int idle[FILES_MAX], idles;
+/* In the order in which they were sent: who waits longest is looked at first. */
+static struct {
+    int file;
+    uint64_t order;
+} waiting[1 << 20];
+static uint64_t waiting_first, waiting_last, orders;
+static struct sockaddr_in server;
+static double deadline_s, begun_s;
+static uint64_t seed = 88172645463325252u;
+
+static _Noreturn void fail(const char *what)
+{
+    fprintf(stderr, "offer: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static double now_s(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9 - begun_s;
+}
+
+static double apart(double rate)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return -log(((double)(seed >> 11) + 1) / 9007199254740993.0) / rate;
+}
+
+/* The rate at a moment; 0: it is over. */
+static double rate_at(const struct stream *one, double at_s)
+{
+    for (int i = 0; i < phases; at_s -= phase[i++].seconds)
+        if (at_s < phase[i].seconds)
+            return one->fixed ? one->rate : one->rate * phase[i].factor;
+    return 0;
+}
+
+static struct second *second_of(int file)
+{
+    int at = (int)connection[file]->due_s;
+    return &stream[connection[file]->stream].second[at < SECONDS ? at : SECONDS - 1];
+}
+
+static void note_ok(struct second *second, double took_s)
+{
+    if (second->ok % 64 == 0)
+        second->took_us = realloc(second->took_us, (second->ok + 64) * sizeof *second->took_us);
+    if (!second->took_us)
+        fail("memory");
+    second->took_us[second->ok++] = (uint32_t)(took_s * 1e6);
+}
+
+static void drop(int file)
+{
+    connection[file]->stream = -2;
+    close(file);
+}
+
+static int connect_one(void)
+{
+    int file = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), on = 1;
+    if (file < 0 || file >= FILES_MAX)
+        return -1;
+    setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(file, (struct sockaddr *)&server, sizeof server) && errno != EINPROGRESS) {
+        close(file);
+        return -1;
+    }
+    if (!connection[file])
+        connection[file] = calloc(1, sizeof **connection);
+    if (!connection[file])
+        fail("memory");
+    connection[file]->stream = -1;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.fd = file};
+    epoll_ctl(poller, EPOLL_CTL_ADD, file, &event);
+    return file;
+}
+
+static void say(int file)
+{
+    const struct stream *one = &stream[connection[file]->stream];
+    if (send(file, one->request, one->len, MSG_NOSIGNAL) != (ssize_t)one->len && errno != EAGAIN && errno != ENOTCONN) {
+        second_of(file)->failed++;
+        drop(file);
+    }
+}
+
+static void begin(int which, double due_s)
+{
+    struct stream *one = &stream[which];
+    int at = (int)due_s;
+    struct second *second = &one->second[at < SECONDS ? at : SECONDS - 1];
+    bool fresh = idles == 0;
+    int file = fresh ? connect_one() : idle[--idles];
+    second->sent++;
+    if (file < 0) {
+        second->failed++;
+        return;
+    }
+    connection[file]->stream = which;
+    connection[file]->due_s = due_s;
+    connection[file]->len = 0;
+    connection[file]->order = ++orders;
+    waiting[waiting_last % (1 << 20)].file = file;
+    waiting[waiting_last++ % (1 << 20)].order = orders;
+    if (!fresh) /* a fresh one says it when it is connected */
+        say(file);
+}
+
+/* The whole length of the answer in the buffer, or 0. */
+static size_t answer_len(const char *data)
+{
+    const char *end = strstr(data, "\r\n\r\n"), *length = strcasestr(data, "\r\ncontent-length:");
+    if (!end)
+        return 0;
+    return (size_t)(end + 4 - data) + (length && length < end ? strtoull(length + 17, NULL, 10) : 0);
+}
+
+static void answered(int file, bool keep)
+{
+    struct second *second = second_of(file);
+    int status = atoi(connection[file]->data + 9);
+    double took_s = now_s() - connection[file]->due_s;
+    if (status == 200 && took_s <= deadline_s)
+        note_ok(second, took_s);
+    else if (status == 200)
+        second->late++;
+    else if (status == 429)
+        second->denied++;
+    else if (status == 503)
+        second->shed++;
+    else
+        second->failed++;
+    if (!keep) {
+        drop(file);
+        return;
+    }
+    connection[file]->stream = -1;
+    idle[idles++] = file;
+}
+
+static void forget_idle(int file)
+{
+    for (int i = 0; i < idles; i++)
+        if (idle[i] == file)
+            idle[i--] = idle[--idles];
+    drop(file);
+}
+
+static void hear(int file)
+{
+    ssize_t got;
+    do {
+        got = recv(file, connection[file]->data + connection[file]->len, ROOM - 1 - connection[file]->len, 0);
+        if (got > 0)
+            connection[file]->len += (size_t)got;
+    } while (got > 0 && connection[file]->len < ROOM - 1);
+    bool gone = got == 0 || (got < 0 && errno != EAGAIN);
+    connection[file]->data[connection[file]->len] = 0;
+    if (connection[file]->stream < 0) {
+        if (gone)
+            forget_idle(file);
+        return;
+    }
+    size_t whole = answer_len(connection[file]->data);
+    if (whole && connection[file]->len >= whole)
+        answered(file, !gone && !strcasestr(connection[file]->data, "connection: close"));
+    else if (gone) {
+        second_of(file)->failed++;
+        drop(file);
+    }
+}
+
+static void expire(double now)
+{
+    for (; waiting_first < waiting_last; waiting_first++) {
+        int file = waiting[waiting_first % (1 << 20)].file;
+        bool meant =
+            connection[file]->stream >= 0 && connection[file]->order == waiting[waiting_first % (1 << 20)].order;
+        if (meant && now - connection[file]->due_s <= deadline_s)
+            return;
+        if (meant) {
+            second_of(file)->late++;
+            drop(file);
+        }
+    }
+}
+
+static void send_due(double now)
+{
+    for (int i = 0; i < streams; i++) {
+        while (stream[i].due_s <= now) {
+            double rate = rate_at(&stream[i], stream[i].due_s);
+            if (rate <= 0) {
+                stream[i].due_s = 1e18;
+                break;
+            }
+            begin(i, stream[i].due_s);
+            /* By the rate of now: a phase that ends does not leave a long pause of its own behind. */
+            stream[i].due_s += apart(rate);
+        }
+    }
+}
+
+static void run(double all_s)
+{
+    struct epoll_event events[EVENTS];
+    for (double now = now_s(); now < all_s + deadline_s + 0.1; now = now_s()) {
+        send_due(now);
+        expire(now);
+        double next = now + 0.002;
+        for (int i = 0; i < streams; i++)
+            next = stream[i].due_s < next ? stream[i].due_s : next;
+        double left = next - now_s();
+        struct timespec wait = {0, left > 0 ? (long)(left * 1e9) : 0};
+        int count = epoll_pwait2(poller, events, EVENTS, &wait, NULL);
+        for (int i = 0; i < count; i++) {
+            int file = events[i].data.fd;
+            if (events[i].events & EPOLLOUT && connection[file]->stream >= 0 && connection[file]->len == 0 &&
+                !(events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
+                say(file);
+            if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+                hear(file);
+        }
+    }
+}
+
+static void report(double all_s)
+{
+    for (int at = 0; at < (int)all_s; at++) {
+        for (int i = 0; i < streams; i++) {
+            const struct second *s = &stream[i].second[at];
+            printf("{\"second\":%d,\"name\":\"%s\",\"class\":\"%s\",\"sent\":%u,\"ok\":%u,\"late\":%u,\"denied\":%u,"
+                   "\"shed\":%u,\"failed\":%u,\"took_us\":[",
+                   at, stream[i].name, stream[i].class, s->sent, s->ok, s->late, s->denied, s->shed, s->failed);
+            for (uint32_t j = 0; j < s->ok; j++)
+                printf("%s%u", j ? "," : "", s->took_us[j]);
+            puts("]}");
+        }
+    }
+}
+
+static void stream_read(char *text, int port)
+{
+    struct stream *one = &stream[streams++];
+    one->name = strsep(&text, ":");
+    one->class = strsep(&text, ":");
+    const char *path = strsep(&text, ":");
+    if (!text || !path)
+        fail("a stream is name:class:path:rate");
+    one->fixed = *text == '=';
+    one->rate = atof(text + one->fixed);
+    one->len = (size_t)snprintf(one->request, sizeof one->request,
+                                "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-Tenant: %s\r\n\r\n", path, port, one->name);
+    one->due_s = apart(one->rate > 0 ? one->rate : 1);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 5 || argc > 4 + STREAMS)
+        return fprintf(stderr, "usage: offer PORT DEADLINE_MS PHASES STREAM...\n"), 2;
+    struct rlimit files = {FILES_MAX, FILES_MAX};
+    setrlimit(RLIMIT_NOFILE, &files);
+    server = (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    deadline_s = atof(argv[2]) / 1000;
+    double all_s = 0;
+    for (char *text = argv[3]; text && phases < PHASES; phases++) {
+        const char *one = strsep(&text, ",");
+        phase[phases].seconds = atof(one);
+        phase[phases].factor = strchr(one, 'x') ? atof(strchr(one, 'x') + 1) : 1;
+        all_s += phase[phases].seconds;
+    }
+    for (int i = 4; i < argc; i++)
+        stream_read(argv[i], atoi(argv[1]));
+    poller = epoll_create1(0);
+    if (poller < 0 || all_s >= SECONDS)
+        fail("cannot begin");
+    begun_s = now_s();
+    run(all_s);
+    report(all_s);
+    return 0;
+}
