@@ -57,7 +57,7 @@ bool weir__far_is_sound(const weir *engine, const weir_held *held, const weir_le
         return false;
     size_t prefix = strlen(engine->store->prefix);
     weir_text name = name_of(held, lease);
-    return name.len > prefix && memcmp(name.data, engine->store->prefix, prefix) == 0 && name.data[prefix] == ':';
+    return name.len > prefix + 1 && memcmp(name.data, engine->store->prefix, prefix) == 0 && name.data[prefix] == ':';
 }
 
 static void describe(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost,
