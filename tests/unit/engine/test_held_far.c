@@ -133,6 +133,33 @@ TEST(tiers_soft_and_resets)
     weir_close(a);
 }
 
+TEST(a_reserve_over_all_hosts)
+{
+    static const char text[] =
+        "rules:\n" SLOTS("slots", ", limit: 10, reserve: 20%") "  - { name: vip, match: { path: /vip }, priority: "
+                                                               "critical, limit: 100000, window: 1h }\n";
+    if (!begin())
+        return;
+    weir *a = host(text), *b = host(text);
+    weir_held held[10], none;
+    for (int i = 0; i < 8; i++)
+        CHECK(hold(i % 2 ? a : b, "GET /any user_id=7", &held[i]));
+    CHECK(!hold(a, "GET /any user_id=7", &none)); /* for the sake of the rest alone */
+    CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+    CHECK(hold(b, "GET /vip user_id=7", &held[8]));
+    CHECK(hold(a, "GET /vip user_id=7", &held[9]));
+    CHECK(!hold(b, "GET /vip user_id=7", &none));
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK(!hold(b, "GET /any user_id=7", &none)); /* nobody gets one now */
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(none.count, 0);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(weir_held_release(a, &held[i]), 1);
+    CHECK_EQ(left(b, "slots", "7"), 10);
+    weir_close(a);
+    weir_close(b);
+}
+
 TEST(all_or_nothing_with_other_rules)
 {
     static const char several[] = "rules:\n" SLOTS("slow", ", limit: 5") SLOTS(
