@@ -11,7 +11,7 @@ from clients import get, together
 from flight import asked, through
 from gateway import wait_until
 from resp import Client, RespGateway, encode, fields
-from stores import Cluster
+from stores import Cluster, Sentinels
 
 NAME = "weir:r:*"
 
@@ -241,6 +241,26 @@ def test_a_worker_that_ends_gives_back_the_last(redis_server, three, slow):
     slow.go.set()
     assert sum(b" 200 " in s.recv(65536) for s in waiting) == 3
     all_back(server, 3)
+
+
+def test_a_failover_to_a_replica_that_was_behind(three, slow):
+    store = Sentinels().start()
+    try:
+        fleet = three(store.url, rules(4, "6s"), 2)
+        waiting = fill(fleet, slow, 4)
+        old = store.master()
+        old.process.kill()
+        new = store.promoted(old)
+        new.must("DEL", NAME)
+        wait_until(lambda: new.do("ZCARD", NAME) == 4, "all that are in flight", 15)
+        for g in fleet:
+            wait_until(lambda: free(g) == 0, "the store")
+        assert slow.inside == 4
+        slow.go.set()
+        assert sum(b" 200 " in s.recv(65536) for s in waiting) == 4
+        wait_until(lambda: new.do("EXISTS", NAME) == 0, "every slot")
+    finally:
+        store.remove()
 
 
 def test_a_cluster(three, slow):
