@@ -20,7 +20,7 @@ static struct {
     redisContext *context; /* NULL: it does not run */
 } server;
 
-static void server_kill(void)
+static inline void server_kill(void)
 {
     if (server.context)
         redisFree(server.context);
@@ -33,7 +33,7 @@ static void server_kill(void)
     server.pid = 0;
 }
 
-static void server_end(void)
+static inline void server_end(void)
 {
     char command[96];
     server_kill();
@@ -42,7 +42,7 @@ static void server_end(void)
 }
 
 /* Until it has read what it wrote before, it only says so. */
-static bool server_answers(void)
+static inline bool server_answers(void)
 {
     redisReply *reply = server.context->err ? NULL : redisCommand(server.context, "PING");
     bool answers = reply && reply->type == REDIS_REPLY_STATUS;
@@ -50,7 +50,7 @@ static bool server_answers(void)
     return answers;
 }
 
-static void server_connect(void)
+static inline void server_connect(void)
 {
     for (int i = 0; i < 1000 && !server.context; i++) {
         usleep(20000);
@@ -64,7 +64,7 @@ static void server_connect(void)
 }
 
 /* Runs a server, for the first test that asks and after server_kill. False, loudly: there is none on this machine. */
-static bool server_begin(void)
+static inline bool server_begin(void)
 {
     if (server.context)
         return true;

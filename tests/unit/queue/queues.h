@@ -25,6 +25,8 @@
     }                                                                                                                  \
     static void both_##name(bool on_redis)
 
+static const char *place_root = "/tmp";
+
 struct place {
     char folder[64], url[160];
     bool on_redis;
@@ -40,7 +42,7 @@ static inline void place_new(struct place *place, bool on_redis, bool lazy)
         server_do(lazy ? "CONFIG SET appendfsync no" : "CONFIG SET appendfsync always");
         return;
     }
-    snprintf(place->folder, sizeof place->folder, "/tmp/weir-queue-XXXXXX");
+    snprintf(place->folder, sizeof place->folder, "%s/weir-queue-XXXXXX", place_root);
     CHECK(mkdtemp(place->folder) != NULL);
     snprintf(place->url, sizeof place->url, "sqlite:%s/queue.db", place->folder);
 }
