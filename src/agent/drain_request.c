@@ -68,24 +68,11 @@ static bool is_named(weir_text name, const char *word)
     return weir__text_equal_nocase(name, (weir_text){word, strlen(word)});
 }
 
-/* True if one of the words of a list such as "close, X-Hop" is this name. */
-static bool list_has(weir_text list, weir_text name)
-{
-    while (list.len) {
-        const char *comma = memchr(list.data, ',', list.len);
-        size_t len = comma ? (size_t)(comma - list.data) : list.len, skip = len + (comma != NULL);
-        if (weir__text_equal_nocase(weir__text_trim((weir_text){list.data, len}), name))
-            return true;
-        list = (weir_text){list.data + skip, list.len - skip};
-    }
-    return false;
-}
-
 static bool connection_names(weir_text headers, weir_text name)
 {
     struct field field;
     while (next_field(&headers, &field))
-        if (is_named(field.name, "connection") && list_has(field.value, name))
+        if (is_named(field.name, "connection") && weir__text_listed(field.value, name))
             return true;
     return false;
 }
