@@ -294,6 +294,10 @@ $B/fuzz/fuzz_documents: fuzz/fuzz_documents.c src/cli/documents.c $(DOCUMENTS_OB
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(DOCUMENTS_OBJ) $B/libweir-control.a $B/libweir.a -o $@ \
 		$(CONTROL_LIBS) $(LDLIBS)
 
+$B/fuzz/fuzz_accept: fuzz/fuzz_accept.c $B/src/agent/accept_request.o $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/src/agent/accept_request.o $B/libweir.a -o $@ $(LDLIBS)
+
 $B/fuzz/fuzz_control: fuzz/fuzz_control.c $B/libweir-control.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)

@@ -22,6 +22,7 @@
  *   keeper      the slow part, in threads: the rules service, rules of another host, figures
  *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
  *   host        what the rules service may ask about this host; queue_desk: about its deferred requests
+ *   accept      requests that nginx brings for the queue are kept, all that wait in one transaction; answers for tickets
  *   drain       delivers deferred requests; queue_open opens where they are kept
  *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
  *   sensor      the load level: reads signals and writes the load page; procfs: what the kernel says; senses: from that

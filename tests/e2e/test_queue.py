@@ -278,6 +278,31 @@ def test_http2(host, backend):
     assert [len(each["body"]) for each in one.kept().values()] == [0, 0, BOUND, BOUND, 0]
 
 
+# ---- In a store ----
+
+def test_where_there_is_a_store_they_are_kept_there_or_denied(host, redis_server):
+    redis = redis_server(more=("--appendonly", "yes", "--appendfsync", "always"))
+    one = host(HEAD + f"store: {redis.url()}\n" + QUEUE + RULES)
+    one.use_up(user="7")
+    tickets = [one.keep(user="7", body=b"abc")[0] for _ in range(3)]
+    assert json.loads(one.tells(tickets[0]).body)["rule"] == "kept"
+    assert not (one.folder / "state" / "queue.db").exists()
+    redis.process.kill()
+    redis.process.wait()
+    denied = one.ask(user="7", body=b"abc")
+    assert usual(denied) and one.tells(tickets[0]).status == 503
+    one.says("requests are denied instead of kept")
+    redis.start()
+
+    def again():
+        answer = one.ask(user="7")
+        assert answer.status == 202 or usual(answer)
+        return answer.status == 202
+    wait_until(again, "the store's return")
+    assert {one.tells(ticket).status for ticket in tickets} == {200}
+    assert cancelled(one, tickets[2]).status == 200
+
+
 # ---- When it is full ----
 
 def test_a_full_queue_denies_as_usual(host):
