@@ -117,10 +117,9 @@ def test_in_order_at_the_rules_rate(queued, upstream):
 def test_a_slow_upstream_holds_only_its_own_keys(queued, upstream):
     one = queued(limit=20)
     upstream.slow = 1
-    begun = time.time()
     tickets = [ticket for user in "abcdefgh" for ticket in defer(one, user, count=2)]
     wait_for(one, tickets)
-    assert time.time() - begun < 10 and upstream.most > 4
+    assert upstream.most > 4
 
 
 def test_with_a_store_the_queue_is_there(queued, upstream):
