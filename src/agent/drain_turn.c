@@ -169,6 +169,7 @@ static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, 
         wait = WEIR__DRAIN_SECOND_MS;
     put_back(drain, delivery, now + (wait > 0 ? wait : 1),
              decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
+             : outcome->reason == WEIR_BY_SHED    ? "others come first while the load is high"
              : outcome->reason == WEIR_BY_FAILURE ? "its counter cannot be reached"
                                                   : "its limit is reached");
 }
