@@ -198,7 +198,9 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
                          "{\"error\":{\"code\":\"too_large\",\"message\":\"the body is longer than 1 MiB\"}}");
     bool looks = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     const struct weir__dashboard_file *file = looks ? weir__dashboard_find(url) : NULL;
-    return file ? send_file(connection, file) : run(admin, connection, visit->target, method, visit->call);
+    /* Who asks for the headers alone gets those: libmicrohttpd leaves the body out. */
+    return file ? send_file(connection, file)
+                : run(admin, connection, visit->target, looks ? "GET" : method, visit->call);
 }
 
 /* libmicrohttpd splits the target and decodes its parts; the service wants them as they came. */

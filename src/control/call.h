@@ -118,8 +118,8 @@ void weir__publication_free(struct weir__publication *made);
 /* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
 int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
 
-/* True, and replied, if nothing may be published now. */
-bool weir__publishing_refused(struct weir__call *call);
+/* True if nothing may be published now: replied, or an error. */
+bool weir__publishing_refused(struct weir__call *call, int *error);
 
 /* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);

@@ -10,11 +10,13 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define HEAD_FORMAT "# weir: published revision %" PRId64 ", %" PRId64 ", sha256 %s\n"
 #define FILE_MAX    ((off_t)64 << 20)
+#define TRIES       100
 
 /* ---- The file ---- */
 
@@ -44,23 +46,42 @@ static int sync_folder(const char *path)
     return error;
 }
 
+/*
+ * The file that takes the other's place, empty and for this process alone: weir serve and its agent may both have
+ * something to write. -errno: it cannot be had.
+ */
+static int open_alone(const char *path)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct stat mine, there;
+        int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (file < 0)
+            return -errno;
+        if (flock(file, LOCK_EX) == 0 && fstat(file, &mine) == 0 && stat(path, &there) == 0 &&
+            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev && ftruncate(file, 0) == 0)
+            return file;
+        close(file); /* who had it has put it in its place meanwhile */
+    }
+    return -EBUSY;
+}
+
 int weir__file_replace(const char *path, const char *head, const char *text, size_t len)
 {
     char *temporary = NULL;
     if (asprintf(&temporary, "%s.new", path) < 0)
         return -ENOMEM;
-    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    int error = file < 0 ? -errno : write_all(file, head, strlen(head));
+    int file = open_alone(temporary);
+    int error = file < 0 ? file : write_all(file, head, strlen(head));
     if (!error)
         error = write_all(file, text, len);
     if (!error && fsync(file) != 0)
-        error = -errno;
-    if (file >= 0 && close(file) != 0 && !error)
         error = -errno;
     if (!error && rename(temporary, path) != 0)
         error = -errno;
     if (error && file >= 0)
         unlink(temporary);
+    if (file >= 0 && close(file) != 0 && !error)
+        error = -errno;
     free(temporary);
     return error ? error : sync_folder(path);
 }

@@ -9,8 +9,12 @@
 
 /* ---- A publication ---- */
 
-bool weir__publishing_refused(struct weir__call *call)
+bool weir__publishing_refused(struct weir__call *call, int *error)
 {
+    /* Not as it was a second ago: it may have been restored since. */
+    *error = weir__in_force_follow(call->control);
+    if (*error)
+        return true;
     if (!call->control->stale)
         return false;
     weir__fail(

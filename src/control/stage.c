@@ -245,8 +245,8 @@ static void reply_published(struct weir__call *call, const struct staging *all, 
 static int publish(struct weir__call *call, struct staging *all)
 {
     struct weir__publication made = {.refused = false};
-    int error = weir__db_begin(call->db);
-    if (error)
+    int error;
+    if (weir__publishing_refused(call, &error) || (error = weir__db_begin(call->db)) != 0)
         return error;
     error = stage_all(call, all, &made);
     if (error || made.refused) {
@@ -271,10 +271,10 @@ int weir__rest_publish(struct weir__call *call)
                 read_version(call, &all, json_object_get(body, "version"), &one) &&
                 read_reason(call, json_object_get(body, "reason"), &all);
     json_decref(body);
-    if (!good || weir__publishing_refused(call))
-        return 0;
-    if (!named)
+    if (good && !named)
         return weir__fail(call, 404, "no_document", "there is no document of this name", NULL);
+    if (!good)
+        return 0;
     snprintf(one.name, sizeof one.name, "%s", call->param[0]);
     return publish(call, &all);
 }
@@ -288,7 +288,7 @@ int weir__rest_publish_many(struct weir__call *call)
     bool good = read_reason(call, json_object_get(body, "reason"), &all) &&
                 read_list(call, &all, json_object_get(body, "documents"), json_object_get(body, "stage"));
     json_decref(body);
-    int error = good && !weir__publishing_refused(call) ? publish(call, &all) : 0;
+    int error = good ? publish(call, &all) : 0;
     free(all.list);
     return error;
 }

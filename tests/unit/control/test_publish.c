@@ -227,7 +227,6 @@ BOTH(others_follow)
     service_close(&a);
 }
 
-/* A copy from before the last publications is put in the database's place. */
 /* Many at once: one revision, all or nothing. */
 BOTH(many_are_one_publication)
 {
@@ -325,6 +324,7 @@ BOTH(many_or_none)
     service_close(&s);
 }
 
+/* A copy from before the last publications is put in the database's place. */
 TEST(restored_from_an_old_copy)
 {
     struct service s = {0};
@@ -344,6 +344,8 @@ TEST(restored_from_an_old_copy)
     CHECK_EQ(system(command), 0);
     CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("c", 3)), 503);
     s.control->tried_ms = 0;
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"draft\"}"), 409); /* before anybody has looked, too */
+    CHECK_WORD(&s, "error.code", "database_restored");
     CHECK_EQ(weir__control_tick(s.control), 0);
     CHECK_FORCE(&s, "a 1, b 2"); /* stays */
     CHECK_EQ(ask(&s, "GET /healthz", NULL), 200);

@@ -73,4 +73,46 @@ BOTH(many_at_once)
     service_close(&s);
 }
 
+/* Several processes that replace one file, as weir serve and its agent may: each time it is somebody's, and whole. */
+TEST(a_file_that_many_replace)
+{
+    enum { PROCESSES = 4, BYTES = 100000 };
+    char folder[] = "/tmp/weir-replace-XXXXXX", path[64];
+    char *text = malloc(BYTES + 1);
+    pid_t children[PROCESSES];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/file", folder);
+    for (int p = 0; p < PROCESSES; p++) {
+        memset(text, 'a' + p, BYTES);
+        text[BYTES] = 0;
+        children[p] = fork();
+        for (int i = 0; children[p] == 0 && i < 40; i++)
+            if (weir__file_replace(path, "head\n", text, (size_t)(BYTES - 1000 * p - i)) != 0)
+                _exit(1);
+        if (children[p] == 0)
+            _exit(0);
+    }
+    for (int looks = 0, left = PROCESSES; left; looks++) {
+        size_t len = 0;
+        char *seen = weir__file_read(path, &len);
+        CHECK(seen || looks < 100);
+        CHECK(!seen || (len > 90000 && strncmp(seen, "head\n", 5) == 0));
+        for (size_t i = 6; seen && i < len; i++)
+            if (seen[i] != seen[5]) {
+                CHECK_EQ(seen[i], seen[5]);
+                break;
+            }
+        free(seen);
+        int status = 0;
+        if (waitpid(-1, &status, WNOHANG) > 0) {
+            CHECK_EQ(status, 0);
+            left--;
+        }
+    }
+    free(text);
+    char command[96];
+    snprintf(command, sizeof command, "rm %s && rmdir %s", path, folder); /* nothing else is left in it */
+    CHECK_EQ(system(command), 0);
+}
+
 TEST_MAIN
