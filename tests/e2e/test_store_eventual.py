@@ -267,7 +267,7 @@ def test_weir_agent_alone(redis_server, gateway, tmp_path):
 @pytest.mark.parametrize("text,said", [
     ("rules: []\n", "neither a gateway"),
     ("store: http://x\nrules: []\n", "store"),
-    ("gateway: { listen: 127.0.0.1:1, upstreams: ['http://127.0.0.1:2'] }\nrules: []\n", "neither a store"),
+    ("gateway: { listen: 127.0.0.1:1, upstreams: ['http://127.0.0.1:2'] }\nrules: []\n", "there is no store"),
 ])
 def test_weir_agent_says_what_is_wrong(tmp_path, text, said):
     file = tmp_path / "weir.yaml"
