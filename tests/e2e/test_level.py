@@ -35,7 +35,7 @@ def host():
 
     def make(load):
         made.append(Served(YAML % load, backend).start())
-        wait_until(lambda: figures(made[-1])["known"] == 1, "the agent", 10)
+        wait_until(lambda: figures(made[-1])["known"] == 1, "the agent")
         return made[-1]
     yield make
     for one in made:
@@ -88,83 +88,88 @@ def agent_of(one):
     raise AssertionError("there is no agent")
 
 
+@pytest.mark.alone
 def test_requests_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
     assert level(one) == 0
     with Asking(one, "/slow/3", 8) as asking:
-        wait_until(lambda: level(one) >= 70, "a high level", 5)
+        wait_until(lambda: level(one) >= 70, "a high level")
         assert time.monotonic() - asking.begun < 1.5  # half a second of smoothing, and one or two of the machine's
         seen = figures(one)
         assert seen["in_flight"] >= 7 and seen["throttle"] <= 100
         asking.going = False
-    wait_until(lambda: level(one) == 0 and figures(one)["in_flight"] == 0, "no load", 10)
+    wait_until(lambda: level(one) == 0 and figures(one)["in_flight"] == 0, "no load")
 
 
+@pytest.mark.alone
 def test_a_slow_upstream(host):
     one = host("{ signals: { latency: 3, errors: on }, smooth: 200ms }")
     with Asking(one, "/slow/0.01", 4):
         time.sleep(2)
         assert level(one) < 50
     with Asking(one, "/slow/0.3", 8):
-        wait_until(lambda: level(one) >= 90, "a high level", 5)
+        wait_until(lambda: level(one) >= 90, "a high level")
         assert figures(one)["latency"] >= 90 and figures(one)["errors"] == 0
-        wait_until(lambda: figures(one)["throttle"] < 80, "limits that shrink", 10)
+        wait_until(lambda: figures(one)["throttle"] < 80, "limits that shrink")
     with Asking(one, "/slow/0.01", 4):
-        wait_until(lambda: level(one) < 20, "a low level", 10)
-        wait_until(lambda: figures(one)["throttle"] == 100, "limits as they were", 40)
+        wait_until(lambda: level(one) < 20, "a low level")
+        wait_until(lambda: figures(one)["throttle"] == 100, "limits as they were", 60)
 
 
 def test_an_upstream_that_fails(host):
     one = host("{ signals: { errors: 20% } }")
     one.backend.stop()
     with Asking(one, "/", 2):
-        wait_until(lambda: level(one) >= 90, "a high level", 5)
+        wait_until(lambda: level(one) >= 90, "a high level")
 
 
+@pytest.mark.alone
 def test_shedding_begins_with_the_lowest(host):
     one = host("{ signals: { in_flight: 4 }, shed_above: 90 }")
     with Asking(one, "/slow/3", 8) as asking:
         def sheds(who):
-            wait_until(lambda: figures(one)[who] > 0, f"shedding of {who}", 10)
+            wait_until(lambda: figures(one)[who] > 0, f"shedding of {who}")
             return time.monotonic() - asking.begun
         assert sheds("low") < 3
         sheds("normal")
         assert figures(one)["low"] == 100 and figures(one)["critical"] == 0
         asking.going = False
-    wait_until(lambda: level(one) == 0, "no load", 10)
+    wait_until(lambda: level(one) == 0, "no load")
     assert figures(one)["low"] > 0  # it comes back slowly
 
 
+@pytest.mark.alone
 def test_a_burning_processor(host):
     one = host("on")
     burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
     try:
-        wait_until(lambda: figures(one).get("cpu", 0) >= 80 and level(one) >= 60, "a high level", 10)
+        wait_until(lambda: figures(one).get("cpu", 0) >= 80 and level(one) >= 60, "a high level")
     finally:
         for each in burning:
             each.kill()
             each.wait()
 
 
+@pytest.mark.alone
 def test_an_agent_that_is_silent_says_nothing(host):
     one = host("{ signals: { in_flight: 2 } }")
     with Asking(one, "/slow/2", 4):
-        wait_until(lambda: level(one) >= 70, "a high level", 5)
+        wait_until(lambda: level(one) >= 70, "a high level")
         agent = agent_of(one)
         os.kill(agent, signal.SIGSTOP)
         try:
             stopped = time.monotonic()
-            wait_until(lambda: figures(one)["known"] == 0, "silence", 5)
+            wait_until(lambda: figures(one)["known"] == 0, "silence")
             assert 1 < time.monotonic() - stopped < 3
             seen = figures(one)
             assert seen["level"] == 0 and seen["throttle"] == 100 and seen["low"] == 0
             assert "the agent says nothing" in weir("top", "--once", one.file)
         finally:
             os.kill(agent, signal.SIGCONT)
-        wait_until(lambda: level(one) >= 70, "the level again", 5)
+        wait_until(lambda: level(one) >= 70, "the level again")
         os.kill(agent, signal.SIGKILL)
-        wait_until(lambda: agent_alive(one, agent), "another agent", 10)
-        wait_until(lambda: level(one) >= 70, "its level", 5)
+        wait_until(lambda: agent_alive(one, agent), "another agent")
+        wait_until(lambda: level(one) >= 70, "its level")
 
 
 def agent_alive(one, other_than):
@@ -178,11 +183,11 @@ def test_a_killed_worker_leaves_nothing_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
     for _ in range(3):
         with Asking(one, "/slow/4", 8) as asking:
-            wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight", 5)
+            wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight")
             asking.going = False
             (worker,) = one.workers()
             os.kill(int(worker), signal.SIGKILL)
-        wait_until(lambda: figures(one)["in_flight"] == 0 and level(one) == 0, "nothing in flight", 10)
+        wait_until(lambda: figures(one)["in_flight"] == 0 and level(one) == 0, "nothing in flight")
 
 
 def test_clients_that_leave(host):
@@ -190,28 +195,28 @@ def test_clients_that_leave(host):
     clients = []
     for _ in range(8):
         clients.append(socket.create_connection(("127.0.0.1", one.port)))
-        clients[-1].sendall(b"GET /slow/5 HTTP/1.1\r\nHost: a\r\n\r\n")
-    wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight", 5)
+        clients[-1].sendall(b"GET /slow/60 HTTP/1.1\r\nHost: a\r\n\r\n")
+    wait_until(lambda: figures(one)["in_flight"] == 8, "requests in flight")
     for client in clients:
         client.close()
-    wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight", 4)
+    wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight")
 
 
 def test_a_reload_keeps_what_is_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
-    with Asking(one, "/slow/4", 4) as asking:
-        wait_until(lambda: figures(one)["in_flight"] == 4, "requests in flight", 5)
+    with Asking(one, "/slow/10", 4) as asking:
+        wait_until(lambda: figures(one)["in_flight"] == 4, "requests in flight")
         asking.going = False
         one.change("in_flight: 8", "in_flight: 9")
         one.says("reloaded", seconds=15)
         assert figures(one)["in_flight"] == 4  # with the worker that is to end
-    wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight", 10)
+    wait_until(lambda: figures(one)["in_flight"] == 0, "nothing in flight")
 
 
 def test_what_is_shown(host):
     one = host("{ signals: { in_flight: 2, cpu: on }, shed_above: 90 }")
     with Asking(one, "/slow/2", 4):
-        wait_until(lambda: level(one) >= 95, "a high level", 5)
+        wait_until(lambda: level(one) >= 95, "a high level")
         seen = top(one)["load"]
         assert seen["known"] and seen["level"] >= 90 and seen["signals"]["in_flight"] == 100
         assert set(seen["signals"]) == {"in_flight", "cpu"} and seen["in_flight"] >= 3

@@ -69,7 +69,7 @@ def test_an_elastic_limit_follows_the_level(pressed):
         assert answer.status == 200 and answer.headers["X-RateLimit-Limit"] == str(expected)
         assert f'"a";q={expected};w=3600' in answer.headers["RateLimit-Policy"]
     press.silent()
-    wait_until(lambda: limit(g) == 1000, "the limit as it is written", 4)
+    wait_until(lambda: limit(g) == 1000, "the limit as it is written")
 
 
 def test_an_adaptive_limit_follows_the_throttle_and_is_withdrawn_at_once(pressed):
@@ -83,7 +83,7 @@ def test_an_adaptive_limit_follows_the_throttle_and_is_withdrawn_at_once(pressed
     press(700, 500)
     assert limit(g) == 30
     press.silent()  # a dead agent leaves the gateway as it was without one
-    wait_until(lambda: limit(g) == 50, "the whole limit", 4)
+    wait_until(lambda: limit(g) == 50, "the whole limit")
 
 
 CLASSES = [rule("pay", match={"path": "/pay"}, limit="unlimited", priority="critical"),
@@ -116,7 +116,7 @@ def test_what_is_shed_gets_503_and_its_own_words(pressed):
     assert samples["weir_shed_total", (("rule", "bulk"), ("shadow", "false"))] == 2
     assert samples["weir_decisions_total", (("decision", "deny"), ("rule", "bulk"), ("shadow", "false"))] == 0
     press.silent()
-    wait_until(lambda: get(g.port, "/bulk").status == 200, "the end of it", 4)
+    wait_until(lambda: get(g.port, "/bulk").status == 200, "the end of it")
     assert get(g.port, "/bulk").headers["X-RateLimit-Remaining"] == "998"  # what was shed took nothing
 
 

@@ -99,11 +99,12 @@ def test_clients_that_go_away(redis_server, three, slow):
     all_back(server)
     # While the question is on its way.
     server.pause()
+    before = sum(g.errors().count("prematurely closed") for g in fleet)
     leavers = [asked(g.port) for g in fleet]
-    time.sleep(0.3)
+    time.sleep(1)
     for s in leavers:
         s.close()
-    time.sleep(0.2)
+    wait_until(lambda: sum(g.errors().count("prematurely closed") for g in fleet) >= before + 3, "their end")
     server.resume()
     wait_until(lambda: sum(g.status()["store"]["gave_back"] for g in fleet) >= 6, "what they took to be back")
     all_back(server)
