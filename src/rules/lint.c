@@ -171,8 +171,27 @@ static bool compare(struct weir__report *report, const struct weir__rule *earlie
     return warn_if_idle(report, later, earlier) || warn_if_idle(report, earlier, later);
 }
 
+/* ---- Reserves ---- */
+
+/* A reserve that nobody may use is a lower limit. */
+static void warn_of_reserves(const weir_rules *set, struct weir__report *report)
+{
+    bool critical = false;
+    for (size_t i = 0; i < set->count && !critical; i++) {
+        const struct weir__pressure *pressure = &set->rules[i]->pressure;
+        critical = !set->rules[i]->shadow && pressure->says_class && pressure->says == WEIR_CRITICAL;
+    }
+    for (size_t i = 0; i < set->count && !critical; i++)
+        if (set->rules[i]->pressure.reserve)
+            weir__report_warning(report, set->rules[i]->place,
+                                 "\"%.*s\" keeps a reserve, but no rule says priority: critical: nobody may use it",
+                                 (int)set->rules[i]->name.len, set->rules[i]->name.data);
+}
+
 void weir__rules_lint(const weir_rules *set, struct weir__report *report)
 {
+    if (set->pressed)
+        warn_of_reserves(set, report);
     struct groups groups = {.set = set, .size = 16};
     while (groups.size < set->count * 2)
         groups.size *= 2;

@@ -36,6 +36,13 @@ static const struct {
      "7:14: every request of this rule is critical: there is nobody to keep the reserve"},
     {"rules: [{ name: a, limit: unlimited, priority: high }]\n", ""},
     {"rules: [{ name: a, limit: unlimited, priority: 5 }]\n", "1:27: unlimited: the rule limits nothing"},
+    {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
+     "        { name: b, limit: 5, window: 1h, priority: critical, shadow: true }]\n",
+     "2:52: a shadow rule does not say how important a request is: its priority has\n"
+     "1:9: \"a\" keeps a reserve, but no rule says priority: critical: nobody may"},
+    {"rules: [{ name: a, limit: 5, window: 1s, algorithm: fixed_window, reserve: 10% },\n"
+     "        { name: b, limit: unlimited, priority: critical }]\n",
+     ""},
     /* The load makes different rules of them. */
     {RULE "  - { name: b, limit: 1, window: 1s, priority: low }\n", ""},
     {RULE "  - { name: b, limit: 1, window: 1s, elastic: { up_to: 200% } }\n", ""},
