@@ -13,12 +13,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define TICK_MS      250  /* figures are by seconds */
 #define ACCEPT_AGAIN 20   /* ticks between two attempts to listen for the queue */
 #define FOLLOW_MS    1000 /* between two looks at what others publish */
-#define AGAIN        5    /* such looks between two attempts to listen */
+#define SENSING_NICE (-10)
+#define AGAIN        5 /* such looks between two attempts to listen */
 
 struct weir__keeper {
     const struct weir__config *config;
@@ -162,6 +164,8 @@ static void *follow(void *context)
 static void *sense(void *context)
 {
     struct weir__keeper *keeper = context;
+    /* Of this thread alone, and where it may: on a host without time to spare the level is needed most. */
+    (void)setpriority(PRIO_PROCESS, 0, SENSING_NICE);
     do
         weir__sensor_turn(keeper->sensor);
     while (!wait_ms(keeper, WEIR__SENSOR_MS));
