@@ -88,7 +88,7 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static double median(double *values, int count)
+static double median(double *values, long count)
 {
     qsort(values, (size_t)count, sizeof *values, by_value);
     return values[count / 2];
@@ -118,12 +118,12 @@ int main(int argc, char **argv)
     static const char *const names[CASES] = {"token_ns", "slot_ns", "check_ns", "check_knowing_ns"};
     static const char *const ratio_names[RATIOS] = {"slot_per_token", "rate_knowing"};
     static double took[CASES][ROUNDS_MAX], ratio[RATIOS][ROUNDS_MAX];
-    int rounds = argc == 2 ? atoi(argv[1]) : 0;
+    long rounds = argc == 2 ? strtol(argv[1], NULL, 10) : 0;
     if (rounds < 1 || rounds > ROUNDS_MAX)
         return fprintf(stderr, "usage: flight ROUNDS (1 to %d)\n", ROUNDS_MAX), 2;
     open_all();
-    for (int round = -1; round < rounds; round++) { /* the first is to warm up */
-        int at = round < 0 ? 0 : round;
+    for (long round = -1; round < rounds; round++) { /* the first is to warm up */
+        long at = round < 0 ? 0 : round;
         for (int i = 0; i < CASES; i++)
             took[i][at] = measure(i);
         ratio[0][at] = took[1][at] / took[0][at];

@@ -91,9 +91,12 @@ static double apart(double rate)
 /* The rate at a moment; 0: it is over. */
 static double rate_at(const struct stream *one, double at_s)
 {
-    for (int i = 0; i < phases; at_s -= phase[i++].seconds)
-        if (at_s < phase[i].seconds)
+    double end_s = 0;
+    for (int i = 0; i < phases; i++) {
+        end_s += phase[i].seconds;
+        if (at_s < end_s)
             return one->fixed ? one->rate : one->rate * phase[i].factor;
+    }
     return 0;
 }
 
@@ -112,8 +115,11 @@ static void note_ok(struct second *second, double took_s)
     second->took_us[second->ok++] = (uint32_t)(took_s * 1e6);
 }
 
+/* With a reset: so many ports that wait for their time to be over are not to be had. */
 static void drop(int file)
 {
+    struct linger at_once = {1, 0};
+    setsockopt(file, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     connection[file]->stream = -2;
     close(file);
 }
@@ -181,7 +187,7 @@ static size_t answer_len(const char *data)
 static void answered(int file, bool keep)
 {
     struct second *second = second_of(file);
-    int status = atoi(connection[file]->data + 9);
+    int status = (int)strtol(connection[file]->data + 9, NULL, 10);
     double took_s = now_s() - connection[file]->due_s;
     if (status == 200 && took_s <= deadline_s)
         note_ok(second, took_s);
@@ -267,7 +273,10 @@ static void send_due(double now)
 static void run(double all_s)
 {
     struct epoll_event events[EVENTS];
-    for (double now = now_s(); now < all_s + deadline_s + 0.1; now = now_s()) {
+    for (;;) {
+        double now = now_s();
+        if (now > all_s + deadline_s + 0.1)
+            return;
         send_due(now);
         expire(now);
         double next = now + 0.002;
@@ -311,7 +320,7 @@ static void stream_read(char *text, int port)
     if (!text || !path)
         fail("a stream is name:class:path:rate");
     one->fixed = *text == '=';
-    one->rate = atof(text + one->fixed);
+    one->rate = strtod(text + one->fixed, NULL);
     one->len = (size_t)snprintf(one->request, sizeof one->request,
                                 "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-Tenant: %s\r\n\r\n", path, port, one->name);
     one->due_s = apart(one->rate > 0 ? one->rate : 1);
@@ -323,18 +332,19 @@ int main(int argc, char **argv)
         return fprintf(stderr, "usage: offer PORT DEADLINE_MS PHASES STREAM...\n"), 2;
     struct rlimit files = {FILES_MAX, FILES_MAX};
     setrlimit(RLIMIT_NOFILE, &files);
-    server = (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    deadline_s = atof(argv[2]) / 1000;
+    server = (struct sockaddr_in){.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)strtol(argv[1], NULL, 10)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    deadline_s = strtod(argv[2], NULL) / 1000;
     double all_s = 0;
     for (char *text = argv[3]; text && phases < PHASES; phases++) {
         const char *one = strsep(&text, ",");
-        phase[phases].seconds = atof(one);
-        phase[phases].factor = strchr(one, 'x') ? atof(strchr(one, 'x') + 1) : 1;
+        phase[phases].seconds = strtod(one, NULL);
+        phase[phases].factor = strchr(one, 'x') ? strtod(strchr(one, 'x') + 1, NULL) : 1;
         all_s += phase[phases].seconds;
     }
     for (int i = 4; i < argc; i++)
-        stream_read(argv[i], atoi(argv[1]));
+        stream_read(argv[i], (int)strtol(argv[1], NULL, 10));
     poller = epoll_create1(0);
     if (poller < 0 || all_s >= SECONDS)
         fail("cannot begin");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """./dev bench pressure: an upstream of known capacity behind a real weir serve, offered up to ten times of it.
 
-The upstream (bench/upstream.c) works on 32 requests at once for 50 ms each: 640 a second. Four tenants ask in the ratio
+The upstream (bench/upstream.c) works on 32 requests at once for 100 ms each: 320 a second. Four tenants ask in the ratio
 4:2:1:1, three tenths of it as batch (priority low); critical traffic is a tenth of the capacity, whatever the others do.
 Clients (bench/offer.c) come at random and do not wait for each other; an answer after a second is no use to them, and they
 leave. Goodput is what was answered 200 in time. Each case begins with half of the capacity, then so many times of it, then
@@ -28,7 +28,7 @@ import time
 from deferring import accepted
 from plot import Axis, plot
 
-SLOTS, SERVICE_MS, QUEUE = 32, 50, 1280
+SLOTS, SERVICE_MS, QUEUE = 32, 100, 640
 CAPACITY = SLOTS * 1000 // SERVICE_MS
 CRITICAL = 0.1  # of the capacity
 TENANTS = {"a": 4, "b": 2, "c": 1, "d": 1}
@@ -169,7 +169,7 @@ class Overload:
 
     def __init__(self, weir, printer, quick):
         self.weir, self.printer = weir, printer
-        self.before, self.during, self.after, self.told = (4, 26, 6, 6) if quick else (5, 40, 15, 15)
+        self.before, self.during, self.after, self.told = (4, 26, 6, 6) if quick else (4, 32, 12, 12)
         self.results, self.rows = {}, {}
 
     def calm(self):
@@ -236,7 +236,7 @@ def plots(overload, folder):
     x = Axis("offered, times the capacity", factors[0], factors[-1], factors, log=True)
     for what, title, y in (
             ("goodput", "Goodput in the overload", Axis("of the capacity", 0, 1.1)),
-            ("p99_ms", "Critical traffic: 99th percentile", Axis("milliseconds", 10, 1000, [10, 20, 50, 100, 200, 500, 1000], log=True)),
+            ("p99_ms", "Critical traffic: 99th percentile", Axis("milliseconds", 50, 1000, [50, 100, 200, 500, 1000], log=True)),
             ("fairness", "Fairness between tenants that ask 4:2:1:1", Axis("Jain's index", 0.2, 1.05))):
         plot(folder / f"pressure-{what.replace('_ms', '')}.svg", title, x, y,
              {mode: [(times, overload.results[mode, times][what]) for times in factors if (mode, times) in overload.results]
@@ -294,4 +294,5 @@ def main():
         print(f"\n{sum(printer.bars)} of {len(printer.bars)} bars hold")
 
 
-main()
+if __name__ == "__main__":
+    main()

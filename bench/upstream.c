@@ -145,7 +145,7 @@ int main(int argc, char **argv)
     slots = strtoull(argv[2], NULL, 10);
     service_ns = strtoll(argv[3], NULL, 10) * 1000000;
     queue = strtoull(argv[4], NULL, 10);
-    int listener = listen_on((uint16_t)atoi(argv[1]));
+    int listener = listen_on((uint16_t)strtol(argv[1], NULL, 10));
     poller = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[EVENTS];
     if (poller < 0 || epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event))
