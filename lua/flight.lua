@@ -1,6 +1,6 @@
--- Requests in flight. Limit: how long a lease is. The value is a sorted set: leases (26 hexadecimal digits) by when they end.
--- A refund gives the ask's lease back. A renewal lets it end later; with a cost it is taken again if it is gone and there is
--- room. Charges mean nothing here. What has ended does not count, and is removed by the next who takes.
+-- Requests in flight. Limit: how long a lease is. The value is a sorted set: leases (26 hexadecimal digits) by when they
+-- end. A refund gives the ask's lease back. A renewal lets it end later; with a cost it is taken again if it is gone and
+-- there is room. Charges mean nothing here. What has ended does not count, and is removed by the next who takes.
 -- `before`: what the group has taken under this name already.
 flight = function(limit, how, cost, name, before)
     local cap, hard = a[limit + 1], a[limit + 2]

@@ -97,9 +97,10 @@ static void work(int worker, uint64_t seed)
 {
     weir *engine = host();
     struct hand *hands = calloc(HANDS, sizeof *hands);
-    for (uint64_t i = 0; hands; i = (i + 1) % HANDS)
+    if (!hands)
+        exit(1);
+    for (uint64_t i = 0;; i = (i + 1) % HANDS)
         step(engine, &hands[i], UINT64_C(1) << ((uint64_t)worker * HANDS + i), &seed);
-    exit(1);
 }
 
 static pid_t start(int worker, uint64_t seed)
