@@ -53,7 +53,7 @@ static void put_some(struct weir__queue *queue, uint64_t *random)
     size_t count = 1 + test_random(random) % 8;
     for (size_t i = 0; i < count; i++) {
         items[i] = item_of("r", "", "");
-        items[i].key = (weir_text){"abcdefg" + test_random(random) % KEYS, 1};
+        items[i].key = (weir_text){&"abcdefg"[test_random(random) % KEYS], 1};
         items[i].body = (weir_text){body, test_random(random) % sizeof body};
         each[i] = bounds;
     }

@@ -113,7 +113,7 @@ BOTH(large_ones)
     int errors[6];
     for (int i = 0; i < 6; i++) {
         items[i] = item;
-        items[i].key = (weir_text){"012345" + i, 1};
+        items[i].key = (weir_text){&"012345"[i], 1};
         items[i].body.len -= 1;
     }
     CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 6), 0);
@@ -179,24 +179,24 @@ BOTH(claims_end)
     char ticket[WEIR__TICKET_LEN + 1];
     place_new(&place, on_redis, true);
     struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 20});
-    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 2000});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 10000});
     CHECK_EQ(put_one(one, item_of("r", "k", "a"), unbounded, ticket), 0);
     CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, NULL), 0);
-    CHECK_EQ(claim_some(one, 10, 100, &seen), 1);
+    CHECK_EQ(claim_some(one, 10, 1000, &seen), 1);
     usleep(40000); /* the lease ends; the claim does not */
-    CHECK_EQ(claim_some(two, 10, 100, &seen), 0);
+    CHECK_EQ(claim_some(two, 10, 1000, &seen), 0);
     CHECK_EQ(weir__queue_delivered(two, ticket, 200), WEIR__QUEUE_LOST);
     CHECK_EQ(weir__queue_cancel(two, ticket), WEIR__QUEUE_STATE);
-    clock_now += 100;
-    usleep(80000);
-    CHECK_EQ(claim_some(two, 10, 100, &seen), 1);
+    clock_now += 1000;
+    usleep(1000000);
+    CHECK_EQ(claim_some(two, 10, 1000, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
     CHECK_EQ(weir__queue_delivered(one, ticket, 200), WEIR__QUEUE_LOST);
     CHECK_EQ(weir__queue_again(one, ticket, 0, "x", 0, true), WEIR__QUEUE_LOST);
     CHECK_EQ(state_of(two, ticket), WEIR__UNDER_WAY);
     CHECK_EQ(weir__queue_delivered(two, ticket, 204), 0);
     CHECK_EQ(weir__queue_delivered(two, ticket, 204), WEIR__QUEUE_LOST);
-    CHECK_EQ(claim_some(two, 10, 100, &seen), 1);
+    CHECK_EQ(claim_some(two, 10, 1000, &seen), 1);
     CHECK(text_is(seen.items[0].body, "b"));
     weir__queue_close(one);
     weir__queue_close(two);
@@ -271,18 +271,18 @@ TEST(one_drains_redis)
     if (!server_begin())
         return;
     place_new(&place, true, true);
-    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 200});
-    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 200});
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 1000});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 1000});
     CHECK_EQ(put_one(two, item_of("r", "k", "a"), unbounded, NULL), 0);
     CHECK_EQ(put_one(two, item_of("r", "l", "b"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), 1);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
     for (int i = 0; i < 4; i++) {
-        usleep(100000);
+        usleep(300000);
         CHECK_EQ(claim_some(one, 1, HOUR, &seen), i == 0);
         CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
     }
-    usleep(250000);
+    usleep(1100000);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
     weir__queue_close(two);
