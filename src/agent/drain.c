@@ -229,15 +229,23 @@ void weir__drain_accepted(struct weir__drain *drain, uint64_t accepted, uint64_t
     pthread_mutex_unlock(&drain->lock);
 }
 
-void weir__drain_stop(struct weir__drain *drain)
+void weir__drain_end(struct weir__drain *drain)
 {
-    if (!drain)
+    if (!drain || drain->joined)
         return;
     pthread_mutex_lock(&drain->lock);
     drain->ending = true;
     pthread_mutex_unlock(&drain->lock);
     curl_multi_wakeup(drain->multi);
     pthread_join(drain->thread, NULL);
+    drain->joined = true;
+}
+
+void weir__drain_stop(struct weir__drain *drain)
+{
+    if (!drain)
+        return;
+    weir__drain_end(drain);
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
         weir__delivery_clear(&drain->delivery[i]);
         curl_easy_cleanup(drain->delivery[i].curl);

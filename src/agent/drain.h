@@ -28,6 +28,8 @@ void weir__drain_wake(struct weir__drain *drain);
 /* How many were put into it and how many were refused since the agent began: told with the other figures. */
 void weir__drain_accepted(struct weir__drain *drain, uint64_t accepted, uint64_t refused);
 /* Gives what is under way two seconds to end; the rest waits in the queue again. NULL is allowed. */
+void weir__drain_end(struct weir__drain *drain);
+/* The same, and nobody may wake it any more. */
 void weir__drain_stop(struct weir__drain *drain);
 
 #endif

@@ -31,6 +31,7 @@ struct weir__drain {
     pthread_t thread;
     pthread_mutex_t lock; /* for what follows */
     bool ending, woken;
+    bool joined; /* its thread was; for who stops it */
     uint64_t accepted, refused;
 
     /* The thread's own. */

@@ -248,7 +248,8 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     if (keeper->senses)
         pthread_join(keeper->sensing, NULL);
     weir__sensor_close(keeper->sensor);
-    weir__acceptor_stop(keeper->acceptor);
+    weir__drain_end(keeper->drain);
+    weir__acceptor_stop(keeper->acceptor); /* as late as that: without it requests are denied */
     weir__drain_stop(keeper->drain);
     weir__admin_stop(keeper->admin);
     if (keeper->control)

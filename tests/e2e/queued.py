@@ -45,9 +45,9 @@ class Queueing(Host):
         more = {name.replace("_", "-"): value for name, value in headers.items()}
         return get(self.port, path, method=method, body=body, headers={"X-User": user, **more} if user else more)
 
-    def use_up(self, path="/kept", user=None):
+    def use_up(self, path="/kept", **more):
         """What passes, passes."""
-        assert self.ask(path, user=user).status == 200
+        assert self.ask(path, **more).status == 200
 
     def keep(self, path="/kept", **more):
         """A request that is kept: its ticket, and the answer."""

@@ -35,6 +35,7 @@ class Backend:
 
             def do_GET(self):
                 outer.asked += 1
+                outer.last = self.headers
                 if self.path.startswith("/slow/"):
                     time.sleep(float(self.path.split("/")[2]))
                 length = int(self.headers.get("Content-Length") or 0)
@@ -51,7 +52,7 @@ class Backend:
             def log_message(self, *arguments):
                 pass
 
-        self.asked = 0
+        self.asked, self.last = 0, None  # requests, and the headers of the last one
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.handle_error = lambda *arguments: None
         if tls:

@@ -136,6 +136,19 @@ def test_one_of_several_limits_is_kept_under_the_name_of_the_rule(host):
     assert (one.kept()[ticket]["rule"], one.kept()[ticket]["cost"], one.kept()[ticket]["key"]) == (b"two", 3, b"*")
 
 
+def test_the_tier_goes_along_and_no_further(host, backend):
+    one = host(HEAD + QUEUE + """identity: { tier: header:X-Plan }
+rules:
+  - { name: plans, key: k, limit: { pro: 2, default: 1 }, window: 2s, on_limit: queue }
+""")
+    for _ in range(2):
+        one.use_up("/plans", X_Plan="pro")
+    ticket, _ = one.keep("/plans", X_Plan="pro")
+    assert one.headers_of(ticket)[0] == ("X-Weir-Tier", b"pro".hex())
+    wait_until(lambda: json.loads(one.tells(ticket).body)["state"] == "delivered", "the delivery")
+    assert not [name for name in backend.last if name.lower() == "x-weir-tier"] and backend.last["X-Plan"] == "pro"
+
+
 # ---- Which denials are for the queue ----
 
 def test_only_what_every_rule_that_denies_would_keep(host):
