@@ -217,6 +217,9 @@ static enum MHD_Result begin(struct visit *visit, const char *method)
 static enum MHD_Result ask_queue(struct visit *visit)
 {
     struct weir__errand *errand = &visit->errand;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(visit->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    errand->fd = info ? info->connect_fd : -1;
     errand->item.body = (weir_text){visit->body, visit->body_len};
     visit->state = VISIT_WAITING;
     MHD_suspend_connection(visit->connection);

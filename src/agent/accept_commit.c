@@ -2,9 +2,11 @@
  * The one thread that asks the queue for the acceptor. Whatever was added while it was busy with one transaction goes
  * into the next: the more there is to do, the more of it shares the wait for the disk.
  */
+#define _GNU_SOURCE /* POLLRDHUP */
 #include "agent/accept_commit.h"
 #include "agent/queue_open.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -38,6 +40,7 @@ struct weir__committer {
     struct weir__deferred items[PUTS_MAX];
     struct weir__queue_bounds bounds[PUTS_MAX];
     int errors[PUTS_MAX];
+    struct pollfd waiting[PUTS_MAX];
 
     pthread_mutex_t lock;
     pthread_cond_t more;
@@ -121,27 +124,47 @@ static int open_queue(struct weir__committer *committer)
     return error;
 }
 
+/*
+ * Finds out who has left: whom nobody tells that his request is kept, as it was denied meanwhile or its client is gone,
+ * should not find it carried out if that can be helped.
+ */
+static void look_who_waits(struct weir__committer *committer, const struct list *list)
+{
+    nfds_t count = 0;
+    for (const struct weir__errand *errand = list->first; errand; errand = errand->next)
+        committer->waiting[count++] = (struct pollfd){.fd = errand->fd, .events = POLLRDHUP};
+    bool any = poll(committer->waiting, count, 0) > 0;
+    count = 0;
+    for (struct weir__errand *errand = list->first; errand; errand = errand->next, count++)
+        errand->error = any && committer->waiting[count].revents ? WEIR__QUEUE_GONE : 0;
+}
+
 /* All of them in one transaction. */
 static void put_all(struct weir__committer *committer, const struct list *list)
 {
     size_t count = 0, accepted = 0;
-    for (const struct weir__errand *errand = list->first; errand; errand = errand->next, count++) {
+    look_who_waits(committer, list);
+    for (const struct weir__errand *errand = list->first; errand; errand = errand->next) {
+        if (errand->error)
+            continue;
         committer->items[count] = errand->item;
-        committer->bounds[count] = errand->bounds;
+        committer->bounds[count++] = errand->bounds;
     }
     int opened = open_queue(committer);
-    int error = opened
-                    ? opened
-                    : weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
+    int error = opened;
+    if (!opened && count)
+        error = weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
     int refused = 0;
     count = 0;
-    for (struct weir__errand *errand = list->first; errand; errand = errand->next, count++) {
+    for (struct weir__errand *errand = list->first; errand; errand = errand->next) {
+        if (errand->error)
+            continue;
         errand->error = error ? error : committer->errors[count];
-        memcpy(errand->item.ticket, committer->items[count].ticket, sizeof errand->item.ticket);
+        memcpy(errand->item.ticket, committer->items[count++].ticket, sizeof errand->item.ticket);
         accepted += errand->error == 0;
         refused = errand->error ? errand->error : refused;
     }
-    if (!opened) {
+    if (!opened && count) {
         tell(committer, error);
         tell_refused(committer, error ? 0 : refused);
     }

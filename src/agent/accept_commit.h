@@ -15,6 +15,7 @@ struct weir__errand {
     enum weir__errand_kind kind;
     struct weir__deferred item; /* to be put; or its ticket alone */
     struct weir__queue_bounds bounds;
+    int fd;                       /* of who waits for the answer; -1: not known */
     int error;                    /* the queue's */
     char told[WEIR__TICKET_TEXT]; /* of a look, or a cancellation that came too late: JSON; "": nothing */
 };
