@@ -273,9 +273,9 @@ typedef struct weir_answer {
     size_t outcomes;        /* written to query->outcomes, in the order of the rules */
     bool shadow_denied;     /* a shadow rule would have denied what was allowed */
     enum weir_priority priority;
-    int status;             /* HTTP status of a denial */
-    unsigned headers;       /* WEIR_HEADERS_… to send */
-    enum weir_body body;    /* which body a denial gets */
+    int status;          /* HTTP status of a denial */
+    unsigned headers;    /* WEIR_HEADERS_… to send */
+    enum weir_body body; /* which body a denial gets */
     /*
      * Of a denial: WEIR_ON_LIMIT_QUEUE only if waiting helps, and every rule that denies says so. Then `deferral` is
      * set, and only then.
