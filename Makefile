@@ -46,7 +46,8 @@ ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
 # Another machine's curl and microhttpd are not at hand: with CROSS, nothing that speaks HTTP.
-AGENT_SRC := $(filter-out $(if $(CROSS),$(patsubst %,src/agent/%.c,admin keeper retrieve)),$(wildcard src/agent/*.c))
+SPEAKS_HTTP := accept admin drain drain_request drain_send drain_turn first keeper retrieve
+AGENT_SRC := $(filter-out $(if $(CROSS),$(SPEAKS_HTTP:%=src/agent/%.c)),$(wildcard src/agent/*.c))
 # The agent tells what it sees as JSON, and speaks HTTP.
 AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd))
 CLI_SRC := $(wildcard src/cli/*.c)
@@ -82,7 +83,7 @@ RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests. Nor is it tested for another one how the
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
 TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/% tests/unit/queue/% \
-	tests/unit/store/test_client_memory.c),\
+	tests/unit/store/test_client_memory.c tests/unit/agent/test_drain_request.c),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
