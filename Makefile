@@ -83,7 +83,8 @@ RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests. Nor is it tested for another one how the
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
 TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/% tests/unit/queue/% \
-	tests/unit/store/test_client_memory.c tests/unit/agent/test_drain_request.c),\
+	tests/unit/store/test_client_memory.c tests/unit/agent/test_drain_request.c \
+	tests/unit/agent/test_queue_desk.c),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -248,9 +249,11 @@ $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wra
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
 # The agent is no part of the library: its tests are linked with its objects.
-$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $(if $(CROSS),$B/src/control/emit.o,$B/libweir-control.a) $B/libweir.a
+$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $(if $(CROSS),$B/src/control/emit.o,$B/libweir-control.a \
+		$B/libweir-queue.a) $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(filter %.a %.o,$^) -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS)) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(filter %.a %.o,$^) -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS) $(QUEUE_LIBS)) \
+		$(LDLIBS)
 
 # So are those of the Redis protocol.
 $B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a
