@@ -8,6 +8,7 @@
 
 enum {
     WAIT_MAX_MS = 30000, /* rules change, and operators reset keys: what waits for longer is looked at again */
+    SLOT_MS = 250,       /* requests in flight: a slot may be given back long before its lease ends */
     DELAY_MAX_MS = 20000,
     CLAIM_MORE_MS = 40000 /* than a delivery may take: a delay before it, and the queue's own time */
 };
@@ -167,6 +168,8 @@ static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, 
         wait = WAIT_MAX_MS;
     if (outcome->reason == WEIR_BY_FAILURE)
         wait = WEIR__DRAIN_SECOND_MS;
+    if (decision->verdict == WEIR_DENY && decision->reset_after_ns < 0 && wait > SLOT_MS)
+        wait = SLOT_MS;
     put_back(drain, delivery, now + (wait > 0 ? wait : 1),
              decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
              : outcome->reason == WEIR_BY_SHED    ? "others come first while the load is high"

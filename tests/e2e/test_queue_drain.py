@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from clients import get, raw
+from clients import get, raw, together
 from controlled import Host, weir
 from gateway import wait_until
 from delivering import Upstream, agent_of, defer, items, queue, ready, yaml
@@ -120,6 +120,16 @@ def test_a_slow_upstream_holds_only_its_own_keys(queued, upstream):
     tickets = [ticket for user in "abcdefgh" for ticket in defer(one, user, count=2)]
     wait_for(one, tickets)
     assert upstream.most > 4
+
+
+def test_requests_in_flight_are_one_at_a_time_also_from_the_queue(queued, upstream):
+    """A slot is held while one is delivered, and given back when it is: nobody waits for the lease to end."""
+    one = queued()
+    upstream.slow = 0.5
+    answers = together([lambda: one.get("/few") for _ in range(4)])
+    assert sorted(answer.status for answer in answers) == [200, 202, 202, 202]
+    wait_for(one, [json.loads(answer.body)["ticket"] for answer in answers if answer.status == 202], seconds=15)
+    assert upstream.most == 1 and len(upstream.seen) == 4
 
 
 def test_with_a_store_the_queue_is_there(queued, upstream):
