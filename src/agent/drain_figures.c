@@ -63,6 +63,7 @@ static void counters(FILE *to, const struct weir__drain_counts *counts)
     } lines[] = {
         {"weir_queue_drains", "gauge", "1: this host's agent delivers; 0: it stands by, or the queue is away.",
          counts->drains},
+        {"weir_queue_stands_by", "gauge", "1: it would, but another host's agent does.", counts->stands_by},
         {"weir_queue_accepted_total", "counter", "Requests that were deferred.", counts->accepted},
         {"weir_queue_refused_total", "counter",
          "Requests that were denied instead, as the queue was full, away, or not for them.", counts->refused},

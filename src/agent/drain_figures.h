@@ -10,7 +10,7 @@ struct weir__drain_counts {
     uint64_t delivered, attempts, failed; /* of the attempts, those that are made again or were the last */
     uint64_t dead;                        /* given up; those over their age are the queue's, and not among them */
     uint64_t put_back;                    /* claimed, but the rule had nothing left */
-    bool drains;                          /* this agent does */
+    bool drains, stands_by;               /* this agent does; another does */
 };
 
 /* Replaces the file. 0, an error of the queue's, or 1: it could not be written. *waiting: all that does. */

@@ -241,6 +241,7 @@ void weir__drain_claim(struct weir__drain *drain, int64_t now)
     int count = weir__queue_claim(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, free_ones, claimed, drain);
     weir__drain_trouble(drain, count < 0 ? count : 0, weir__queue_why(drain->queue));
     drain->counts.drains = count >= 0;
+    drain->counts.stands_by = count == WEIR__QUEUE_STANDBY;
     if (count < 0)
         drain->look_ms = now + WEIR__DRAIN_STANDBY_MS;
     else if ((size_t)count == free_ones)

@@ -251,14 +251,19 @@ def named():
 
 
 def test_every_metric_that_is_named_exists(host, store):
-    one = host(more=f'store: "{store.url()}"\nload: on', rule=", consistency: eventual")
-    ask(one, "a", 30)
+    one = host(more=f'store: "{store.url()}"\nload: on\nqueue: on\nstate: "@FOLDER@/state"',
+               rule=", consistency: eventual, on_limit: queue")
+
+    def kept():
+        return 202 in [get(one.port, "/", headers={"X-Key": "a"}).status for _ in range(30)]
+    wait_until(kept, "something in the queue")
 
     def exist():
         samples, _ = parse(get(one.metrics, "/metrics").body.decode())
         names = {name for name, _ in samples}
         return named() <= names or not print(named() - names)
-    assert len(named()) > 20 and exist(), named()
+    assert len(named()) > 20
+    wait_until(exist, "every metric")
 
 
 def test_figures_of_keys_are_metrics(host):
