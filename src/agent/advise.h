@@ -74,10 +74,13 @@ struct weir__rule_source {
 };
 
 /*
- * The rule with the change, as a shadow beside the enforced one: a whole rule file, from malloc. NULL: the rule is not
- * written as one that can be changed so (of several limits, of the descriptor dialect), or not there any more.
+ * The rule with the change, from malloc: to be tried beside the enforced one as a whole rule file with a shadow, or
+ * alone, as the document that the rules service takes, where being a shadow is not the document's business. NULL: the
+ * rule is not written as one that can be changed so (of several limits, of the descriptor dialect), or not there any
+ * more.
  */
+enum weir__advice_form { WEIR__ADVICE_FILE, WEIR__ADVICE_DOCUMENT };
 char *weir__advice_rule(const struct weir__rule_source *source, const weir_rule_info *info,
-                        const struct weir__change *change);
+                        const struct weir__change *change, enum weir__advice_form form);
 
 #endif

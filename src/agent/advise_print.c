@@ -33,7 +33,7 @@ static int print_rule(void *context, const struct weir__seen_rule *rule)
     size_t count = evidence ? weir__advise(evidence, advice) : 0;
     p->rules += !rule->info.shadow;
     for (size_t i = 0; i < count; i++) {
-        char *changed = weir__advice_rule(&p->looker->source, &rule->info, &advice[i].change);
+        char *changed = weir__advice_rule(&p->looker->source, &rule->info, &advice[i].change, WEIR__ADVICE_FILE);
         weir__printable((weir_text){rule->info.name, strlen(rule->info.name)}, name, sizeof name);
         printf("%s%s: %s\n", p->told++ ? "\n" : "", name, advice[i].message);
         if (changed) {

@@ -96,24 +96,25 @@ static void change_members(struct copy *copy, const struct weir__node *rule, con
         scalar(add(copy, "algorithm"), change->algorithm);
     if (change->burst)
         number(copy, add(copy, "burst"), "%" PRId64, change->burst);
-    scalar(add(copy, "shadow"), "true");
-    for (size_t i = 0; i < copy->count; i++)
-        copy->list[i].next = i + 1 < copy->count ? &copy->list[i + 1] : NULL;
 }
 
-/* A rule file with the changed rule alone. NULL: no memory. */
-static char *write_changed(const struct weir__node *rule, const struct weir__change *change, struct weir__arena *arena)
+/* NULL: no memory. */
+static char *write_changed(const struct weir__node *rule, const struct weir__change *change,
+                           enum weir__advice_form form, struct weir__arena *arena)
 {
     struct copy copy = {arena, weir__arena_array(arena, rule->count + ADDED, sizeof *copy.list), 0};
     if (!copy.list)
         return NULL;
     change_members(&copy, rule, change);
-    struct weir__node title, item = {.kind = WEIR__MAP, .first = copy.list, .count = copy.count};
+    if (form == WEIR__ADVICE_FILE)
+        scalar(add(&copy, "shadow"), "true");
+    for (size_t i = 0; i < copy.count; i++)
+        copy.list[i].next = i + 1 < copy.count ? &copy.list[i + 1] : NULL;
+    struct weir__node title = {.name = NULL}, item = {.kind = WEIR__MAP, .first = copy.list, .count = copy.count};
     struct weir__node rules = {.kind = WEIR__LIST, .first = &item, .count = 1, .name = &title};
     struct weir__node root = {.kind = WEIR__MAP, .first = &rules, .count = 1};
-    title = (struct weir__node){.name = NULL};
     scalar(&title, "rules");
-    return arena->failed ? NULL : weir__emit(&root, NULL);
+    return arena->failed ? NULL : weir__emit(form == WEIR__ADVICE_FILE ? &root : &item, NULL);
 }
 
 /* ---- Finding ---- */
@@ -131,21 +132,22 @@ static const struct weir__node *find_rule(const struct weir__node *root, const w
     return NULL;
 }
 
-static char *write_rule(const struct weir__node *rule, const struct weir__change *change, struct weir__arena *arena)
+static char *write_rule(const struct weir__node *rule, const struct weir__change *change, enum weir__advice_form form,
+                        struct weir__arena *arena)
 {
     weir_rules *rules = NULL;
-    char *text = write_changed(rule, change, arena);
+    char *text = write_changed(rule, change, WEIR__ADVICE_FILE, arena);
     /* What is recommended has to be a rule. */
-    if (text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) != 0) {
-        free(text);
-        return NULL;
-    }
+    bool good = text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) == 0;
     weir_rules_free(rules);
-    return text;
+    if (good && form == WEIR__ADVICE_FILE)
+        return text;
+    free(text);
+    return good ? write_changed(rule, change, form, arena) : NULL;
 }
 
 static char *from_sources(const struct weir__source *list, size_t count, const weir_rule_info *info,
-                          const struct weir__change *change)
+                          const struct weir__change *change, enum weir__advice_form form)
 {
     char *text = NULL;
     for (size_t i = 0; i < count && !text; i++) {
@@ -153,25 +155,25 @@ static char *from_sources(const struct weir__source *list, size_t count, const w
         struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
         const struct weir__node *rule = find_rule(weir__yaml_read((uint32_t)i, &arena, &report), info);
         if (rule)
-            text = write_rule(rule, change, &arena);
+            text = write_rule(rule, change, form, &arena);
         weir__arena_free(&arena);
     }
     return text;
 }
 
 char *weir__advice_rule(const struct weir__rule_source *source, const weir_rule_info *info,
-                        const struct weir__change *change)
+                        const struct weir__change *change, enum weir__advice_form form)
 {
     struct weir__sources sources;
     if (!source || info->domain || info->shadow)
         return NULL;
     if (!source->path) {
         struct weir__source one = {"rules", source->text};
-        return from_sources(&one, 1, info, change);
+        return from_sources(&one, 1, info, change, form);
     }
     if (weir__sources_read(source->path, NULL, NULL, &sources) != 0)
         return NULL;
-    char *text = from_sources(sources.list, sources.count, info, change);
+    char *text = from_sources(sources.list, sources.count, info, change, form);
     weir__sources_free(&sources);
     return text;
 }

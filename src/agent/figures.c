@@ -421,14 +421,16 @@ struct advising {
 static json_t *advice_json(const struct weir__seen_rule *rule, const struct weir__advice *advice,
                            const struct weir__rule_source *source)
 {
-    char *changed = weir__advice_rule(source, &rule->info, &advice->change);
+    char *changed = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
+    char *document = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
     json_t *figures = json_object();
     for (size_t i = 0; i < advice->figure_count; i++)
         (void)json_object_set_new(figures, advice->figures[i].name, rounded(advice->figures[i].value));
-    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?}", "rule", text(rule->info.name, strlen(rule->info.name)), "kind",
-                            weir__advice_kind_name(advice->kind), "message", advice->message, "figures", figures,
-                            "changed", changed);
+    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", text(rule->info.name, strlen(rule->info.name)),
+                            "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures",
+                            figures, "changed", changed, "document", document);
     free(changed);
+    free(document);
     return one;
 }
 

@@ -7,7 +7,7 @@ test("advice opens the changed rule in the editor, ready for the shadow, and sav
     const rule = await makeRule({ stage: "enforced" });
     const page = await open("#/rules");
     await page.route("**/v1/advice*", (route) => route.fulfill({ json: { advice: [{
-        rule, kind: "too_strict", message: "12 of 40 keys are denied <b>steadily</b>", figures: { denied_percent: 41.5, keys: 40 }, changed: ruleText(rule, { limit: 9 }) }] } }));
+        rule, kind: "too_strict", message: "12 of 40 keys are denied <b>steadily</b>", figures: { denied_percent: 41.5, keys: 40 }, document: ruleText(rule, { limit: 9 }), changed: `rules: [ { name: ${rule}, limit: 9, window: 1m, shadow: true } ]` }] } }));
     await page.getByRole("link", { name: "Advice" }).click();
     await page.getByText("12 of 40 keys are denied <b>steadily</b>").waitFor();
     await page.getByText("41.5%").waitFor();

@@ -174,7 +174,7 @@ export interface Advice {
     kind: string;
     message: string;
     figures?: Facts;
-    changed?: string | null; /* the changed rule */
+    document?: string | null; /* the changed rule, as the service takes it */
 }
 
 export interface AuditEntry {

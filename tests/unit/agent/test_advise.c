@@ -2,6 +2,7 @@
 #include "../../test.h"
 
 #include "agent/advise.h"
+#include "control/document.h"
 
 static struct weir__evidence e;
 static struct weir__advice advice[WEIR__ADVICE_MAX];
@@ -226,7 +227,7 @@ static char *changed(const char *name, struct weir__change change)
 {
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     weir_rule_info info = {.name = name};
-    return weir__advice_rule(&source, &info, &change);
+    return weir__advice_rule(&source, &info, &change, WEIR__ADVICE_FILE);
 }
 
 static void is_changed(const char *name, struct weir__change change, const char *expected)
@@ -253,15 +254,28 @@ TEST(changed_rules)
                "rules:\n  - name: tiers\n    limit:\n      free: 26\n      pro: 255\n      staff: unlimited\n      "
                "default: 3\n"
                "    tier: plan\n    window: 1h\n    shadow: true\n");
+    /* For the rules service it is a document, which has no stage of its own. */
+    struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
+    char *document = weir__advice_rule(&source, &(weir_rule_info){.name = "flow"},
+                                       &(struct weir__change){.limit = 9, .burst = 12}, WEIR__ADVICE_DOCUMENT);
+    CHECK(document && strcmp(document, "name: flow\nmatch:\n  path:\n    - /a\n    - \"/b{x}\"\n"
+                                       "key: \"user:${user_id}\"\nlimit: 9\nwindow: 1m\nburst: 12\n") == 0);
+    struct weir__document read;
+    json_t *errors = json_array();
+    CHECK(document && weir__document_read((weir_text){document, strlen(document)}, &read, errors));
+    CHECK(strcmp(read.name, "flow") == 0 && read.kind == WEIR__RULE_DOCUMENT);
+    weir__document_close(&read);
+    json_decref(errors);
+    free(document);
     CHECK(!changed("several/1s", (struct weir__change){.limit = 2}));
     CHECK(!changed("gone", (struct weir__change){.limit = 2}));
     /* What would be no rule is not recommended. */
     CHECK(!changed("flow", (struct weir__change){.algorithm = "no_such_thing"}));
     struct weir__rule_source broken = {.text = {"rules: [", 8}};
     weir_rule_info info = {.name = "flow"};
-    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}));
+    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
     broken.path = "/nowhere/at/all";
-    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}));
+    CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
 }
 
 TEST_MAIN

@@ -7,15 +7,15 @@ import { keep } from "./unsaved";
 
 function card(advice: Advice): HTMLElement {
     const tryIt = () => {
-        keep(`advice ${advice.rule}`, advice.changed!, "");
+        keep(`advice ${advice.rule}`, advice.document!, "");
         location.hash = `#/rules/${encodeURIComponent(advice.rule)}?proposal=1`;
     };
     return h("section", { class: "card" },
         h("h2", {}, ruleLink(advice.rule), " ", badge(advice.kind.replaceAll("_", " "))), h("p", {}, name(advice.message)),
         advice.figures ? h("dl", { class: "facts" }, Object.entries(advice.figures).map(([key, value]) =>
             h("div", {}, h("dt", {}, factLabel(key)), h("dd", {}, fact(key, value))))) : null,
-        advice.changed ? h("details", {}, h("summary", {}, "The changed rule"), h("pre", { class: "scroll", tabindex: "0" }, advice.changed)) : null,
-        advice.changed && may("editor") ? h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: tryIt },
+        advice.document ? h("details", {}, h("summary", {}, "The changed rule"), h("pre", { class: "scroll", tabindex: "0" }, advice.document)) : null,
+        advice.document && may("editor") ? h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: tryIt },
             "Open in the editor, to try in shadow")) : null);
 }
 
