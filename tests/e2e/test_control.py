@@ -225,6 +225,21 @@ def test_the_port_is_taken(host):
     one.wait_for_admin()
 
 
+def test_clients_that_stay_keep_nobody(host):
+    """Connections have threads of their own: idle ones and halves of requests hold up neither others nor the end."""
+    one = host().begin()
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", one.admin), timeout=10))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + (b"\r\n" if number % 2 else b""))
+            assert not number % 2 or b" 200 " in client.recv(4096)
+        begin = time.monotonic()
+        assert one.ask("GET", "/v1/rules")[0] == 200 and one.ask("HEAD", "/healthz")[0] == 200
+        one.signal(signal.SIGTERM)
+        assert one.end() == 0
+        assert time.monotonic() - begin < 10
+
+
 def test_check_changes_nothing(host):
     one = host()
     done = one.run("--check")
