@@ -36,7 +36,7 @@ class Queueing(Host):
         return self
 
     def wait_for_queue(self):
-        wait_until(lambda: self.agent() and self.tells("0" * 32).status == 404, "the queue", 15)
+        wait_until(lambda: self.agent() and self.tells("0" * 32).status == 404, "the queue")
 
     def tells(self, ticket, method="GET"):
         return get(self.port, f"/.weir/tickets/{ticket}", method=method)

@@ -10,6 +10,7 @@ from building import ROOT, built
 from clients import get, statuses
 from gateway import wait_until
 from resp import Client, RespGateway, fields
+from served import ENVIRONMENT, WEIR
 from test_metrics import parse
 
 PRESS = ROOT / "build/gcc/tests/e2e/press"
@@ -197,6 +198,6 @@ def test_the_services_say_why(gateway):
 def test_weir_check_shows_the_limit_in_force(pressed):
     g, press = pressed([rule(elastic={"up_to": "300%"})])
     press(0)
-    weir = [ROOT / "build/gcc/weir", "check", "--rules", g.folder / "rules", "--segment", g.segment, "GET", "/x"]
-    text = subprocess.run(weir, capture_output=True, text=True, timeout=20, check=True).stdout
+    weir = [WEIR, "check", "--rules", g.folder / "rules", "--segment", g.segment, "GET", "/x"]
+    text = subprocess.run(weir, capture_output=True, text=True, timeout=20, check=True, env=ENVIRONMENT).stdout
     assert "1000 in 1h, 3000 in force" in text and "X-RateLimit-Limit: 3000" in text, text

@@ -147,14 +147,14 @@ def test_a_killed_worker_and_a_killed_host(redis_server, three, slow):
         os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     assert free(fleet[1]) == 0
-    wait_until(lambda: held(server) == 4, "the leases of the dead to end", 8)
+    wait_until(lambda: held(server) == 4, "the leases of the dead to end")
     assert time.monotonic() - began < 5
     wait_until(lambda: victim.workers() and free(victim) == 2, "a worker that comes after it")
     # And all of a host, at once.
     gone = fleet[1]
     for pid in (gone.master, *gone.workers()):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: held(server) == 2, "the leases of the host to end", 8)
+    wait_until(lambda: held(server) == 2, "the leases of the host to end")
     wait_until(lambda: free(fleet[2]) == 4, "the host's slots at another")
     slow.go.set()
     for s in waiting:
@@ -192,7 +192,7 @@ def test_a_redis_that_forgets_hears_of_them_again(redis_server, three, slow):
     waiting = fill(fleet, slow, 4)
     server.kill()
     server.start()
-    wait_until(lambda: held(server) == 4, "all that are in flight", 6)
+    wait_until(lambda: held(server) == 4, "all that are in flight")
     wait_until(lambda: [free(g) for g in fleet] == [0, 0, 0], "the store on every host")
     assert slow.inside == 4
     slow.go.set()
