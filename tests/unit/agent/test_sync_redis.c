@@ -10,6 +10,13 @@
 /* By the real clock: what took longer than it should, on a busy machine, says nothing and gets another try. */
 enum { TRIES = 20 };
 
+static void sync_and_look(int64_t left[HOSTS])
+{
+    hosts_sync(hosts, HOSTS);
+    for (int i = 0; i < HOSTS; i++)
+        left[i] = host_left(&hosts[i], "a", KEY);
+}
+
 TEST(four_a_second_on_three_hosts_spread)
 {
     bool in_time = false;
@@ -21,9 +28,7 @@ TEST(four_a_second_on_three_hosts_spread)
         CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
         CHECK_EQ(host_ask(&hosts[2], REQUEST, 1), 1);
         CHECK_EQ(host_ask(&hosts[1], REQUEST, 2), 2);
-        hosts_sync(hosts, HOSTS);
-        for (int i = 0; i < HOSTS; i++)
-            left[i] = host_left(&hosts[i], "a", KEY);
+        sync_and_look(left);
         in_time = seconds() < start + 0.24; /* then one comes back */
         for (int i = 0; i < HOSTS && in_time; i++)
             CHECK_EQ(left[i], 0);
@@ -42,9 +47,7 @@ TEST(twelve_at_once_then_repaid)
         int64_t left[HOSTS];
         for (int i = 0; i < HOSTS; i++)
             CHECK_EQ(host_ask(&hosts[i], REQUEST, 4), 4);
-        hosts_sync(hosts, HOSTS);
-        for (int i = 0; i < HOSTS; i++)
-            left[i] = host_left(&hosts[i], "a", KEY);
+        sync_and_look(left);
         bool soon = seconds() < start + 0.24;
         sleep_until(start + 1.9);
         int early = host_ask(&hosts[0], REQUEST, 1);
