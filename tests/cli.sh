@@ -2,20 +2,9 @@
 # The weir command as a person would try it: $1 is the binary.
 set -eu
 weir=$1
+. "$(dirname "$0")/cli_checks.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-
-# fails CODE COMMAND...: exits with CODE and says something on standard error.
-fails() {
-    code=$1
-    shift
-    set +e
-    "$@" >/dev/null 2>"$work/err"
-    got=$?
-    set -e
-    [ "$got" -eq "$code" ] || { echo "$*: exit $got, expected $code"; exit 1; }
-    [ -s "$work/err" ] || { echo "$*: failed without a word"; exit 1; }
-}
 
 "$weir" help | grep -q 'usage: weir'
 "$weir" --help | grep -q dump

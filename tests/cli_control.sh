@@ -3,6 +3,7 @@
 # tests/e2e/test_control_cli.py has the same over HTTP.
 set -eu
 weir=$(realpath "$1")
+. "$(dirname "$0")/cli_checks.sh"
 rules=$(realpath "$(dirname "$0")/rules")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -11,19 +12,6 @@ unset WEIR_URL WEIR_TOKEN
 cd "$work"
 db=--db=sqlite:$work/rules.db
 
-# fails CODE COMMAND...: exits with CODE and says something on standard error, which stays in $work/err.
-fails() {
-    code=$1
-    shift
-    set +e
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    set -e
-    [ "$got" -eq "$code" ] || { echo "$*: exit $got, expected $code"; cat "$work/err"; exit 1; }
-    [ -s "$work/err" ] || { echo "$*: failed without a word"; exit 1; }
-}
-# said TEXT: the last that failed said this.
-said() { grep -qF -- "$1" "$work/err" || { echo "expected: $1"; cat "$work/err"; exit 1; }; }
 # json EXPRESSION: true of the object d on standard input.
 json() { python3 -c "
 import json, sys

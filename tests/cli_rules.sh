@@ -2,24 +2,12 @@
 # weir lint, check and convert as a person would try them: $1 is the binary.
 set -eu
 weir=$(realpath "$1")
+. "$(dirname "$0")/cli_checks.sh"
 cd "$(dirname "$0")/rules"
 work=$(mktemp -d)
 trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
 export NO_COLOR=1
 
-# fails CODE COMMAND...: exits with CODE and says something on standard error, which stays in $work/err.
-fails() {
-    code=$1
-    shift
-    set +e
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    set -e
-    [ "$got" -eq "$code" ] || { echo "$*: exit $got, expected $code"; cat "$work/err"; exit 1; }
-    [ -s "$work/err" ] || { echo "$*: failed without a word"; exit 1; }
-}
-# said TEXT: the last that failed said this.
-said() { grep -qF -- "$1" "$work/err" || { echo "expected: $1"; cat "$work/err"; exit 1; }; }
 # json EXPRESSION: true of the object d on standard input, and of `applied`, its rules whose key was there.
 json() { python3 -c "
 import json, sys

@@ -3,12 +3,11 @@ import json
 import socket
 import time
 
-import h2.config
-import h2.connection
 import pytest
 
 from clients import get, statuses, together
 from gateway import wait_until
+from http2 import Http2
 
 
 def leaky(limit, burst, window="1s", **more):
@@ -79,17 +78,8 @@ def test_a_reload_lets_the_waiting_go_their_way(gateway):
     assert 0.8 < max(took for _, took, _ in results[:2]) < 1.6
 
 
-class Http2:
-    """One HTTP/2 connection, by hand."""
-
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.h2.initiate_connection()
-        self.flush()
-
-    def flush(self):
-        self.socket.sendall(self.h2.data_to_send())
+class Streams(Http2):
+    """Requests that may have to wait, on one connection."""
 
     def ask(self, path):
         stream = self.h2.get_next_available_stream_id()
@@ -123,7 +113,7 @@ class Http2:
 @pytest.mark.alone
 def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
     g = gateway(leaky(5, 4), listen="http2", server="location /s { weir off; weir_status; }")
-    c = Http2(g.port)
+    c = Streams(g.port)
 
     def status():
         # Beside the one that is under test; plaintext HTTP/2 listeners speak nothing else.
@@ -147,7 +137,7 @@ def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
 def test_a_connection_that_ends_with_waiting_streams(gateway):
     g = gateway(leaky(1, 50, window="10s"), listen="http2", server="location /s { weir off; weir_status; }")
     for turn in range(3):
-        c = Http2(g.port)
+        c = Streams(g.port)
         for _ in range(40):
             c.ask("/x")
         c.wait_for_pong()

@@ -9,13 +9,12 @@ import threading
 import time
 
 import grpc
-import h2.config
-import h2.connection
 import h2.events
 import h2.exceptions
 import httpx
 import pytest
 
+from http2 import Http2
 from rls import LOCATIONS, OK, RLS, client, descriptor, frame, request
 
 RULES = "domain: d\ndescriptors:\n  - { key: a, rate_limit: { unit: hour, requests_per_unit: 1000000 } }\n"
@@ -165,17 +164,8 @@ def test_random_bytes(service):
         assert c.ask("a=1").overall_code == OK
 
 
-class Http2:
+class Calls(Http2):
     """A connection that does what it is told."""
-
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
-        self.h2.initiate_connection()
-        self.flush()
-
-    def flush(self):
-        self.socket.sendall(self.h2.data_to_send())
 
     def begin(self, end=False):
         stream = self.h2.get_next_available_stream_id()
@@ -199,7 +189,7 @@ class Http2:
 
 
 def test_a_byte_at_a_time(service):
-    c = Http2(service().port)
+    c = Calls(service().port)
     stream = c.begin()
     for byte in frame(GOOD):
         c.h2.send_data(stream, bytes([byte]))
@@ -212,7 +202,7 @@ def test_a_byte_at_a_time(service):
 
 def test_a_client_without_a_window(service):
     """Who lets nothing be sent gets the headers, and the rest when it does."""
-    c = Http2(service().port)
+    c = Calls(service().port)
     c.h2.update_settings({4: 0})  # the initial window
     stream = c.begin()
     c.h2.send_data(stream, frame(GOOD), end_stream=True)
@@ -243,7 +233,7 @@ def test_a_client_that_never_reads(service):
     before = kilobytes()
     greedy = []
     for _ in range(10):
-        c = Http2(g.port)
+        c = Calls(g.port)
         c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.socket.settimeout(0.5)
         greedy.append(c)
@@ -266,7 +256,7 @@ def test_a_client_that_never_reads(service):
 def test_resets_at_every_point(service):
     """Streams that are reset before, in and after the message, and connections that are cut."""
     g = service()
-    c = Http2(g.port)
+    c = Calls(g.port)
     for cut in range(len(frame(GOOD)) + 1):
         stream = c.begin()
         c.h2.send_data(stream, frame(GOOD)[:cut], end_stream=cut == len(frame(GOOD)))
@@ -277,7 +267,7 @@ def test_resets_at_every_point(service):
     c.flush()
     assert c.trailers(stream)["grpc-status"] == "0"
     for cut in (0, 3, 9):
-        other = Http2(g.port)
+        other = Calls(g.port)
         stream = other.begin()
         other.h2.send_data(stream, frame(GOOD)[:cut])
         other.flush()
@@ -299,7 +289,7 @@ def test_cancelled_calls(service):
 
 def test_idle_and_slow_clients_are_no_hindrance(service):
     g = service()
-    idle = [Http2(g.port) for _ in range(300)]
+    idle = [Calls(g.port) for _ in range(300)]
     for one in idle[::3]:
         stream = one.begin()
         one.h2.send_data(stream, frame(GOOD)[:7])

@@ -1,27 +1,7 @@
 /* The client with one server: pipelines, the script, deadlines, the breaker, and everything that servers do wrong. */
-#include "../../test.h"
-#include "fake.h"
+#include "client_asks.h"
 
-static struct asked one, many[200];
-
-static weir_limit limit(void)
-{
-    return asked_limit(FAKE_LIMIT, 60);
-}
-
-static void ask(struct asked *asked)
-{
-    weir__client_ask(fake_client, &asked->question, fake_now);
-}
-
-static int ask_one(const char *name, int64_t cost)
-{
-    int before = fake_done_count;
-    asked_one(&one, name, cost, limit());
-    weir__client_ask(fake_client, &one.question, fake_now);
-    fake_run();
-    return fake_done_count > before ? one.question.error : 1; /* 1: not done */
-}
+static struct asked many[200];
 
 TEST(a_question_is_answered)
 {

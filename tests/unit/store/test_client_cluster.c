@@ -1,27 +1,7 @@
 /* The client with several servers: slots, redirections, servers that are lost; and masters that Sentinel names. */
-#include "../../test.h"
-#include "fake.h"
+#include "client_asks.h"
 
-static struct asked one, many[64];
-
-static weir_limit limit(void)
-{
-    return asked_limit(FAKE_LIMIT, 60);
-}
-
-static void ask(struct asked *asked)
-{
-    weir__client_ask(fake_client, &asked->question, fake_now);
-}
-
-static int ask_one(const char *name, int64_t cost)
-{
-    int before = fake_done_count;
-    asked_one(&one, name, cost, limit());
-    ask(&one);
-    fake_run();
-    return fake_done_count > before ? one.question.error : 1;
-}
+static struct asked many[64];
 
 /* A name in the slots of server `server`. */
 static const char *name_on(int server, int which)
