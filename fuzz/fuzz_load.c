@@ -1,0 +1,67 @@
+/*
+ * What the load level is made of and where it is kept: any text in the place of the kernel's files is refused or read,
+ * and any bytes in the load page are numbers within their bounds, on which every operation works.
+ *
+ * Input: for the page 2 bytes where, then bytes that overwrite it; all of it as a text of the kernel's, too.
+ */
+#include "../src/agent/procfs.c"
+#include "table/load.h"
+
+#include <stdlib.h>
+
+#define NOW INT64_C(1000000000000)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void use(struct weir__load *load)
+{
+    struct weir__load_view view;
+    struct weir__load_sums sums;
+    weir__load_read(load, NOW, &view);
+    check(view.level <= WEIR__LOAD_FULL && view.throttle <= WEIR__LOAD_FULL);
+    for (int i = 0; i < WEIR__LOAD_CLASSES; i++)
+        check(view.shed[i] <= WEIR__LOAD_FULL);
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        check(view.signal[i] <= WEIR__LOAD_FULL || view.signal[i] == WEIR__SIGNAL_NONE);
+    check(view.known || (view.level == 0 && view.throttle == WEIR__LOAD_FULL));
+    unsigned stripe = weir__load_join(load, 7, NOW);
+    weir__load_begin(load, stripe);
+    weir__load_upstream(load, stripe, 5, true);
+    weir__load_end(load, stripe);
+    check(weir__load_beat(load, stripe, 7, NOW, 3) == (stripe < WEIR__LOAD_STRIPES));
+    weir__load_sum(load, NOW, &sums);
+    check(sums.workers <= WEIR__LOAD_STRIPES && (stripe == WEIR__LOAD_NO_SEAT || sums.workers > 0));
+    weir__load_leave(load, stripe, 7);
+    /* What is written next is read as it is. */
+    view = weir__load_neutral();
+    view.level = 321;
+    weir__load_write(load, NOW, &view);
+    weir__load_read(load, NOW, &view);
+    check(view.known && view.level == 321);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct weir__load load;
+    weir_text text = {(const char *)data, size};
+    uint64_t a = 0, b = 0;
+    (void)weir__procfs_stalled(text, &a);
+    (void)weir__procfs_running(text, &a);
+    if (weir__procfs_busy(text, &a, &b))
+        check(a <= b);
+    if (size < 2)
+        return 0;
+    memset(&load, 0, sizeof load);
+    check(weir__load_make(&load, sizeof load));
+    size_t at = (size_t)(data[0] | data[1] << 8) % sizeof load;
+    memcpy((char *)&load + at, data + 2, size - 2 < sizeof load - at ? size - 2 : sizeof load - at);
+    if (weir__load_sound(&load, sizeof load))
+        use(&load);
+    return 0;
+}
