@@ -94,11 +94,12 @@ static void deliver_all(struct weir__queue *queue, size_t count)
 
 int main(int argc, char **argv)
 {
-    if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[2]) > BATCH_MAX) {
+    size_t batch = argc < 4 ? 0 : strtoul(argv[2], NULL, 10);
+    if (batch < 1 || batch > BATCH_MAX) {
         fprintf(stderr, "usage: queue URL BATCH COUNT [second]\n");
         return 2;
     }
-    size_t batch = (size_t)atoi(argv[2]), count = (size_t)atoi(argv[3]) / batch * batch;
+    size_t count = strtoul(argv[3], NULL, 10) / batch * batch;
     bool file = strncmp(argv[1], "sqlite:", 7) == 0, second = argc > 4 && strcmp(argv[4], "second") == 0;
     const char *storage = !file ? "redis" : second ? "sqlite, sync: second" : "sqlite";
     struct weir__queue_options options = {.url = argv[1], .sync_second = second};

@@ -14,7 +14,8 @@ static const struct weir__queue_bounds bounds = {.max = 300, .max_bytes = 400000
 enum what { PUT, CLAIMED, DELIVERED, DEAD, CANCELLED };
 
 struct told {
-    int what, key;
+    enum what what;
+    int key;
     uint64_t sequence;
     char ticket[WEIR__TICKET_LEN + 1];
 };
