@@ -96,11 +96,7 @@ static PGresult *take_answer(struct postgres_db *p, bool sent)
 {
     int64_t until_ms = now_ms() + ANSWER_MS;
     PGresult *kept = NULL;
-    for (int i = 0; sent && i < ANSWERS_MAX; i++) {
-        if (!wait_for_answer(p, until_ms)) {
-            give_up(p);
-            break;
-        }
+    for (int i = 0; sent && i < ANSWERS_MAX && wait_for_answer(p, until_ms); i++) {
         PGresult *next = PQgetResult(p->connection);
         if (!next)
             return kept;
@@ -111,6 +107,8 @@ static PGresult *take_answer(struct postgres_db *p, bool sent)
             kept = next;
         }
     }
+    if (sent)
+        give_up(p); /* what may still come must not be taken for the answer to something else */
     PQclear(kept);
     return NULL;
 }
