@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT
-make -s install PREFIX="$to/usr" B="$to/build" CC=gcc
+make -s install PREFIX="$to/usr" CC=gcc
 export PKG_CONFIG_PATH="$to/usr/lib/pkgconfig"
 [ "$(pkg-config --modversion weir)" = "$(build/gcc/weir version | cut -d' ' -f2)" ]
 # shellcheck disable=SC2046
