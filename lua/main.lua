@@ -155,6 +155,11 @@ local function evaluate(pending, others)
             code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole, level)
         end
         wait = missed
+        if fresh == false and cost < 0 then
+            -- Given back to the last unit. Were it gone, the next host would bring back what it knows: a value that
+            -- counts nothing under this algorithm stays until all have asked.
+            fresh, till = format(decide == fixed and 'b%d:0' or 'w%d:0', now), now + 10000000
+        end
     end
     if how == 1 then
         fresh = nil

@@ -66,22 +66,49 @@ TEST(twelve_at_once_then_repaid)
 
 /* ---- Every algorithm ---- */
 
+static const char *const rules_of_all[] = {
+    RULE("limit: 30, window: 1h"),
+    RULE("limit: 30, window: 1h, refill: interval"),
+    RULE("limit: 30, window: 1h, algorithm: leaky_bucket"),
+    RULE("limit: 30, window: 365d, algorithm: fixed_window"),
+    RULE("limit: 30, window: 1y, algorithm: fixed_window, timezone: UTC"),
+    RULE("limit: 30, window: 1h, algorithm: fixed_window, align: first_request"),
+    RULE("limit: 30, window: 100d, algorithm: sliding_window_counter"),
+    RULE("limit: 30, window: 100d, algorithm: sliding_window_counter, buckets: 6"),
+    RULE("limit: 30, window: 1h, algorithm: sliding_window_log"),
+};
+
+/* A reset that leaves nothing in the store: nobody brings back what he knows of it. */
+TEST(a_reset_stays)
+{
+    for (size_t k = 0; k < sizeof rules_of_all / sizeof *rules_of_all; k++) {
+        int before = test_failures;
+        if (!begin(rules_of_all[k], HOSTS))
+            return;
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 20), 20);
+        CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+        hosts_sync(hosts, HOSTS);
+        CHECK_EQ(host_left(&hosts[1], "a", KEY), 9);
+        CHECK_EQ(weir_key_reset(hosts[0].engine, "a", KEY, strlen(KEY), (weir_time){0}), 0);
+        hosts_sync(hosts, HOSTS);
+        for (int i = 0; i < 2; i++) {
+            CHECK_EQ(host_left(&hosts[i], "a", KEY), 30);
+            CHECK_EQ(host_ask(&hosts[i], REQUEST, 1), 1);
+        }
+        hosts_sync(hosts, HOSTS);
+        CHECK_EQ(host_left(&hosts[0], "a", KEY), 28);
+        CHECK_EQ(host_left(&hosts[1], "a", KEY), 28);
+        if (test_failures != before)
+            printf("  with %s", rules_of_all[k]);
+        end(HOSTS);
+    }
+}
+
 TEST(every_algorithm_agrees_over_hosts)
 {
-    static const char *const rules[] = {
-        RULE("limit: 30, window: 1h"),
-        RULE("limit: 30, window: 1h, refill: interval"),
-        RULE("limit: 30, window: 1h, algorithm: leaky_bucket"),
-        RULE("limit: 30, window: 365d, algorithm: fixed_window"),
-        RULE("limit: 30, window: 1y, algorithm: fixed_window, timezone: UTC"),
-        RULE("limit: 30, window: 1h, algorithm: fixed_window, align: first_request"),
-        RULE("limit: 30, window: 100d, algorithm: sliding_window_counter"),
-        RULE("limit: 30, window: 100d, algorithm: sliding_window_counter, buckets: 6"),
-        RULE("limit: 30, window: 1h, algorithm: sliding_window_log"),
-    };
-    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
+    for (size_t k = 0; k < sizeof rules_of_all / sizeof *rules_of_all; k++) {
         int before = test_failures;
-        if (!begin(rules[k], HOSTS))
+        if (!begin(rules_of_all[k], HOSTS))
             return;
         for (int i = 0; i < HOSTS; i++)
             CHECK_EQ(host_ask(&hosts[i], REQUEST, i + 1), i + 1);
@@ -95,7 +122,7 @@ TEST(every_algorithm_agrees_over_hosts)
         for (int i = 0; i < HOSTS; i++)
             CHECK(host_left(&hosts[i], "a", KEY) <= 0 && host_ask(&hosts[i], REQUEST, 5) == 0);
         if (test_failures != before)
-            printf("  with %s", rules[k]);
+            printf("  with %s", rules_of_all[k]);
         end(HOSTS);
     }
 }
