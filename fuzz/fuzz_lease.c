@@ -82,11 +82,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check((len == 0) == (held.count == 0 || held.count > WEIR_HELD_MAX));
     if (!len)
         return 0;
-    check(weir_held_from_text(engine, (weir_text){text, len}, &again) == 0 && again.count == held.count &&
-          memcmp(again.lease, held.lease, held.count * sizeof(weir_lease)) == 0);
-    (void)!weir_held_renew(engine, &again);
-    check(again.count <= held.count);
-    int freed = weir_held_release(engine, &held);
+    /* What says that it is in a store, which there is none of here, is left out. */
+    int error = weir_held_from_text(engine, (weir_text){text, len}, &again);
+    check(error == 0 || error == WEIR_ELEASE);
+    if (error)
+        return 0;
+    check(again.count > 0 && again.count <= held.count);
+    weir_held renewed = again;
+    (void)!weir_held_renew(engine, &renewed);
+    check(renewed.count <= again.count);
+    int freed = weir_held_release(engine, &again);
     check(freed <= WEIR_HELD_MAX);
     refill(freed > 0 ? freed : WEIR_HELD_MAX);
     return 0;
