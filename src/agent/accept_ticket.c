@@ -25,6 +25,13 @@ static void set_time(json_t *to, const char *name, int64_t ms)
     json_object_set_new(to, name, json_string(text));
 }
 
+/* After a colon there may be addresses of the inside: for operators, not for who has a ticket. */
+static weir_text what_of(weir_text why)
+{
+    const char *more = why.len ? memchr(why.data, ':', why.len) : NULL;
+    return (weir_text){why.data, more ? (size_t)(more - why.data) : why.len};
+}
+
 int weir__ticket_tell(void *room, const struct weir__deferred *item)
 {
     bool over = item->state != WEIR__WAITING && item->state != WEIR__UNDER_WAY;
@@ -38,8 +45,9 @@ int weir__ticket_tell(void *room, const struct weir__deferred *item)
     json_object_set_new(told, "attempts", json_integer(item->attempts));
     if (item->last_status)
         json_object_set_new(told, "last_status", json_integer(item->last_status));
-    if (item->why.len)
-        json_object_set_new(told, "why", json_stringn(item->why.data, item->why.len));
+    weir_text why = what_of(item->why);
+    if (why.len)
+        json_object_set_new(told, "why", json_stringn(why.data, why.len));
     size_t len = told ? json_dumpb(told, room, WEIR__TICKET_TEXT - 1, JSON_COMPACT) : 0;
     ((char *)room)[len < WEIR__TICKET_TEXT ? len : 0] = 0;
     json_decref(told);

@@ -39,13 +39,13 @@ void weir__drain_trouble(struct weir__drain *drain, int error, const char *why)
 /* ---- Now and then ---- */
 
 /*
- * What is on this host is one agent's at a time: a file that is locked, and free again when its process ends. In a
- * store, the queue itself sees to it.
+ * One agent of a host and state at a time: a file that is locked, and free again when its process ends. So no two that
+ * live claim under the same name; among the hosts of a store, the queue itself sees to it.
  */
 static bool has_turn(struct weir__drain *drain)
 {
     char path[WEIR__DRAIN_PATH];
-    if (!drain->config->queue.database || drain->turn >= 0)
+    if (drain->turn >= 0)
         return true;
     if (!weir__publish_folder(drain->config->queue.socket) ||
         snprintf(path, sizeof path, "%s/queue.lock", drain->config->state_path) >= (int)sizeof path)

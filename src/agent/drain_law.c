@@ -59,7 +59,7 @@ int64_t weir__pause_until(struct weir__pauses *pauses, weir_text rule, int64_t n
     struct weir__pause *pause = find(pauses, rule, false);
     if (!pause || !pause->tries)
         return 0;
-    if (now_ms < pause->until_ms)
+    if (now_ms < pause->until_ms && pause->until_ms - now_ms <= WEIR__PAUSE_MOST_MS) /* else the clock was set back */
         return pause->until_ms;
     /* If it is never heard of again (no tokens for it, say), the next one may try. */
     pause->trying = true;

@@ -195,7 +195,10 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
         return;
     }
     int error = weir_key_take(drain->engine, &what, item->cost, (weir_time){0, 0}, &delivery->held, &outcome);
-    if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY) {
+    if (error == WEIR_ENORULE && !drain->config->queue.database) {
+        /* It is the fleet's, whose hosts get their rules one after the other: others may know this one. */
+        put_back(drain, delivery, now + WAIT_MAX_MS, "its rule is not known to the host that delivers");
+    } else if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY) {
         give_up(drain, delivery, error == WEIR_ENORULE ? "its rule is gone" : weir_strerror(error));
     } else if (error) {
         put_back(drain, delivery, now + WEIR__DRAIN_SECOND_MS, weir_strerror(error));
@@ -221,9 +224,23 @@ static struct weir__delivery *next_claimed(struct weir__drain *drain)
     return next;
 }
 
+/*
+ * One that is here already is claimed anew when the clock was set forward, or when the queue could not be told of its
+ * end in time. What goes on here is its delivery all the same: a second one beside it would break the order of its key.
+ */
+static bool is_here(const struct weir__drain *drain, const char *ticket)
+{
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
+        if (drain->delivery[i].state != WEIR__DELIVERY_FREE && strcmp(drain->delivery[i].item.ticket, ticket) == 0)
+            return true;
+    return false;
+}
+
 static int claimed(void *context, const struct weir__deferred *item)
 {
     struct weir__drain *drain = context;
+    if (is_here(drain, item->ticket))
+        return 0;
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
         if (drain->delivery[i].state == WEIR__DELIVERY_FREE)
             return weir__delivery_copy(&drain->delivery[i], item) ? 0 : 1; /* without memory the claim ends by itself */
@@ -252,19 +269,26 @@ void weir__drain_claim(struct weir__drain *drain, int64_t now)
     settle_new(drain);
 }
 
+/* Nothing is further ahead than `most_ms`, unless the clock was set back. */
+static bool is_time(int64_t at_ms, int64_t most_ms, int64_t now)
+{
+    return at_ms <= now || at_ms - now > most_ms;
+}
+
 /* What waits for its moment or holds a slot. */
 int64_t weir__drain_tend(struct weir__drain *drain, int64_t now)
 {
     int64_t next = now + WEIR__DRAIN_IDLE_MS;
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
         struct weir__delivery *delivery = &drain->delivery[i];
-        if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms <= now)
+        int64_t renewed_ms = delivery->held.lease_ns / 2000000;
+        if (delivery->state == WEIR__DELIVERY_DELAYED && is_time(delivery->begins_ms, DELAY_MAX_MS, now))
             send_off(drain, delivery);
         if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms < next)
             next = delivery->begins_ms;
-        if (delivery->held.count && delivery->renew_ms <= now) {
+        if (delivery->held.count && is_time(delivery->renew_ms, renewed_ms, now)) {
             (void)!weir_held_renew(drain->engine, &delivery->held);
-            delivery->renew_ms = now + delivery->held.lease_ns / 2000000;
+            delivery->renew_ms = now + renewed_ms;
         }
         if (delivery->held.count && delivery->renew_ms < next)
             next = delivery->renew_ms;

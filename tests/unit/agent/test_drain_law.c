@@ -107,6 +107,15 @@ TEST(a_pause_has_a_bound)
     CHECK_EQ(wait, WEIR__PAUSE_MOST_MS);
 }
 
+TEST(a_clock_that_is_set_back_makes_no_pause_longer)
+{
+    struct weir__pauses pauses = {0};
+    away(&pauses, 3, INT64_C(3600000));
+    CHECK_EQ(weir__pause_until(&pauses, RULE, 3600000), 3601000);
+    CHECK_EQ(weir__pause_until(&pauses, RULE, 0), 0);
+    CHECK_EQ(weir__pause_until(&pauses, RULE, 10), 1000);
+}
+
 TEST(many_rules_are_remembered_as_far_as_there_is_room)
 {
     struct weir__pauses pauses = {0};
