@@ -11,13 +11,15 @@
 
 /* Idle connections of all workers to the agent, which takes twice as many at once: none of them keeps out another. */
 #define IDLE_MAX 2048
+/* Questions about tickets at once: anybody may ask without a limit, and is not to keep out what is to be kept. */
+#define LOOKS_MAX 512
 
-static long idle_of_worker(const struct weir__config *config)
+static long share_of_worker(const struct weir__config *config, long all, long most)
 {
-    enum { FEWEST = 4, MOST = 256 };
+    enum { FEWEST = 4 };
     long workers = config->workers ? (long)config->workers : sysconf(_SC_NPROCESSORS_ONLN);
-    long share = IDLE_MAX / (workers > 0 ? workers : 1);
-    return share > MOST ? MOST : share < FEWEST ? FEWEST : share;
+    long share = all / (workers > 0 ? workers : 1);
+    return share > most ? most : share < FEWEST ? FEWEST : share;
 }
 
 void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
@@ -30,7 +32,10 @@ void weir__nginx_queue_upstream(FILE *to, const struct weir__config *config)
     fprintf(
         to,
         ";\n        keepalive %ld;\n        keepalive_timeout 60s;\n        keepalive_requests 1000000000;\n    }\n",
-        idle_of_worker(config));
+        share_of_worker(config, IDLE_MAX, IDLE_MAX / 8));
+    fputs("    upstream weir_tickets {\n        server ", to);
+    weir__nginx_quoted(to, server);
+    fprintf(to, " max_conns=%ld;\n    }\n", share_of_worker(config, LOOKS_MAX, LOOKS_MAX));
 }
 
 /* Whatever the agent answers but 202, and whatever nginx finds on the way to it. */
@@ -87,7 +92,7 @@ void weir__nginx_queue_locations(FILE *to, const struct weir__config *config)
     fputs("        location /.weir/tickets/ {\n"
           "            weir off;\n"
           "            client_max_body_size 1k;\n"
-          "            proxy_pass http://weir_queue/tickets/;\n"
+          "            proxy_pass http://weir_tickets/tickets/;\n"
           "            proxy_pass_request_headers off;\n" QUIET "            proxy_pass_request_body off;\n"
           "            proxy_set_header Content-Length \"\";\n"
           "            proxy_set_header Host weir;\n"

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import socket
@@ -387,6 +388,26 @@ def test_who_is_over_the_limit_may_ask_for_a_ticket(host):
     one.use_up("/")
     ticket, _ = one.keep("/")
     assert {one.tells(ticket).status for _ in range(10)} == {200} and len(one.kept()) == 1
+
+
+def test_many_who_ask_leave_room_for_requests(host):
+    """More of them than are let through at once wait for nothing, and take no connection of the agent's."""
+    one = host()
+    agent = one.agent()
+    asking = []
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        for _ in range(700):
+            asking.append(socket.create_connection(("127.0.0.1", one.port)))
+            asking[-1].sendall(b"GET /.weir/tickets/" + b"0" * 32 + b" HTTP/1.0\r\n\r\n")
+        ready = wait_until(lambda: (ready if len(ready := select.select(asking, [], [], 0)[0]) >= 188 else None), "refusals", 8)
+        assert {answer.recv(12) for answer in ready} == {b"HTTP/1.1 503"}
+    finally:
+        os.kill(agent, signal.SIGCONT)
+        for connection in asking:
+            connection.close()
+    one.use_up()
+    one.keep()
 
 
 # ---- When the agent is gone, or nobody waits any more ----
