@@ -59,13 +59,25 @@ static bool may_wait(const struct weir__trial *trial)
     return true;
 }
 
+/* All limits of its rule are asked for it later. Of requests in flight it is one, whatever it costs the others. */
+static int64_t whole_cost(const struct weir__trial *trial, const struct weir__hit *by)
+{
+    int64_t cost = by->cost;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->shadow && hit->rule && weir__text_equal(hit->rule->base, by->rule->base) && hit->cost > cost)
+            cost = hit->cost;
+    }
+    return cost;
+}
+
 /* Key and tier are told where there is room for them (check.c). */
-static void tell_deferral(const struct weir__hit *hit, weir_deferral *to)
+static void tell_deferral(const struct weir__trial *trial, const struct weir__hit *hit, weir_deferral *to)
 {
     const struct weir__rule *rule = hit->rule;
     show(to->rule, sizeof to->rule, rule->base);
     to->key = to->tier = (weir_text){NULL, 0};
-    to->cost = hit->cost;
+    to->cost = whole_cost(trial, hit);
     to->max = rule->queue.max;
     to->max_bytes = rule->queue.max_bytes;
     to->max_age_ms = rule->queue.max_age_ms;
@@ -77,7 +89,7 @@ static void tell_denied(const struct weir__trial *trial, const struct weir__hit 
     answer->status = by->rule->response.status;
     if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
         answer->on_limit = may_wait(trial) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
-        tell_deferral(by, &answer->deferral);
+        tell_deferral(trial, by, &answer->deferral);
     }
     if (by->reason != WEIR_BY_SHED)
         return;

@@ -58,6 +58,27 @@ TEST(what_is_to_be_asked_for_later)
     weir_close(engine);
 }
 
+/* Of requests in flight each is one, whatever it costs; its rule's other limits are asked for the whole of it later. */
+TEST(what_it_costs_is_told_whole)
+{
+    weir_held held;
+    weir_attribute about[] = {{WEIR_ATTR_PATH, "", "/"}};
+    weir_query query = {.attributes = about, .attribute_count = 1, .now = NOW, .text = text, .text_size = sizeof text};
+    query.held = &held;
+    query.has_cost = true;
+    query.cost = 5;
+    begin("rules:\n"
+          "  - name: a\n"
+          "    on_limit: queue\n"
+          "    limits: [ { name: few, limit: 1, algorithm: concurrency }, { limit: 100, window: 1h } ]\n");
+    CHECK_EQ(weir_check(engine, &query, &answer), 0);
+    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(weir_check(engine, &query, &answer), 0);
+    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK_EQ(answer.deferral.cost, 5);
+    weir_close(engine);
+}
+
 TEST(the_tier_goes_along)
 {
     weir_outcome outcome;
