@@ -92,7 +92,10 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
                  int *errors, size_t count)
 {
     struct weir__sq *q = weir__sq_of(queue);
-    int error = weir__sq_write(q, true);
+    /* First: what fails here must not deny what is kept already. */
+    int error = weir__sq_sync(q);
+    if (!error)
+        error = weir__sq_write(q, true);
     if (error)
         return error;
     error = weir__sq_begin(q, WEIR__SQ_ALL, NULL, 0);
@@ -108,5 +111,5 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
             error = errors[i];
     }
     error = weir__sq_end(q, error);
-    return error < 0 ? error : weir__sq_sync(q);
+    return error < 0 ? error : 0;
 }

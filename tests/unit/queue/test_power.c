@@ -5,11 +5,14 @@
  */
 #include "queues.h"
 
+#include <errno.h>
+
 #define BLOCK   512
 #define TICKETS 4000
 
 static const struct weir__queue_bounds unbounded;
-static int syncs; /* of the log */
+static int syncs;       /* of the log */
+static bool sync_fails; /* the disk takes nothing any more */
 
 /* ---- The disk ---- */
 
@@ -64,12 +67,16 @@ static void on_disk(int file)
 
 FOR_SQLITE int fdatasync(int file)
 {
+    if (sync_fails)
+        return errno = EIO, -1;
     on_disk(file);
     return 0;
 }
 
 FOR_SQLITE int fsync(int file)
 {
+    if (sync_fails)
+        return errno = EIO, -1;
     on_disk(file);
     return 0;
 }
@@ -200,6 +207,27 @@ TEST(sync_always)
 TEST(sync_second)
 {
     run(true);
+}
+
+/* Who is told that it was not kept does not find it carried out later. */
+TEST(what_a_failed_sync_denies_is_not_kept)
+{
+    struct place place;
+    for (int second = 0; second < 2; second++) {
+        int64_t waiting = 0;
+        place_new(&place, false, false);
+        struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = second == 1});
+        CHECK_EQ(put_one(queue, item_of("r", "k", "x"), unbounded, NULL), 0);
+        clock_now += 5000;
+        sync_fails = true;
+        CHECK(put_one(queue, item_of("r", "k", "y"), unbounded, NULL) < 0);
+        sync_fails = false;
+        CHECK_EQ(weir__queue_figures(queue, tally, &waiting), 0);
+        CHECK_EQ(waiting, 1);
+        CHECK_EQ(put_one(queue, item_of("r", "k", "z"), unbounded, NULL), 0);
+        weir__queue_close(queue);
+        place_end(&place);
+    }
 }
 
 /* One sync a batch, however large; none for a claim or a delivery; about one a second with sync: second. */
