@@ -80,7 +80,8 @@ static void every_second(struct weir__drain *drain, int64_t now)
             return;
     }
     weir__drain_settle(drain);
-    (void)weir__queue_expire(drain->queue, now);
+    if (!drain->counts.stands_by) /* one clock is enough: who stands by with a wrong one is not to end everybody's */
+        (void)weir__queue_expire(drain->queue, now);
     (void)weir__drain_figures(drain->queue, &drain->counts, now, drain->figures_path, &drain->waiting);
     if (drain->dead_untold)
         weir__say(drain->journal, WEIR__WARNING,
