@@ -152,6 +152,10 @@ static void *run(void *context)
 static void name_it(struct weir__drain *drain)
 {
     char host[128] = "";
+    if (drain->config->queue.database) {
+        snprintf(drain->name, sizeof drain->name, "agent"); /* has its turn; a container's host is another each time */
+        return;
+    }
     if (gethostname(host, sizeof host - 1) != 0)
         *host = 0;
     snprintf(drain->name, sizeof drain->name, "%s %.100s", *host ? host : "agent", drain->config->state_path);

@@ -15,6 +15,8 @@ int weir__queue_of(const struct weir__config *config, const char *name, struct w
     struct weir__queue_options options = {.url = wanted->database ? wanted->database : url,
                                           .sync_second = wanted->sync_second,
                                           .bounds = {wanted->max, wanted->max_bytes, wanted->max_age_ms},
+                                          /* So that all that wait can die without one being forgotten. */
+                                          .dead_max = wanted->max > WEIR__QUEUE_DEAD_MAX ? wanted->max : 0,
                                           .name = name};
     *why = 0;
     if (wanted->database && !weir__publish_folder(wanted->socket)) {

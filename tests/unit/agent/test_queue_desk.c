@@ -4,6 +4,7 @@
 #include "agent/queue_open.h"
 
 #include <jansson.h>
+#include <time.h>
 #include <unistd.h>
 
 #define COUNT 4
@@ -162,6 +163,36 @@ TEST(a_queue_that_cannot_be_opened)
     CHECK(*why && !json);
     config.queue.database = database;
     CHECK_EQ(calls->figures(calls->context, &json, why), 0); /* it is tried again */
+    free(json);
+    end(desk);
+}
+
+/* An upstream that is away for longer than all may wait makes them dead, and none of them forgotten. */
+TEST(as_many_are_dead_as_could_wait)
+{
+    enum { BATCH = 1000, BATCHES = 12 };
+    static struct weir__deferred items[BATCH];
+    static struct weir__queue_bounds bounds[BATCH];
+    static int errors[BATCH];
+    struct weir__queue *queue = NULL;
+    char why[WEIR__QUEUE_SOURCE_TEXT], *json = NULL;
+    struct weir__desk *desk = begin();
+    config.queue.max = COUNT + BATCH * BATCHES;
+    config.queue.max_bytes = 1 << 30;
+    CHECK_EQ(weir__queue_of(&config, "test", &queue, why), 0);
+    for (int i = 0; i < BATCHES; i++) {
+        for (int j = 0; j < BATCH; j++) {
+            items[j] = (struct weir__deferred){
+                .rule = text_of("api"), .key = text_of("k"), .method = text_of("GET"), .target = text_of("/")};
+            bounds[j] = (struct weir__queue_bounds){.max_age_ms = 1};
+        }
+        CHECK_EQ(weir__queue_put(queue, items, bounds, errors, BATCH), 0);
+    }
+    for (int i = 0; i < 2 * BATCHES; i++)
+        CHECK(weir__queue_expire(queue, (int64_t)time(NULL) * 1000 + 10000) >= 0);
+    weir__queue_close(queue);
+    CHECK_EQ(weir__desk_calls(desk)->figures(weir__desk_calls(desk)->context, &json, why), 0);
+    CHECK(strstr(json, "\"dead\":12000,") != NULL);
     free(json);
     end(desk);
 }
