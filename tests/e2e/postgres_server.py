@@ -1,4 +1,5 @@
 """A PostgreSQL of the tests' own, on a socket in its own folder; tests/postgres.sh starts and stops it."""
+import contextlib
 import os
 import pathlib
 import shutil
@@ -37,8 +38,10 @@ class PostgresServer:
         """To the server and all its processes, so that it answers nobody."""
         pid = self.pid()
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for one in [pid, *map(int, children)]:
-            os.kill(one, number)
+        os.kill(pid, number)
+        for one in map(int, children):
+            with contextlib.suppress(ProcessLookupError):  # one that has ended since: workers come and go
+                os.kill(one, number)
 
     def sql(self, text, database="postgres"):
         """What psql prints, without headings."""
