@@ -1,4 +1,6 @@
--- Token bucket with continuous refill, and leaky bucket. Limit: period, units a period, longest delay (-1: no delay).
+-- Token bucket with continuous refill, and leaky bucket. Limit: period, units a period, longest delay (-1: no delay);
+-- for who may give back, of a limit that varies with the load, instead of the delay: the period at its fastest, and its
+-- units; these are 0 otherwise.
 -- `used` units since `since`, of which `q` come back in every `p` microseconds.
 -- How long until so many units have come back; nine years at most.
 local function drip(limit, units)
@@ -42,8 +44,11 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
     if cost < 0 then
         charge = true
         if used > 0 and time < since then
-            local ahead = since - time
-            cost = cost + (q > 1 and muldiv(ahead, q, p) or (ahead - ahead % p) / p)
+            local ahead, fast, units = since - time, p, q
+            if a[limit + 6] > 0 then
+                fast, units = a[limit + 5], a[limit + 6]
+            end
+            cost = cost + (units > 1 and muldiv(ahead, units, fast) or (ahead - ahead % fast) / fast)
             if cost > 0 then
                 cost = 0
             end

@@ -1,4 +1,5 @@
--- Token bucket with interval refill: all `most` units of a window at once. Limit: window, units a window.
+-- Token bucket with interval refill: all `most` units of a window at once. Limit: window, units a window, and those at the
+-- most: of a limit that varies with the load.
 interval = function(limit, value, time, cost, charge)
     local since, used = stored(value, 1)
     if not since then
@@ -9,7 +10,7 @@ interval = function(limit, value, time, cost, charge)
         charge = true
         if used > 0 and time < since then
             local ahead = since - time - 1
-            cost = cost + ((ahead - ahead % window) / window + 1) * most
+            cost = cost + ((ahead - ahead % window) / window + 1) * a[limit + 5]
             if cost > 0 then
                 cost = 0
             end

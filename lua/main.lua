@@ -48,7 +48,7 @@ local bucket, interval, fixed, pair, parts, log, flight, enter, muldiv, judge
 local place = 2
 for _ = 1, a[1] do
     local kind = a[place]
-    if not muldiv and (kind > 1 or a[place + 4] > 1) then
+    if not muldiv and (kind > 1 or a[place + 4] > 1 or a[place + 6] > 1) then
         --@arith.lua
     end
     if kind == 1 then

@@ -188,6 +188,9 @@ typedef struct weir_limit {
     int64_t window_us;
     int64_t period_us; /* window : limit in lowest terms: period_units drip in every period_us, exactly */
     int64_t period_units;
+    int64_t
+        back_us; /* as fast as units may have come back at most (docs/pressure.md): by this a refund is what is owed */
+    int64_t back_units;
     int64_t part_us;    /* length of one of the counter's buckets */
     int64_t quantum_us; /* resolution of logged times */
     int64_t max_delay_us;

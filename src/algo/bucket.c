@@ -63,7 +63,7 @@ bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_
          * to come back was another's.
          */
         if (next.used && now_us < next.anchor_us)
-            cost = still_owed(cost, weir__mul_div(next.anchor_us - now_us, limit->period_units, limit->period_us));
+            cost = still_owed(cost, weir__mul_div(next.anchor_us - now_us, limit->back_units, limit->back_us));
     }
     int64_t dripped = settle(limit, &next, now_us);
     int64_t held = next.used - dripped;
@@ -136,8 +136,8 @@ bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int
     if (cost < 0) {
         mode = WEIR__CHARGE; /* as above, but rounded up: the first refill may have brought back all */
         if (next.used && now_us < next.anchor_us) {
-            int64_t refills = (next.anchor_us - now_us - 1) / limit->window_us + 1;
-            cost = still_owed(cost, refills > WEIR__USED_MAX / limit->limit ? WEIR__USED_MAX : refills * limit->limit);
+            int64_t refills = (next.anchor_us - now_us - 1) / limit->back_us + 1, units = limit->back_units;
+            cost = still_owed(cost, refills > WEIR__USED_MAX / units ? WEIR__USED_MAX : refills * units);
         }
     }
 

@@ -129,6 +129,8 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
     int64_t common = gcd(made.window_us, made.limit);
     made.period_us = made.window_us / common;
     made.period_units = made.limit / common;
+    made.back_us = made.refill == WEIR_REFILL_INTERVAL ? made.window_us : made.period_us;
+    made.back_units = made.refill == WEIR_REFILL_INTERVAL ? made.limit : made.period_units;
     /* Rounded up: a window that does not divide evenly is a few microseconds longer, never shorter. */
     made.part_us = made.buckets == 2 ? made.window_us : (made.window_us + made.buckets - 1) / made.buckets;
     made.quantum_us = log_quantum(made.window_us);

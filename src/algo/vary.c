@@ -30,6 +30,8 @@ static void keep_form(weir_limit *limit, const weir_limit *largest)
 void weir__limit_vary(weir_limit *limit, const weir_limit *ceiling)
 {
     limit->most = ceiling->most;
+    limit->back_us = ceiling->back_us; /* at what rate the units came back that are given back now nobody knows */
+    limit->back_units = ceiling->back_units;
     if (limit->algorithm <= WEIR_LEAKY_BUCKET)
         shorten(limit);
     limit->spread = ceiling->spread; /* which form it has is part of where its counters are */

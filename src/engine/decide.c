@@ -65,7 +65,7 @@ static int take(const struct weir__trial *trial, struct weir__hit *hit, const we
 
 static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
 {
-    const weir_limit *limit = how == GIVE_BACK || hit->cost < 0 ? weir__limit_back(hit->quota) : &hit->quota->limit;
+    const weir_limit *limit = &hit->quota->limit;
     weir_segment *segment = trial->engine->segment;
     weir_decision made;
     int64_t before = 0;
@@ -82,8 +82,6 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
         weir__hit_fail(hit, error);
         return;
     }
-    if (limit != &hit->quota->limit)
-        weir__limit_retell(hit->quota, &made);
     write_down(trial, hit, how, before, &made);
     hit->decision = made;
 }

@@ -25,19 +25,4 @@ const struct weir__quota *weir__quota_in_force(const weir *engine, const struct 
                                                const struct weir__quota *quota, weir_time now,
                                                struct weir__quota *room);
 
-/*
- * Who gives back must know what has come back by itself meanwhile. Under a limit that varies nobody does, so it is by
- * the largest: the limit to give back under. What is told then goes back to the quota's own with _retell.
- */
-static inline const weir_limit *weir__limit_back(const struct weir__quota *quota)
-{
-    return quota->ceiling ? quota->ceiling : &quota->limit;
-}
-
-static inline void weir__limit_retell(const struct weir__quota *quota, weir_decision *decision)
-{
-    decision->remaining += quota->limit.hard - decision->limit;
-    decision->limit = quota->limit.hard;
-}
-
 #endif

@@ -52,9 +52,7 @@ static int settle_here(const struct weir__trial *trial, const struct weir__rule 
         return error;
     }
     int64_t before = book ? weir__book_before(segment, quota, key, what->now) : 0;
-    int error = weir_refund(segment, weir__limit_back(quota), key.data, key.len, -what->amount, what->now, decision);
-    if (!error)
-        weir__limit_retell(quota, decision);
+    int error = weir_refund(segment, &quota->limit, key.data, key.len, -what->amount, what->now, decision);
     if (!error && book)
         weir__book_gave_back(book, segment, rule, quota, key, -what->amount, before, decision->remaining);
     return error;
@@ -73,10 +71,7 @@ static int settle_far(const struct weir__trial *trial, const struct weir__rule *
     enum weir__ask_how how = what->amount < 0 ? WEIR__ASK_REFUND : WEIR__ASK_CHARGE;
     if (what->preparing)
         return weir__strict_add(trial, what->ask, &hit, how);
-    int error = weir__strict_told(trial, what->ask, &hit, how, decision);
-    if (!error && what->amount < 0)
-        weir__limit_retell(quota, decision);
-    return error;
+    return weir__strict_told(trial, what->ask, &hit, how, decision);
 }
 
 static int settle(weir *engine, const struct settling *what, weir_decision *decision)

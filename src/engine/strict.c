@@ -126,7 +126,7 @@ static struct weir__ask *add(const struct weir__trial *trial, weir_ask *ask, con
 {
     struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
     describe(trial, hit, to);
-    to->limit = to->how == WEIR__ASK_REFUND ? *weir__limit_back(hit->quota) : hit->quota->limit;
+    to->limit = hit->quota->limit;
     if (to->how == WEIR__ASK_REFUND)
         to->at_us = -taken_ago(trial, &to->limit);
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
@@ -300,8 +300,6 @@ void weir__strict_answer(struct weir__trial *trial)
             failed(hit, error);
         } else if (hit->told) {
             hit->decision = hit->told->decision;
-            if (hit->cost < 0)
-                weir__limit_retell(hit->quota, &hit->decision);
             remember(trial, hit);
         } else {
             hit->refused = trial->refused || (ask && ask->refused);

@@ -60,10 +60,17 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
             kind = WEIR__KIND_INTERVAL;
             more[0] = l->window_us;
             more[1] = l->limit;
+            more[2] = l->back_units;
         } else {
             more[0] = l->period_us;
             more[1] = l->period_units;
             more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
+            /* Who gives back waits for nothing. */
+            bool varies = l->back_us != l->period_us || l->back_units != l->period_units;
+            if (varies && ask->how != WEIR__ASK_TAKE && ask->how != WEIR__ASK_PEEK) {
+                more[2] = l->back_us;
+                more[3] = l->back_units;
+            }
         }
     }
     row[0] = kind;

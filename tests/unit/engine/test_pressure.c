@@ -111,6 +111,45 @@ TEST(what_was_given_is_withdrawn_at_once)
     weir_close(engine);
 }
 
+/* Who gives back a part of what it took, as one that does not know its cost before, does not make time pass faster. */
+static int64_t used_up(const char *refill, double every_s)
+{
+    char rules[300];
+    snprintf(
+        rules, sizeof rules,
+        "rules:\n  - { name: a, key: \"u:${user_id}\", limit: 100, window: 1s, burst: 20, algorithm: token_bucket,\n"
+        "      refill: %s, adaptive: { min: 20%% } }\n",
+        refill);
+    weir *engine = pressed_engine(rules);
+    int64_t used = 0;
+    for (double s = 0; s < 10; s += every_s) {
+        struct test_request r;
+        weir_answer answer;
+        load_is(engine, s, 1000, 0); /* 20 a second, 4 at once */
+        test_request(&r, "GET / user_id=1");
+        r.query.now = test_seconds(s);
+        r.query.has_cost = true;
+        r.query.cost = 3;
+        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+        if (!weir_passes(&answer.decision))
+            continue;
+        r.query.cost = -1;
+        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+        used += 2;
+    }
+    weir_close(engine);
+    return used;
+}
+
+TEST(giving_back_makes_no_time_pass_faster)
+{
+    static const double every_s[] = {0.013, 0.029, 0.031, 0.049, 0.3};
+    for (size_t i = 0; i < sizeof every_s / sizeof *every_s; i++) {
+        CHECK(used_up("continuous", every_s[i]) <= 4 + 20 * 10);
+        CHECK(used_up("interval", every_s[i]) <= 4 + 20 * 10);
+    }
+}
+
 TEST(what_is_given_back_comes_back_under_another_limit)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, adaptive: { min: 20% } }\n");

@@ -299,11 +299,12 @@ TEST(intervals)
         now_us += some_time(&v.ceiling, &random);
         if (below(&random, 20) == 0)
             limit = some_scale(&v, &random);
+        int64_t cost = 1 + below(&random, 3);
         weir_decision d;
-        if (weir_take(segment, &limit, "k", 1, 1 + below(&random, 3), (weir_time){now_us * 1000, 0}, &d) != 0)
+        if (weir_take(segment, &limit, "k", 1, cost, (weir_time){now_us * 1000, 0}, &d) != 0)
             exit(1);
         if (weir_passes(&d))
-            bound_add(&largest, now_us, 1);
+            bound_add(&largest, now_us, cost);
         too_many += largest.level > largest.cap + (double)v.ceiling.limit; /* the refill comes at once */
     }
     CHECK_EQ(too_many, 0);
