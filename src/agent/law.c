@@ -34,6 +34,22 @@ void weir__law_begin(struct weir__law *law)
     *law = (struct weir__law){.held = 1, .calm_s = CALM_S};
 }
 
+void weir__law_resume(struct weir__law *law, const struct weir__law_settings *settings,
+                      const struct weir__load_view *view, double highest)
+{
+    weir__law_begin(law);
+    law->level = law->smoothed = view->known ? (double)view->level / WEIR__LOAD_FULL : between(highest, 0, 1);
+    law->beyond = between(highest, 0, WEIR__LAW_MOST);
+    if (!view->known)
+        return;
+    /* The inverse of weir__law_throttle and weir__law_shed. */
+    double passes = (double)view->throttle / WEIR__LOAD_FULL + BASE;
+    law->held = between(passes / (1 - GAIN * (law->level - settings->adapt_to)) - BASE, 0, 1);
+    law->calm_s = law->held < 1 ? 0 : CALM_S;
+    for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
+        law->shed += (double)view->shed[i] / WEIR__LOAD_FULL;
+}
+
 static void level_step(struct weir__law *law, double smooth_s, double highest, double passed_s)
 {
     law->smoothed += (highest - law->smoothed) * (1 - exp(-passed_s / smooth_s));

@@ -35,6 +35,12 @@ struct weir__law {
 
 /* As it is when nothing has been seen. */
 void weir__law_begin(struct weir__law *law);
+/*
+ * Goes on from where another was, by what it has said last; or, where nobody has said anything (view->known is false),
+ * from what is seen first: a host that is full must not look empty until the level has been smoothed.
+ */
+void weir__law_resume(struct weir__law *law, const struct weir__law_settings *settings,
+                      const struct weir__load_view *view, double highest);
 #define WEIR__LAW_MOST 100.0 /* more is no more */
 /*
  * One step: `highest` is the highest signal, not cut off at 1, so that it can be seen whether an overload grows or goes

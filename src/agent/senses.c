@@ -6,6 +6,7 @@
 
 #define RECENT_S        1.0   /* time constant of what "lately" means for upstreams */
 #define ANSWERS         10.0  /* lately; fewer say proportionally less: one slow answer is no overload */
+#define GOOD_LEAST      0.01  /* of answers that are no errors: less is rounding */
 #define BASELINE_MIN_S  0.001 /* what nginx can tell apart */
 #define BASELINE_DOWN_S 2.0   /* time constants: quickly to what is faster, */
 #define BASELINE_UP_S   900.0 /* and so slowly to what is slower that overload is not taken for the usual */
@@ -58,6 +59,7 @@ static void upstream_add(struct weir__senses *senses, const struct weir__load_su
     senses->done = senses->done * kept + grown(now->done, last->done);
     senses->took_s = senses->took_s * kept + grown(now->took_us, last->took_us) / 1e6;
     senses->errors = senses->errors * kept + grown(now->errors, last->errors);
+    senses->failed_s = senses->failed_s * kept + grown(now->failed_us, last->failed_us) / 1e6;
 }
 
 /* How much the few answers there are may say. */
@@ -71,16 +73,31 @@ static double weighed(const struct weir__senses *senses, double value)
     return weight(senses) < 1 ? share(value) * weight(senses) : cut(value);
 }
 
-static double latency(struct weir__senses *senses, double passed_s, double target)
+static void baseline_step(struct weir__senses *senses, double mean, double answers, double passed_s)
 {
-    if (weight(senses) <= 0)
-        return 0;
-    double mean = senses->took_s / senses->done;
     double usual = mean > BASELINE_MIN_S ? mean : BASELINE_MIN_S;
     if (senses->baseline_s <= 0)
         senses->baseline_s = usual;
     double constant = usual < senses->baseline_s ? BASELINE_DOWN_S : BASELINE_UP_S;
-    senses->baseline_s += (usual - senses->baseline_s) * (1 - exp(-passed_s * weight(senses) / constant));
+    senses->baseline_s += (usual - senses->baseline_s) * (1 - exp(-passed_s * share(answers / ANSWERS) / constant));
+}
+
+/*
+ * What fails at once says nothing about how fast an upstream is: after an outage its usual answers would be an
+ * overload, for as long as the baseline needs to come back. What fails late does.
+ */
+static double latency(struct weir__senses *senses, double passed_s, double target)
+{
+    double good = senses->done - senses->errors, mean = 0;
+    if (weight(senses) <= 0)
+        return 0;
+    if (good > GOOD_LEAST) {
+        mean = senses->took_s / good;
+        baseline_step(senses, mean, good, passed_s);
+    }
+    if (senses->baseline_s <= 0)
+        return 0;
+    mean = fmax(mean, (senses->took_s + senses->failed_s) / senses->done);
     return weighed(senses, (mean / senses->baseline_s - 1) / (target - 1));
 }
 

@@ -22,8 +22,8 @@ struct weir__reading {
 struct weir__senses {
     bool begun;
     struct weir__reading last;
-    double done, took_s, errors; /* of upstreams, lately: each second counts for less the longer ago it is */
-    double baseline_s;           /* how long an upstream takes without load; 0: not known yet */
+    double done, took_s, errors, failed_s; /* of upstreams, lately: each second counts for less the longer ago it is */
+    double baseline_s;                     /* how long an upstream takes without load; 0: not known yet */
 };
 
 #define WEIR__SENSES_NONE (-1.0)

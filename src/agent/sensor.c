@@ -28,6 +28,7 @@ struct weir__sensor {
     int file[FILES]; /* kept open; -1: not there, or not needed */
     int lock;        /* -1: not there yet */
     bool writes;     /* has the lock */
+    bool resumed;    /* goes on from what was said before */
     unsigned turns;
     unsigned processors;
 };
@@ -66,7 +67,6 @@ struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *
     sensor->settings = (struct weir__law_settings){.smooth_s = (double)load->smooth_ms / 1000,
                                                    .adapt_to = (double)load->adapt_to / 100,
                                                    .shed_above = load->shed_above ? (double)load->shed_above / 100 : 1};
-    weir__law_begin(&sensor->law);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     sensor->processors = processors > 0 ? (unsigned)processors : 1;
     snprintf(path, sizeof path, "%s.load.lock", config->segment_path);
@@ -119,6 +119,14 @@ static bool may_write(struct weir__sensor *sensor)
     return sensor->writes;
 }
 
+static bool any_of(const double signal[WEIR__SIGNALS])
+{
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        if (signal[i] >= 0)
+            return true;
+    return false;
+}
+
 void weir__sensor_turn(struct weir__sensor *sensor)
 {
     double signal[WEIR__SIGNALS];
@@ -127,10 +135,15 @@ void weir__sensor_turn(struct weir__sensor *sensor)
         return;
     int64_t before_ns = sensor->senses.last.mono_ns;
     struct weir__reading reading = reading_take(sensor);
-    bool begun = sensor->senses.begun;
     double highest = weir__senses_take(&sensor->senses, sensor->config, &reading, signal);
-    if (!begun)
-        return; /* the next turn has something to compare with */
+    if (!any_of(signal))
+        return; /* the next turn may have something to compare with; what nobody sees is not said */
+    if (!sensor->resumed) {
+        weir__load_read(sensor->engine->load, reading.mono_ns, &view);
+        weir__law_resume(&sensor->law, &sensor->settings, &view, highest);
+        view = weir__load_neutral();
+        sensor->resumed = true;
+    }
     weir__law_step(&sensor->law, &sensor->settings, highest, (double)(reading.mono_ns - before_ns) / 1e9);
     weir__law_view(&sensor->law, &sensor->settings, &view);
     for (int i = 0; i < WEIR__SIGNALS; i++)

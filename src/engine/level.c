@@ -131,6 +131,6 @@ void weir_load_end(weir *engine, weir_load_worker *worker)
 
 void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error)
 {
-    if (engine->load)
+    if (may_tell(engine))
         weir__load_upstream(engine->load, worker->stripe, took_ns / 1000, error);
 }

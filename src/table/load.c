@@ -65,7 +65,7 @@ void weir__load_read(const struct weir__load *load, int64_t mono_ns, struct weir
     view->known = true;
     view->level = unpacked(state, 0);
     view->throttle = unpacked(state, 1);
-    for (unsigned i = 0; i < WEIR__LOAD_CLASSES; i++)
+    for (unsigned i = 1; i < WEIR__LOAD_CLASSES; i++) /* the first are critical, whatever is in the file */
         view->shed[i] = unpacked(state, SHEDS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
         if ((signals >> i * BITS & NONE) != NONE)
@@ -113,16 +113,14 @@ bool weir__load_beat(struct weir__load *load, unsigned stripe, uint64_t owner, i
 
 void weir__load_leave(struct weir__load *load, unsigned stripe, uint64_t owner)
 {
-    if (stripe >= WEIR__LOAD_STRIPES)
-        return;
-    weir__store64(&load->stripe[stripe].in_flight, 0);
-    weir__cas64(&load->stripe[stripe].owner, &owner, 0);
+    if (stripe < WEIR__LOAD_STRIPES) /* whoever takes it begins at 0; it may be another's already */
+        weir__cas64(&load->stripe[stripe].owner, &owner, 0);
 }
 
 void weir__load_upstream(struct weir__load *load, unsigned stripe, int64_t took_us, bool error)
 {
     struct weir__load_stripe *to = &load->stripe[stripe % WEIR__LOAD_STRIPES];
-    weir__count(&to->took_us, took_us > 0 ? (uint64_t)took_us : 0);
+    weir__count(error ? &to->failed_us : &to->took_us, took_us > 0 ? (uint64_t)took_us : 0);
     if (error)
         weir__count(&to->errors, 1);
     weir__count(&to->done, 1);
@@ -148,6 +146,7 @@ void weir__load_sum(const struct weir__load *load, int64_t mono_ns, struct weir_
         sums->done += weir__load64(&stripe->done);
         sums->took_us += weir__load64(&stripe->took_us);
         sums->errors += weir__load64(&stripe->errors);
+        sums->failed_us += weir__load64(&stripe->failed_us);
         if (!weir__load64(&stripe->owner) || !lately(weir__load64(&stripe->beat), mono_ns, WEIR__LOAD_STALE_NS))
             continue;
         int64_t in_flight = (int64_t)weir__load64(&stripe->in_flight);

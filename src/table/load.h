@@ -50,10 +50,11 @@ struct weir__load_stripe {
     uint64_t owner;     /* whose it is; 0: free */
     uint64_t beat;      /* when it was last known to be alive */
     uint64_t in_flight; /* its requests with an upstream */
-    uint64_t done; /* answers of upstreams, and how long they took; errors: those of 5xx and those that did not come */
-    uint64_t took_us;
+    uint64_t done;      /* answers of upstreams; errors: those of 5xx, and those that did not come */
+    uint64_t took_us;   /* by those that were no errors: what fails at once is not fast */
     uint64_t errors;
-    uint64_t pad[2];
+    uint64_t failed_us; /* by errors */
+    uint64_t pad;
 } __attribute__((aligned(64)));
 
 struct weir__load {
@@ -100,9 +101,9 @@ void weir__load_upstream(struct weir__load *load, unsigned stripe, int64_t took_
 void weir__load_begin(struct weir__load *load, unsigned stripe);
 void weir__load_end(struct weir__load *load, unsigned stripe);
 
-/* Over all stripes; the first three since the page was made. */
+/* Over all stripes; the first four since the page was made. */
 struct weir__load_sums {
-    uint64_t done, took_us, errors;
+    uint64_t done, took_us, errors, failed_us;
     uint64_t in_flight; /* of those who beat */
     unsigned workers;   /* the same */
 };

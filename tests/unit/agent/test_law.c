@@ -265,6 +265,35 @@ TEST(level_does_not_flicker)
     CHECK_EQ(changes, 0);
 }
 
+/* An agent that comes after another goes on where that one was. */
+TEST(goes_on_from_what_was_said)
+{
+    struct weir__law_settings sheds = usual;
+    struct weir__law law, after;
+    struct weir__load_view said, view;
+    sheds.shed_above = 0.9;
+    weir__law_begin(&law);
+    for (int i = 0; i < STEPS(10); i++) {
+        weir__law_step(&law, &sheds, i < STEPS(4) ? 2 : 0.7, DT);
+        weir__law_view(&law, &sheds, &said);
+        weir__law_resume(&after, &sheds, &said, 1);
+        weir__law_view(&after, &sheds, &view);
+        CHECK_EQ(view.level, said.level);
+        CHECK(view.throttle + 1 >= said.throttle && view.throttle <= said.throttle + 1);
+        for (int c = 0; c < 4; c++)
+            CHECK(view.shed[c] + 1 >= said.shed[c] && view.shed[c] <= said.shed[c] + 1);
+    }
+    CHECK(said.throttle < 1000 && said.shed[3] > 0);
+    /* The first of all: a full host is not empty until it has been smoothed. */
+    said = weir__load_neutral();
+    weir__law_resume(&after, &sheds, &said, 1.5);
+    weir__law_step(&after, &sheds, 1.5, DT);
+    CHECK(after.level >= 1);
+    CHECK(weir__law_throttle(&after, &sheds) > 0.9);
+    weir__law_resume(&after, &sheds, &said, -1);
+    CHECK(after.level <= 0 && weir__law_throttle(&after, &sheds) >= 1);
+}
+
 /* Whatever a signal and a clock say, all stays within its bounds. */
 TEST(bad_steps)
 {

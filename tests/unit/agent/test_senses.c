@@ -116,8 +116,9 @@ static void answers(int turns, uint64_t count, uint64_t ms, uint64_t errors)
 {
     for (int i = 0; i < turns; i++) {
         reading.upstream.done += count;
-        reading.upstream.took_us += count * ms * 1000;
+        reading.upstream.took_us += (count - errors) * ms * 1000;
         reading.upstream.errors += errors;
+        reading.upstream.failed_us += errors * ms * 1000;
         turn();
     }
 }
@@ -192,6 +193,25 @@ TEST(latency_against_its_baseline)
     CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0) && senses.baseline_s < 0.012); /* but what is faster is */
     answers(20, 0, 0, 0);
     CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+}
+
+/* An upstream that is down for a while refuses at once: that it answers again as ever is no overload. */
+TEST(what_fails_at_once_is_not_fast)
+{
+    begin();
+    answers(100, 10, 50, 0);
+    answers(300, 10, 0, 10);
+    CHECK(near(senses.baseline_s, 0.05));
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    for (int i = 0; i < 100; i++) {
+        answers(1, 10, 50, 0);
+        CHECK(signals[WEIR__SIGNAL_LATENCY] < 0.1);
+    }
+    answers(50, 10, 50, 5); /* half of them */
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    answers(50, 10, 5000, 10); /* but who waits for what does not come sees it */
+    CHECK(signals[WEIR__SIGNAL_LATENCY] >= 1);
+    CHECK(near(senses.baseline_s, 0.05));
 }
 
 TEST(a_slow_answer_is_no_overload)

@@ -1,0 +1,85 @@
+/* The agent's part of the load level, as a whole: what it says, and when it says nothing. */
+#include "../../engine.h"
+
+#include "agent/sensor.h"
+#include "engine/weir.h"
+
+#include <time.h>
+#include <unistd.h>
+#include <weir/load.h>
+
+static struct weir__config config;
+static char segment[64];
+
+static weir *begin(enum weir__signal signal, double target)
+{
+    weir_options how = {.segment = {.size = 8 << 20}, .rules_text = "rules: []\n", .load = ""};
+    weir *engine = NULL;
+    snprintf(segment, sizeof segment, "/tmp/weir-sensor-%ld", (long)getpid());
+    config = (struct weir__config){.segment_path = segment};
+    config.load = (struct weir__load_config){.on = true, .smooth_ms = 60000, .adapt_to = 80};
+    config.load.target[signal] = target;
+    if (weir_open(&how, &engine) != 0 || !engine->load)
+        exit(1);
+    return engine;
+}
+
+static weir_load turns(weir *engine, int count)
+{
+    static const struct weir__journal quiet = {.file = 2};
+    weir_load load = {0};
+    struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
+    CHECK(sensor != NULL);
+    for (int i = 0; i < count; i++) {
+        weir__sensor_turn(sensor);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    weir__sensor_close(sensor);
+    CHECK_EQ(weir_load_read(engine, &load), 0);
+    return load;
+}
+
+static void end(weir *engine)
+{
+    char lock[80];
+    weir_close(engine);
+    snprintf(lock, sizeof lock, "%s.load.lock", segment);
+    unlink(lock);
+}
+
+/* A level of which nothing is seen (a kernel without PSI, and no signal but memory) is not 0: nobody knows it. */
+TEST(without_any_signal_nothing_is_said)
+{
+    weir *engine = begin(WEIR__SIGNAL_MEMORY, 0);
+    CHECK(!turns(engine, 5).known);
+    end(engine);
+}
+
+/* However slowly it is smoothed: elastic limits would grow on a host that is full. */
+TEST(the_first_that_is_said_is_what_is_seen)
+{
+    weir_load_worker worker;
+    weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 2);
+    weir_load_join(engine, &worker);
+    CHECK(!turns(engine, 1).known); /* one look has nothing to be compared with */
+    weir_load_begin(engine, &worker);
+    CHECK_EQ(turns(engine, 2).level, 500);
+    end(engine);
+}
+
+TEST(an_agent_goes_on_from_the_one_before)
+{
+    weir_load_worker worker;
+    weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 1);
+    struct weir__load_view said = weir__load_neutral();
+    said.level = 950;
+    said.throttle = 300;
+    weir_load_join(engine, &worker);
+    weir_load_begin(engine, &worker);
+    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    weir_load load = turns(engine, 3);
+    CHECK(load.known && load.level >= 940 && load.throttle >= 250 && load.throttle <= 305);
+    end(engine);
+}
+
+TEST_MAIN
