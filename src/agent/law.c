@@ -12,6 +12,7 @@
 #define DOWN    0.08 /* a second: how fast the integral sinks at a level of 1 ... */
 #define FAR     0.42 /* ... and how much faster when it has been there ... */
 #define FAR_S   2.5  /* ... for so long: then it is not a moment's. Sooner, the further beyond its end the signal is */
+#define ABOVE_S 10.0 /* longer is not remembered: after half of it a peak is a moment's again, whatever was before */
 #define FALL    0.12 /* a second: what falls so fast by itself is not cut any more */
 #define FALL_S  0.3  /* time constant by which that is seen */
 #define UP      0.20 /* a second, without any load */
@@ -73,7 +74,7 @@ static void throttle_step(struct weir__law *law, const struct weir__law_settings
 {
     double from = settings->adapt_to + BAND, to = settings->adapt_to - BAND;
     double above = between((law->level - from) / (1 - from), 0, 1), below = between((to - law->level) / to, 0, 1);
-    law->above_s = above > 0 ? law->above_s + passed_s : fmax(0, law->above_s - 2 * passed_s);
+    law->above_s = above > 0 ? fmin(law->above_s + passed_s, ABOVE_S) : fmax(0, law->above_s - 2 * passed_s);
     law->calm_s = above > 0 ? 0 : law->calm_s + passed_s;
     double calm = law->calm_s / CALM_S;
     double down = DOWN * above + FAR * above * above * above * fmin(1, law->above_s * fmax(1, law->beyond) / FAR_S);

@@ -154,12 +154,13 @@ int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_as
 int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask)
 {
     int error = prepare(engine, held, WEIR__ASK_TAKE, 1, ask);
-    if (error < 0)
+    if (error == WEIR_EINVAL)
         return error;
     uint32_t near = 0;
     for (uint32_t i = 0; i < held->count; i++)
         if (!weir__is_far(&held->lease[i]))
             held->lease[near++] = held->lease[i];
     held->count = near;
-    return release(engine, held, NULL);
+    int released = release(engine, held, NULL); /* also where there is no memory for those in the store */
+    return error < 0 ? error : released;
 }

@@ -129,7 +129,7 @@ void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit 
             tell_denied(trial, by, answer);
     } else if (by) {
         answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
-        answer->status = passes ? 0 : 429;
+        answer->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
     }
     int64_t delay = passes ? longest_delay(trial) : -1;
     if (delay >= 0) {

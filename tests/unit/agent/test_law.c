@@ -230,6 +230,25 @@ TEST(noise_moves_nothing)
     CHECK(high - low <= 0.08);
 }
 
+/* However long an overload was: some time after it a short peak costs as little as one without. */
+TEST(a_long_overload_is_forgotten)
+{
+    struct weir__law after, fresh;
+    weir__law_begin(&after);
+    weir__law_begin(&fresh);
+    for (int i = 0; i < STEPS(3600); i++)
+        weir__law_step(&after, &usual, 1, DT);
+    for (int i = 0; i < STEPS(60); i++) {
+        weir__law_step(&after, &usual, 0.2, DT);
+        weir__law_step(&fresh, &usual, 0.2, DT);
+    }
+    for (int i = 0; i < STEPS(2); i++) {
+        weir__law_step(&after, &usual, 1, DT);
+        weir__law_step(&fresh, &usual, 1, DT);
+    }
+    CHECK(fabs(weir__law_throttle(&after, &usual) - weir__law_throttle(&fresh, &usual)) < 0.001);
+}
+
 /* ---- The level ---- */
 
 TEST(level_follows_within_a_second)

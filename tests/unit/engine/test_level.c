@@ -134,6 +134,33 @@ TEST(workers)
     weir_close(engine);
 }
 
+/* An engine that only looks has its page read-only: it tells nothing, and does not end of it. */
+TEST(who_only_looks_tells_nothing)
+{
+    char segment[sizeof path + 8];
+    weir_options how = {.rules_text = "rules: []\n", .load = file()};
+    weir *engine = NULL;
+    weir_load_worker worker;
+    weir_load load;
+    snprintf(segment, sizeof segment, "%s/segment", folder);
+    how.segment = (weir_segment_options){.path = segment, .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    weir_close(engine);
+    how.segment.flags = WEIR_OPEN_READONLY;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    CHECK(engine->load != NULL);
+    weir_load_join(engine, &worker);
+    weir_load_begin(engine, &worker);
+    weir_load_upstream(engine, &worker, 1000, true);
+    weir_load_beat(engine, &worker);
+    weir_load_end(engine, &worker);
+    weir_load_leave(engine, &worker);
+    CHECK(weir_load_read(engine, &load) == 0 && load.workers == 0);
+    weir_close(engine);
+    unlink(segment);
+    clean();
+}
+
 TEST(names)
 {
     CHECK(strcmp(weir_load_signal_name(0), "cpu") == 0 && strcmp(weir_load_signal_name(5), "in_flight") == 0);
