@@ -188,15 +188,14 @@ typedef struct weir_limit {
     int64_t window_us;
     int64_t period_us; /* window : limit in lowest terms: period_units drip in every period_us, exactly */
     int64_t period_units;
-    int64_t
-        back_us; /* as fast as units may have come back at most (docs/pressure.md): by this a refund is what is owed */
-    int64_t back_units;
     int64_t part_us;    /* length of one of the counter's buckets */
     int64_t quantum_us; /* resolution of logged times */
     int64_t max_delay_us;
     const weir_zone *zone;
     uint64_t inverse; /* 2^64 / period_us */
     uint64_t spread;  /* of id and algorithm: what keeps the counters of different limits apart */
+    /* As fast as units may have come back at most, with the load: by this a refund is what is still owed. */
+    int64_t back_us, back_units;
 } weir_limit;
 
 WEIR_MUST_CHECK int weir_limit_init(weir_limit *limit, const weir_params *params);

@@ -319,4 +319,43 @@ TEST(a_clock_that_goes_back_gives_nothing)
     }
 }
 
+/* What is given back is what can still be owed at the limit's fastest, whatever is in force; in both. */
+TEST(what_is_owed_of_a_bucket_that_varies)
+{
+    static const weir_params params[] = {
+        {.limit = 10, .window_ns = 100 * WEIR_SECOND},
+        {.limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 10},
+        {.limit = 1, .window_ns = 10 * WEIR_SECOND, .burst = 10, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 10, .delay = true},
+    };
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
+        weir_limit limit, ceiling;
+        weir_segment *segment;
+        weir_decision want;
+        weir_params p = params[i];
+        weir_segment_options how = {.size = 1 << 20};
+        p.id = 1;
+        CHECK_EQ(weir_limit_init(&limit, &p), 0);
+        p.limit *= p.refill ? 2 : 30;
+        CHECK_EQ(weir_limit_init(&ceiling, &p), 0);
+        weir__limit_vary(&ceiling, &ceiling);
+        weir__limit_vary(&limit, &ceiling);
+        CHECK_EQ(weir_segment_open(&how, &segment), 0);
+        struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
+        ask_name(&ask, "owed");
+        server_do("DEL owed");
+        CHECK_EQ(server_one(&ask), 0);
+        use_ahead(&limit, segment, "owed", ask.at_us + 1000000);
+        ask.how = WEIR__ASK_REFUND; /* taken now, and a second of it has come back */
+        ask.cost = 5;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(model(segment, &ask, &want), 0);
+        CHECK(same(&ask, &want));
+        CHECK(want.remaining > 10 - 6 && want.remaining < 10 - 6 + 5); /* at the limit in force nothing had */
+        weir_segment_close(segment);
+    }
+}
+
 TEST_MAIN
