@@ -72,7 +72,7 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     struct weir__control *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR__DB_MEMORY;
-    pthread_mutex_init(&made->lock, NULL);
+    weir__turn_make(&made->turn);
     pthread_mutex_init(&made->force_lock, NULL);
     made->host = options->host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
@@ -100,7 +100,7 @@ void weir__control_close(struct weir__control *control)
         return;
     weir__db_close(control->db);
     weir__guesses_close(control->guesses);
-    pthread_mutex_destroy(&control->lock);
+    weir__turn_end(&control->turn);
     pthread_mutex_destroy(&control->force_lock);
     free(control->force.text);
     free(control->url);
@@ -110,10 +110,10 @@ void weir__control_close(struct weir__control *control)
 
 int weir__control_tick(struct weir__control *control)
 {
-    pthread_mutex_lock(&control->lock);
+    weir__turn_take(&control->turn);
     int error = weir__control_ready(control) ? weir__in_force_follow(control) : control->error;
     weir__control_note(control, !error);
     weir__in_force_retry(control);
-    pthread_mutex_unlock(&control->lock);
+    weir__turn_give(&control->turn);
     return error;
 }

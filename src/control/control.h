@@ -17,6 +17,7 @@
 
 #include "control/database.h"
 #include "control/host.h"
+#include "control/turn.h"
 
 #include <pthread.h>
 
@@ -39,10 +40,10 @@ struct weir__control {
     const struct weir__control_host *host; /* may be NULL */
     int64_t session_ms;                    /* how long a session lasts */
 
-    pthread_mutex_t lock; /* for what follows */
-    struct weir__db *db;  /* NULL: could not be opened yet */
-    int64_t tried_ms;     /* when opening it was tried last */
-    int error;            /* why it failed */
+    struct weir__turn turn; /* for what follows */
+    struct weir__db *db;    /* NULL: could not be opened yet */
+    int64_t tried_ms;       /* when opening it was tried last */
+    int error;              /* why it failed */
     struct weir__guesses *guesses;
 
     pthread_mutex_t force_lock; /* for what follows; never waits for the database */

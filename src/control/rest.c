@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define ALLOW_MAX 64
 #define TURN_MS   3000 /* that a request waits for those before it */
@@ -157,18 +156,13 @@ static bool is_sound(struct weir__call *call)
 static bool take_turn(struct weir__call *call)
 {
     struct weir__control *control = call->control;
-    /* By looking again and again: a lock with a deadline of the monotonic clock is one that TSan does not know. */
-    static const struct timespec pause = {.tv_nsec = 1000000};
-    if (pthread_mutex_trylock(&control->lock) == 0)
+    if (weir__turn_take_within(&control->turn, 0))
         return true;
     pthread_mutex_lock(&control->force_lock);
     bool up = control->up;
     pthread_mutex_unlock(&control->force_lock);
-    for (int ms = 0; up && ms < TURN_MS; ms++) {
-        nanosleep(&pause, NULL);
-        if (pthread_mutex_trylock(&control->lock) == 0)
-            return true;
-    }
+    if (up && weir__turn_take_within(&control->turn, TURN_MS))
+        return true;
     weir__reply_header(call, "Retry-After", "1");
     if (up)
         weir__fail(call, 503, "busy", "others are being served, and it takes long; nothing was changed, try again",
@@ -178,7 +172,7 @@ static bool take_turn(struct weir__call *call)
     return false;
 }
 
-/* The lock is held. */
+/* It is this request's turn. */
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
     int error = 0;
@@ -212,7 +206,7 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
         (void)route->run(&call);
     } else if (take_turn(&call)) {
         run(&call, route);
-        pthread_mutex_unlock(&control->lock);
+        weir__turn_give(&control->turn);
     }
     weir__reply_header(&call, "Cache-Control", "no-store");
 }

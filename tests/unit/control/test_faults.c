@@ -329,10 +329,10 @@ struct holder {
 static void *hold(void *context)
 {
     struct holder *holder = context;
-    pthread_mutex_lock(&holder->control->lock);
+    weir__turn_take(&holder->control->turn);
     pthread_barrier_wait(&holder->begun);
     nanosleep(&holder->wait, NULL);
-    pthread_mutex_unlock(&holder->control->lock);
+    weir__turn_give(&holder->control->turn);
     return NULL;
 }
 

@@ -1,0 +1,22 @@
+/* One at a time, as a mutex has it; but one may wait for one's turn until a deadline only, by the monotonic clock. */
+#ifndef WEIR_CONTROL_TURN_H
+#define WEIR_CONTROL_TURN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir__turn {
+    pthread_mutex_t lock; /* held for moments */
+    pthread_cond_t given;
+    bool taken;
+};
+
+void weir__turn_make(struct weir__turn *turn);
+void weir__turn_end(struct weir__turn *turn);
+void weir__turn_take(struct weir__turn *turn);
+/* False: it did not come within so many milliseconds. 0 does not wait. */
+bool weir__turn_take_within(struct weir__turn *turn, int64_t ms);
+void weir__turn_give(struct weir__turn *turn);
+
+#endif
