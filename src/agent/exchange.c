@@ -93,6 +93,7 @@ static bool begin(struct exchanger *x)
                                          .naming = {x->store.prefix, x->store.hash_keys},
                                          .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
                                          .patience_us = x->store.deadline_us,
+                                         .cluster = x->store.kind == WEIR__CLUSTER,
                                          .bring = bring,
                                          .bring_context = x->link};
     x->sync = weir__sync_new(&options);

@@ -168,7 +168,9 @@ static int exchange(struct weir__sync *sync)
     weir__count(&header->exchanges, 1);
     if (error) {
         weir__count(&header->failures, 1);
-        for (uint64_t i = 0; i < count; i++)
+        /* Whoever takes its place says which batches it has, by the first command; what it lacks is told again, by each
+         * host its own. To bring it back, too, would be to count it twice. */
+        for (uint64_t i = sync->with.cluster ? 0 : WEIR__BATCH_GROUPS; i < count; i++)
             weir__sync_doubt(sync, ledger->note[i].index);
         return error;
     }

@@ -26,6 +26,7 @@ struct weir__sync_options {
     struct weir__naming naming;
     uint64_t interval_ms; /* how often weir__sync_round is called: for what is counted in rounds */
     int64_t patience_us;  /* how long an exchange may take before it is tried again; 0: as above */
+    bool cluster;         /* the store: it does not know senders, nor which of their batches it has */
     weir__bring *bring;
     void *bring_context;
     weir_time (*now)(const weir_segment *segment); /* weir_clock */

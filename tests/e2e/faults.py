@@ -219,7 +219,7 @@ wired("latency of 50 ms", {"delay": 0.025})
 wired("loss of 5 % of the packets", {"loss": 0.05}, interrupts=None)
 
 
-@fault("Sentinel: the master killed", twice=True, alone=1.0, settle=2.0)
+@fault("Sentinel: the master killed", alone=1.0, settle=2.0)
 def sentinel_killed(keep):
     sentinels = keep(Sentinels()).start()
     master = sentinels.master()

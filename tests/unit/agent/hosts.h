@@ -11,6 +11,7 @@
 
 /* The time that everybody goes by, in seconds. */
 static double hosts_time;
+static bool hosts_of_cluster; /* they are told that their store is one */
 
 static inline weir_time hosts_now(const weir_segment *segment)
 {
@@ -137,6 +138,7 @@ static inline void host_start_sync(struct host *host)
     struct weir__sync_options options = {.engine = host->engine,
                                          .naming = {"weir", false},
                                          .interval_ms = 50,
+                                         .cluster = hosts_of_cluster,
                                          .bring = host->bring,
                                          .bring_context = host->bring_context,
                                          .now = host->now};

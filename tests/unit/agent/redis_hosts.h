@@ -20,8 +20,12 @@ static struct weir__store_options store_options;
 static struct host hosts[HOSTS_MAX];
 static struct weir__link *links[HOSTS_MAX];
 
+static bool redis_away; /* nothing gets there */
+
 static int bring(void *context, struct weir__question *question)
 {
+    if (redis_away)
+        return question->error = WEIR_ESTOREDOWN;
     return weir__link_ask(context, question);
 }
 

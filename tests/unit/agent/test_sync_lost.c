@@ -46,9 +46,11 @@ TEST(nothing_is_in_doubt_while_nothing_happens)
     end();
 }
 
-TEST(what_failed_is_in_doubt_once)
+TEST(what_failed_in_a_cluster_is_in_doubt_once)
 {
+    hosts_of_cluster = true;
     begin();
+    hosts_of_cluster = false;
     use(10);
     store.fate = LOSES_ANSWER;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
@@ -81,6 +83,21 @@ TEST(a_counter_with_an_error_of_its_own_is_not_in_doubt)
     store.doubts = 0;
     use(10);
     CHECK_EQ(store.doubts, 0);
+    end();
+}
+
+/* One server knows which batches it has, also one that takes another's place. */
+TEST(what_failed_elsewhere_is_not)
+{
+    begin();
+    use(10);
+    store.fate = LOSES_ANSWER;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK(weir__sync_round(hosts[0].sync) != 0);
+    store.fate = ANSWERS;
+    use(20);
+    CHECK_EQ(store.doubts, 0);
+    CHECK_EQ(store.taken, 20 + 1 + 40);
     end();
 }
 

@@ -66,6 +66,29 @@ TEST(what_a_new_master_never_got_is_told_again)
     }
 }
 
+/* As it usually is: exchanges fail between the end of the one and the beginning of the other. */
+TEST(a_master_that_died_while_it_was_asked)
+{
+    for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
+        if (!begin(kept_for_a_day[k], HOSTS))
+            return;
+        use(0, HOSTS - 1, 10);
+        replica_is_cut_off();
+        use(0, HOSTS - 1, 7);
+        redis_away = true;
+        for (int round = 0; round < 4; round++)
+            for (int i = 0; i < HOSTS; i++) {
+                CHECK_EQ(host_ask(&hosts[i], REQUEST, 2), 2);
+                CHECK_EQ(weir__sync_round(hosts[i].sync), WEIR_ESTOREDOWN);
+            }
+        redis_away = false;
+        replica_takes_over();
+        use(0, HOSTS - 1, 3);
+        check_all_is_known(kept_for_a_day[k], 1000);
+        end(HOSTS);
+    }
+}
+
 /* Two masters for a time: one host has found the new one already, the others go on with the old one. */
 TEST(hosts_that_follow_one_after_the_other)
 {
