@@ -1,10 +1,10 @@
 /*
  * The engine's own connections to the store. See links.h.
  *
- * Each has a lock, which is held while its borrower waits for the store. A process that was forked uses none of its
- * parent's: the connections are the parent's, and the locks may be held by threads that did not come along.
+ * One lock says whose each is, and is held for moments; a borrower waits for the store without it. A process that was
+ * forked uses none of its parent's: the connections are the parent's, and so may the lock be, held by a thread that did
+ * not come along.
  */
-#define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "engine/links.h"
 #include "engine/link.h"
 #include "engine/weir.h"
@@ -18,47 +18,54 @@
 
 struct place {
     struct weir__borrowed borrowed; /* first: a borrower's pointer is its place's */
-    pthread_mutex_t lock;
+    struct weir__links *links;
+    struct weir__client_stats stats; /* when it was returned last */
+    bool taken;
 };
 
 struct weir__links {
     uint64_t process;
     struct weir__links *parents; /* of the process that this one was forked from; freed with these */
+    pthread_mutex_t lock;
+    pthread_cond_t given; /* one of the places */
     struct place place[WEIR__LINKS];
 };
 
 struct weir__links *weir__links_new(void)
 {
     struct weir__links *links = calloc(1, sizeof *links);
+    pthread_condattr_t monotonic;
 
     if (!links)
         return NULL;
     links->process = (uint64_t)getpid();
     for (int i = 0; i < WEIR__LINKS; i++)
-        pthread_mutex_init(&links->place[i].lock, NULL);
+        links->place[i].links = links;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&links->given, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&links->lock, NULL);
     return links;
-}
-
-/* `ours`: of this process, and not of the one that it was forked from. */
-static void empty(struct place *place, bool ours)
-{
-    if (place->borrowed.link && ours)
-        weir__link_settle(place->borrowed.link, SETTLE_US);
-    if (place->borrowed.link)
-        weir__link_free(place->borrowed.link);
-    weir_ask_free(place->borrowed.ask);
-    place->borrowed = (struct weir__borrowed){0};
 }
 
 static void free_one(struct weir__links *links)
 {
+    bool ours = links->process == (uint64_t)getpid(); /* and not of the process that this one was forked from */
+
     for (int i = 0; i < WEIR__LINKS; i++) {
-        /* Held by nobody, or by a thread of the parent that did not come along: what it was at is left alone. */
-        if (pthread_mutex_trylock(&links->place[i].lock) != 0)
+        struct weir__borrowed *borrowed = &links->place[i].borrowed;
+        if (links->place[i].taken) /* by a thread of the parent that did not come along: what it was at is left alone */
             continue;
-        empty(&links->place[i], links->process == (uint64_t)getpid());
-        pthread_mutex_unlock(&links->place[i].lock);
-        pthread_mutex_destroy(&links->place[i].lock);
+        if (borrowed->link && ours)
+            weir__link_settle(borrowed->link, SETTLE_US);
+        if (borrowed->link)
+            weir__link_free(borrowed->link);
+        weir_ask_free(borrowed->ask);
+    }
+    if (ours) { /* else somebody who did not come along may be waiting */
+        pthread_cond_destroy(&links->given);
+        pthread_mutex_destroy(&links->lock);
     }
     free(links);
 }
@@ -89,19 +96,48 @@ static struct weir__links *own_links(weir *engine)
     return (struct weir__links *)(uintptr_t)seen;
 }
 
-/* Any that is free, the first ones rather than the last: so no more are connected than are needed. */
-static struct place *lock_any(struct weir__links *links, int64_t wait_us)
+/* The first ones rather than the last: so no more are connected than are needed. */
+static struct place *take_free(struct weir__links *links)
 {
-    for (int i = 0; i < WEIR__LINKS; i++)
-        if (pthread_mutex_trylock(&links->place[i].lock) == 0)
+    for (int i = 0; i < WEIR__LINKS; i++) {
+        if (!links->place[i].taken) {
+            links->place[i].taken = true;
             return &links->place[i];
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + wait_us * 1000;
-    until.tv_sec += ns / WEIR_SECOND;
-    until.tv_nsec = ns % WEIR_SECOND;
-    struct place *place = &links->place[(uint64_t)until.tv_nsec / 64 % WEIR__LINKS];
-    return pthread_mutex_clocklock(&place->lock, CLOCK_MONOTONIC, &until) == 0 ? place : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* NULL: all were others' for so long. */
+static struct place *take(struct weir__links *links, int64_t wait_us)
+{
+    bool in_time = true;
+    pthread_mutex_lock(&links->lock);
+    struct place *place = take_free(links);
+    if (!place) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t ns = until.tv_nsec + wait_us * 1000;
+        until.tv_sec += ns / WEIR_SECOND;
+        until.tv_nsec = ns % WEIR_SECOND;
+        while (!place && in_time) {
+            in_time = pthread_cond_timedwait(&links->given, &links->lock, &until) == 0;
+            place = take_free(links);
+        }
+    }
+    pthread_mutex_unlock(&links->lock);
+    return place;
+}
+
+static void give(struct place *place)
+{
+    struct weir__links *links = place->links;
+    pthread_mutex_lock(&links->lock);
+    if (place->borrowed.link)
+        weir__link_stats(place->borrowed.link, &place->stats);
+    place->taken = false;
+    pthread_cond_signal(&links->given);
+    pthread_mutex_unlock(&links->lock);
 }
 
 static int fill(weir *engine, struct weir__borrowed *borrowed)
@@ -117,14 +153,14 @@ struct weir__borrowed *weir__links_borrow(weir *engine, int *error)
 {
     int64_t deadline_us = weir__link_now() + engine->store->deadline_us;
     struct weir__links *links = own_links(engine);
-    struct place *place = links ? lock_any(links, engine->store->deadline_us) : NULL;
+    struct place *place = links ? take(links, engine->store->deadline_us) : NULL;
     if (!place) {
         *error = links ? WEIR_ESTORESLOW : WEIR_ENOMEM;
         return NULL;
     }
     *error = fill(engine, &place->borrowed);
     if (*error) {
-        pthread_mutex_unlock(&place->lock);
+        give(place);
         return NULL;
     }
     weir_ask_clear(place->borrowed.ask);
@@ -143,7 +179,7 @@ void weir__links_return(struct weir__borrowed *borrowed)
     struct weir__question *back = weir_ask_back(borrowed->ask);
     if (back)
         weir__link_give_back(borrowed->link, back);
-    pthread_mutex_unlock(&((struct place *)borrowed)->lock);
+    give((struct place *)borrowed);
 }
 
 static void add_stats(weir_store_stats *to, const struct weir__client_stats *from)
@@ -161,14 +197,11 @@ static void add_stats(weir_store_stats *to, const struct weir__client_stats *fro
 void weir__links_stats(weir *engine, weir_store_stats *stats)
 {
     struct weir__links *links = own_links(engine);
-    for (int i = 0; i < WEIR__LINKS && links; i++) {
-        struct place *place = &links->place[i];
-        struct weir__client_stats of_one;
-        pthread_mutex_lock(&place->lock);
-        if (place->borrowed.link) {
-            weir__link_stats(place->borrowed.link, &of_one);
-            add_stats(stats, &of_one);
-        }
-        pthread_mutex_unlock(&place->lock);
-    }
+    if (!links)
+        return;
+    pthread_mutex_lock(&links->lock);
+    for (int i = 0; i < WEIR__LINKS; i++)
+        if (links->place[i].borrowed.link)
+            add_stats(stats, &links->place[i].stats);
+    pthread_mutex_unlock(&links->lock);
 }

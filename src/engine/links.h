@@ -28,7 +28,7 @@ void weir__links_ask(struct weir__borrowed *borrowed);
 /* Gives back to the store what was not kept, and the link to whoever needs it next. */
 void weir__links_return(struct weir__borrowed *borrowed);
 
-/* Sums over this process's. Waits for those who are asking, each at most as long as the deadline. */
+/* Sums over this process's, each as it was when it was returned last: waits for nobody. */
 void weir__links_stats(weir *engine, weir_store_stats *stats);
 
 #endif

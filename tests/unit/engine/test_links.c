@@ -89,13 +89,12 @@ static const char rules[] =
     "  - { name: shut, match: { path: /shut }, limit: 5, window: 1d, consistency: strict, on_store_failure: closed }\n"
     "  - { name: near, match: { path: /near }, limit: 5, window: 1d }\n";
 
-static weir *begin(weir_segment *attached)
+static weir *begin(const char *url)
 {
-    weir_options how = {.attached = attached,
-                        .segment = {.size = 8 << 20},
+    weir_options how = {.segment = {.size = 8 << 20},
                         .rules_text = rules,
                         .diagnose = test_print_diagnostic,
-                        .store = "redis://127.0.0.1:1"};
+                        .store = url ? url : "redis://127.0.0.1:1"};
     weir *engine = NULL;
     if (weir_open(&how, &engine) != 0)
         exit(1);
@@ -229,6 +228,67 @@ TEST(threads_share_links_and_the_limit)
     CHECK_EQ(stats.failures, 0);
     weir_close(engine);
     CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+struct late {
+    weir *engine;
+    struct weir__borrowed *got;
+    int error;
+};
+
+static void *borrow(void *argument)
+{
+    struct late *late = argument;
+    late->got = weir__links_borrow(late->engine, &late->error);
+    return NULL;
+}
+
+TEST(who_waits_gets_the_first_that_is_returned)
+{
+    test_store_open(&store);
+    weir *engine = begin("redis://127.0.0.1:1?deadline=60s");
+    struct weir__borrowed *all[WEIR__LINKS];
+    int error = 0;
+    for (int i = 0; i < WEIR__LINKS; i++) {
+        all[i] = weir__links_borrow(engine, &error);
+        CHECK(all[i] && error == 0);
+    }
+    for (int i = 0; i < WEIR__LINKS; i++) { /* whichever it is */
+        struct late late = {.engine = engine};
+        pthread_t thread;
+        CHECK_EQ(pthread_create(&thread, NULL, borrow, &late), 0);
+        usleep(2000);
+        weir__links_return(all[i]);
+        pthread_join(thread, NULL);
+        CHECK(late.got == all[i] && late.error == 0);
+    }
+    weir_engine_stats stats; /* of what is returned; nobody is waited for */
+    CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
+    CHECK_EQ(stats.store.questions, 2 * WEIR__LINKS);
+    for (int i = 0; i < WEIR__LINKS; i++)
+        weir__links_return(all[i]);
+    weir_close(engine);
+    CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+TEST(who_waits_in_vain_is_told)
+{
+    test_store_open(&store);
+    weir *engine = begin("redis://127.0.0.1:1?deadline=20ms");
+    struct weir__borrowed *all[WEIR__LINKS];
+    int error = 0;
+    for (int i = 0; i < WEIR__LINKS; i++)
+        all[i] = weir__links_borrow(engine, &error);
+    int64_t begun = weir__link_now();
+    CHECK(!weir__links_borrow(engine, &error));
+    CHECK_EQ(error, WEIR_ESTORESLOW);
+    CHECK(weir__link_now() - begun >= 20000);
+    for (int i = 0; i < WEIR__LINKS; i++)
+        weir__links_return(all[i]);
+    CHECK(test_passes(engine, "GET /api/x user_id=1", 0));
+    weir_close(engine);
     weir_segment_close(store.segment);
 }
 
