@@ -316,6 +316,11 @@ $B/bench/queue: bench/queue.c $B/libweir-queue.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-queue.a $B/libweir.a -o $@ $(QUEUE_LIBS) $(LDLIBS)
 
+# The agent's exchange.
+$B/bench/exchange: bench/exchange.c $B/libweir-agent.a $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-agent.a $B/libweir.a -o $@ -lm $(LDLIBS)
+
 # It must cost its processor less than any server costs its own.
 $B/bench/resp_load: ALL_CFLAGS += -O3
 $B/bench/%: bench/%.c $B/libweir.a

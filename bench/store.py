@@ -23,6 +23,7 @@ import time
 
 SERVER_CPU, CLIENT_CPU = "0", "1"
 PIPELINE, KEYS, STORED = 64, 100_000, 100_000
+PLENTY = "limit: 100000, window: 1d"  # none is denied, and what was used once has not recovered at once
 MODULES = pathlib.Path("build/gcc/nginx").resolve()
 LUA = (pathlib.Path(__file__).parent / "token_bucket.lua").read_text()
 COLUMNS = "{:<58} {:>11} {:<14} {:>8} {:>8}  {}"
@@ -92,7 +93,7 @@ class Servers:
 
     def api(self):
         home, port = self.folder / "api", free_port()
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         (home / "nginx.conf").write_text(f"""
             daemon off; worker_processes 1; pid {home}/pid; error_log {home}/error.log error;
             events {{ worker_connections 4096; }}
@@ -146,13 +147,18 @@ class Redis:
             return {"rate": float(row[1]), "p50": float(row[4]) * 1000, "p99": float(row[6]) * 1000}
         return measure(max(int(measure(5000)["rate"] * seconds), 5000))
 
+    def fill(self, *words):
+        """A command for each name, which is the word NAME."""
+        calls = []
+        for number in range(STORED):
+            filled = [f"weir:api:{number:012d}" if word == "NAME" else word for word in words]
+            calls.append(f"*{len(filled)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in filled))
+        run("redis-cli", "-p", self.port, "--pipe", input="".join(calls))
+
     def lua_fill(self):
         sha = self.do("SCRIPT", "LOAD", LUA)
-        calls = []
-        for number in range(2 * STORED):
-            words = ["EVALSHA", sha, "1", f"weir:api:{number % STORED:012d}", str(10 / 3600), "10000", "1"]
-            calls.append(f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words))
-        run("redis-cli", "-p", self.port, "--pipe", input="".join(calls))
+        for _ in range(2):
+            self.fill("EVALSHA", sha, "1", "NAME", str(10 / 3600), "10000", "1")
 
 
 class Printer:
@@ -199,16 +205,18 @@ def strict(servers, options, printer):
     ours, usual = seen.values()
     printer.show("strict / the usual Lua", statistics.median(a["rate"] / b["rate"] for a, b in zip(ours, usual)),
                  "ratio", least=1.5)
-    memory(redis, program, printer)
     servers.stop("redis")
 
 
-def memory(redis, program, printer):
+def memory(servers, options, printer):
     """What is used a key that was asked for twice, all that a server has for it: entry, name, value, expiry."""
-    used = {}
+    redis, program, used = servers.redis("redis", SERVER_CPU), "build/gcc/bench/store", {}
     for name, fill in {
             "weir": lambda: run(program, "127.0.0.1", redis.port, PIPELINE, STORED, "fill"),
-            "the usual Lua": redis.lua_fill}.items():
+            "the usual Lua": redis.lua_fill,
+            # The server has the small numbers once for all keys: the least that a name with an expiry can cost.
+            "a name and an expiry, no value": lambda: redis.fill("PSETEX", "NAME", "36000000", "1"),
+    }.items():
         redis.do("FLUSHALL")
         redis.do("SCRIPT", "FLUSH")
         before = redis.memory()
@@ -218,10 +226,10 @@ def memory(redis, program, printer):
             sys.exit(f"bench store: {found} keys instead of {STORED}")
         key = "weir:api:" + "0" * 12
         used[name] = (redis.memory() - before) / STORED
-        printer.show(f"memory, {name}", used[name], "bytes/key", value_bytes=int(redis.do("STRLEN", key)
-                     if redis.do("TYPE", key) == "string" else redis.do("MEMORY", "USAGE", key)))
+        printer.show(f"memory, {name}", used[name], "bytes/key", encoding=redis.do("OBJECT", "ENCODING", key),
+                     memory_usage=int(redis.do("MEMORY", "USAGE", key)))
     printer.show("memory, weir / the usual Lua", used["weir"] / used["the usual Lua"], "ratio", most=0.5)
-    redis.do("FLUSHALL")
+    servers.stop("redis")
 
 
 def wrk(servers, port, seconds, keys, connections=32):
@@ -234,40 +242,49 @@ def wrk(servers, port, seconds, keys, connections=32):
     return {"rate": total / duration * 1e6, "p50": p50, "p99": p99, "denied": status, "total": total}
 
 
-def gateways(servers, options, printer):
+def gateway_rounds(servers, options, printer, redis, ports, keys):
+    seen, costs = {how: [] for how in ports}, []
+    for number in range(-1, 3 if options.quick else 7):
+        for how in seen:
+            before, begun = redis.work(), time.monotonic()
+            figures = wrk(servers, ports[how], 1 if number < 0 or options.quick else 5, keys)
+            took, after = time.monotonic() - begun, redis.work()
+            if number >= 0:
+                seen[how].append(figures)
+                if how == "eventual":
+                    costs.append([(b - a) / took for a, b in zip(before, after)])
+    if not redis.calls("evalsha"):
+        sys.exit("bench store: nothing was exchanged")
+    for how, figures in seen.items():
+        one = middle(figures)
+        printer.show(f"gateway, {how}, {keys:,} keys", one["rate"], "a second", keys=keys, p50=one["p50"], p99=one["p99"])
+    runs, ops, received, sent = (statistics.median(column) for column in zip(*costs))
+    printer.show(f"Redis for eventual, {keys:,} keys: scripts", runs, "a second", keys=keys)
+    printer.show(f"Redis for eventual, {keys:,} keys: operations, theirs too", ops, "a second", keys=keys)
+    printer.show(f"Redis for eventual, {keys:,} keys: bytes in", received, "bytes/s", keys=keys)
+    printer.show(f"Redis for eventual, {keys:,} keys: bytes out", sent, "bytes/s", keys=keys)
+    printer.show(f"gateway, eventual / local, {keys:,} keys",
+                 statistics.median(a["rate"] / b["rate"] for a, b in zip(seen["eventual"], seen["local"])), "ratio",
+                 least=0.9, keys=keys)
+
+
+def eventual(servers, options, printer):
     redis, api = servers.redis("far-redis", CLIENT_CPU), servers.api()
-    plenty = "limit: 100000, window: 1d"  # none is denied, and what was used once has not recovered at once
-    ports = {how: servers.gateway(options.weir, how, api, redis.port, f"{plenty}, consistency: {how}")
-             for how in ("local", "eventual", "strict")}
-    seconds = 1 if options.quick else 5
+    ports = {how: servers.gateway(options.weir, how, api, redis.port, f"{PLENTY}, consistency: {how}")
+             for how in ("local", "eventual")}
     for keys in (1_000, 1_000_000):
-        seen, costs = {how: [] for how in ports if how != "strict"}, []
-        for number in range(-1, 3 if options.quick else 7):
-            for how in seen:
-                before, begun = redis.work(), time.monotonic()
-                figures = wrk(servers, ports[how], 1 if number < 0 else seconds, keys)
-                took, after = time.monotonic() - begun, redis.work()
-                if number >= 0:
-                    seen[how].append(figures)
-                    if how == "eventual":
-                        costs.append([(b - a) / took for a, b in zip(before, after)])
-        if not redis.calls("evalsha"):
-            sys.exit("bench store: nothing was exchanged")
-        for how, figures in seen.items():
-            one = middle(figures)
-            printer.show(f"gateway, {how}, {keys:,} keys", one["rate"], "a second", keys=keys, p50=one["p50"], p99=one["p99"])
-        runs, ops, received, sent = (statistics.median(column) for column in zip(*costs))
-        printer.show(f"Redis for eventual, {keys:,} keys: scripts", runs, "a second", keys=keys)
-        printer.show(f"Redis for eventual, {keys:,} keys: operations, theirs too", ops, "a second", keys=keys)
-        printer.show(f"Redis for eventual, {keys:,} keys: bytes in", received, "bytes/s", keys=keys)
-        printer.show(f"Redis for eventual, {keys:,} keys: bytes out", sent, "bytes/s", keys=keys)
-        printer.show(f"gateway, eventual / local, {keys:,} keys",
-                     statistics.median(a["rate"] / b["rate"] for a, b in zip(seen["eventual"], seen["local"])), "ratio",
-                     least=0.9, keys=keys)
-    one = wrk(servers, ports["strict"], seconds, 1_000)
+        gateway_rounds(servers, options, printer, redis, ports, keys)
+    servers.stop("far-redis", "api", *ports)
+
+
+def strict_gateway(servers, options, printer):
+    redis, api = servers.redis("far-redis", CLIENT_CPU), servers.api()
+    port = servers.gateway(options.weir, "strict", api, redis.port, f"{PLENTY}, consistency: strict")
+    one = wrk(servers, port, 1 if options.quick else 5, 1_000)
     printer.show("gateway, strict, 1,000 keys", one["rate"], "a second", p50=one["p50"], p99=one["p99"])
-    servers.stop(*ports)
+    servers.stop("strict")
     denied(servers, options, printer, api, redis)
+    servers.stop("far-redis", "api", "denying")
 
 
 def denied(servers, options, printer, api, redis):
@@ -281,12 +298,16 @@ def denied(servers, options, printer, api, redis):
     printer.show("scripts run for these denials", redis.calls("evalsha") - before, "runs", most=0)
 
 
+PARTS = {"strict": strict, "memory": memory, "eventual": eventual, "gateway": strict_gateway}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench store", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--quick", action="store_true", help="about a minute")
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part, or several with one --only each")
     options = parser.parse_args()
     options.weir = pathlib.Path(options.weir).resolve()
     subprocess.run(["make", "-s", "nginx", "build/gcc/bench/store"], check=True, stdout=sys.stderr)
@@ -295,8 +316,9 @@ def main():
         os.chmod(folder, 0o755)
         servers = Servers(folder)
         try:
-            strict(servers, options, printer)
-            gateways(servers, options, printer)
+            for part in PARTS:
+                if not options.only or part in options.only:
+                    PARTS[part](servers, options, printer)
         finally:
             servers.stop()
     if not options.json:

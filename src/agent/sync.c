@@ -1,5 +1,6 @@
 /* The exchange with the store, round by round. */
 #include "agent/sync_parts.h"
+#include "engine/counter.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -30,6 +31,7 @@ void weir__sync_free(struct weir__sync *sync)
     free(sync->followed);
     free(sync->following);
     free(sync->asks);
+    free(sync->subjects);
     free(sync->groups);
     free(sync->by_id);
     free(sync);
@@ -60,8 +62,10 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->followed = calloc(sync->ledger->entries, sizeof *sync->followed);
     sync->following = calloc(sync->ledger->entries / 64, sizeof *sync->following);
     sync->asks = calloc(WEIR__LEDGER_NOTES, sizeof *sync->asks);
+    sync->subjects = calloc(WEIR__LEDGER_NOTES, sizeof *sync->subjects);
     sync->groups = calloc(WEIR__LEDGER_NOTES, sizeof *sync->groups);
-    if (!sync->followed || !sync->following || !sync->asks || !sync->groups || !weir__sync_memory(sync)) {
+    if (!sync->followed || !sync->following || !sync->asks || !sync->subjects || !sync->groups ||
+        !weir__sync_memory(sync)) {
         weir__sync_free(sync);
         return NULL;
     }
@@ -145,14 +149,29 @@ static void learn(struct weir__sync *sync, int error, int64_t took_us)
     }
 }
 
-/* Asks for what is noted and does what the answer says. 0, or an error, and the batch is still noted. */
-static int exchange(struct weir__sync *sync)
+/* Does what the answers say. The lines of those that come next are asked for meanwhile. */
+static void apply_all(struct weir__sync *sync, uint64_t count, int64_t took_us)
+{
+    for (uint64_t i = 0; i < count + WEIR__TOGETHER; i++) {
+        if (i < count && sync->subjects[i].rule) {
+            weir__ledger_expect_cell(sync->ledger, sync->ledger->note[i].index);
+            weir__counter_expect(sync->segment, sync->subjects[i].hash);
+        }
+        if (i % WEIR__TOGETHER == 0)
+            weir__sync_clock(sync);
+        if (i >= WEIR__TOGETHER)
+            weir__sync_apply(sync, i - WEIR__TOGETHER, took_us);
+    }
+}
+
+/*
+ * Asks for the `count` counters that are noted, from asks that are filled, and does what the answers say. 0, or an
+ * error, and the batch is still noted.
+ */
+static int exchange(struct weir__sync *sync, uint64_t count)
 {
     const struct weir__ledger *ledger = sync->ledger;
     struct weir__ledger_header *header = ledger->header;
-    uint64_t count = weir__load64(&header->noted);
-    for (uint64_t i = 0; i < count; i++)
-        weir__sync_fill(sync, &ledger->note[i], &sync->asks[i]);
     sync->question = (struct weir__question){.asks = sync->asks,
                                              .ask_count = (uint32_t)count,
                                              .groups = sync->groups,
@@ -178,27 +197,26 @@ static int exchange(struct weir__sync *sync)
     sync->asked = true;
     sync->asked_ms = weir__book_ms();
     weir__count(&header->asks, count);
-    for (uint64_t i = 0; i < count; i++)
-        weir__sync_apply(sync, &ledger->note[i], &sync->asks[i], took);
+    apply_all(sync, count, took);
     weir__store64(&header->noted, 0);
     return 0;
 }
 
-/* A new batch of `count` notes, which are written already. */
+/* The batch that is noted since an earlier round, or by an agent before us. */
+static int exchange_again(struct weir__sync *sync, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        weir__sync_fill_again(sync, i);
+    return exchange(sync, count);
+}
+
+/* A new batch of `count` notes, which are written already, as are their asks. */
 static int send(struct weir__sync *sync, uint64_t count)
 {
     struct weir__ledger_header *header = sync->ledger->header;
-    uint64_t batch = header->batch + 1, kept = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        struct weir__ledger_note *note = &sync->ledger->note[i];
-        if (weir__ledger_prepare(sync->ledger, note->index, note->identity, batch))
-            sync->ledger->note[kept++] = *note;
-    }
-    if (!kept)
-        return 0;
-    weir__store64(&header->batch, batch);
-    weir__store64(&header->noted, kept);
-    return exchange(sync);
+    weir__store64(&header->batch, header->batch + 1);
+    weir__store64(&header->noted, count);
+    return exchange(sync, count);
 }
 
 /*
@@ -216,51 +234,90 @@ static int64_t of_this_window(struct weir__sync *sync, uint64_t index, const str
     return used;
 }
 
-/* Writes the note for an entry. False: there is nothing to ask for. */
-static bool note(struct weir__sync *sync, uint64_t index, struct weir__ledger_note *to)
+/* Writes note and ask `place` for an entry. False: there is nothing to ask for. */
+static bool note(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                 const struct weir__subject *subject, uint64_t place)
 {
-    struct weir__ledger_entry entry;
-    struct weir__subject subject;
+    struct weir__quota room;
     weir_decision here;
-    weir__ledger_read(sync->ledger, index, &entry);
+    const weir_limit *limit = subject->rule ? weir__sync_limit(sync, subject, &room) : NULL;
     sync->followed[index].idle = false;
-    if (!weir__sync_subject(sync, &entry, &subject) || weir__sync_look(sync, &subject, &here) != 0) {
+    if (!limit || weir__sync_look(sync, subject, limit, &here) != 0) {
         weir__sync_unfollow(sync, index); /* the sweep tries again */
         return false;
     }
     sync->followed[index].orphan = 0;
-    const weir_limit *limit = &subject.quota->limit;
-    *to = (struct weir__ledger_note){.identity = entry.identity,
-                                     .amount = of_this_window(sync, index, &entry, limit, &here),
-                                     .window_end_us = weir__sync_window_end(sync, limit),
-                                     .index = index};
-    return true;
+    sync->ledger->note[place] = (struct weir__ledger_note){.identity = entry->identity,
+                                                           .amount = of_this_window(sync, index, entry, limit, &here),
+                                                           .window_end_us = weir__sync_window_end(sync, limit),
+                                                           .index = index};
+    sync->subjects[place] = *subject;
+    weir__sync_fill(sync, place, &(struct weir__sight){&entry->text, limit, &here, 0});
+    return weir__ledger_prepare(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
+}
+
+/* Entries that wait to be noted, whose lines are on their way. */
+struct gathered {
+    uint64_t index[WEIR__TOGETHER];
+    unsigned count;
+    uint64_t noted; /* before them */
+};
+
+static void gather(const struct weir__sync *sync, struct gathered *g, uint64_t index)
+{
+    weir__ledger_expect(sync->ledger, index);
+    weir__prefetch(&sync->followed[index]);
+    g->index[g->count++] = index;
+}
+
+static void note_gathered(struct weir__sync *sync, struct gathered *g)
+{
+    struct weir__ledger_entry entry[WEIR__TOGETHER];
+    struct weir__subject subject[WEIR__TOGETHER];
+    for (unsigned i = 0; i < g->count; i++) {
+        weir__ledger_read(sync->ledger, g->index[i], &entry[i]);
+        if (weir__sync_subject(sync, &entry[i], &subject[i]))
+            weir__counter_expect(sync->segment, subject[i].hash);
+    }
+    weir__sync_clock(sync);
+    for (unsigned i = 0; i < g->count; i++)
+        g->noted += note(sync, g->index[i], &entry[i], &subject[i], g->noted);
+    g->count = 0;
+}
+
+/* Notes what is gathered, and sends it if there is no room for as many again, or `now`. */
+static int note_and_send(struct weir__sync *sync, struct gathered *g, bool now)
+{
+    note_gathered(sync, g);
+    uint64_t count = g->noted;
+    if (!count || (!now && count + WEIR__TOGETHER <= sync->most))
+        return 0;
+    g->noted = 0;
+    return send(sync, count);
 }
 
 /* All that was used or is due. What does not get its turn keeps its dirty bit. */
 static int collect(struct weir__sync *sync)
 {
-    uint64_t count = 0;
+    struct gathered g = {.count = 0};
     int error = 0;
     for (uint64_t word = 0; word < sync->ledger->entries / 64 && !error; word++) {
         uint64_t bits = weir__ledger_dirty(sync->ledger, word) | due(sync, word);
         for (; bits && !error; bits &= bits - 1) {
-            count += note(sync, word * 64 + (uint64_t)__builtin_ctzll(bits), &sync->ledger->note[count]);
-            if (count < sync->most)
-                continue;
-            error = send(sync, count);
-            count = 0;
+            gather(sync, &g, word * 64 + (uint64_t)__builtin_ctzll(bits));
+            if (g.count == WEIR__TOGETHER)
+                error = note_and_send(sync, &g, false);
         }
         for (; bits; bits &= bits - 1)
             weir__ledger_mark(sync->ledger, word * 64 + (uint64_t)__builtin_ctzll(bits));
     }
-    return count && !error ? send(sync, count) : error;
+    return error ? error : note_and_send(sync, &g, true);
 }
 
 /* Asks for nothing, to see whether the store is there. */
 static int look(struct weir__sync *sync)
 {
-    weir__sync_fill(sync, &(struct weir__ledger_note){0}, &sync->asks[0]);
+    weir__sync_fill_nothing(sync, &sync->asks[0]);
     sync->question =
         (struct weir__question){.asks = sync->asks, .ask_count = 1, .groups = sync->groups, .group_count = 1};
     int error = sync->with.bring(sync->with.bring_context, &sync->question);
@@ -272,18 +329,20 @@ static int look(struct weir__sync *sync)
 /* ---- The sweep ---- */
 
 /* An amount whose counter is not known: the rule is gone, or the text. It may come back; not for ever. */
-static void wait_for_owner(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry)
+static void wait_for_owner(struct weir__sync *sync, uint64_t index)
 {
+    struct weir__ledger_entry entry;
     struct weir__subject subject;
     struct weir__followed *f = &sync->followed[index];
-    if (weir__sync_subject(sync, entry, &subject)) {
+    weir__ledger_read(sync->ledger, index, &entry);
+    if (weir__sync_subject(sync, &entry, &subject)) {
         weir__sync_follow(sync, index, 1);
         return;
     }
     if (++f->orphan < ORPHAN_TIMES)
         return;
-    weir__ledger_forget(sync->ledger, index, entry->identity, entry->amount);
-    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount > 0 ? entry->amount : 0));
+    weir__ledger_forget(sync->ledger, index, entry.identity, entry.amount);
+    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry.amount > 0 ? entry.amount : 0));
     f->orphan = 0;
 }
 
@@ -293,15 +352,14 @@ void weir__sync_sweep(struct weir__sync *sync)
     uint64_t part = entries / (rounds ? rounds : 1) + 1;
     for (uint64_t i = 0; i < part; i++) {
         uint64_t index = sync->swept;
-        struct weir__ledger_entry entry;
-        weir__ledger_read(sync->ledger, index, &entry);
-        sync->filled += entry.identity != 0;
+        struct weir__ledger_held held = weir__ledger_glance(sync->ledger, index);
+        sync->filled += held.identity != 0;
         bool followed = sync->following[index / 64] >> index % 64 & 1;
-        if (entry.identity && !followed && entry.amount) {
-            wait_for_owner(sync, index, &entry);
-        } else if (entry.identity && !followed) {
+        if (held.identity && !followed && held.amount) {
+            wait_for_owner(sync, index);
+        } else if (held.identity && !followed) {
             if (sync->followed[index].idle)
-                weir__ledger_free(sync->ledger, index, entry.identity);
+                weir__ledger_free(sync->ledger, index, held.identity);
             sync->followed[index].idle = !sync->followed[index].idle;
         }
         sync->swept = index + 1 < entries ? index + 1 : 0;
@@ -335,10 +393,11 @@ int weir__sync_round(struct weir__sync *sync)
     uint64_t began = weir__book_ms();
     sync->late_us = late_by(sync, began);
     /* Whoever noted more than there is room for was not us. */
-    if (weir__load64(&header->noted) > WEIR__LEDGER_NOTES)
+    uint64_t noted = weir__load64(&header->noted);
+    if (noted > WEIR__LEDGER_NOTES)
         weir__store64(&header->noted, 0);
-    if (weir__load64(&header->noted))
-        error = exchange(sync);
+    else if (noted)
+        error = exchange_again(sync, noted);
     if (!error)
         error = collect(sync);
     if (!error)

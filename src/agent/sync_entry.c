@@ -86,14 +86,12 @@ bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger
                         struct weir__subject *subject)
 {
     const struct weir__ledger_text *text = &entry->text;
-    if (!entry->identity || !entry->ready)
-        return false;
-    subject->rule = rule_of(sync, text->rule);
+    subject->rule = entry->identity && entry->ready ? rule_of(sync, text->rule) : NULL;
     subject->quota = subject->rule ? quota_of(subject->rule, text->tier) : NULL;
-    if (!subject->quota)
+    if (!subject->quota) {
+        subject->rule = NULL;
         return false;
-    subject->quota = weir__quota_in_force(sync->with.engine, subject->rule, subject->quota,
-                                          sync->with.now(sync->segment), &subject->in_force);
+    }
     subject->hash = text->cut ? entry->identity ^ text->tier
                               : weir__counter_hash(sync->segment, &subject->quota->limit, text->key, text->key_len);
     return true;
@@ -101,15 +99,26 @@ bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger
 
 /* ---- Asking ---- */
 
-int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, weir_decision *decision)
+void weir__sync_clock(struct weir__sync *sync)
 {
-    return weir__counter_move(sync->segment, &subject->quota->limit, subject->hash, 0, sync->with.now(sync->segment),
-                              decision);
+    sync->now = sync->with.now(sync->segment);
+}
+
+const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__subject *subject,
+                                   struct weir__quota *room)
+{
+    return &weir__quota_in_force(sync->with.engine, subject->rule, subject->quota, sync->now, room)->limit;
+}
+
+int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, const weir_limit *limit,
+                    weir_decision *decision)
+{
+    return weir__counter_move(sync->segment, limit, subject->hash, 0, sync->now, decision);
 }
 
 int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit)
 {
-    int64_t start, end, now_us = sync->with.now(sync->segment).wall_ns / 1000;
+    int64_t start, end, now_us = sync->now.wall_ns / 1000;
     if (!weir__on_wall(limit))
         return 0;
     if (limit->align == WEIR_ALIGN_CLOCK)
@@ -121,17 +130,16 @@ int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *l
 /* The windows around the present one: the server has no zones. */
 static void set_bounds(const struct weir__sync *sync, const weir_limit *limit, int64_t bounds_us[4])
 {
-    int64_t unused, now_us = sync->with.now(sync->segment).wall_ns / 1000;
+    int64_t unused, now_us = sync->now.wall_ns / 1000;
     enum weir_calendar calendar = (enum weir_calendar)limit->calendar;
     weir__calendar_window(limit->zone, calendar, now_us, &bounds_us[1], &bounds_us[2]);
     weir__calendar_window(limit->zone, calendar, bounds_us[1] - 1, &bounds_us[0], &unused);
     weir__calendar_window(limit->zone, calendar, bounds_us[2], &unused, &bounds_us[3]);
 }
 
-static size_t name_of(const struct weir__sync *sync, const struct weir__subject *subject,
+static size_t name_of(const struct weir__sync *sync, const struct weir__rule *rule,
                       const struct weir__ledger_text *text, char *to)
 {
-    const struct weir__rule *rule = subject->rule;
     weir_text key = {text->key, text->key_len};
     if (!text->cut)
         return weir__store_name(&sync->with.naming, rule->name, rule->shadow, key, to);
@@ -139,45 +147,63 @@ static size_t name_of(const struct weir__sync *sync, const struct weir__subject 
     return weir__store_name_cut(&sync->with.naming, rule->name, rule->shadow, key, text->key + WEIR__NAME_KEY_CUT, to);
 }
 
-/* An ask that takes nothing and leaves nothing behind. */
-static void fill_nothing(const struct weir__sync *sync, struct weir__ask *ask)
+static void clear(struct weir__ask *ask)
+{
+    memset(ask, 0, offsetof(struct weir__ask, name)); /* and not half of it for a name that comes anyway */
+}
+
+void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *ask)
 {
     weir_params one = {.limit = 1, .window_ns = WEIR_SECOND};
+    clear(ask);
     ask->how = WEIR__ASK_PEEK;
     if (weir_limit_init(&ask->limit, &one) == 0)
         ask->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
                                                    WEIR__TEXT("looks"), ask->name);
 }
 
-void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_note *note, struct weir__ask *ask)
+void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sight *sight)
 {
-    struct weir__ledger_entry entry = {0};
-    struct weir__subject subject;
-    weir_decision here;
-    memset(ask, 0, sizeof *ask);
-    if (note->identity && note->index < sync->ledger->entries) /* it may come from a file that others wrote to */
-        weir__ledger_read(sync->ledger, note->index, &entry);
-    if (!entry.identity || entry.identity != note->identity || !weir__sync_subject(sync, &entry, &subject) ||
-        weir__sync_look(sync, &subject, &here) != 0) {
-        fill_nothing(sync, ask);
-        return;
-    }
-    const weir_limit *limit = &subject.quota->limit;
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    struct weir__ask *ask = &sync->asks[place];
+    const weir_limit *limit = sight->limit;
+    clear(ask);
     ask->limit = *limit;
     ask->limit.zone = NULL;
     ask->how = WEIR__ASK_EXCHANGE;
     ask->cost = note->amount;
     ask->doubt = sync->followed[note->index].age != sync->age;
-    ask->level = here.remaining + entry.amount - note->amount;
+    ask->level = sight->here->remaining + sight->since;
     if (note->window_end_us)
-        ask->left_us = note->window_end_us - sync->with.now(sync->segment).wall_ns / 1000;
+        ask->left_us = note->window_end_us - sync->now.wall_ns / 1000;
     else if (limit->algorithm == WEIR_FIXED_WINDOW)
-        ask->left_us = here.reset_after_ns / 1000;
+        ask->left_us = sight->here->reset_after_ns / 1000;
     else
         ask->left_us = sync->late_us;
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(sync, limit, ask->bounds_us);
-    ask->name_len = (uint16_t)name_of(sync, &subject, &entry.text, ask->name);
+    ask->name_len = (uint16_t)name_of(sync, sync->subjects[place].rule, sight->text, ask->name);
+}
+
+void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
+{
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    struct weir__subject *subject = &sync->subjects[place];
+    struct weir__ledger_entry entry = {0};
+    struct weir__quota room;
+    weir_decision here;
+    weir__sync_clock(sync);
+    if (note->identity && note->index < sync->ledger->entries) /* it may come from a file that others wrote to */
+        weir__ledger_read(sync->ledger, note->index, &entry);
+    const weir_limit *limit = NULL;
+    if (entry.identity == note->identity && weir__sync_subject(sync, &entry, subject))
+        limit = weir__sync_limit(sync, subject, &room);
+    if (!limit || weir__sync_look(sync, subject, limit, &here) != 0) {
+        subject->rule = NULL;
+        weir__sync_fill_nothing(sync, &sync->asks[place]);
+        return;
+    }
+    weir__sync_fill(sync, place, &(struct weir__sight){&entry.text, limit, &here, entry.amount - note->amount});
 }
 
 /* ---- The answer ---- */
@@ -200,16 +226,15 @@ static int64_t within(int64_t amount)
  * Moves the host's counter to what is left for all. Returns whether there was anything to move. A store that was set
  * back gives nothing back.
  */
-static bool move(struct weir__sync *sync, const struct weir__subject *subject, int64_t difference, int64_t took_us)
+static bool move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit, int64_t difference, int64_t took_us)
 {
     weir_decision unused;
     struct weir__ledger_header *header = sync->ledger->header;
     if (difference == 0 || (difference < 0 && sync->set_back) ||
-        (difference < 0 && -difference <= tolerance(&subject->quota->limit, took_us)))
+        (difference < 0 && -difference <= tolerance(limit, took_us)))
         return false;
     int64_t amount = within(difference);
-    int error = weir__counter_move(sync->segment, &subject->quota->limit, subject->hash, amount,
-                                   sync->with.now(sync->segment), &unused);
+    int error = weir__counter_move(sync->segment, limit, hash, amount, sync->now, &unused);
     if (!error && amount > 0)
         weir__count(&header->applied, (uint64_t)amount);
     else if (!error)
@@ -229,12 +254,36 @@ static void follow(struct weir__sync *sync, uint64_t index, bool news, bool reco
         weir__sync_follow(sync, index, 1U << f->quiet);
 }
 
-void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *note, const struct weir__ask *ask,
-                      int64_t took_us)
+/* What is left for all is known, and what the host has left: `here`. */
+static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
+                  int64_t took_us)
+{
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ask *ask = &sync->asks[place];
+    /* The counter was looked at before the amount is: who comes between makes it seem less, not more. */
+    struct weir__ledger_held held = weir__ledger_glance(sync->ledger, note->index);
+    int64_t untold = held.amount - note->amount;
+    if (held.identity != note->identity)
+        return;
+    if (!sync->set_back)
+        sync->followed[note->index].age = sync->age;
+    /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
+    int64_t difference = here->remaining - here->limit + untold - ask->decision.remaining + ask->limit.hard;
+    /* A batch from before the store was away: what was let pass since then comes next, and has recovered in part. */
+    if (sync->late_us > 0 && untold > 0)
+        difference = 0;
+    bool moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
+    follow(sync, note->index, moved || note->amount != 0, here->remaining >= here->limit);
+    weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
+}
+
+void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
 {
     struct weir__ledger_header *header = sync->ledger->header;
-    struct weir__ledger_entry entry;
-    struct weir__subject subject;
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ask *ask = &sync->asks[place];
+    const struct weir__subject *subject = &sync->subjects[place];
+    struct weir__quota room;
     weir_decision here;
     if (ask->how != WEIR__ASK_EXCHANGE)
         return; /* nobody knew what it was for; the sweep will see */
@@ -245,26 +294,13 @@ void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *n
         sync->followed[note->index].quiet = QUIET_MAX - 1;
         return;
     }
-    weir__ledger_read(sync->ledger, note->index, &entry);
-    bool known = entry.identity == note->identity && weir__sync_subject(sync, &entry, &subject) &&
-                 weir__sync_look(sync, &subject, &here) == 0;
     if (ask->other_window < 0) {
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
         follow(sync, note->index, note->amount != 0, true);
-    } else if (known) {
-        /* The counter is looked at before the amount: who comes between makes it seem less, not more. */
-        int64_t untold = weir__ledger_amount(sync->ledger, note->index, note->identity) - note->amount;
-        if (!sync->set_back)
-            sync->followed[note->index].age = sync->age;
-        /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
-        int64_t difference = here.remaining - here.limit + untold - ask->decision.remaining + ask->limit.hard;
-        /* A batch from before the store was away: what was let pass since then comes next, and has recovered in part.
-         */
-        if (sync->late_us > 0 && untold > 0)
-            difference = 0;
-        bool moved = move(sync, &subject, difference, took_us);
-        follow(sync, note->index, moved || note->amount != 0, here.remaining >= here.limit);
-        weir__count(&header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
+    } else {
+        const weir_limit *limit = weir__sync_limit(sync, subject, &room);
+        if (weir__sync_look(sync, subject, limit, &here) == 0)
+            agree(sync, place, limit, &here, took_us);
     }
     weir__ledger_settle(sync->ledger, note->index, note->identity, note->amount, header->batch);
     weir__sync_remember(sync, note);

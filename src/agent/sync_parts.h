@@ -5,7 +5,8 @@
 #include "agent/sync.h"
 #include "store/script.h"
 
-#define WEIR__TOLD 131072 /* amounts that are remembered after they were acknowledged: 4 MiB */
+#define WEIR__TOGETHER 16     /* counters whose lines of memory are asked for before the first of them is looked at */
+#define WEIR__TOLD     131072 /* amounts that are remembered after they were acknowledged: 4 MiB */
 
 /* What the agent remembers of an entry of the ledger; nothing of it is missed after a restart. */
 struct weir__followed {
@@ -22,6 +23,13 @@ struct weir__told {
     int64_t amount;
     int64_t window_end_us; /* the note's */
     uint64_t batch;
+};
+
+/* The counter of an entry, while the rules are pinned. */
+struct weir__subject {
+    const struct weir__rule *rule;   /* NULL: nobody knows what the entry is for */
+    const struct weir__quota *quota; /* as the rule has it; the load may have changed it */
+    uint64_t hash;                   /* in the segment */
 };
 
 struct weir__sync {
@@ -52,7 +60,9 @@ struct weir__sync {
 
     struct weir__question question;
     struct weir__ask *asks;
+    struct weir__subject *subjects; /* what the asks are for */
     struct weir__group *groups;
+    weir_time now; /* read once for several counters: two clocks a counter cost more than the counter */
 
     /* The rules in force, during a round; and all of them by id. */
     const struct weir__loaded *loaded;
@@ -61,30 +71,41 @@ struct weir__sync {
     size_t by_id_count;
 };
 
-/* The counter of an entry. */
-struct weir__subject {
-    const struct weir__rule *rule;
-    const struct weir__quota *quota; /* as it is now */
-    struct weir__quota in_force;     /* room for it, if it varies with the load */
-    uint64_t hash;                   /* in the segment */
-};
-
 /* Pins the rules and finds them by id until weir__sync_unpin. False: no memory. */
 bool weir__sync_pin(struct weir__sync *sync, int *at);
 void weir__sync_unpin(struct weir__sync *sync, int at);
-/* What an entry is for. False: no rule of ours (any more), or its text is not there. */
+/* Reads the clocks. */
+void weir__sync_clock(struct weir__sync *sync);
+/* What an entry is for. False: no rule of ours (any more), or its text is not there; then it has no rule. */
 bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
                         struct weir__subject *subject);
+/* The limit as it is now; `room` is for one that varies with the load. */
+const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__subject *subject,
+                                   struct weir__quota *room);
 /* What the host has left. 0 or an error. */
-int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, weir_decision *decision);
+int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, const weir_limit *limit,
+                    weir_decision *decision);
 /* The end of the present window of a limit by clock or calendar, on the wall clock; 0 for all others. */
 int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit);
-/* Fills an ask from a note. An entry that has no subject gets one that asks for nothing, so that a batch stays as it
- * was. */
-void weir__sync_fill(const struct weir__sync *sync, const struct weir__ledger_note *note, struct weir__ask *ask);
-/* Does what the answer says. `took_us`: how long it was on its way. */
-void weir__sync_apply(struct weir__sync *sync, const struct weir__ledger_note *note, const struct weir__ask *ask,
-                      int64_t took_us);
+
+/* What is known of a counter when it is asked for. */
+struct weir__sight {
+    const struct weir__ledger_text *text;
+    const weir_limit *limit; /* as it is now */
+    const weir_decision *here;
+    int64_t since; /* let pass after what the note tells */
+};
+/* Fills ask `place` from its note; the subject is known. */
+void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sight *sight);
+/*
+ * The same for a note of an earlier round, or of an agent before us. If nobody knows what it is for, it asks for
+ * nothing, so that a batch stays as it was.
+ */
+void weir__sync_fill_again(struct weir__sync *sync, uint64_t place);
+/* An ask that takes nothing and leaves nothing behind. */
+void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *ask);
+/* Does what the answer to ask `place` says. `took_us`: how long it was on its way. */
+void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us);
 
 /* False: no memory. */
 bool weir__sync_memory(struct weir__sync *sync);

@@ -9,6 +9,13 @@ uint64_t weir__counter_hash(const weir_segment *segment, const weir_limit *limit
     return weir__hash(key, key_len, segment->table.header->secret) ^ limit->spread;
 }
 
+void weir__counter_expect(const weir_segment *segment, uint64_t hash)
+{
+    struct weir__where where;
+    weir__locate_home(&segment->table, hash, &where);
+    weir__prefetch(&segment->table.line[where.home]);
+}
+
 int weir__counter_move(weir_segment *segment, const weir_limit *limit, uint64_t hash, int64_t amount, weir_time now,
                        weir_decision *decision)
 {

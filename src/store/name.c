@@ -20,24 +20,32 @@ static const char digits[] = "0123456789abcdef";
  * `~` begins a hash and `!` a shadow rule's own count, so neither may come from a text: or somebody could choose a key
  * that is another's.
  */
-static bool is_escaped(unsigned char c, const char *also)
+enum { IN_KEY = 1, IN_RULE = 2, IN_BOTH = IN_KEY | IN_RULE };
+
+/* Where a byte is escaped, beside those below 0x21. */
+static const unsigned char special[256] = {
+    ['%'] = IN_BOTH,  ['{'] = IN_BOTH, ['}'] = IN_BOTH, ['~'] = IN_BOTH,
+    [0x7f] = IN_BOTH, [':'] = IN_RULE, ['!'] = IN_RULE,
+};
+
+static bool is_escaped(unsigned char c, unsigned where)
 {
-    return c < 0x21 || c == 0x7f || c == '%' || c == '{' || c == '}' || c == '~' || strchr(also, c) != NULL;
+    return c < 0x21 || special[c] & where;
 }
 
-static size_t escaped_len(weir_text text, const char *also)
+static size_t escaped_len(weir_text text, unsigned where)
 {
     size_t len = 0;
     for (size_t i = 0; i < text.len; i++)
-        len += is_escaped((unsigned char)text.data[i], also) ? 3 : 1;
+        len += is_escaped((unsigned char)text.data[i], where) ? 3 : 1;
     return len;
 }
 
-static char *add_escaped(char *to, weir_text text, const char *also)
+static char *add_escaped(char *to, weir_text text, unsigned where)
 {
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
-        if (is_escaped(c, also)) {
+        if (is_escaped(c, where)) {
             *to++ = '%';
             *to++ = digits[c >> 4];
             *to++ = digits[c & 15];
@@ -74,10 +82,10 @@ static char *add_beginning(char *at, const struct weir__naming *naming, weir_tex
     memcpy(at, naming->prefix, prefix);
     at += prefix;
     *at++ = ':';
-    if (escaped_len(rule, ":!") <= RULE_MAX) {
-        at = add_escaped(at, rule, ":!");
+    if (escaped_len(rule, IN_RULE) <= RULE_MAX) {
+        at = add_escaped(at, rule, IN_RULE);
     } else {
-        at = add_escaped(at, (weir_text){rule.data, RULE_SHOWN}, ":!");
+        at = add_escaped(at, (weir_text){rule.data, RULE_SHOWN}, IN_RULE);
         at = add_hash(at, rule, NULL);
     }
     if (shadow)
@@ -90,7 +98,7 @@ size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool 
 {
     char *at = add_beginning(to, naming, rule, shadow);
     if (!naming->hash_keys)
-        at = add_escaped(at, (weir_text){key.data, key.len > KEY_MAX ? KEY_SHOWN : key.len}, "");
+        at = add_escaped(at, (weir_text){key.data, key.len > KEY_MAX ? KEY_SHOWN : key.len}, IN_KEY);
     if (naming->hash_keys || key.len > KEY_MAX)
         at = add_hash(at, key, NULL);
     *at = 0;
@@ -102,7 +110,7 @@ size_t weir__store_name_cut(const struct weir__naming *naming, weir_text rule, b
 {
     char *at = add_beginning(to, naming, rule, shadow);
     if (!naming->hash_keys)
-        at = add_escaped(at, cut, "");
+        at = add_escaped(at, cut, IN_KEY);
     at = add_hash(at, cut, hash);
     *at = 0;
     return (size_t)(at - to);

@@ -10,6 +10,7 @@
 #define LOOSE_MAX   2000 /* numbers that are not in an array */
 #define MARKED      5    /* bytes of a 32-bit number */
 #define ROW         7    /* numbers a limit */
+#define TEXT_AROUND 8    /* what the protocol has around a text of less than 1,000 bytes, as all of ours are */
 #define ROWS_LOOKED 16   /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
 
 static int64_t clamp(int64_t number, int64_t most)
@@ -198,6 +199,8 @@ static uint32_t add_groups(struct weir__buffer *to, const struct weir__batch_par
 
 /* ---- The command ---- */
 
+_Static_assert(WEIR__STORE_NAME_MAX < 1000, "the length of a name has three digits");
+
 static void add_length(struct weir__buffer *to, char mark, uint64_t length)
 {
     char text[32];
@@ -207,9 +210,22 @@ static void add_length(struct weir__buffer *to, char mark, uint64_t length)
 
 static void add_text(struct weir__buffer *to, const char *text, size_t len)
 {
-    add_length(to, '$', len);
-    weir__buffer_add(to, text, len);
-    weir__buffer_add(to, "\r\n", 2);
+    char *room = weir__buffer_room(to, len + TEXT_AROUND), *at = room;
+    if (!room)
+        return;
+    *at++ = '$';
+    if (len >= 100)
+        *at++ = (char)('0' + len / 100 % 10);
+    if (len >= 10)
+        *at++ = (char)('0' + len / 10 % 10);
+    *at++ = (char)('0' + len % 10);
+    *at++ = '\r';
+    *at++ = '\n';
+    memcpy(at, text, len);
+    at += len;
+    *at++ = '\r';
+    *at++ = '\n';
+    to->len += (size_t)(at - room);
 }
 
 static void add_decimal(struct weir__buffer *to, uint64_t number)

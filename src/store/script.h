@@ -21,6 +21,13 @@ struct weir__buffer {
 };
 
 void weir__buffer_add(struct weir__buffer *buffer, const void *data, size_t len);
+/* Makes room for at least so many bytes more. Where they go; NULL: no memory. */
+char *weir__buffer_grow(struct weir__buffer *buffer, size_t len);
+/* The same where there mostly is room. Who writes there adds to `len` what it has written. */
+static inline char *weir__buffer_room(struct weir__buffer *buffer, size_t len)
+{
+    return len <= buffer->size - buffer->len ? buffer->data + buffer->len : weir__buffer_grow(buffer, len);
+}
 void weir__buffer_free(struct weir__buffer *buffer);
 
 /* Some groups of some questions, which one run of the script decides. */

@@ -4,6 +4,7 @@
 #include "algo/algo.h"
 #include "algo/arith.h"
 
+#include <endian.h>
 #include <hiredis/hiredis.h>
 #include <string.h>
 
@@ -18,10 +19,9 @@
 
 static int64_t number_at(const char *text)
 {
-    uint64_t bits = 0;
-    for (int i = 0; i < 8; i++)
-        bits = bits << 8 | (unsigned char)text[i];
-    return (int64_t)bits;
+    uint64_t bits;
+    memcpy(&bits, text, sizeof bits);
+    return (int64_t)be64toh(bits);
 }
 
 static bool is_time(int64_t us)

@@ -8,6 +8,7 @@
  * amount. Both in the one order of all such operations, so a change that is not seen has its bit set after it.
  */
 #include "table/ledger.h"
+#include "table/hash.h"
 
 #include <weir/weir.h>
 
@@ -130,6 +131,11 @@ static void buckets(const struct weir__ledger *ledger, uint64_t identity, weir__
     uint64_t count = ledger->entries / BUCKET, other = identity * UINT64_C(0x9e3779b97f4a7c15);
     bucket[0] = &ledger->cell[(uint64_t)((u128)identity * count >> 64) * BUCKET];
     bucket[1] = &ledger->cell[(uint64_t)((u128)(other ^ other >> 29) * count >> 64) * BUCKET];
+    /* Who looks through one line after the other would wait for each. */
+    for (int b = 0; b < 2; b++) {
+        __builtin_prefetch(bucket[b]);
+        __builtin_prefetch(bucket[b] + BUCKET / 2);
+    }
 }
 
 static weir__cell *find(weir__cell *const bucket[2], uint64_t identity)
@@ -197,27 +203,53 @@ bool weir__ledger_add(const struct weir__ledger *ledger, uint64_t identity, int6
 
 /* ---- Texts: in words, as others may read or write the same at the same time ---- */
 
-enum { WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t) };
+enum {
+    WORDS = sizeof(struct weir__ledger_text) / sizeof(uint64_t),
+    FRONT_WORDS = offsetof(struct weir__ledger_text, key) / sizeof(uint64_t),
+};
 
 union text_words {
     struct weir__ledger_text text;
     uint64_t word[WORDS];
 };
 
-static uint64_t text_check(uint64_t identity, const struct weir__ledger_text *text)
+_Static_assert(offsetof(struct weir__ledger_text, key) % sizeof(uint64_t) == 0, "a key begins with a word");
+
+/* Words of a text that count; what is beyond its key is nobody's. */
+static unsigned words_of(const struct weir__ledger_text *text)
 {
-    struct weir__ledger_text copy = *text;
-    copy.check = identity;
-    return sum_bytes(SUM_START, &copy, sizeof copy);
+    size_t key = text->key_len <= sizeof text->key ? text->key_len : sizeof text->key;
+    return FRONT_WORDS + (unsigned)((key + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+}
+
+/* The words as they are, with the identity where the check will be. */
+static uint64_t text_check(uint64_t identity, const union text_words *words)
+{
+    union text_words copy = *words;
+    copy.text.check = identity;
+    return XXH3_64bits(copy.word, words_of(&words->text) * sizeof(uint64_t));
 }
 
 static void write_text(struct weir__ledger_text *to, uint64_t identity, const struct weir__ledger_text *text)
 {
     union text_words from = {.text = *text};
-    from.text.check = text_check(identity, text);
+    from.text.check = text_check(identity, &from);
     uint64_t *word = (uint64_t *)(void *)to;
-    for (int i = 0; i < WORDS; i++)
+    for (unsigned i = 0; i < words_of(text); i++)
         weir__store64(&word[i], from.word[i]);
+}
+
+/* False: it is not whole. */
+static bool read_text(const struct weir__ledger_text *from, uint64_t identity, struct weir__ledger_text *text)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)from;
+    union text_words seen = {.word = {0}};
+    for (unsigned i = 0; i < FRONT_WORDS; i++)
+        seen.word[i] = weir__load64(&word[i]);
+    for (unsigned i = FRONT_WORDS; i < words_of(&seen.text); i++)
+        seen.word[i] = weir__load64(&word[i]);
+    *text = seen.text;
+    return text_check(identity, &seen) == text->check && text->key_len <= sizeof text->key;
 }
 
 bool weir__ledger_enter(const struct weir__ledger *ledger, uint64_t identity, const struct weir__ledger_text *text,
@@ -286,19 +318,35 @@ static bool unready(weir__cell *cell, int64_t amount, uint64_t batch)
 void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct weir__ledger_entry *entry)
 {
     weir__cell seen = weir__cell_read(&ledger->cell[index]);
-    union text_words text;
-    *entry = (struct weir__ledger_entry){.identity = seen.lo, .amount = amount_of(seen)};
+    entry->identity = seen.lo;
+    entry->amount = amount_of(seen);
+    entry->ready = false;
     if (!seen.lo || !(seen.hi & READY))
         return;
-    const uint64_t *word = (const uint64_t *)(const void *)&ledger->text[index];
-    for (int i = 0; i < WORDS; i++)
-        text.word[i] = weir__load64(&word[i]);
-    entry->text = text.text;
-    entry->ready = text_check(seen.lo, &text.text) == text.text.check && text.text.key_len <= sizeof text.text.key;
+    entry->ready = read_text(&ledger->text[index], seen.lo, &entry->text);
     if (!entry->ready) {
         weir__count(&ledger->header->torn, 1);
         change(ledger, index, seen.lo, unready, 0, 0);
     }
+}
+
+struct weir__ledger_held weir__ledger_glance(const struct weir__ledger *ledger, uint64_t index)
+{
+    weir__cell seen = weir__cell_read(&ledger->cell[index]);
+    return (struct weir__ledger_held){seen.lo, amount_of(seen)};
+}
+
+void weir__ledger_expect_cell(const struct weir__ledger *ledger, uint64_t index)
+{
+    weir__prefetch(&ledger->cell[index]);
+}
+
+void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index)
+{
+    const char *text = (const char *)&ledger->text[index];
+    weir__ledger_expect_cell(ledger, index);
+    __builtin_prefetch(text);
+    __builtin_prefetch(text + 64); /* it may begin anywhere in a line */
 }
 
 int64_t weir__ledger_amount(const struct weir__ledger *ledger, uint64_t index, uint64_t identity)
@@ -311,13 +359,15 @@ int64_t weir__ledger_amount(const struct weir__ledger *ledger, uint64_t index, u
 static bool other_batch(weir__cell *cell, int64_t amount, uint64_t batch)
 {
     (void)amount;
-    if (batch_of(*cell) == (batch & BATCH_MASK))
-        *cell = with_batch(*cell, batch - 1);
+    *cell = with_batch(*cell, batch - 1);
     return true;
 }
 
 bool weir__ledger_prepare(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch)
 {
+    weir__cell seen = weir__cell_read(&ledger->cell[index]);
+    if (seen.lo != identity || batch_of(seen) != (batch & BATCH_MASK))
+        return seen.lo == identity; /* nearly always: only the agent writes these numbers, and frees entries */
     return change(ledger, index, identity, other_batch, 0, batch);
 }
 

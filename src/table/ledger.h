@@ -30,7 +30,7 @@
 #include <stddef.h>
 
 #define WEIR__LEDGER_MAGIC     UINT64_C(0x0a52474c524945f7)
-#define WEIR__LEDGER_LAYOUT    1 /* raise with every change of this file */
+#define WEIR__LEDGER_LAYOUT    2 /* raise with every change of this file */
 #define WEIR__LEDGER_BYTES_MIN (UINT64_C(256) << 10)
 #define WEIR__LEDGER_KEY       80   /* bytes of a key; of a longer one, what its name in the store has of it */
 #define WEIR__LEDGER_NOTES     4096 /* counters of a batch */
@@ -39,7 +39,7 @@
 /* What the counter of an entry is called. */
 struct weir__ledger_text {
     uint64_t rule, tier; /* the rule's id; a hash of the tier's name, 0: the default */
-    uint64_t check;      /* over all of it and the identity */
+    uint64_t check;      /* over the identity and all of it up to the key's end */
     uint16_t key_len;
     uint8_t cut; /* the key was longer */
     uint8_t spare[5];
@@ -124,6 +124,12 @@ struct weir__ledger_entry {
     struct weir__ledger_text text;
 };
 
+/* What a cell has: the entry without its text. */
+struct weir__ledger_held {
+    uint64_t identity; /* 0: free */
+    int64_t amount;
+};
+
 /* Takes the dirty bits of entries [64 * word, 64 * word + 64). */
 uint64_t weir__ledger_dirty(const struct weir__ledger *ledger, uint64_t word);
 /* Sets one again, for the next round. */
@@ -133,6 +139,11 @@ void weir__ledger_mark(const struct weir__ledger *ledger, uint64_t index);
  * ready: the next who uses the counter writes it again.
  */
 void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct weir__ledger_entry *entry);
+/* Its cell alone, which is one line of cache instead of three. */
+struct weir__ledger_held weir__ledger_glance(const struct weir__ledger *ledger, uint64_t index);
+/* Asks for what weir__ledger_read will look at first, or for what weir__ledger_glance will. */
+void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index);
+void weir__ledger_expect_cell(const struct weir__ledger *ledger, uint64_t index);
 /* The amount alone; 0 if the entry is another's. */
 int64_t weir__ledger_amount(const struct weir__ledger *ledger, uint64_t index, uint64_t identity);
 /* Says that batch `batch` is going to take from this entry. False: it is another's. */

@@ -130,6 +130,47 @@ TEST(a_text_that_is_not_whole_is_written_again)
     free(memory);
 }
 
+/* What is beyond a key is what a longer one left there. */
+TEST(a_short_text_in_the_place_of_a_long_one)
+{
+    void *memory;
+    struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
+    struct weir__ledger_entry entry;
+    for (unsigned len = 0; len <= WEIR__LEDGER_KEY; len++) {
+        struct weir__ledger_text text = {.rule = 7, .key_len = (uint16_t)len};
+        memset(text.key, 'a', len);
+        uint64_t identity = identity_of(len), index = 0;
+        memset(ledger.text, 'x', ledger.entries * sizeof *ledger.text);
+        CHECK(weir__ledger_enter(&ledger, identity, &text, 1));
+        while (index < ledger.entries && ledger.cell[index].lo != identity)
+            index++;
+        weir__ledger_read(&ledger, index, &entry);
+        text.check = entry.text.check;
+        CHECK(entry.ready && memcmp(&entry.text, &text, sizeof text) == 0);
+        /* Every bit of it counts, the length's too. */
+        size_t bytes = offsetof(struct weir__ledger_text, key) + len;
+        unsigned char *byte = (unsigned char *)&ledger.text[index] + (len * 37 + 5) % bytes;
+        *byte ^= (unsigned char)(1U << len % 8);
+        weir__ledger_read(&ledger, index, &entry);
+        CHECK(!entry.ready);
+    }
+    free(memory);
+}
+
+TEST(a_glance_sees_what_a_look_sees)
+{
+    void *memory;
+    struct weir__ledger ledger = make(WEIR__LEDGER_BYTES_MIN, &memory);
+    CHECK(put(&ledger, 5, -3) && put(&ledger, 6, 1000));
+    for (uint64_t i = 0; i < ledger.entries; i++) {
+        struct weir__ledger_entry entry;
+        weir__ledger_read(&ledger, i, &entry);
+        struct weir__ledger_held held = weir__ledger_glance(&ledger, i);
+        CHECK(held.identity == entry.identity && held.amount == entry.amount);
+    }
+    free(memory);
+}
+
 TEST(full_is_counted_and_harmless)
 {
     void *memory;
