@@ -40,8 +40,10 @@ void weir__sync_free(struct weir__sync *sync)
 void weir__sync_follow_all(struct weir__sync *sync)
 {
     for (uint64_t i = 0; i < sync->ledger->entries; i++)
-        if (weir__load64(&sync->ledger->cell[i].lo))
+        if (weir__load64(&sync->ledger->cell[i].lo)) {
             weir__sync_follow(sync, i, 1);
+            sync->followed[i].again = WEIR__AGAIN; /* others may do the same, one after the other */
+        }
 }
 
 struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
@@ -155,6 +157,7 @@ static void apply_all(struct weir__sync *sync, uint64_t count, int64_t took_us)
     for (uint64_t i = 0; i < count + WEIR__TOGETHER; i++) {
         if (i < count && sync->subjects[i].rule) {
             weir__ledger_expect_cell(sync->ledger, sync->ledger->note[i].index);
+            weir__prefetch(&sync->followed[sync->ledger->note[i].index]);
             weir__counter_expect(sync->segment, sync->subjects[i].hash);
         }
         if (i % WEIR__TOGETHER == 0)

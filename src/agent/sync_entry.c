@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define QUIET_MAX 3 /* answers without news, with doubling pauses; then the counter is left alone */
+#define LITTLE 1024 /* such a part of a bucket is little */
 
 /* ---- Rules ---- */
 
@@ -242,16 +242,48 @@ static bool move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit
     return true;
 }
 
+enum news {
+    NO_NEWS,
+    USED_A_LITTLE, /* here, and not by others as far as is known */
+    NEWS
+};
+
+/*
+ * Who has used next to nothing of a bucket alone need not hear at once what others may do from now on: it would find
+ * out with its next request, and until then has nothing to deny. Windows do not repay what was too much.
+ */
+static enum news news_of(const weir_limit *limit, int64_t amount, bool moved)
+{
+    bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
+    if (!moved && amount == 0)
+        return NO_NEWS;
+    return !moved && bucket && amount > 0 && amount <= limit->hard / LITTLE ? USED_A_LITTLE : NEWS;
+}
+
 /* When to ask for it again, if at all. */
-static void follow(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
+static void follow(struct weir__sync *sync, uint64_t index, enum news news, bool recovered)
 {
     struct weir__followed *f = &sync->followed[index];
-    f->quiet = news ? 0 : (uint8_t)(f->quiet + 1);
+    unsigned again = news == NEWS ? WEIR__AGAIN : f->again > 0 ? f->again - 1U : 0;
+    if (news == USED_A_LITTLE && !again)
+        again = 1;
     /* Who is behind has enough to do with what is used. */
-    if (!news && (recovered || sync->behind || f->quiet > QUIET_MAX))
-        weir__sync_unfollow(sync, index);
+    if (news != NEWS && (recovered || sync->behind))
+        again = 0;
+    f->again = (uint8_t)again;
+    if (again)
+        weir__sync_follow(sync, index, 1U << (WEIR__AGAIN - again));
     else
-        weir__sync_follow(sync, index, 1U << f->quiet);
+        weir__sync_unfollow(sync, index);
+}
+
+/* Nothing was taken: later, and then now and then. */
+static void follow_failed(struct weir__sync *sync, uint64_t index)
+{
+    struct weir__followed *f = &sync->followed[index];
+    f->again = f->again ? f->again : WEIR__AGAIN;
+    follow(sync, index, NO_NEWS, false);
+    f->again = 2;
 }
 
 /* What is left for all is known, and what the host has left: `here`. */
@@ -273,7 +305,7 @@ static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *lim
     if (sync->late_us > 0 && untold > 0)
         difference = 0;
     bool moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
-    follow(sync, note->index, moved || note->amount != 0, here->remaining >= here->limit);
+    follow(sync, note->index, news_of(limit, note->amount, moved), here->remaining >= here->limit);
     weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
 }
 
@@ -290,13 +322,12 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
     if (ask->error && ask->error != WEIR_ESTOREWRONGTYPE && ask->error != WEIR_ESTORECLOCK)
         weir__sync_doubt(sync, note->index); /* its server was away, and another may take its place */
     if (ask->error || ask->other_window > 0) {
-        follow(sync, note->index, false, false); /* nothing was taken: later */
-        sync->followed[note->index].quiet = QUIET_MAX - 1;
+        follow_failed(sync, note->index);
         return;
     }
     if (ask->other_window < 0) {
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
-        follow(sync, note->index, note->amount != 0, true);
+        follow(sync, note->index, note->amount ? NEWS : NO_NEWS, true);
     } else {
         const weir_limit *limit = weir__sync_limit(sync, subject, &room);
         if (weir__sync_look(sync, subject, limit, &here) == 0)

@@ -6,13 +6,14 @@
 #include "store/script.h"
 
 #define WEIR__TOGETHER 16     /* counters whose lines of memory are asked for before the first of them is looked at */
+#define WEIR__AGAIN    4      /* times that a counter is asked for after news, with pauses of 1, 2, 4 and 8 rounds */
 #define WEIR__TOLD     131072 /* amounts that are remembered after they were acknowledged: 4 MiB */
 
 /* What the agent remembers of an entry of the ledger; nothing of it is missed after a restart. */
 struct weir__followed {
     uint32_t age;   /* the exchange's when it was last asked for; if that has become another, the counter is in doubt */
     uint32_t due;   /* the round in which to ask again, if it is followed */
-    uint8_t quiet;  /* answers in a row that brought nothing new */
+    uint8_t again;  /* times that it is asked for again without news */
     bool idle;      /* so it was when the sweep came by */
     uint8_t orphan; /* times the sweep found that nobody knows what it is for */
 };

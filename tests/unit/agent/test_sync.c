@@ -123,7 +123,8 @@ TEST(random_failures_and_new_agents)
             snprintf(line, sizeof line, "GET / ip=10.0.0.%d", key);
             host_ask(&hosts[i], line, 1);
         }
-    hosts_sync(hosts, COUNT);
+    for (int i = 0; i < 5; i++) /* ten rounds: it is next to nothing of a million, and asked for again after eight */
+        hosts_sync(hosts, COUNT);
     for (int key = 0; key < KEYS; key++) {
         char text[32];
         snprintf(text, sizeof text, "10.0.0.%d", key);
@@ -294,6 +295,52 @@ TEST(what_others_use_is_followed)
         CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
         CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 2 - i);
+    }
+    end(2);
+}
+
+/* A key of which this host alone uses next to nothing costs two asks: one to tell, one to hear what came of it. */
+TEST(who_uses_a_little_asks_again_once)
+{
+    static const struct {
+        const char *rule;
+        int used;
+        uint64_t asks;
+    } cases[] = {
+        {RULE("limit: 100000, window: 1d"), 97, 2}, /* a part in 1024 */
+        {RULE("limit: 100000, window: 1d"), 98, 5},
+        {RULE("limit: 100000, window: 1d, algorithm: leaky_bucket"), 1, 2},
+        {RULE("limit: 1000, window: 1d"), 1, 5},
+        {RULE("limit: 100000, window: 1d, algorithm: fixed_window, align: first_request"), 1, 5},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        begin(cases[k].rule, 1);
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        store.asks = 0;
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, cases[k].used), cases[k].used);
+        for (int i = 0; i < 40; i++)
+            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(store.asks, cases[k].asks);
+        end(1);
+    }
+}
+
+/* What others do in the meantime it hears within eight rounds, and from then on it follows them. */
+TEST(who_used_a_little_hears_of_others)
+{
+    begin(RULE("limit: 100000, window: 30d"), 2);
+    host_ask(&hosts[0], REQUEST, 1);
+    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    host_ask(&hosts[1], REQUEST, 500);
+    CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
+    for (int i = 0; i < 8; i++)
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 501);
+    for (int i = 0; i < 30; i++) {
+        host_ask(&hosts[1], REQUEST, 1);
+        CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
+        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 502 - i);
     }
     end(2);
 }
