@@ -19,25 +19,27 @@
 enum { GROUP = 32 }; /* requests in flight at once; more only push each other out of the cache */
 
 struct flight {
-    uint64_t hash; /* its lower bits are the tag */
+    uint64_t wanted; /* its tag; see weir__wanted */
     struct weir__line *home;
     weir__cell *slot; /* in which it was seen, or a place like any other */
 };
 
-struct away {
-    struct flight *flight;
-    struct weir__line *line;
-};
-
 struct group {
     weir_request *request;
-    size_t count;
+    size_t count, away;
     bool usual; /* no request of it is faulty, and each may have the usual case */
     struct flight flight[GROUP];
+    struct away {
+        struct flight *flight;
+        struct weir__line *line;
+    } other[GROUP]; /* of which `away` are not at home */
 };
 
 struct batch {
     struct weir__op op;
+    weir_time now;
+    weir_request *request; /* the first that has not set out, and how many there are */
+    size_t left;
     bool usual; /* no key is blocked */
     int failed;
     struct weir__stripe sum;
@@ -46,38 +48,45 @@ struct batch {
 /* One function a step, as written: merged into one, they run out of registers. */
 #define STEP static __attribute__((noinline))
 
-STEP void set_out(const struct batch *b, struct group *g, weir_request *request, size_t count, weir_time now)
+/* The next group, of the requests that are left. */
+STEP void set_out(struct batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     const uint8_t *secret = table->header->secret;
     struct weir__line *line = table->line;
     const uint64_t lines = table->lines;
-    /* The limit of the request before, which need not be looked at again. Not NULL at first: that may be theirs. */
+    /* Limit and cost of the request before, which need not be looked at again. Not NULL at first: that may be theirs.
+     */
     static const weir_limit nobodys;
     const weir_limit *known = &nobodys;
+    int64_t known_cost = 0;
     struct flight *f = g->flight;
     bool usual = b->usual;
 
-    g->request = request;
-    g->count = count;
-    for (weir_request *r = request, *end = r + count; r < end; r++, f++) {
+    g->request = b->request;
+    g->count = b->left < GROUP ? b->left : GROUP;
+    b->request += g->count;
+    b->left -= g->count;
+    for (weir_request *r = g->request, *end = b->request; r < end; r++, f++) {
         const weir_limit *limit = r->limit;
         r->error = 0;
-        if (limit != known || (uint64_t)r->cost - 1 >= WEIR__USED_MAX || !r->key || r->key_len - 1 >= WEIR__KEY_MAX) {
-            r->error = weir__request_check(limit, r->key, r->key_len, r->cost, now);
+        if (limit != known || r->cost != known_cost || !r->key || r->key_len - 1 >= WEIR__KEY_MAX) {
+            r->error = weir__request_check(limit, r->key, r->key_len, r->cost, b->now);
             usual &= !r->error && weir__may_be_usual(limit, r->cost);
             if (r->error) {
                 *f = (struct flight){0, line, line->slot}; /* a place like any other: the next steps need not ask */
                 continue;
             }
             known = limit;
+            known_cost = r->cost;
         }
         uint64_t hash = weir__hash(r->key, r->key_len, secret) ^ limit->spread;
-        f->hash = hash;
+        f->wanted = weir__wanted(hash);
         if (__builtin_expect(weir__with_tag(hash) != hash, 0))
-            f->hash = weir__with_tag(hash);
+            f->wanted = weir__wanted(weir__with_tag(hash));
         f->home = &line[weir__scale(hash, lines)];
         weir__prefetch(f->home);
+        weir__usual_promise(limit, &r->decision); /* if it is to be kept, this is half of the answer */
     }
     g->usual = usual;
 }
@@ -85,39 +94,38 @@ STEP void set_out(const struct batch *b, struct group *g, weir_request *request,
 /* True if it was in vain. */
 static inline bool look(struct flight *f, struct weir__line *line)
 {
-    uint64_t found = weir__line_match(line->slot, weir__tag_high(f->hash));
+    uint64_t found = weir__line_match(line->slot, weir__tag_high(weir__cell_tag(f->wanted)));
     f->slot = weir__line_first(line->slot, found);
     return !found;
 }
 
-/* Returns how many are not at home; they are put into `away`, with their other line. */
-STEP size_t look_home(const struct batch *b, struct group *g, struct away *away)
+STEP void look_home(const struct batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     size_t count = 0;
     for (struct flight *f = g->flight, *end = f + g->count; f < end; f++) {
-        away[count].flight = f;
+        g->other[count].flight = f;
         count += look(f, f->home); /* NOLINT(clang-analyzer-core.CallAndMessage): set_out has filled as many */
     }
-    for (size_t i = 0; i < count; i++) {
-        const struct flight *f = away[i].flight;
+    g->away = count;
+    for (struct away *a = g->other, *end = a + count; a < end; a++) {
+        const struct flight *f = a->flight;
         uint64_t home = (uint64_t)(f->home - table->line);
-        away[i].line = &table->line[weir__other_line(f->hash & WEIR__TAG_MASK, home, table->lines)];
-        weir__prefetch(away[i].line);
+        a->line = &table->line[weir__other_line(weir__cell_tag(f->wanted), home, table->lines)];
+        weir__prefetch(a->line);
     }
-    return count;
 }
 
-STEP void look_other(const struct away *away, size_t count)
+STEP void look_other(struct group *g)
 {
-    for (size_t i = 0; i < count; i++)
-        (void)look(away[i].flight, away[i].line);
+    for (struct away *a = g->other, *end = a + g->away; a < end; a++)
+        (void)look(a->flight, a->line);
 }
 
 /* One request the long way, unless it was refused already. */
 STEP void decide_long(struct batch *b, weir_request *r, const struct flight *f)
 {
-    struct weir__where where = {.tag = f->hash & WEIR__TAG_MASK, .home = (uint64_t)(f->home - b->op.table->line)};
+    struct weir__where where = {.tag = weir__cell_tag(f->wanted), .home = (uint64_t)(f->home - b->op.table->line)};
     weir_decision made;
     if (!r->error)
         r->error = weir__long_way(&b->op, r->limit, &where, r->cost, &made);
@@ -135,14 +143,14 @@ STEP void decide_usual(struct batch *b, const struct group *g)
 {
     const int64_t mono_us = b->op.mono_us;
     const struct flight *f = g->flight;
-    uint64_t allowed = 0;
+    uint64_t longer = 0;
     for (weir_request *r = g->request, *end = r + g->count; r < end; r++, f++) {
-        if (weir__usual_take(mono_us, r->limit, f->slot, f->hash, r->cost, &r->decision))
-            allowed++;
-        else
+        if (__builtin_expect(!weir__usual_swap(mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision), 0)) {
             decide_long(b, r, f);
+            longer++;
+        }
     }
-    b->sum.verdict[WEIR_ALLOW] += allowed;
+    b->sum.verdict[WEIR_ALLOW] += g->count - longer;
 }
 
 STEP void decide_mixed(struct batch *b, const struct group *g)
@@ -151,7 +159,7 @@ STEP void decide_mixed(struct batch *b, const struct group *g)
         weir_request *r = &g->request[i];
         const struct flight *f = &g->flight[i];
         if (b->usual && !r->error && weir__may_be_usual(r->limit, r->cost) &&
-            weir__usual_take(b->op.mono_us, r->limit, f->slot, f->hash, r->cost, &r->decision))
+            weir__usual_swap(b->op.mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision))
             b->sum.verdict[WEIR_ALLOW]++;
         else
             decide_long(b, r, f);
@@ -187,19 +195,20 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    struct batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now)};
+    struct batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now),
+                      .now = now,
+                      .request = requests,
+                      .left = count};
     struct group group[2], *present = &group[0], *next = &group[1];
-    struct away away[GROUP];
 
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return refuse_all(&b, requests, count, now);
     b.usual = !weir__any_blocked(&b.op);
-    set_out(&b, present, requests, count < GROUP ? count : GROUP, now);
+    set_out(&b, present);
     while (present->count) {
-        count -= present->count;
-        size_t are_away = look_home(&b, present, away);
-        set_out(&b, next, present->request + present->count, count < GROUP ? count : GROUP, now);
-        look_other(away, are_away);
+        look_home(&b, present);
+        set_out(&b, next);
+        look_other(present);
         if (present->usual)
             decide_usual(&b, present);
         else

@@ -59,6 +59,12 @@ static inline uint64_t weir__cell_tag(uint64_t lo)
     return lo >> 30;
 }
 
+/* The tag where an entry has it, all else 0. The upper bits of `tag` do not matter, so a whole hash will do. */
+static inline uint64_t weir__wanted(uint64_t tag)
+{
+    return tag << 30;
+}
+
 static inline unsigned weir__cell_state(uint64_t lo)
 {
     return lo >> 27 & 7;

@@ -31,12 +31,23 @@ static inline bool weir__may_be_usual(const weir_limit *limit, int64_t cost)
     return limit->usual && cost > 0;
 }
 
+/* What is told alike to all that pass; the rest comes from weir__usual_swap. */
+static inline void weir__usual_promise(const weir_limit *limit, weir_decision *decision)
+{
+    decision->verdict = WEIR_ALLOW;
+    decision->flags = 0;
+    decision->limit = limit->hard;
+    decision->delay_ns = 0;
+    decision->retry_after_ns = 0;
+}
+
 /*
  * Decides and takes, given that it may be usual; false if it is not, or the entry was changed meanwhile: then nothing
- * was done. `slot` may be any; of `tag` the upper bits do not matter, so a whole hash will do.
+ * was done. `slot` may be any; `wanted` is the tag as it stands in an entry (weir__wanted). Of the decision only that
+ * is told which depends on the entry: a swap waits until all that was written before it has left the processor.
  */
-__attribute__((always_inline)) static inline bool weir__usual_take(int64_t mono_us, const weir_limit *limit,
-                                                                   weir__cell *slot, uint64_t tag, int64_t cost,
+__attribute__((always_inline)) static inline bool weir__usual_swap(int64_t mono_us, const weir_limit *limit,
+                                                                   weir__cell *slot, uint64_t wanted, int64_t cost,
                                                                    weir_decision *decision)
 {
     weir__cell seen = weir__cell_peek(slot);
@@ -44,7 +55,7 @@ __attribute__((always_inline)) static inline bool weir__usual_take(int64_t mono_
     int64_t since = (int64_t)(((uint64_t)mono_us << 17 | 0x1ffff) - seen.hi);
 
     /* The tag in the normal state of any version, on the monotonic clock; neither of the future nor two years old. */
-    if (since < 0 || (seen.lo ^ tag << 30) & ~UINT64_C(0x077fffff))
+    if (since < 0 || (seen.lo ^ wanted) & ~UINT64_C(0x077fffff))
         return false;
     struct weir__usual_state state = {.elapsed_us = (int64_t)((uint64_t)since >> 17),
                                       .used = (int64_t)((seen.lo & 0x7fff) << 17 | (seen.hi & 0x1ffff)),
@@ -58,13 +69,19 @@ __attribute__((always_inline)) static inline bool weir__usual_take(int64_t mono_
                        (uint64_t)(mono_us - state.elapsed_us) << 17 | (used & 0x1ffff)};
     if (!weir__cell_cas(slot, &seen, next))
         return false;
-    decision->verdict = WEIR_ALLOW;
-    decision->flags = 0;
-    decision->limit = limit->hard;
     decision->remaining = limit->hard - state.used;
-    decision->delay_ns = 0;
-    decision->retry_after_ns = 0;
     decision->reset_after_ns = (state.whole_us - state.elapsed_us) * 1000;
+    return true;
+}
+
+/* The same for one alone, with all of its decision. */
+__attribute__((always_inline)) static inline bool weir__usual_take(int64_t mono_us, const weir_limit *limit,
+                                                                   weir__cell *slot, uint64_t tag, int64_t cost,
+                                                                   weir_decision *decision)
+{
+    if (!weir__usual_swap(mono_us, limit, slot, weir__wanted(tag), cost, decision))
+        return false;
+    weir__usual_promise(limit, decision);
     return true;
 }
 
