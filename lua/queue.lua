@@ -26,6 +26,14 @@ end
 local function id_of(sequence)
     return format('%.0f-0', sequence)
 end
+-- The least ID of a stream after this one. Servers before version 6.2 know no ranges that leave out where they begin.
+local function next_id(id)
+    local first, second = string.match(id, '^(%d+)-(%d+)$')
+    if number(second) < FOREVER then
+        return format('%s-%.0f', first, second + 1)
+    end
+    return format('%.0f-0', first + 1) -- none of ours
+end
 -- Counts a request of a state in (sign 1) or out (-1).
 local function count(rule, state, sign, bytes)
     local figures = base .. ':r:' .. rule

@@ -2,7 +2,7 @@
 -- session, how long the lease lasts, 1 for the handle's first. The answer: 1 if another agent drains, else for each that was
 -- claimed its ticket, its headers and body, and what is told of it.
 --@queue.lua
-local now, claim_ms, max, most, name, session = ARGV[1], ARGV[2], number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
+local now, claim_ms, max, most, name, session = ARGV[1], number(ARGV[2]), number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
 local holder = call('GET', base .. ':lease')
 if holder and holder ~= name then
     return 1
@@ -21,7 +21,8 @@ local function release(rule, id)
         call('XACK', base .. ':s:' .. rule, 'weir', id)
     end
 end
--- Claims that have ended: those of this name before, and those that last for too long.
+-- Claims that have ended: those of this name before, and those that last for too long (servers before version 6.2 know no
+-- XAUTOCLAIM).
 for _, rule in ipairs(call('SMEMBERS', base .. ':rules')) do
     if number(call('HGET', base .. ':r:' .. rule, 'under_way') or 0) > 0 then
         if ARGV[8] == '1' then
@@ -29,8 +30,12 @@ for _, rule in ipairs(call('SMEMBERS', base .. ':rules')) do
                 release(rule, pending[1])
             end
         end
-        for _, id in ipairs(call('XAUTOCLAIM', base .. ':s:' .. rule, 'weir', name, claim_ms, '0-0', 'COUNT', 512, 'JUSTID')[2]) do
-            release(rule, id)
+        local released = 0
+        for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096)) do
+            if pending[3] >= claim_ms and released < 512 then
+                release(rule, pending[1])
+                released = released + 1
+            end
         end
     end
 end

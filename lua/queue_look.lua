@@ -18,7 +18,7 @@ if ARGV[1] == 'figures' then
         local lives = number(f[1] or 0) + number(f[2] or 0) > 0
         -- Dead ones may be before it: where they end is remembered.
         while lives and not oldest do
-            local page = call('XRANGE', base .. ':s:' .. rule, last and '(' .. last or from, '+', 'COUNT', PAGE)
+            local page = call('XRANGE', base .. ':s:' .. rule, last and next_id(last) or from, '+', 'COUNT', PAGE)
             for _, entry in ipairs(page) do
                 last = entry[1]
                 local hash = call('HMGET', base .. ':t:' .. entry[2][2], 's', 'a', 'q')
@@ -59,11 +59,11 @@ local function add_set(name)
     end
 end
 local function add_stream(rule)
-    local from, count = '(' .. after .. '-0', 0
+    local from, count = next_id(after .. '-0'), 0
     while count < limit do
         local page = call('XRANGE', base .. ':s:' .. rule, from, '+', 'COUNT', PAGE)
         for _, entry in ipairs(page) do
-            from = '(' .. entry[1]
+            from = next_id(entry[1])
             if count < limit and matches(entry[2][2]) then
                 found[#found + 1] = {number(string.match(entry[1], '^%d+')), entry[2][2]}
                 count = count + 1
@@ -76,7 +76,7 @@ local function add_stream(rule)
 end
 -- What is under way is pending, and that are few.
 local function add_pending(rule)
-    for _, entry in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '(' .. after .. '-0', '+', limit)) do
+    for _, entry in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', next_id(after .. '-0'), '+', limit)) do
         local sequence = number(string.match(entry[1], '^%d+'))
         found[#found + 1] = {sequence, call('XRANGE', base .. ':s:' .. rule, entry[1], entry[1])[1][2][2]}
     end

@@ -40,12 +40,13 @@ static bool is_master(const redisReply *reply)
            strcmp(reply->element[0]->str, "master") == 0;
 }
 
-/* Servers before version 6 say "ERR invalid password". */
+/* Servers before version 6 say "ERR invalid password", and of a user's name that 'auth' has too many arguments. */
 static int login_error(const redisReply *reply)
 {
     int error = weir__store_error(reply->str, (size_t)reply->len);
+    bool login = strstr(reply->str, "password") || strstr(reply->str, "'auth'");
 
-    return error == WEIR_ESTOREERROR && strstr(reply->str, "password") ? WEIR_ESTOREAUTH : error;
+    return error == WEIR_ESTOREERROR && login ? WEIR_ESTOREAUTH : error;
 }
 
 int weir__greeted(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply)

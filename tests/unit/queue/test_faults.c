@@ -255,6 +255,48 @@ TEST(no_room_in_redis)
     place_end(&place);
 }
 
+static void wait_for_save(const char *status)
+{
+    bool over = false;
+    for (int i = 0; i < 500 && !over; i++) {
+        redisReply *reply = server_reply("INFO persistence");
+        over = strstr(reply->str, "rdb_bgsave_in_progress:0") && strstr(reply->str, status);
+        freeReplyObject(reply);
+        usleep(20000);
+    }
+    CHECK(over);
+}
+
+/* It could not write its snapshot, and takes no writes until it can. */
+TEST(disk_of_redis)
+{
+    struct place place;
+    char blocker[128];
+    if (!server_begin())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    snprintf(blocker, sizeof blocker, "%s/dump.rdb", server.folder);
+    CHECK_EQ(mkdir(blocker, 0700), 0);
+    redisReply *reply = redisCommand(server.context, "CONFIG SET save %s", "3600 1000000");
+    CHECK(reply && reply->type == REDIS_REPLY_STATUS);
+    freeReplyObject(reply);
+    server_do("BGSAVE");
+    wait_for_save("rdb_last_bgsave_status:err");
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_READONLY);
+    CHECK(strstr(weir__queue_why(queue), "MISCONF") != NULL);
+    CHECK_EQ(rmdir(blocker), 0);
+    server_do("BGSAVE");
+    wait_for_save("rdb_last_bgsave_status:ok");
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+    reply = redisCommand(server.context, "CONFIG SET save %s", "");
+    freeReplyObject(reply);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
 static int count_one(void *context, const struct weir__deferred *item)
 {
     int *counts = context;

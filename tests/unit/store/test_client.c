@@ -180,6 +180,10 @@ TEST(logging_in)
     fake_servers[0].greets = "-NOAUTH Authentication required.\r\n";
     CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
     fake_end();
+    fake_begin("redis://f:1"); /* what a server before version 6 says of a user's name */
+    fake_servers[0].greets = "-ERR wrong number of arguments for 'auth' command\r\n";
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    fake_end();
     fake_begin("redis://f:1");
     fake_servers[0].greets = "-LOADING Redis is loading the dataset in memory\r\n";
     CHECK_EQ(ask_one("k", 1), WEIR_ESTORELOADING);
