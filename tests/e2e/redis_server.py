@@ -10,6 +10,7 @@ import redis
 
 from gateway import wait_until
 from ports import free_port
+from stores import program
 
 
 class RedisServer:
@@ -36,7 +37,7 @@ class RedisServer:
 
     def start(self):
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(["redis-server", *self.arguments()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([program(), *self.arguments()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self._answers, "Redis")
         return self
 

@@ -3,8 +3,10 @@
 All of them are ended by their own process, and by the kernel should the test itself die.
 """
 import contextlib
+import functools
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,18 @@ from ports import free_port
 from resp import Broken, Client
 
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # ends when whoever started it does
+
+
+def program():
+    """The server that the tests start: the machine's own, or the one that WEIR_TEST_SERVER names."""
+    return os.environ.get("WEIR_TEST_SERVER") or "redis-server"
+
+
+@functools.cache
+def version(server):
+    """Of a program: (major, minor)."""
+    said = subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout
+    return tuple(int(part) for part in re.search(r"v=(\d+)\.(\d+)", said).groups())
 
 
 def folder(prefix):
@@ -64,8 +78,9 @@ class Server:
         self.process = None
         self.config = self.folder / f"{self.port}.conf"
         lines = [f"dir {self.folder}", f"bind {' '.join(bind)}", "protected-mode no", 'save ""', "appendonly no",
-                 "enable-debug-command yes", f"dbfilename {self.port}.rdb", f"appenddirname aof{self.port}",
-                 "repl-diskless-sync-delay 0", "repl-ping-replica-period 1"]
+                 f"dbfilename {self.port}.rdb", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1"]
+        if version(program()) >= (7, 0):
+            lines += ["enable-debug-command yes", f"appenddirname aof{self.port}"]
         if tls:
             authority, (certificate, key) = tls
             lines += ["port 0", f"tls-port {self.port}", f"tls-cert-file {certificate}", f"tls-key-file {key}",
@@ -76,12 +91,11 @@ class Server:
             lines.append(f"requirepass {password}")
         self.config.write_text("\n".join([*lines, *options]) + "\n")
 
-    command = ("redis-server",)
     arguments = ()
 
     def start(self, wait=True):
         with open(self.folder / f"{self.port}.log", "ab") as said:
-            self.process = subprocess.Popen([*WITH_US, *self.command, str(self.config), *self.arguments],
+            self.process = subprocess.Popen([*WITH_US, program(), str(self.config), *self.arguments],
                                             stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         if wait:
             wait_until(self.answers, f"redis-server on {self.port}: {self.log()[-500:]}")
@@ -159,7 +173,6 @@ class Server:
 
 
 class Sentinel(Server):
-    command = ("redis-server",)
     arguments = ("--sentinel",)
 
 
@@ -229,12 +242,12 @@ class Sentinels:
 
 
 class Cluster:
-    """Three masters with a replica each, made by redis-cli as an operator makes it."""
+    """Three masters with a replica each (or none), made by redis-cli as an operator makes it."""
 
-    def __init__(self, timeout_ms=1000):
-        self.folder = folder("weir-cluster-")
+    def __init__(self, timeout_ms=1000, replicas=1):
+        self.folder, self.replicas = folder("weir-cluster-"), replicas
         self.servers = []
-        for _ in range(6):
+        for _ in range(3 + 3 * replicas):
             port = free_port()
             self.servers.append(Server("cluster-enabled yes", f"cluster-config-file nodes-{port}.conf",
                                        f"cluster-node-timeout {timeout_ms}", "cluster-require-full-coverage no",
@@ -243,12 +256,12 @@ class Cluster:
     def start(self):
         for server in self.servers:
             server.start()
-        self.cli("create", *(f"127.0.0.1:{server.port}" for server in self.servers), "--cluster-replicas", "1")
+        self.cli("create", *(f"127.0.0.1:{server.port}" for server in self.servers), "--cluster-replicas", self.replicas)
         for server in self.servers:
             wait_until(lambda: b"cluster_state:ok" in server.do("CLUSTER", "INFO"), "a cluster")
         wait_until(lambda: len(self.masters()) == 3, "who is a replica known to the first")
         for server in self.masters():
-            server.in_step(1)
+            server.in_step(self.replicas)
         return self
 
     def cli(self, *arguments, seconds=60):

@@ -1,91 +1,11 @@
 """The client of a store and its blocking link with real servers: every kind of store, every fault, exact counts."""
-import json
-import os
-import shutil
-import subprocess
 import time
 
 import pytest
 
-from building import ROOT, built
 from gateway import wait_until
-from stores import Authority, Cluster, Sentinels, Server, folder
-
-WAY = ["SANITIZER=address"] if os.environ.get("WEIR_PRELOAD") else []
-PROGRAM = ROOT / f"build/gcc{'-address' if WAY else ''}/tests/e2e/ask"
-
-
-class Asker:
-    """One process with a link of its own."""
-
-    def __init__(self, url):
-        environment = {name: value for name, value in os.environ.items() if name != "ASAN_OPTIONS"}
-        self.process = subprocess.Popen([built(PROGRAM, *WAY), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=environment)
-
-    def send(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-
-    def receive(self):
-        line = self.process.stdout.readline()
-        assert line, f"ended with {self.process.wait(10)}"
-        return json.loads(line)
-
-    def do(self, *words):
-        self.send(*words)
-        return self.receive()
-
-    def end(self):
-        self.process.stdin.close()
-        assert self.process.wait(20) == 0
-
-
-@pytest.fixture
-def asker():
-    made = []
-
-    def make(url):
-        made.append(Asker(url))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.end()
-
-
-@pytest.fixture
-def place():
-    """A folder with a short path: a unix socket's has at most 107 bytes."""
-    made = folder("weir-link-")
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture
-def store():
-    made = []
-
-    def make(kind, *arguments, **more):
-        made.append(kind(*arguments, **more))
-        return made[-1].start()
-
-    yield make
-    for one in made:
-        one.remove()
-
-
-def patient(url):
-    """Where it matters what is answered, not when: the machine may be busy."""
-    return url + ("&" if "?" in url else "?") + "deadline=500ms"
-
-
-def exact(ask, limit=3, name="weir:t:k"):
-    """The limit passes, and not one more. The first look may take longer than a deadline: everything is new."""
-    wait_until(lambda: not ask.do("take", limit, 0, name)["error"], "an answer")
-    seen = [ask.do("take", limit, 1, name) for _ in range(limit + 2)]
-    assert [one["error"] for one in seen] == [""] * (limit + 2), seen
-    assert [one["passes"] for one in seen] == [True] * limit + [False] * 2
+from linked import asker, exact, patient, place, store  # noqa: F401
+from stores import Authority, Cluster, Sentinels, Server
 
 
 def test_a_server(store, asker):

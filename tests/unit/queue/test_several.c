@@ -119,6 +119,18 @@ static uint16_t free_port(void)
     return good && ntohs(address.sin_port) < 55000 ? ntohs(address.sin_port) : 0;
 }
 
+/* All of them; servers before version 7 know no ranges. */
+static redisReply *add_slots(redisContext *context)
+{
+    static char words[16384 + 2][16] = {"CLUSTER", "ADDSLOTS"};
+    static const char *arguments[16384 + 2] = {words[0], words[1]};
+    for (int i = 0; i < 16384; i++) {
+        snprintf(words[i + 2], sizeof words[i + 2], "%d", i);
+        arguments[i + 2] = words[i + 2];
+    }
+    return redisCommandArgv(context, 16384 + 2, arguments, NULL);
+}
+
 static pid_t cluster_begin(const char *folder, uint16_t port)
 {
     char number[8];
@@ -126,7 +138,7 @@ static pid_t cluster_begin(const char *folder, uint16_t port)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        execlp("redis-server", "redis-server", "--port", number, "--bind", "127.0.0.1", "--cluster-enabled", "yes",
+        execlp(server_program(), "redis-server", "--port", number, "--bind", "127.0.0.1", "--cluster-enabled", "yes",
                "--save", "", "--dir", folder, "--logfile", "/dev/null", (char *)NULL);
         _exit(127);
     }
@@ -134,7 +146,7 @@ static pid_t cluster_begin(const char *folder, uint16_t port)
     for (int i = 0; i < 500 && !ready; i++) {
         usleep(20000);
         redisContext *context = redisConnect("127.0.0.1", port);
-        redisReply *reply = context && !context->err ? redisCommand(context, "CLUSTER ADDSLOTSRANGE 0 16383") : NULL;
+        redisReply *reply = context && !context->err ? add_slots(context) : NULL;
         freeReplyObject(reply);
         reply = reply ? redisCommand(context, "CLUSTER INFO") : NULL;
         ready = reply && reply->str && strstr(reply->str, "cluster_state:ok");
@@ -162,7 +174,7 @@ TEST(in_a_cluster)
         return;
     for (int i = 0; i < 100 && !port; i++)
         port = free_port();
-    snprintf(place.folder, sizeof place.folder, "/tmp/weir-queue-XXXXXX");
+    snprintf(place.folder, sizeof place.folder, "%.32s/weir-queue-XXXXXX", server_place());
     CHECK(mkdtemp(place.folder) != NULL);
     pid_t child = cluster_begin(place.folder, port);
     snprintf(place.url, sizeof place.url, "redis+cluster://127.0.0.1:%u", port);

@@ -244,8 +244,12 @@ TEST(values_are_small_and_leave_by_themselves)
         return;
     struct weir__ask ask = asking(made((weir_params){.limit = 10, .window_ns = 10 * WEIR_SECOND}), "c", 0, 4);
     CHECK_EQ(server_one(&ask), 0);
-    redisReply *reply = server_reply("OBJECT ENCODING c");
-    CHECK(reply && reply->str && strcmp(reply->str, "int") == 0);
+    /* Valkey 9 keeps as a text what a script sets. */
+    redisReply *reply = server_reply("INFO server");
+    const char *encoding = strstr(reply->str, "valkey_version:9.") ? "embstr" : "int";
+    freeReplyObject(reply);
+    reply = server_reply("OBJECT ENCODING c");
+    CHECK(reply && reply->str && strcmp(reply->str, encoding) == 0);
     freeReplyObject(reply);
     int64_t ttl = number_of("PTTL c");
     CHECK(ttl > 3900 && ttl <= 4002);
