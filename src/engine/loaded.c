@@ -48,6 +48,15 @@ bool weir__asks_store(weir *engine)
     return strict && weir__load64(&engine->links);
 }
 
+uint64_t weir__rules_said(weir *engine)
+{
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    uint64_t said = loaded->said;
+    weir__unpin(&engine->pins, at);
+    return said;
+}
+
 struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
 {
     struct weir__loaded *loaded = calloc(1, sizeof *loaded);

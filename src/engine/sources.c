@@ -259,6 +259,39 @@ static int tell_unreachable(const struct names *names, struct reading *r)
     return error;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Word by word; a line that begins with '#' says nothing. */
+static uint64_t text_said(weir_text text, uint64_t said)
+{
+    bool first = true; /* of its line */
+    for (size_t i = 0; i < text.len;) {
+        size_t from = i;
+        if (is_blank(text.data[i])) {
+            first |= text.data[i++] == '\n';
+            continue;
+        }
+        bool comment = first && text.data[i] == '#';
+        while (i < text.len && (comment ? text.data[i] != '\n' : !is_blank(text.data[i])))
+            i++;
+        if (!comment)
+            said = weir__hash((weir_text){text.data + from, i - from}, said);
+        first = false;
+    }
+    return said;
+}
+
+uint64_t weir__sources_said(const struct weir__source *list, size_t count)
+{
+    uint64_t said = count;
+    for (size_t i = 0; i < count; i++)
+        said = text_said(list[i].text, said + 1);
+    return said ? said : 1;
+}
+
 static int read_names(const char *path, const struct names *names, struct reading *r, struct weir__sources *sources)
 {
     sources->fingerprint = fingerprint(names);
@@ -279,6 +312,7 @@ static int read_names(const char *path, const struct names *names, struct readin
         return first;
     for (size_t i = 0; i < sources->count; i++)
         sources->fingerprint.content = weir__hash(sources->list[i].text, sources->fingerprint.content + 1);
+    sources->fingerprint.said = weir__sources_said(sources->list, sources->count);
     struct weir__fingerprint after = weir__sources_look(path);
     return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;
 }

@@ -11,6 +11,7 @@
 struct weir__fingerprint {
     uint64_t sum;
     uint64_t content; /* a hash of what was read; 0: only looked at */
+    uint64_t said;    /* the same by weir__sources_said */
     int error;        /* 0, or the errno that kept us from looking */
     int64_t age_ns;   /* since a file or its name last changed; negative if the clock was set back since */
     bool young;       /* changed so lately that another change may bear the same time */
@@ -24,6 +25,11 @@ struct weir__sources {
 };
 
 struct weir__fingerprint weir__sources_look(const char *path);
+/*
+ * A number for what the texts say, whatever their files are called: equal on all hosts whose texts differ in blanks and
+ * lines of comment at the most. Never 0.
+ */
+uint64_t weir__sources_said(const struct weir__source *list, size_t count);
 /*
  * Reads a file, or the *.yaml and *.yml of a directory in the order of their names. WEIR_ERULESPATH after it was told
  * to `diagnose`; WEIR_ERULESBUSY if something was written meanwhile; WEIR_ENOMEM.

@@ -97,7 +97,7 @@ static void tell_no_book(const weir *engine, int error)
 }
 
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
-static int install(weir *engine, weir_rules *rules)
+static int install(weir *engine, weir_rules *rules, uint64_t said)
 {
     struct weir__loaded *before = (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current);
     if (rules->has_regex && make_rooms(engine) != 0)
@@ -105,6 +105,7 @@ static int install(weir *engine, weir_rules *rules)
     struct weir__loaded *loaded = weir__loaded_make(engine, rules);
     if (!loaded)
         return WEIR_ENOMEM;
+    loaded->said = said;
     int error = open_book(engine, loaded);
     if (error && before)
         tell_no_book(engine, error);
@@ -165,7 +166,7 @@ static int load(weir *engine, const struct weir__sources *sources)
     int error = weir__load_sources(sources->list, sources->count, &audience, &rules);
     if (error)
         return error;
-    error = install(engine, rules);
+    error = install(engine, rules, sources->fingerprint.said);
     if (error)
         weir_rules_free(rules);
     return error;
@@ -241,6 +242,7 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
     struct weir__audience audience = audience_of(engine);
     if (options->rules_text) {
         struct weir__source source = {"rules", {options->rules_text, strlen(options->rules_text)}};
+        engine->seen.said = weir__sources_said(&source, 1);
         return weir__load_sources(&source, 1, &audience, rules);
     }
     engine->path = strdup(options->rules_path);
@@ -317,7 +319,7 @@ static int open_both(weir *engine, const weir_options *options)
     if (!error) {
         open_noting(engine, options);
         open_level(engine, options);
-        error = install(engine, rules);
+        error = install(engine, rules, engine->seen.said);
     }
     if (error)
         weir_rules_free(rules);

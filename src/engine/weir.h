@@ -18,6 +18,7 @@ struct weir__loaded {
     bool strict;                /* some request may have to ask the store */
     struct weir__book *book;    /* the engine's, if a rule needs it; see book.h */
     struct weir__loaded *older; /* in the list of those that were replaced */
+    uint64_t said;              /* what its texts say, as a number: see weir__sources_said */
 };
 
 struct weir {
@@ -58,6 +59,9 @@ struct weir {
 
 /* Looks at the disk if a second has passed since anybody did. */
 void weir__watch(weir *engine);
+
+/* What the texts of the rules in force say, as a number: see weir__sources_said. */
+uint64_t weir__rules_said(weir *engine);
 
 /* What is counted under a rule, for this processor. */
 struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
