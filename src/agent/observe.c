@@ -176,7 +176,7 @@ static int add_rule(void *context, const struct weir__seen_rule *rule)
     struct weir__tally_stripe sums = {.allowed = rule->stats.allowed,
                                       .delayed = rule->stats.delayed,
                                       .denied = rule->stats.denied,
-                                      .failures = rule->stats.failures};
+                                      .word = rule->stats.shed};
     weir__history_add_used(&o->history, second->number, rule->id, &sums,
                            panel ? weir__hot_most(panel, weir__sight_minute(&o->sight)) : WEIR__HISTORY_UNSEEN);
     return 0;

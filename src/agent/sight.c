@@ -167,7 +167,8 @@ static struct weir__rates since_remembered(const struct weir__sight *sight, cons
         if (sight->before[i].id == rule->id)
             return (struct weir__rates){a_second(rule->stats.allowed, before->allowed, seconds),
                                         a_second(rule->stats.delayed, before->delayed, seconds),
-                                        a_second(rule->stats.denied, before->denied, seconds), true};
+                                        a_second(rule->stats.denied, before->denied, seconds),
+                                        a_second(rule->stats.shed, before->shed, seconds), true};
     }
     return (struct weir__rates){0};
 }
@@ -206,9 +207,10 @@ struct weir__rates weir__sight_rates(const struct weir__sight *sight, const stru
         rates.allowed += list[i].allowed;
         rates.delayed += list[i].delayed;
         rates.denied += list[i].denied;
+        rates.shed += list[i].shed;
     }
     if (!count)
         return since_remembered(sight, rule);
     return (struct weir__rates){rates.allowed / (double)count, rates.delayed / (double)count,
-                                rates.denied / (double)count, true};
+                                rates.denied / (double)count, rates.shed / (double)count, true};
 }

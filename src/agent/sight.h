@@ -67,7 +67,7 @@ uint32_t weir__sight_minute(const struct weir__sight *sight);
 bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__load_sums *sums);
 
 struct weir__rates {
-    double allowed, delayed, denied; /* a second */
+    double allowed, delayed, denied, shed; /* a second */
     bool known;
 };
 /*

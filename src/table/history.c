@@ -46,7 +46,7 @@ static void clear(struct weir__history_second *second)
     weir__store32(&second->allowed, 0);
     weir__store32(&second->delayed, 0);
     weir__store32(&second->denied, 0);
-    weir__store32(&second->failures, 0);
+    weir__store32(&second->shed, 0);
 }
 
 void weir__history_begin(struct weir__history *history, uint64_t second)
@@ -125,7 +125,7 @@ void weir__history_add(struct weir__history *history, uint64_t second, uint64_t 
 void weir__history_add_used(struct weir__history *history, uint64_t second, uint64_t rule,
                             const struct weir__tally_stripe *sums, uint32_t most)
 {
-    const uint64_t now[4] = {sums->allowed, sums->delayed, sums->denied, sums->failures};
+    const uint64_t now[4] = {sums->allowed, sums->delayed, sums->denied, sums->word};
     struct weir__history_row *row = rule ? row_for(history, second, rule, now) : NULL;
     if (!row)
         return;
@@ -133,7 +133,7 @@ void weir__history_add_used(struct weir__history *history, uint64_t second, uint
     weir__store32(&at->allowed, since(&row->seen[0], now[0]));
     weir__store32(&at->delayed, since(&row->seen[1], now[1]));
     weir__store32(&at->denied, since(&row->seen[2], now[2]));
-    weir__store32(&at->failures, since(&row->seen[3], now[3]));
+    weir__store32(&at->shed, since(&row->seen[3], now[3]));
     add_to_hour(row, second, at, most);
     weir__store64(&row->used, second);
 }
@@ -171,7 +171,7 @@ size_t weir__history_read(const struct weir__history *history, uint64_t rule, st
     for (size_t at = 0; at < count; at++) {
         const struct weir__history_second *from = &row->second[(last - count + 1 + at) % WEIR__HISTORY_SECONDS];
         seconds[at] = (struct weir__history_second){weir__load32(&from->allowed), weir__load32(&from->delayed),
-                                                    weir__load32(&from->denied), weir__load32(&from->failures)};
+                                                    weir__load32(&from->denied), weir__load32(&from->shed)};
     }
     return count;
 }

@@ -10,13 +10,13 @@
 
 #include <stddef.h>
 
-#define WEIR__HISTORY_LAYOUT  2
+#define WEIR__HISTORY_LAYOUT  3
 #define WEIR__HISTORY_MAGIC   UINT64_C(0x0a545349485245f7)
 #define WEIR__HISTORY_SECONDS 3600
 #define WEIR__HISTORY_HOURS   192
 
 struct weir__history_second {
-    uint32_t allowed, delayed, denied, failures; /* more than 2^32 - 1 in a second are no more */
+    uint32_t allowed, delayed, denied, shed; /* more than 2^32 - 1 in a second are no more */
 };
 
 struct weir__history_hour {
@@ -61,7 +61,8 @@ bool weir__history_attach(void *memory, size_t bytes, struct weir__history *hist
 
 /*
  * For the one writer. A second: begin, add each rule with its tally's sums, end. Seconds (of any clock that only goes
- * forward) that were left out have nothing: what happened meanwhile is added to the one that is written.
+ * forward) that were left out have nothing: what happened meanwhile is added to the one that is written. What was shed
+ * is in the sums' `word`, as in a tally (weir__tally_shed).
  */
 void weir__history_begin(struct weir__history *history, uint64_t second);
 void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,

@@ -17,7 +17,7 @@ static struct weir__history made(uint32_t rows)
 static void write_second(struct weir__history *history, uint64_t second, uint64_t rule, uint64_t allowed,
                          uint64_t denied)
 {
-    struct weir__tally_stripe sums = {.allowed = allowed, .denied = denied};
+    struct weir__tally_stripe sums = {.allowed = allowed, .denied = denied, .word = 2 * denied};
     weir__history_begin(history, second);
     weir__history_add(history, second, rule, &sums);
     weir__history_end(history, second);
@@ -37,6 +37,8 @@ TEST(what_was_added_in_each_second_is_told)
     CHECK_EQ(seconds[1].denied, 0);
     CHECK_EQ(seconds[2].allowed, 0);
     CHECK_EQ(seconds[2].denied, 4);
+    CHECK_EQ(seconds[1].shed, 0);
+    CHECK_EQ(seconds[2].shed, 8);
     CHECK_EQ(weir__history_read(&history, 7, seconds, 1), 1);
     CHECK_EQ(seconds[0].denied, 4);
     CHECK_EQ(weir__history_read(&history, 8, seconds, 4), 0);
