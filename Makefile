@@ -65,7 +65,7 @@ QUEUE_SRC := $(wildcard src/queue/*.c)
 QUEUE_LIBS = $(shell pkg-config --libs sqlite3)
 # The script that runs in the store is put together from lua/.
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/store/script_text.o
-AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o) $B/src/agent/dashboard_files.o
+AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o) $B/src/agent/dashboard_files.o $B/src/agent/fleet_script.o
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
 RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
@@ -115,7 +115,7 @@ $B/%.o: %.c | $B/include/xxhash.h
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
-$B/src/store/script_text.c: tools/lua_to_c.py $(filter-out lua/queue%,$(wildcard lua/*.lua))
+$B/src/store/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua,$(wildcard lua/*.lua))
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/main.lua > $@.new && mv $@.new $@
 
@@ -134,6 +134,13 @@ $B/src/agent/dashboard_files.c: tools/embed.py $(if $(WEB_SRC),build/web/index.h
 	python3 tools/embed.py $(if $(WEB_SRC),build/web,web/without) > $@.new && mv $@.new $@
 
 $B/src/agent/dashboard_files.o: $B/src/agent/dashboard_files.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$B/src/agent/fleet_script.c: tools/lua_to_c.py lua/hosts.lua
+	@mkdir -p $(@D)
+	python3 tools/lua_to_c.py lua/hosts.lua > $@.new && mv $@.new $@
+
+$B/src/agent/fleet_script.o: $B/src/agent/fleet_script.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 dashboard: build/web/index.html
@@ -302,6 +309,11 @@ $B/fuzz/fuzz_documents: fuzz/fuzz_documents.c src/cli/documents.c $(DOCUMENTS_OB
 $B/fuzz/fuzz_accept: fuzz/fuzz_accept.c $B/src/agent/accept_request.o $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/src/agent/accept_request.o $B/libweir.a -o $@ $(LDLIBS)
+
+FLEET_OBJ := $B/src/agent/fleet_told.o $B/src/agent/fleet_file.o
+$B/fuzz/fuzz_fleet: fuzz/fuzz_fleet.c $(FLEET_OBJ) $B/libweir.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(FLEET_OBJ) $B/libweir.a -o $@ -ljansson -lm $(LDLIBS)
 
 $B/fuzz/fuzz_control: fuzz/fuzz_control.c $B/libweir-control.a $B/libweir.a
 	@mkdir -p $(@D)

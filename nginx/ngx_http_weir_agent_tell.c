@@ -1,36 +1,47 @@
 /*
- * What is told of deferred requests in the metrics. The agent knows, and writes it down as lines of the metrics every
- * second, in a file beside the segment; the worker that is asked passes them on.
+ * What is told in the metrics of deferred requests, and of how many hosts there are. The agent knows, and writes it
+ * down as lines of the metrics every second or two, in files beside the segment; the worker that is asked passes them
+ * on.
  */
 #include "ngx_http_weir.h"
 
-#define FIGURES_MAX   (1024 * 1024)
-#define STALE_SECONDS 5 /* an agent that has not written for so long delivers nothing */
+#define FIGURES_MAX (1024 * 1024)
+#define QUEUE_STALE 5  /* seconds: an agent that has not written for so long delivers nothing */
+#define HOSTS_STALE 15 /* and hears of nobody */
 
-static ngx_fd_t ngx_http_weir_queue_open(const ngx_str_t *segment)
+static ngx_fd_t ngx_http_weir_lines_open(const ngx_str_t *segment, const char *ending)
 {
     u_char path[NGX_MAX_PATH];
-    if (segment->data == NULL || segment->len + sizeof(".queue") > sizeof(path))
+    if (segment->data == NULL || segment->len + ngx_strlen(ending) + 1 > sizeof(path))
         return NGX_INVALID_FILE;
-    (void)ngx_sprintf(path, "%V.queue%Z", segment);
+    (void)ngx_sprintf(path, "%V%s%Z", segment, ending);
     return open((const char *)path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
-void ngx_http_weir_queue_metrics(ngx_http_weir_text_t *text, const ngx_str_t *segment)
+/* Passes the lines of a file on; of one that is too old `instead`. */
+static void ngx_http_weir_lines(ngx_http_weir_text_t *text, const ngx_str_t *segment, const char *ending,
+                                time_t stale_s, const char *instead)
 {
     u_char part[1000]; /* what can be added at once */
     ngx_file_info_t info;
     ssize_t len;
-    ngx_fd_t file = ngx_http_weir_queue_open(segment);
+    ngx_fd_t file = ngx_http_weir_lines_open(segment, ending);
     if (file == NGX_INVALID_FILE)
         return;
     if (ngx_fd_info(file, &info) == 0 && ngx_is_file(&info) && ngx_file_size(&info) <= FIGURES_MAX) {
-        if (ngx_time() - ngx_file_mtime(&info) > STALE_SECONDS)
-            ngx_http_weir_text_add(text, "# HELP weir_queue_drains 1: the agent delivers; 0: it does not.\n"
-                                         "# TYPE weir_queue_drains gauge\nweir_queue_drains 0\n");
+        if (ngx_time() - ngx_file_mtime(&info) > stale_s)
+            ngx_http_weir_text_add(text, "%s", instead);
         else
             while ((len = read(file, part, sizeof(part))) > 0)
                 ngx_http_weir_text_add(text, "%*s", (size_t)len, part);
     }
     (void)ngx_close_file(file);
+}
+
+void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_str_t *segment)
+{
+    ngx_http_weir_lines(text, segment, ".queue", QUEUE_STALE,
+                        "# HELP weir_queue_drains 1: the agent delivers; 0: it does not.\n"
+                        "# TYPE weir_queue_drains gauge\nweir_queue_drains 0\n");
+    ngx_http_weir_lines(text, segment, ".hosts.lines", HOSTS_STALE, "");
 }

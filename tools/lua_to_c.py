@@ -2,6 +2,7 @@
 """Puts scripts for the store together and writes them as C.
 
 lua_to_c.py lua/main.lua > script_text.c           the one that decides: weir__script and its SHA-1
+lua_to_c.py lua/hosts.lua > fleet_script.c         the one that says who is there: weir__fleet_script, the same way
 lua_to_c.py lua/queue_put.lua lua/… > scripts.c    those of the queue: weir__rq_scripts, in this order
 
 A line `--@name.lua` stands for that file of the same folder. Comments and indentation are left out, as the text travels
@@ -45,10 +46,13 @@ def main():
     print("/* Made by tools/lua_to_c.py from lua/. */")
     if len(paths) == 1:
         data = script(paths[0])
-        print('#include "store/script.h"\n')
-        print_text("const char", "weir__script", data)
-        print("size_t weir__script_len(void)\n{\n    return sizeof weir__script - 1;\n}\n")
-        print(f'const char weir__script_sha[41] = "{hashlib.sha1(data).hexdigest()}";')
+        decides = pathlib.Path(paths[0]).name == "main.lua"
+        name = "weir__script" if decides else "weir__fleet_script"
+        print(f'#include "{"store/script.h" if decides else "agent/fleet_parts.h"}"\n')
+        print_text("const char", name, data)
+        if decides:
+            print("size_t weir__script_len(void)\n{\n    return sizeof weir__script - 1;\n}\n")
+        print(f'const char {name}_sha[41] = "{hashlib.sha1(data).hexdigest()}";')
         return
     print('#include "queue/redis.h"\n')
     scripts = [script(path) for path in paths]

@@ -141,6 +141,7 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
         .origin = header(connection, "Origin"),
         .host = header(connection, "Host"),
         .reason = header(connection, "X-Weir-Reason"),
+        .told = header(connection, "X-Weir-Host"),
         .body = {call->body ? call->body : "", call->len},
         .address = address,
         .tls = admin->tls,

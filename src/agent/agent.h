@@ -23,13 +23,21 @@
  *   admin       HTTP around src/control; dashboard: the files of web/; database: where a weir.yaml keeps its rules
  *   host        what the rules service may ask about this host; queue_desk: about its deferred requests
  *   accept      requests that nginx brings for the queue are kept, all that wait in one transaction; answers for
- * tickets drain       delivers deferred requests; queue_open opens where they are kept retrieve    the rules that
- * another host publishes; publish: a file of rules, replaced as a whole sensor      the load level: reads signals and
- * writes the load page; procfs: what the kernel says; senses: from that to signals; law: from signals to the level, the
- * throttle and what is shed process     exchange and keeper together companion   that process under weir serve agent
- * weir agent observe     what the agent writes for others to see: the history; and the ageing of hot keys sight all
- * that can be seen of a host; looker opens it for a command figures     that as JSON advise      what it says about the
- * rules; advise_rule writes the changed rule top         weir top; top_view draws
+ *               tickets
+ *   drain       delivers deferred requests; queue_open opens where they are kept
+ *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
+ *   sensor      the load level: reads signals and writes the load page; procfs: what the kernel says; senses: from
+ *               that to signals; law: from signals to the level, the throttle and what is shed
+ *   process     exchange and keeper together
+ *   companion   that process under weir serve
+ *   agent       weir agent
+ *   observe     what the agent writes for others to see: the history; and the ageing of hot keys
+ *   fleet       which hosts there are: fleet.h lists its files; followers: those that take their rules from this one
+ *   beside      small files beside the segment, replaced again and again
+ *   sight       all that can be seen of a host; looker opens it for a command
+ *   figures     that as JSON
+ *   advise      what it says about the rules; advise_rule writes the changed rule
+ *   top         weir top; top_view, top_hosts and top_lines draw
  */
 #ifndef WEIR_AGENT_AGENT_H
 #define WEIR_AGENT_AGENT_H

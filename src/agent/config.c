@@ -11,6 +11,7 @@
 #define NAMES(list) (list), sizeof(list) / sizeof *(list)
 #define MIB         (INT64_C(1) << 20)
 #define HOT_BYTES   (8 * MIB)
+#define HOST_MAX    64
 
 static void segment_read(struct weir__reader *reader, const struct weir__node *node)
 {
@@ -65,6 +66,18 @@ static void user_read(struct weir__reader *reader, const struct weir__node *node
         return;
     reader->config->user = weir__config_text(reader, name);
     reader->config->user_place = node->place;
+}
+
+/* What others see of it. */
+static void host_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    weir_text name;
+    if (!weir__field_text(reader->report, node, "host", &name))
+        return;
+    if (!name.len || name.len > HOST_MAX)
+        weir__report_error(reader->report, node->place, "host is a name of 1 to %d bytes", HOST_MAX);
+    else
+        reader->config->host_name = weir__config_text(reader, name);
 }
 
 /* ---- Logs ---- */
@@ -196,10 +209,10 @@ static void check_doubles(struct weir__reader *reader)
 
 static void root_read(struct weir__reader *reader, const struct weir__node *root)
 {
-    static const char *const names[] = {"segment",  "workers",  "hot_keys",   "user",       "gateway",
-                                        "metrics",  "log",      "access_log", "denied_log", "rules",
-                                        "identity", "allow",    "block",      "service",    "store",
-                                        "admin",    "rules_db", "state",      "queue",      "load"};
+    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",  "gateway",  "metrics",
+                                        "log",     "access_log", "denied_log", "rules", "identity", "allow",
+                                        "block",   "service",    "store",      "admin", "rules_db", "state",
+                                        "queue",   "load",       "host"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
@@ -209,6 +222,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
                    {"hot_keys", hot_read},
                    {"load", weir__config_load_level},
                    {"user", user_read},
+                   {"host", host_read},
                    {"gateway", weir__config_gateway},
                    {"service", weir__config_service},
                    {"metrics", metrics_read},

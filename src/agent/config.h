@@ -122,6 +122,7 @@ struct weir__config {
     struct weir__arena arena;
     struct weir__sources sources; /* the file's text */
     const char *file, *folder;
+    const char *host_name; /* NULL: the system's */
 
     const char *segment_path;
     struct weir__place segment_place;

@@ -1,13 +1,11 @@
 /* What is told of the drain: see drain_figures.h. */
 #define _GNU_SOURCE /* open_memstream */
 #include "agent/drain_figures.h"
+#include "agent/beside.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { WAITING, UNDER_WAY, DEAD, BYTES, OLDEST, GAUGES };
 
@@ -79,19 +77,6 @@ static void counters(FILE *to, const struct weir__drain_counts *counts)
                 lines[i].type, lines[i].name, lines[i].value);
 }
 
-/* Workers run as another user, and read it whole: beside, then renamed. It holds no keys, so everybody may read it. */
-static bool replace(const char *path, const char *text, size_t len)
-{
-    char beside[4200];
-    if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)
-        return false;
-    int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    bool written = file >= 0 && fchmod(file, 0644) == 0 && write(file, text, len) == (ssize_t)len;
-    if (file >= 0)
-        close(file);
-    return written && rename(beside, path) == 0;
-}
-
 int weir__drain_figures(struct weir__queue *queue, const struct weir__drain_counts *counts, int64_t now_ms,
                         const char *path, int64_t *waiting)
 {
@@ -112,7 +97,7 @@ int weir__drain_figures(struct weir__queue *queue, const struct weir__drain_coun
             fprintf(to, "# HELP %s %s\n# TYPE %s gauge\n%s", gauges[i].name, gauges[i].help, gauges[i].name, part[i]);
     if (to) {
         counters(to, counts);
-        good = fclose(to) == 0 && replace(path, all, all_len);
+        good = fclose(to) == 0 && weir__beside_write(path, all, all_len);
     }
     *waiting = telling.waiting;
     free(all);

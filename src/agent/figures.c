@@ -1,6 +1,6 @@
 /* Figures as JSON. See figures.h. */
 #define _GNU_SOURCE /* gethostname, getloadavg */
-#include "agent/figures.h"
+#include "agent/figures_parts.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -23,7 +23,7 @@ static json_t *rounded(double value)
 }
 
 /* Names and keys come from outside: what is no UTF-8 is shown by its bytes. */
-static json_t *text(const char *data, size_t len)
+json_t *weir__figures_text(const char *data, size_t len)
 {
     json_t *made = json_stringn(data, len);
     if (made)
@@ -45,7 +45,7 @@ static double rounded_ms(int64_t ns)
     return (double)ms / 1e3;
 }
 
-static int finish(json_t *root, bool good, char **json)
+int weir__figures_finish(json_t *root, bool good, char **json)
 {
     *json = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(root);
@@ -54,12 +54,12 @@ static int finish(json_t *root, bool good, char **json)
 
 /* ---- Now ---- */
 
-static json_t *rates_json(const struct weir__rates *rates)
+json_t *weir__figures_rates(const struct weir__rates *rates)
 {
     if (!rates->known)
         return json_null();
-    return json_pack("{s:o,s:o,s:o}", "allowed", rounded(rates->allowed), "delayed", rounded(rates->delayed), "denied",
-                     rounded(rates->denied));
+    return json_pack("{s:o,s:o,s:o,s:o}", "allowed", rounded(rates->allowed), "delayed", rounded(rates->delayed),
+                     "denied", rounded(rates->denied), "shed", rounded(rates->shed));
 }
 
 static const char *algorithm_name(enum weir_algorithm algorithm)
@@ -76,6 +76,7 @@ static void add_rates(struct weir__rates *to, const struct weir__rates *rates)
     to->allowed += rates->allowed;
     to->delayed += rates->delayed;
     to->denied += rates->denied;
+    to->shed += rates->shed;
 }
 
 struct stats_walk {
@@ -97,12 +98,12 @@ static int stats_rule(void *context, const struct weir__seen_rule *rule)
         struct weir__rates some = weir__sight_rates(walk->sight, rule, spans[i]);
         if (!rule->info.shadow)
             add_rates(&walk->all[i], &some);
-        walk->good &= json_object_set_new(rates, span_names[i], rates_json(&some)) == 0;
+        walk->good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&some)) == 0;
     }
     bool counted = rule->info.bytes_per_key > 0;
     json_t *one =
         json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
-                  text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
+                  weir__figures_text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
                   rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
                   rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
                   counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
@@ -162,8 +163,8 @@ static json_t *host_json(void)
     double load[3] = {0};
     (void)gethostname(name, sizeof name - 1);
     (void)!getloadavg(load, 3);
-    return json_pack("{s:o,s:[f,f,f],s:i}", "name", text(name, strlen(name)), "load", load[0], load[1], load[2],
-                     "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__figures_text(name, strlen(name)), "load", load[0], load[1],
+                     load[2], "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static json_t *percent(uint32_t per_mille)
@@ -203,7 +204,7 @@ static json_t *stats_json(const struct weir__sight *sight)
     (void)!weir_times_read(sight->engine, &times);
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++)
-        walk.good &= json_object_set_new(rates, span_names[i], rates_json(&walk.all[i])) == 0;
+        walk.good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&walk.all[i])) == 0;
     json_t *root = json_pack(
         "{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at", rounded_ms(sight->now.wall_ns),
         "version", weir_version(), "host", host_json(), "segment", segment_json(sight), "store", store_json(sight),
@@ -220,17 +221,20 @@ static json_t *stats_json(const struct weir__sight *sight)
 int weir__figures_stats(const struct weir__sight *sight, char **json)
 {
     json_t *root = stats_json(sight);
-    return finish(root, root != NULL, json);
+    return weir__figures_finish(root, root != NULL, json);
 }
 
 /* ---- The last hour ---- */
+
+enum { ALLOWED, DELAYED, DENIED, SHED, SHADOW_DENIED, SERIES };
+static const char *const series_names[SERIES] = {"allowed", "delayed", "denied", "shed", "shadow_denied"};
 
 struct series {
     const struct weir__sight *sight;
     const char *rule;
     size_t seconds;
     struct weir__history_second *one; /* a rule's */
-    double *sum[4];                   /* allowed, delayed, denied, shadow_denied, by second; the newest last */
+    double *sum[SERIES];              /* by second; the newest last */
     bool found;
 };
 
@@ -244,12 +248,13 @@ static int series_rule(void *context, const struct weir__seen_rule *rule)
     for (size_t i = 0; i < count; i++) {
         size_t at = s->seconds - count + i;
         if (rule->info.shadow) {
-            s->sum[3][at] += s->one[i].denied;
+            s->sum[SHADOW_DENIED][at] += s->one[i].denied;
             continue;
         }
-        s->sum[0][at] += s->one[i].allowed;
-        s->sum[1][at] += s->one[i].delayed;
-        s->sum[2][at] += s->one[i].denied;
+        s->sum[ALLOWED][at] += s->one[i].allowed;
+        s->sum[DELAYED][at] += s->one[i].delayed;
+        s->sum[DENIED][at] += s->one[i].denied;
+        s->sum[SHED][at] += s->one[i].shed;
     }
     return 0;
 }
@@ -272,26 +277,26 @@ int weir__figures_history(const struct weir__sight *sight, const char *rule, int
 {
     size_t count = seconds < 1 ? 1 : seconds >= WEIR__HISTORY_SECONDS ? WEIR__HISTORY_SECONDS - 1 : (size_t)seconds;
     size_t each = step < 1 ? 1 : (size_t)step > count ? count : (size_t)step;
-    double *sums = calloc(count, 4 * sizeof *sums);
+    double *sums = calloc(count, SERIES * sizeof *sums);
     struct series s = {.sight = sight, .rule = rule, .seconds = count, .one = calloc(count, sizeof *s.one)};
     if (!sums || !s.one) {
         free(sums);
         free(s.one);
         return WEIR_ENOMEM;
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < SERIES; i++)
         s.sum[i] = sums + (size_t)i * count;
     (void)weir__sight_rules(sight, series_rule, &s);
     uint64_t last = sight->history.rows ? weir__load64(&sight->history.header->last) : 0;
     int64_t ago = last ? (int64_t)(weir__sight_second(sight->now) - last) : 0;
     int error = WEIR_ENORULE;
     if (s.found || !rule) {
-        json_t *root =
-            json_pack("{s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "known", last != 0, "until",
-                      json_integer(sight->now.wall_ns / WEIR_SECOND - ago), "step", number(each), "allowed",
-                      series_json(s.sum[0], count, each), "delayed", series_json(s.sum[1], count, each), "denied",
-                      series_json(s.sum[2], count, each), "shadow_denied", series_json(s.sum[3], count, each));
-        error = finish(root, root != NULL, json);
+        json_t *root = json_pack("{s:b,s:o,s:o}", "known", last != 0, "until",
+                                 json_integer(sight->now.wall_ns / WEIR_SECOND - ago), "step", number(each));
+        bool good = root != NULL;
+        for (int i = 0; i < SERIES && good; i++)
+            good = json_object_set_new(root, series_names[i], series_json(s.sum[i], count, each)) == 0;
+        error = weir__figures_finish(root, good, json);
     }
     free(sums);
     free(s.one);
@@ -321,7 +326,7 @@ static json_t *key_json(const struct weir__hot_key *key, bool near)
 {
     char hidden[24];
     snprintf(hidden, sizeof hidden, "~%016" PRIx64, key->hash);
-    json_t *name = key->len ? text(key->text, key->shown) : json_string(hidden);
+    json_t *name = key->len ? weir__figures_text(key->text, key->shown) : json_string(hidden);
     if (near)
         return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", key->len == 0, "cut", key->shown < key->len,
                          "used", (double)key->weight / 1000);
@@ -382,14 +387,15 @@ int weir__figures_hot(const struct weir__sight *sight, const struct weir__figure
                                             : "admitted",
                              "seconds", number(seconds), "total", number(total), "keys", keys_json(sight, panel, what),
                              "uses", uses_json(sight, panel));
-    return finish(root, root != NULL, json);
+    return weir__figures_finish(root, root != NULL, json);
 }
 
 /* Adds to each rule of the list its hottest keys. */
-int weir__figures_all(const struct weir__sight *sight, int64_t keys, char **json)
+int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet *fleet, int64_t keys, char **json)
 {
-    json_t *root = stats_json(sight), *rule;
-    bool good = root != NULL;
+    json_t *root = stats_json(sight), *rule, *hosts = weir__figures_fleet(fleet);
+    bool good = root && hosts && json_object_update(root, hosts) == 0;
+    json_decref(hosts);
     size_t i;
     json_array_foreach(json_object_get(root, "rules"), i, rule)
     {
@@ -405,7 +411,7 @@ int weir__figures_all(const struct weir__sight *sight, int64_t keys, char **json
                             : json_null();
         good &= json_object_set_new(rule, "hot", hot) == 0;
     }
-    return finish(root, good, json);
+    return weir__figures_finish(root, good, json);
 }
 
 /* ---- Advice ---- */
@@ -426,9 +432,10 @@ static json_t *advice_json(const struct weir__seen_rule *rule, const struct weir
     json_t *figures = json_object();
     for (size_t i = 0; i < advice->figure_count; i++)
         (void)json_object_set_new(figures, advice->figures[i].name, rounded(advice->figures[i].value));
-    json_t *one = json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", text(rule->info.name, strlen(rule->info.name)),
-                            "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures",
-                            figures, "changed", changed, "document", document);
+    json_t *one =
+        json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", weir__figures_text(rule->info.name, strlen(rule->info.name)),
+                  "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures", figures,
+                  "changed", changed, "document", document);
     free(changed);
     free(document);
     return one;
@@ -460,5 +467,5 @@ int weir__figures_advice(const struct weir__sight *sight, const char *rule, cons
         return WEIR_ENORULE;
     }
     json_t *root = json_pack("{s:o}", "advice", a.list);
-    return finish(root, root && a.good, json);
+    return weir__figures_finish(root, root && a.good, json);
 }

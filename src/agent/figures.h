@@ -1,12 +1,13 @@
 /*
- * What is seen of a host, as JSON: for GET /v1/stats, /v1/stats/history, /v1/stats/hot and /v1/advice, and for the
- * commands weir top and weir advise. Each leaves a text from malloc in *json and returns 0, or WEIR_ENORULE or
+ * What is seen of a host, as JSON: for GET /v1/stats, /v1/stats/history, /v1/stats/hot, /v1/advice and /v1/hosts, and
+ * for the commands weir top and weir advise. Each leaves a text from malloc in *json and returns 0, or WEIR_ENORULE or
  * WEIR_ENOMEM. The sight must have looked lately.
  */
 #ifndef WEIR_AGENT_FIGURES_H
 #define WEIR_AGENT_FIGURES_H
 
 #include "agent/advise.h"
+#include "agent/fleet.h"
 #include "agent/sight.h"
 
 #define WEIR__FIGURES_KEYS_MAX 256
@@ -24,8 +25,13 @@ struct weir__figures_hot {
     int64_t n;
 };
 int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json);
-/* weir__figures_stats, and each rule with its hottest `keys` as "hot": {"admitted": [], "denied": [], "near": []}. */
-int weir__figures_all(const struct weir__sight *sight, int64_t keys, char **json);
+/* Which hosts there are: "fleet" has what is to be said of all, "hosts" each of them, this one first. */
+int weir__figures_hosts(const struct weir__fleet *fleet, char **json);
+/*
+ * weir__figures_stats and weir__figures_hosts in one, and each rule with its hottest `keys` as "hot": {"admitted": [],
+ * "denied": [], "near": []}.
+ */
+int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet *fleet, int64_t keys, char **json);
 /* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
 int weir__figures_advice(const struct weir__sight *sight, const char *rule, const struct weir__rule_source *source,
                          char **json);

@@ -18,6 +18,8 @@ struct weir__host {
     struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
     pthread_mutex_t lock;            /* for the sight, which requests share */
     struct weir__sight sight;
+    struct weir__fleet fleet; /* the same */
+    struct weir__followers *followers;
     struct weir__desk *desk; /* NULL: there is no queue */
     struct weir__control_host calls;
 };
@@ -124,6 +126,33 @@ static int advice(void *context, const char *rule, char **json)
     return done(host, weir__figures_advice(look(host), rule, &source, json));
 }
 
+static int hosts(void *context, char **json)
+{
+    struct weir__host *host = context;
+    weir__fleet_look(&host->fleet, look(host));
+    return done(host, weir__figures_hosts(&host->fleet, json));
+}
+
+static void heard(void *context, weir_text text)
+{
+    struct weir__host *host = context;
+    struct weir__told told;
+    if (weir__told_read(text.data, text.len, &told))
+        weir__followers_hear(host->followers, &told, (int64_t)weir__book_ms());
+}
+
+void weir__host_tell(struct weir__host *host, struct weir__told *told)
+{
+    weir__watch(host->engine);
+    weir__told_self(told, look(host), host->config->host_name, host->config->store.url != NULL);
+    (void)done(host, 0);
+}
+
+struct weir__followers *weir__host_followers(struct weir__host *host)
+{
+    return host->followers;
+}
+
 void weir__host_look(struct weir__host *host)
 {
     if (host->observer)
@@ -173,9 +202,13 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .history = history,
                                                   .hot = hot,
                                                   .advice = advice,
+                                                  .hosts = hosts,
+                                                  .heard = heard,
                                                   .published = published,
                                                   .log = say};
-        if (config->queue.wanted && (host->desk = weir__desk_open(config)) == NULL)
+        host->followers = weir__followers_new();
+        weir__fleet_open(&host->fleet, config->segment_path, config->host_name, config->store.url != NULL);
+        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config)) == NULL))
             error = WEIR_ENOMEM;
         host->calls.queue = weir__desk_calls(host->desk);
     }
@@ -189,8 +222,10 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         return host;
     }
     weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir_strerror(error), weir_error_name(error));
-    if (host)
+    if (host) {
         weir__desk_close(host->desk);
+        weir__followers_free(host->followers);
+    }
     free(host);
     return NULL;
 }
@@ -202,6 +237,8 @@ void weir__host_close(struct weir__host *host)
     weir__observer_close(host->observer);
     weir__sight_close(&host->sight);
     weir__desk_close(host->desk);
+    weir__fleet_close(&host->fleet);
+    weir__followers_free(host->followers);
     pthread_mutex_destroy(&host->lock);
     weir_close(host->engine);
     free(host);

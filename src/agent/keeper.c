@@ -4,6 +4,7 @@
 #include "agent/admin.h"
 #include "agent/drain.h"
 #include "agent/first.h"
+#include "agent/fleet_teller.h"
 #include "agent/host.h"
 #include "agent/retrieve.h"
 #include "agent/sensor.h"
@@ -32,8 +33,9 @@ struct weir__keeper {
     struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's */
     struct weir__sensor *sensor;       /* NULL: there is no load level */
     struct weir__drain *drain;         /* NULL: there is no queue */
-    pthread_t retrieving, ticking, serving, sensing;
-    bool retrieves, ticks, serves, senses; /* those run */
+    struct weir__fleet_teller *teller; /* NULL: there is nobody to hear of */
+    pthread_t retrieving, ticking, serving, sensing, telling;
+    bool retrieves, ticks, serves, senses, tells; /* those run */
 
     pthread_mutex_t lock;
     pthread_cond_t end;
@@ -183,6 +185,47 @@ static bool start_sensing(struct weir__keeper *keeper)
     return keeper->senses;
 }
 
+/* In a thread of its own, as the store may let it wait. */
+static void *tell(void *context)
+{
+    struct weir__keeper *keeper = context;
+    do
+        weir__fleet_teller_turn(keeper->teller);
+    while (!wait_ms(keeper, WEIR__FLEET_EVERY_MS));
+    return NULL;
+}
+
+static bool start_telling(struct weir__keeper *keeper)
+{
+    if (!weir__fleet_wanted(keeper->config))
+        return true;
+    keeper->teller = weir__fleet_teller_new(keeper->config, keeper->host, keeper->journal);
+    keeper->tells = keeper->teller && pthread_create(&keeper->telling, NULL, tell, keeper) == 0;
+    return keeper->tells;
+}
+
+/* What goes along when the rules are asked for. */
+static size_t tell_origin(void *context, char *to, size_t size)
+{
+    const struct weir__keeper *keeper = context;
+    struct weir__told told;
+    weir__host_tell(keeper->host, &told);
+    told.every_ms = keeper->config->origin.poll_ms;
+    return weir__told_write(&told, to, size);
+}
+
+static bool start_retrieving(struct weir__keeper *keeper)
+{
+    if (!keeper->config->origin.url)
+        return true;
+    keeper->retriever = weir__retriever_new(keeper->config, keeper->journal);
+    if (!keeper->retriever)
+        return false;
+    weir__retriever_tell(keeper->retriever, tell_origin, keeper);
+    keeper->retrieves = pthread_create(&keeper->retrieving, NULL, retrieve, keeper) == 0;
+    return keeper->retrieves;
+}
+
 static bool start_draining(struct weir__keeper *keeper)
 {
     if (!keeper->config->queue.wanted)
@@ -199,21 +242,16 @@ static bool start(struct weir__keeper *keeper)
     pthread_cond_init(&keeper->end, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&keeper->lock, NULL);
-    if (keeper->config->origin.url) {
-        keeper->retriever = weir__retriever_new(keeper->config, keeper->journal);
-        keeper->retrieves = keeper->retriever && pthread_create(&keeper->retrieving, NULL, retrieve, keeper) == 0;
-        if (!keeper->retrieves)
-            return false;
-    }
     keeper->host = weir__host_open(keeper->config, keeper->journal);
-    if (!keeper->host)
+    if (!keeper->host || !start_retrieving(keeper))
         return false;
     if (!start_draining(keeper)) /* before the one that accepts, which wakes it */
         return false;
     keeper->ticks = pthread_create(&keeper->ticking, NULL, tick, keeper) == 0;
     if (keeper->ticks && keeper->config->admin.listener)
         keeper->serves = pthread_create(&keeper->serving, NULL, follow, keeper) == 0;
-    return keeper->ticks && (keeper->serves || !keeper->config->admin.listener) && start_sensing(keeper);
+    return keeper->ticks && (keeper->serves || !keeper->config->admin.listener) && start_sensing(keeper) &&
+           start_telling(keeper);
 }
 
 struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
@@ -247,6 +285,9 @@ void weir__keeper_stop(struct weir__keeper *keeper)
         pthread_join(keeper->serving, NULL);
     if (keeper->senses)
         pthread_join(keeper->sensing, NULL);
+    if (keeper->tells)
+        pthread_join(keeper->telling, NULL);
+    weir__fleet_teller_free(keeper->teller);
     weir__sensor_close(keeper->sensor);
     weir__drain_end(keeper->drain);
     weir__acceptor_stop(keeper->acceptor); /* as late as that: without it requests are denied */

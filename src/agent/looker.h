@@ -4,11 +4,13 @@
 
 #include "agent/advise.h"
 #include "agent/config.h"
+#include "agent/fleet.h"
 
 struct weir__looker {
     struct weir__config config; /* of weir.yaml, if it was one */
     weir *engine;
     struct weir__sight sight;
+    struct weir__fleet fleet; /* whoever wants it looks: weir__fleet_look */
     struct weir__rule_source source;
 };
 

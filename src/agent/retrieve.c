@@ -26,6 +26,8 @@ struct weir__retriever {
     char *body;
     size_t len, size;
     char new_tag[TAG_MAX];
+    size_t (*tell)(void *context, char *to, size_t size); /* NULL: nobody has anything to tell */
+    void *tell_context;
 };
 
 struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__journal *journal)
@@ -39,6 +41,13 @@ struct weir__retriever *weir__retriever_new(const struct weir__config *config, c
         return NULL;
     }
     return retriever;
+}
+
+void weir__retriever_tell(struct weir__retriever *retriever, size_t (*tell)(void *context, char *to, size_t size),
+                          void *context)
+{
+    retriever->tell = tell;
+    retriever->tell_context = context;
 }
 
 void weir__retriever_free(struct weir__retriever *retriever)
@@ -137,6 +146,11 @@ static struct curl_slist *headers_make(const struct weir__retriever *retriever, 
         snprintf(line, sizeof line, "Authorization: Bearer %s", token);
         list = curl_slist_append(list, line);
     }
+    static const char host[] = "X-Weir-Host: ";
+    memcpy(line, host, sizeof host);
+    if (retriever->tell &&
+        retriever->tell(retriever->tell_context, line + sizeof host - 1, sizeof line - sizeof host) > 0)
+        list = curl_slist_append(list, line);
     if (*retriever->tag) {
         snprintf(line, sizeof line, "If-None-Match: %s", retriever->tag);
         list = curl_slist_append(list, line);

@@ -21,6 +21,9 @@ struct weir__retriever *weir__retriever_new(const struct weir__config *config, c
 int weir__retriever_look(struct weir__retriever *retriever);
 /* How long to wait until the next look: the poll's time with jitter, longer after failures. */
 int64_t weir__retriever_wait_ms(struct weir__retriever *retriever);
+/* What is to go along with each request, about this host, is asked for there: a line without its end, or 0. */
+void weir__retriever_tell(struct weir__retriever *retriever, size_t (*tell)(void *context, char *to, size_t size),
+                          void *context);
 void weir__retriever_free(struct weir__retriever *retriever);
 
 #endif

@@ -90,6 +90,11 @@ static void draw(struct weir__top *top)
 
 static void choose(struct weir__top *top, int step)
 {
+    if (top->page == WEIR__TOP_HOSTS) {
+        if (step < 0 ? top->host > 0 : top->host + 1 < top->hosts)
+            top->host = step < 0 ? top->host - 1 : top->host + 1;
+        return;
+    }
     if (step < 0 ? top->chosen > 0 : top->chosen + 1 < top->rules)
         top->chosen = step < 0 ? top->chosen - 1 : top->chosen + 1;
     top->chosen_name[0] = 0; /* the line counts now */
@@ -101,16 +106,15 @@ static bool press(struct weir__top *top, char key)
     static const struct {
         char key;
         enum weir__top_sort sort;
-    } sorts[] = {{'n', WEIR__BY_NAME},
-                 {'a', WEIR__BY_ALLOWED},
-                 {'d', WEIR__BY_DENIED},
-                 {'y', WEIR__BY_DELAYED},
-                 {'s', WEIR__BY_SHARE}};
+    } sorts[] = {{'n', WEIR__BY_NAME}, {'a', WEIR__BY_ALLOWED}, {'d', WEIR__BY_DENIED}, {'y', WEIR__BY_DELAYED},
+                 {'e', WEIR__BY_SHED}, {'s', WEIR__BY_SHARE},   {'l', WEIR__BY_LEVEL},  {'t', WEIR__BY_HEARD}};
     for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
         if (sorts[i].key == key)
             top->sort = sorts[i].sort;
     if (key == 'h')
         top->list = (top->list + 1) % WEIR__TOP_LISTS;
+    if (key == 'o')
+        top->page = top->page == WEIR__TOP_RULES ? WEIR__TOP_HOSTS : WEIR__TOP_RULES;
     if (key == ' ')
         top->paused = !top->paused;
     if (key == 'j' || key == 'k')
@@ -177,13 +181,14 @@ static void refresh(struct weir__looker *looker, struct weir__top *top)
             weir__sight_remember(&looker->sight);
         (void)weir_reload(looker->engine);
         weir__sight_look(&looker->sight);
+        weir__fleet_look(&looker->fleet, &looker->sight);
     }
     draw(top);
 }
 
 static int live(struct weir__looker *looker, int64_t interval_ms)
 {
-    struct weir__top top = {.sight = &looker->sight, .sort = WEIR__BY_DENIED};
+    struct weir__top top = {.sight = &looker->sight, .fleet = &looker->fleet, .sort = WEIR__BY_DENIED};
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     sigset_t during;
     bool going = true;
@@ -214,16 +219,17 @@ static int live(struct weir__looker *looker, int64_t interval_ms)
 /* Two looks, unless a history knows the rates already. */
 static int once(struct weir__looker *looker, const struct weir__top_options *options)
 {
-    struct weir__top top = {.sight = &looker->sight, .sort = WEIR__BY_DENIED};
+    struct weir__top top = {.sight = &looker->sight, .fleet = &looker->fleet, .sort = WEIR__BY_DENIED};
     if (!looker->sight.history.rows) {
         struct timespec wait = {options->interval_ms / 1000, options->interval_ms % 1000 * 1000000};
         weir__sight_remember(&looker->sight);
         nanosleep(&wait, NULL);
         weir__sight_look(&looker->sight);
     }
+    weir__fleet_look(&looker->fleet, &looker->sight);
     if (options->json) {
         char *json = NULL;
-        int error = weir__figures_all(&looker->sight, options->keys, &json);
+        int error = weir__figures_all(&looker->sight, &looker->fleet, options->keys, &json);
         if (error)
             fprintf(stderr, "weir top: %s\n", weir_strerror(error));
         else

@@ -23,7 +23,7 @@ static const struct command {
     {"init", weir__cmd_init, "write a starter weir.yaml: weir init [FILE]"},
     {"serve", weir__cmd_serve, "run gateway and service: weir serve [FILE]; --check, --print-nginx"},
     {"agent", weir__cmd_agent, "store exchange and rules service beside an nginx of your own: weir agent [FILE]"},
-    {"top", weir__cmd_top, "watch a host: rates, rules, keys, store: weir top [FILE|SEGMENT]; --once, --json"},
+    {"top", weir__cmd_top, "watch a host: rates, rules, keys, store, hosts: weir top [FILE|SEGMENT]; --once, --json"},
     {"advise", weir__cmd_advise, "what the figures say about the rules: weir advise [FILE|SEGMENT]; --json"},
     {"demo", weir__cmd_demo, "play a burst against each algorithm, drawn as a timeline"},
     {"lint", weir__cmd_lint, "say what is wrong with rules, or what is in them: weir lint FILE|DIR..."},

@@ -6,7 +6,8 @@
 
 static const char usage[] =
     "usage: weir top [--once [--json]] [--interval TIME] [--keys N] [--rules PATH] [FILE|SEGMENT]\n"
-    "Shows what this host decides: rates, rules, the heaviest keys, the segment and the store. FILE is a\n"
+    "Shows what this host decides: rates, rules, the heaviest keys, the segment and the store; and which other\n"
+    "hosts there are: those that share its store, and those that take their rules from it. FILE is a\n"
     "weir.yaml (the default), SEGMENT the path of a segment; then --rules says what the rules are called.\n"
     "Only reads. docs/seeing.md says what the numbers are.\n"
     "\n"
@@ -16,8 +17,9 @@ static const char usage[] =
     "  --keys N          of each rule, in JSON (default 10)\n"
     "  --rules PATH      a rule file or a folder of them\n"
     "\n"
-    "Keys: q quit; j and k, or the arrows, choose the rule whose keys are shown; h denied, admitted, near\n"
-    "their limit; n a d y s sort by name, allowed, denied, delayed, share; space holds still.\n"
+    "Keys: q quit; o hosts instead of rules, and back; j and k, or the arrows, choose the rule whose keys are\n"
+    "shown; h denied, admitted, near their limit; n a d e y s sort by name, allowed, denied, shed, delayed and\n"
+    "share, hosts also l by load level and t by when they were seen; space holds still.\n"
     "\n"
     "Exits with 0, 1 if there is nothing to look at, 2 for a wrong command line.\n";
 

@@ -166,10 +166,13 @@ weir__handler weir__rest_list, weir__rest_create, weir__rest_get, weir__rest_upd
     weir__rest_key_state, weir__rest_key_reset, weir__rest_key_block, weir__rest_key_unblock, weir__rest_tokens,
     weir__rest_token_create, weir__rest_token_revoke, weir__rest_audit, weir__rest_session_create,
     weir__rest_session_get, weir__rest_session_delete, weir__rest_stats, weir__rest_history, weir__rest_hot,
-    weir__rest_advice, weir__rest_openapi, weir__rest_health, weir__rest_queue_list, weir__rest_queue_stats,
-    weir__rest_queue_get, weir__rest_queue_cancel, weir__rest_queue_requeue;
+    weir__rest_advice, weir__rest_hosts, weir__rest_openapi, weir__rest_health, weir__rest_queue_list,
+    weir__rest_queue_stats, weir__rest_queue_get, weir__rest_queue_cancel, weir__rest_queue_requeue;
 
 extern const char weir__control_openapi[];
 size_t weir__control_openapi_len(void);
+
+/* The request may say who asks. */
+void weir__rest_heard(const struct weir__call *call);
 
 #endif

@@ -54,6 +54,8 @@ struct weir__control_host {
     int (*history)(void *context, const char *rule, int64_t seconds, int64_t step, char **json);
     int (*hot)(void *context, const struct weir__host_hot *what, char **json);
     int (*advice)(void *context, const char *rule, char **json); /* `rule` NULL: all */
+    int (*hosts)(void *context, char **json);                    /* which hosts there are */
+    void (*heard)(void *context, weir_text told);                /* what a host told that asked for the rules */
     void (*published)(void *context, int64_t revision);          /* the file has just been replaced */
     void (*log)(void *context, const char *message);
     const struct weir__control_queue *queue; /* NULL: nothing is deferred here */

@@ -226,6 +226,7 @@ int weir__rest_published(struct weir__call *call)
 {
     struct weir__control *control = call->control;
     char etag[64];
+    weir__rest_heard(call);
     pthread_mutex_lock(&control->force_lock);
     const struct weir__in_force *force = &control->force;
     if (!force->revision) {

@@ -40,6 +40,7 @@ const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/stats/history", WEIR__VIEWER, false, weir__rest_history},
     {"GET", "/v1/stats/hot", WEIR__VIEWER, false, weir__rest_hot},
     {"GET", "/v1/advice", WEIR__VIEWER, false, weir__rest_advice},
+    {"GET", "/v1/hosts", WEIR__VIEWER, false, weir__rest_hosts},
     {"GET", "/v1/queue", WEIR__VIEWER, false, weir__rest_queue_list},
     {"GET", "/v1/queue/stats", WEIR__VIEWER, false, weir__rest_queue_stats},
     {"GET", "/v1/queue/{ticket}", WEIR__VIEWER, false, weir__rest_queue_get},

@@ -197,6 +197,21 @@ int weir__rest_advice(struct weir__call *call)
     return reply_host(call, error, json);
 }
 
+int weir__rest_hosts(struct weir__call *call)
+{
+    char *json = NULL;
+    if (!host_of(call)->hosts)
+        return not_here(call);
+    int error = host_of(call)->hosts(host_of(call)->context, &json);
+    return reply_host(call, error, json);
+}
+
+void weir__rest_heard(const struct weir__call *call)
+{
+    if (call->request->told.len && host_of(call)->heard)
+        host_of(call)->heard(host_of(call)->context, call->request->told);
+}
+
 /* ---- The service itself ---- */
 
 int weir__rest_openapi(struct weir__call *call)

@@ -116,6 +116,11 @@ def test_what_is_shed_gets_503_and_its_own_words(pressed):
     assert types["weir_shed_total"] == "counter"
     assert samples["weir_shed_total", (("rule", "bulk"), ("shadow", "false"))] == 2
     assert samples["weir_decisions_total", (("decision", "deny"), ("rule", "bulk"), ("shadow", "false"))] == 0
+    looks = [WEIR, "top", "--once", "--interval", "100ms", "--rules", g.folder / "rules", g.segment]
+    told = json.loads(subprocess.run([*looks, "--json"], env=ENVIRONMENT, capture_output=True, check=True, timeout=60).stdout)
+    assert {one["name"]: one["totals"]["shed"] for one in told["rules"]} == {"pay": 0, "bulk": 2, "any": 0}
+    text = subprocess.run(looks, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "SHED/s" in text and ", shed 0" in text and max(map(len, text.splitlines())) <= 80
     press.silent()
     wait_until(lambda: get(g.port, "/bulk").status == 200, "the end of it")
     assert get(g.port, "/bulk").headers["X-RateLimit-Remaining"] == "998"  # what was shed took nothing
