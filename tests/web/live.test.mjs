@@ -45,6 +45,58 @@ test("how loaded the host is, and what is done about it", async () => {
     await close(page);
 });
 
+test("what is shed stands beside what is denied", async () => {
+    const page = await open("#/rules");
+    const counts = (shed) => ({ allowed: 100, denied: 7, delayed: 0, shed });
+    await page.route("**/v1/stats", async (route) => {
+        const stats = await (await route.fetch()).json();
+        stats.rules = [{ name: "bulk", shadow: false, totals: counts(4321), rates: { "1s": counts(12), "10s": counts(12), "60s": counts(12) } }];
+        await route.fulfill({ json: stats });
+    });
+    await page.route("**/v1/stats/history*", (route) => route.fulfill({ json: { known: true, until: Math.floor(Date.now() / 1000), step: 1, allowed: [5], denied: [1], delayed: [0], shed: [3], shadow_denied: [0] } }));
+    await page.goto(`${host.url}/#/`);
+    await page.locator(".tile.series-shed", { hasText: "12/s" }).getByText("4,321 in all").waitFor();
+    const chart = page.locator('section.chart[data-rule="bulk"]');
+    assert.match(await chart.locator(".legend").textContent(), /denied.*delayed.*shed/);
+    await page.waitForFunction(() => /shed 3/.test(document.querySelector('section.chart[data-rule="bulk"] .plot').getAttribute("aria-label")));
+    await close(page);
+});
+
+const hostOf = (name, more = {}) => ({ id: name.padEnd(16, "0"), name, here: false, state: "running", heard_s: 1.2, via: "store", version: "0.1.0",
+    rates: { allowed: 10, denied: 2, delayed: 0, shed: 1 }, level: 41.2, store: "up", rules: "9f31c02000000000", rule_count: 3, rules_differ: false, ...more });
+
+test("all hosts: this one by itself", async () => {
+    const page = await open();
+    const hosts = page.getByRole("region", { name: "All hosts" });
+    await hosts.getByText("(this host)").waitFor();
+    assert.equal(await hosts.locator("tbody tr").count(), 1);
+    assert.match(await hosts.locator("tbody tr").textContent(), /running.*now.*none/);
+    await page.getByText("1 running", { exact: true }).waitFor();
+    await close(page);
+});
+
+test("all hosts: silent ones first, other rules, and names that are no markup", async () => {
+    const page = await open("#/rules");
+    const evil = "<img src=x onerror=alert(1)>\u202e";
+    const told = { fleet: { running: 3, silent: 1, left_out: 0, rules_differ: 1, store: "away", why: "<b>gone</b>", agent: true },
+        hosts: [hostOf("gate-1", { here: true, via: "here", heard_s: 0 }), hostOf(evil), hostOf("lags", { rules: "4be07aa000000000", rules_differ: true }),
+            hostOf("dead", { state: "silent", heard_s: 47, rates: null, level: null })] };
+    await page.route("**/v1/hosts", (route) => route.fulfill({ json: told }));
+    await page.goto(`${host.url}/#/`);
+    const rows = page.getByRole("region", { name: "All hosts" }).locator("tbody tr");
+    await rows.nth(3).waitFor();
+    assert.deepEqual((await rows.locator("th").allTextContents()).map((text) => text.slice(0, 4)), ["dead", "lags", "<img", "gate"]);
+    assert.match(await rows.nth(0).textContent(), /silent.*47 s ago/);
+    assert.match(await rows.nth(1).textContent(), /other rules.*4be07aa/);
+    assert.match(await rows.nth(2).textContent(), /onerror=alert\(1\)>\\u202e.*10\/s.*2\/s.*1\/s.*41/);
+    assert.equal(await page.locator(".hosts img, .hosts b").count(), 0);
+    await page.getByText("3 running, 1 silent, other rules on 1, the store is away: <b>gone</b>").waitFor();
+    told.hosts[3].state = "running";
+    told.fleet.silent = 0;
+    await page.waitForFunction(() => !document.querySelector(".hosts").textContent.includes("silent"));
+    await close(page);
+});
+
 test("a chart has its figures as a table", async () => {
     const rule = await makeRule({ stage: "enforced" });
     await inForce(rule);

@@ -6,12 +6,12 @@ import { millis, rate } from "./format";
 import type { Tally } from "./figures";
 import type { History } from "./types";
 
-export type Series = "allowed" | "denied" | "delayed" | "shadow_denied";
+export type Series = "allowed" | "denied" | "delayed" | "shed" | "shadow_denied";
 export const labels: Record<Series, string> = {
-    allowed: "allowed", denied: "denied", delayed: "delayed", shadow_denied: "shadow would deny",
+    allowed: "allowed", denied: "denied", delayed: "delayed", shed: "shed", shadow_denied: "shadow would deny",
 };
 /* Told apart without colours, too. */
-const dashes: Record<Series, number[]> = { allowed: [], denied: [], delayed: [6, 3], shadow_denied: [2, 3] };
+const dashes: Record<Series, number[]> = { allowed: [], denied: [], delayed: [6, 3], shed: [8, 2, 2, 2], shadow_denied: [2, 3] };
 const tableRows = 12;
 const charts = new Set<Chart>();
 
@@ -69,9 +69,9 @@ export class Chart {
             const history = await get<History>(
                 `/v1/stats/history${query({ rule: this.rule, seconds: this.seconds, step })}`);
             const until = history.known ? millis(history.until) / 1000 : 0;
-            const points = history.known ? history[this.series[0]!].length : 0;
+            const points = history.known ? history[this.series[0]!]?.length ?? 0 : 0;
             const times = Array.from({ length: points }, (_, i) => until - (points - 1 - i) * history.step);
-            this.data = [times, ...this.series.map((name) => history[name].slice(0, points))];
+            this.data = [times, ...this.series.map((name) => (history[name] ?? times.map(() => 0)).slice(0, points))];
             this.loaded = true;
             this.draw();
         } catch (error) {

@@ -2,6 +2,7 @@
 import type { Counts, RuleFigures, Span, Stats } from "./types";
 
 export interface Tally extends Counts {
+    shed: number;
     shadow_denied: number;
     shadow_all: number; /* requests that the shadow saw */
 }
@@ -15,7 +16,7 @@ export interface Rule {
 export const spans: Span[] = ["1s", "10s", "60s"];
 
 function nothing(): Tally {
-    return { allowed: 0, denied: 0, delayed: 0, shadow_denied: 0, shadow_all: 0 };
+    return { allowed: 0, denied: 0, delayed: 0, shed: 0, shadow_denied: 0, shadow_all: 0 };
 }
 
 function add(to: Tally, counts: Counts, shadow: boolean): void {
@@ -26,6 +27,7 @@ function add(to: Tally, counts: Counts, shadow: boolean): void {
         to.allowed += counts.allowed;
         to.denied += counts.denied;
         to.delayed += counts.delayed;
+        to.shed += counts.shed ?? 0;
     }
 }
 

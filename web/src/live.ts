@@ -6,7 +6,7 @@ import type { Stats } from "./types";
 
 export interface Choice {
     q: string;
-    sort: "traffic" | "denied" | "delayed" | "shadow_denied" | "name";
+    sort: "traffic" | "denied" | "shed" | "delayed" | "shadow_denied" | "name";
     limit: number;
     offset: number;
     names?: string[]; /* just these, in this order */
@@ -27,7 +27,7 @@ const manyRules = 200; /* from here on it is asked less often: the answer has al
 
 function weight(rule: Rule, sort: Choice["sort"]): number {
     const now = rule.rates["60s"] ?? rule.totals;
-    if (sort === "traffic") return now.allowed + now.denied + now.delayed + now.shadow_all;
+    if (sort === "traffic") return now.allowed + now.denied + now.shed + now.delayed + now.shadow_all;
     return sort === "name" ? 0 : now[sort];
 }
 
@@ -96,7 +96,7 @@ export class Meter {
         return {
             at,
             counts: {
-                allowed: per("allowed"), denied: per("denied"), delayed: per("delayed"),
+                allowed: per("allowed"), denied: per("denied"), delayed: per("delayed"), shed: per("shed"),
                 shadow_denied: per("shadow_denied"), shadow_all: per("shadow_all"),
             },
         };

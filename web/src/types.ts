@@ -61,6 +61,7 @@ export interface Counts {
     allowed: number;
     denied: number;
     delayed: number;
+    shed?: number; /* denied for the sake of more important ones, and not among the denied */
 }
 
 export type Span = "1s" | "10s" | "60s";
@@ -105,7 +106,30 @@ export interface History {
     allowed: number[];
     denied: number[];
     delayed: number[];
+    shed?: number[];
     shadow_denied: number[];
+}
+
+/* A host that was heard of. Its texts are its own. */
+export interface Host {
+    id: string;
+    name: string;
+    here: boolean;
+    state: "running" | "silent";
+    heard_s: number; /* ago */
+    via: "here" | "store" | "rules";
+    version: string;
+    rates: Counts | null;
+    level: number | null;
+    store: "none" | "unknown" | "up" | "away";
+    rules: string | null; /* what those in force say, as a number */
+    rule_count: number;
+    rules_differ: boolean; /* from those of most hosts */
+}
+
+export interface Hosts {
+    fleet: { running: number; silent: number; left_out: number; rules_differ: number; store: Host["store"]; why: string | null; agent: boolean };
+    hosts: Host[];
 }
 
 export interface HotKey {

@@ -1,6 +1,7 @@
 import { Chart, type Series } from "../charts";
 import { announce, field, h, replace, select, setText } from "../dom";
 import { count, fact, factLabel, rate } from "../format";
+import { HostTable } from "../hosts";
 import { type Choice, Meter, type Sample, follow } from "../live";
 import type { Rule } from "../figures";
 import type { Facts, Load, Stats } from "../types";
@@ -8,7 +9,7 @@ import { type Shown, heading, ruleLink } from "../view";
 
 const perPage = 12;
 const keptOrder = 15000; /* so long charts stay in their places */
-const three: Series[] = ["allowed", "denied", "delayed"];
+const told: Series[] = ["allowed", "denied", "delayed", "shed"];
 
 class Tiles {
     readonly element: HTMLElement;
@@ -16,7 +17,7 @@ class Tiles {
 
     constructor() {
         const names: [Series, string][] = [
-            ["allowed", "Allowed"], ["denied", "Denied"], ["delayed", "Delayed"], ["shadow_denied", "Shadow would deny"]];
+            ["allowed", "Allowed"], ["denied", "Denied"], ["shed", "Shed"], ["delayed", "Delayed"], ["shadow_denied", "Shadow would deny"]];
         this.element = h("dl", { class: "tiles" }, names.map(([key, label]) => {
             const now = h("span", { class: "big" }, "–");
             const total = h("span", { class: "small" }, "–");
@@ -125,7 +126,7 @@ class RuleCharts {
     }
 
     private add(name: string) {
-        const chart = new Chart(name, name, three, this.seconds());
+        const chart = new Chart(name, name, told, this.seconds());
         chart.element.querySelector("h3 bdi")?.replaceWith(ruleLink(name));
         const one = { chart, meter: new Meter(), box: chart.element };
         this.shown.set(name, one);
@@ -134,7 +135,7 @@ class RuleCharts {
     }
 }
 
-const sorts: [Choice["sort"], string][] = [["traffic", "Traffic"], ["denied", "Denied"], ["delayed", "Delayed"],
+const sorts: [Choice["sort"], string][] = [["traffic", "Traffic"], ["denied", "Denied"], ["shed", "Shed"], ["delayed", "Delayed"],
     ["shadow_denied", "Shadow would deny"], ["name", "Name"]];
 const spans: [string, string][] = [["300", "5 minutes"], ["900", "15 minutes"], ["3600", "1 hour"]];
 
@@ -142,10 +143,11 @@ export function overview(): Shown {
     const choice: Choice = { q: "", sort: "traffic", limit: perPage, offset: 0 };
     let seconds = 300;
     const tiles = new Tiles();
-    const all = new Chart("All rules, per second", "", [...three, "shadow_denied"], seconds);
+    const all = new Chart("All rules, per second", "", [...told, "shadow_denied"], seconds);
     all.element.classList.add("wide");
     const meter = new Meter();
     const health = new HealthCards();
+    const hosts = new HostTable();
     const charts = new RuleCharts(() => seconds);
     const lost = h("p", { class: "error", role: "alert", hidden: true });
     const found = h("p", { class: "muted", id: "overview-found" });
@@ -175,7 +177,7 @@ export function overview(): Shown {
         choice.names = undefined;
         choice.offset = Math.max(0, offset);
         stop();
-        stop = follow(() => choice, told);
+        stop = follow(() => choice, live);
     };
     sort.addEventListener("change", () => {
         choice.sort = sort.value as Choice["sort"];
@@ -188,7 +190,7 @@ export function overview(): Shown {
     later.addEventListener("click", () => turn(choice.offset + perPage));
     earlier.addEventListener("click", () => turn(choice.offset - perPage));
 
-    function told(sample: Sample | null, error: string): void {
+    function live(sample: Sample | null, error: string): void {
         lost.hidden = sample !== null;
         if (!sample) {
             setText(lost, `Not live: ${error}. Trying again.`);
@@ -206,12 +208,12 @@ export function overview(): Shown {
         earlier.disabled = choice.offset === 0;
         later.disabled = choice.offset + perPage >= matching;
     }
-    let stop = follow(() => choice, told);
+    let stop = follow(() => choice, live);
     void all.load();
 
     const element = h("div", {}, heading("Overview", field("Time shown", span)), lost,
         h("section", { "aria-label": "Traffic" }, h("h2", { class: "visually-hidden" }, "Traffic"), tiles.element, all.element),
-        h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element),
+        h("section", { "aria-label": "Health" }, h("h2", {}, "Health"), health.element, hosts.element),
         h("section", { "aria-label": "Rules" }, h("h2", {}, "Rules"),
             h("div", { class: "toolbar" }, field("Filter rules", filter), field("Most first by", sort), found), charts.element,
             h("nav", { class: "pager", "aria-label": "Pages of charts" }, earlier, later)));
@@ -219,5 +221,6 @@ export function overview(): Shown {
         stop();
         all.close();
         charts.close();
+        hosts.close();
     } };
 }
