@@ -1,7 +1,7 @@
 /*
- * /metrics in Prometheus' text format. Labels are names of rules and of decisions, never keys, so there are as many
- * lines as the rules make. Everything in the segment is the sum over all who use it; what only the worker that answers
- * knows bears its number.
+ * /metrics in Prometheus' text format. Labels are names of rules, decisions and classes, never keys, so there are as
+ * many lines as the rules make. Everything in the segment is the sum over all who use it; what only the worker that
+ * answers knows bears its number.
  */
 #include "ngx_http_weir.h"
 
@@ -37,21 +37,25 @@ static void ngx_http_weir_label(const char *value, u_char to[2 * WEIR_NAME_MAX +
 
 /* What is told of each rule. All lines of one name must stand together, so the rules are walked once for each. */
 static const struct {
-    const char *name, *help, *decision;
+    const char *name, *help;
+    const char *more; /* a label besides rule and shadow, or nothing */
     size_t offset;
 } ngx_http_weir_families[] = {
-    {"weir_decisions_total", "Requests under each rule; those of a shadow rule are what it would have said.", "allow",
-     offsetof(weir_rule_stats, allowed)},
-    {"weir_decisions_total", NULL, "delay", offsetof(weir_rule_stats, delayed)},
-    {"weir_decisions_total", NULL, "deny", offsetof(weir_rule_stats, denied)},
-    {"weir_shed_total", "Requests denied for the sake of more important ones; not among weir_decisions_total.", NULL,
-     offsetof(weir_rule_stats, shed)},
-    {"weir_listed_total", "Requests that an allow- or block-list decided.", NULL, offsetof(weir_rule_stats, listed)},
-    {"weir_missing_key_total", "Requests without one of the attributes of the rule's key.", NULL,
+    {"weir_decisions_total", "Requests under each rule; those of a shadow rule are what it would have said.",
+     ",decision=\"allow\"", offsetof(weir_rule_stats, allowed)},
+    {"weir_decisions_total", NULL, ",decision=\"delay\"", offsetof(weir_rule_stats, delayed)},
+    {"weir_decisions_total", NULL, ",decision=\"deny\"", offsetof(weir_rule_stats, denied)},
+    {"weir_shed_total", "Requests denied for the sake of more important ones; not among weir_decisions_total.",
+     ",class=\"critical\"", offsetof(weir_rule_stats, shed_of[WEIR_CRITICAL])},
+    {"weir_shed_total", NULL, ",class=\"high\"", offsetof(weir_rule_stats, shed_of[WEIR_HIGH])},
+    {"weir_shed_total", NULL, ",class=\"normal\"", offsetof(weir_rule_stats, shed_of[WEIR_NORMAL])},
+    {"weir_shed_total", NULL, ",class=\"low\"", offsetof(weir_rule_stats, shed_of[WEIR_LOW])},
+    {"weir_listed_total", "Requests that an allow- or block-list decided.", "", offsetof(weir_rule_stats, listed)},
+    {"weir_missing_key_total", "Requests without one of the attributes of the rule's key.", "",
      offsetof(weir_rule_stats, missing_key)},
-    {"weir_failures_total", "Requests that the rule's failure policy decided.", NULL,
+    {"weir_failures_total", "Requests that the rule's failure policy decided.", "",
      offsetof(weir_rule_stats, failures)},
-    {"weir_given_back_total", "Requests taken and given back, as another rule denied them at the same moment.", NULL,
+    {"weir_given_back_total", "Requests taken and given back, as another rule denied them at the same moment.", "",
      offsetof(weir_rule_stats, gave_back)},
 };
 
@@ -69,11 +73,9 @@ static int ngx_http_weir_metrics_rule(void *context, const weir_rule_info *info,
     u_char rule[2 * WEIR_NAME_MAX + 1];
     ngx_http_weir_label(info->name, rule);
     for (ngx_uint_t i = walk->family; i < FAMILIES && ngx_strcmp(ngx_http_weir_families[i].name, name) == 0; i++) {
-        const char *decision = ngx_http_weir_families[i].decision;
         uint64_t value = *(const uint64_t *)((const char *)stats + ngx_http_weir_families[i].offset);
-        ngx_http_weir_text_add(walk->text, "%s{rule=\"%s\"%s%s%s,shadow=\"%s\"} %uL\n", name, rule,
-                               decision ? ",decision=\"" : "", decision ? decision : "", decision ? "\"" : "",
-                               info->shadow ? "true" : "false", value);
+        ngx_http_weir_text_add(walk->text, "%s{rule=\"%s\"%s,shadow=\"%s\"} %uL\n", name, rule,
+                               ngx_http_weir_families[i].more, info->shadow ? "true" : "false", value);
     }
     return walk->text->failed != 0;
 }

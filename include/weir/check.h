@@ -500,6 +500,7 @@ typedef struct weir_rule_stats {
     uint64_t failures;                 /* decided by on_store_failure, whether open, closed or local */
     uint64_t gave_back;                /* taken, then given back because another rule denied */
     uint64_t shed;                     /* denied for the sake of more important ones; not among `denied` */
+    uint64_t shed_of[4];               /* the same by enum weir_priority; critical ones never are */
 } weir_rule_stats;
 
 /*

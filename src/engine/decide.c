@@ -371,7 +371,7 @@ static void count(const struct weir__trial *trial)
         /* What another rule denied is not this one's: it neither let it pass nor held it up. */
         uint64_t *sum = hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
         if (denies && hit->reason == WEIR_BY_SHED) {
-            weir__count(weir__tally_shed(trial->loaded->tally[hit->rule->index], trial->cpu), 1);
+            weir__count(weir__tally_shed(trial->loaded->tally[hit->rule->index], (int)trial->priority), 1);
             continue;
         }
         if (denies)

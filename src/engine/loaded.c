@@ -109,7 +109,8 @@ void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats)
         stats->missing_key += weir__load64(&from->missing_key);
         stats->failures += weir__load64(&from->failures);
         stats->gave_back += weir__load64(&from->gave_back);
-        stats->shed += i ? weir__load64(&from->word) : 0; /* see weir__tally_shed */
+        if (i > 0 && i < WEIR__TALLY_CLASSES) /* see weir__tally_shed */
+            stats->shed += stats->shed_of[i] = weir__load64(&from->word);
     }
 }
 

@@ -97,7 +97,7 @@ static void throw_dice(struct weir__trial *trial, const struct weir__load_view *
     if (first->rule) {
         const struct weir__tally_stripe *stripe = weir__rule_tally_on(trial->loaded, first->rule, trial->cpu);
         counted = weir__load64(&stripe->allowed) + weir__load64(&stripe->denied) +
-                  weir__load64(weir__tally_shed(trial->loaded->tally[first->rule->index], trial->cpu));
+                  weir__load64(weir__tally_shed(trial->loaded->tally[first->rule->index], (int)trial->priority));
     }
     trial->shed = view->shed[trial->priority];
     trial->dice = weir__noting_dice(trial->now, counted);

@@ -47,7 +47,7 @@ struct weir__times {
 
 /*
  * What happened under one rule, on four lines of cache. `word` of the first is the rule's id, or 0: free; of the others
- * how many requests were shed.
+ * how many requests of a class were shed (weir__tally_shed).
  */
 struct weir__tally {
     struct weir__tally_stripe {

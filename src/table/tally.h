@@ -12,13 +12,17 @@ struct weir__tally *weir__tally_find(const struct weir__table *table, uint64_t i
 /* For those who may not write: NULL if the rule has none. */
 const struct weir__tally *weir__tally_look(const struct weir__table *table, uint64_t id);
 
+#define WEIR__TALLY_CLASSES 4 /* of priority: critical, high, normal, low */
+_Static_assert(WEIR__TALLY_CLASSES <= WEIR__TALLY_STRIPES, "a word for each class that may be shed");
+
 /*
- * Requests that were shed. Most rules shed nothing, ever: the sum has no word of its own, but those of the other
- * stripes in whose place the first has the rule's id.
+ * Requests of a class that were shed. Most rules shed nothing, ever: the sums have no words of their own, but those of
+ * the stripes in whose place the first has the rule's id. There is one for every class but the critical, which never
+ * is shed; whatever comes here as such must not touch the id.
  */
-static inline uint64_t *weir__tally_shed(struct weir__tally *tally, unsigned cpu)
+static inline uint64_t *weir__tally_shed(struct weir__tally *tally, int priority)
 {
-    return &tally->stripe[1 + cpu % (WEIR__TALLY_STRIPES - 1)].word;
+    return &tally->stripe[priority > 0 && priority < WEIR__TALLY_CLASSES ? priority : WEIR__TALLY_CLASSES - 1].word;
 }
 
 /* Notes that a check took so long; `stripe` is any number, best the processor's. */

@@ -114,7 +114,9 @@ def test_what_is_shed_gets_503_and_its_own_words(pressed):
     assert g.rule("bulk")["shed"] == 2 and g.rule("bulk")["denied"] == 0 and g.rule("bulk")["allowed"] == 0
     samples, types = parse(get(g.port, "/metrics").body.decode())
     assert types["weir_shed_total"] == "counter"
-    assert samples["weir_shed_total", (("rule", "bulk"), ("shadow", "false"))] == 2
+    by_class = {dict(labels)["class"]: value for (name, labels), value in samples.items()
+                if name == "weir_shed_total" and dict(labels)["rule"] == "bulk" and dict(labels)["shadow"] == "false"}
+    assert by_class == {"critical": 0, "high": 0, "normal": 0, "low": 2}
     assert samples["weir_decisions_total", (("decision", "deny"), ("rule", "bulk"), ("shadow", "false"))] == 0
     looks = [WEIR, "top", "--once", "--interval", "100ms", "--rules", g.folder / "rules", g.segment]
     told = json.loads(subprocess.run([*looks, "--json"], env=ENVIRONMENT, capture_output=True, check=True, timeout=60).stdout)

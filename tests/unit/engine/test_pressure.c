@@ -203,6 +203,7 @@ static void play_reserve(const char *algorithm)
     weir_rule_stats all = stats_of(engine, "all");
     CHECK_EQ(all.allowed, 10);
     CHECK_EQ(all.shed, 14);
+    CHECK_EQ(all.shed_of[WEIR_NORMAL], 14);
     CHECK_EQ(all.denied, 10);
     /* Nothing leaked: the other rule has what passed, and no more. */
     weir_outcome outcome;

@@ -55,7 +55,14 @@ TEST(a_share_of_a_class_is_shed)
     CHECK_EQ(pay.allowed, (uint64_t)n);
     CHECK_EQ((int64_t)(bulk.shed + bulk.allowed), 2 * n);
     CHECK(any.shed > 0 && bulk.shed > any.shed);
-    CHECK_EQ(stats_of(engine, "buy").denied, 0);
+    /* And by their class: each rule here speaks for one, whatever else it lets pass. */
+    weir_rule_stats buy = stats_of(engine, "buy");
+    CHECK_EQ(any.shed_of[WEIR_NORMAL], any.shed);
+    CHECK_EQ(bulk.shed_of[WEIR_LOW], bulk.shed);
+    CHECK_EQ(buy.shed_of[WEIR_HIGH], buy.shed);
+    CHECK(buy.shed > 0);
+    CHECK_EQ(any.shed_of[WEIR_CRITICAL] + bulk.shed_of[WEIR_CRITICAL] + buy.shed_of[WEIR_CRITICAL], 0);
+    CHECK_EQ(buy.denied, 0);
     weir_close(engine);
 }
 
