@@ -3,9 +3,10 @@
 
 #include <stdlib.h>
 
-#define LIST_BYTES   (2 << 20) /* of one answer, if there is more than one request in it */
-#define TOLD         14
-#define LENGTH_BYTES 4
+#define LIST_BYTES    (2 << 20) /* of one answer, if there is more than one request in it */
+#define TOLD          14
+#define FIGURES_CALLS 10000 /* for one answer: what is dead before the oldest that waits is passed over once */
+#define LENGTH_BYTES  4
 
 /* ---- Requests ---- */
 
@@ -83,7 +84,7 @@ struct look {
     void *context;
     int result;     /* the visit's, or an error */
     size_t left;    /* of a list */
-    uint64_t after; /* the last one that was visited */
+    uint64_t after; /* what was looked at; a script does not look at all at once */
     bool more;
 };
 
@@ -119,16 +120,18 @@ static int read_list(struct weir__question *question, const redisReply *reply)
 {
     struct look *look = weir__rq_context(question);
     struct weir__deferred item;
-    int64_t more;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !number_of(reply->element[0], &more))
+    int64_t next;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !number_of(reply->element[0], &next))
         return WEIR_ESTOREGARBAGE;
+    if (next && (next < 0 || (uint64_t)next <= look->after))
+        return WEIR_ESTOREGARBAGE; /* it would never end */
     for (size_t i = 1; i < reply->elements && !look->result && look->left > 0; i++, look->left--) {
         if (!weir__rq_item(reply->element[i], &item))
             return WEIR_ESTOREGARBAGE;
-        look->after = item.sequence;
         look->result = look->visit(look->context, &item);
     }
-    look->more = more && reply->elements > 1;
+    look->more = next > 0;
+    look->after = (uint64_t)next;
     return 0;
 }
 
@@ -160,14 +163,16 @@ struct figures {
     weir__queue_figures_visit *visit;
     void *context;
     int result;
+    bool more; /* to look at before all is known */
 };
 
 static int read_figures(struct weir__question *question, const redisReply *reply)
 {
     struct figures *all = weir__rq_context(question);
-    if (reply->type != REDIS_REPLY_ARRAY)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->element[0]->type != REDIS_REPLY_INTEGER)
         return WEIR_ESTOREGARBAGE;
-    for (size_t i = 0; i < reply->elements && !all->result; i++) {
+    all->more = all->more && reply->element[0]->integer != 0;
+    for (size_t i = 1; i < reply->elements && !all->result && !all->more; i++) {
         const redisReply *one = reply->element[i];
         struct weir__queue_figures figures;
         if (one->type != REDIS_REPLY_ARRAY || one->elements != 6 || !number_of(one->element[1], &figures.waiting) ||
@@ -185,9 +190,13 @@ int weir__rq_figures(struct weir__queue *queue, weir__queue_figures_visit *visit
 {
     struct weir__rq *q = weir__rq_of(queue);
     struct weir__rq_call call;
-    struct figures all = {.visit = visit, .context = context};
-    weir__rq_begin(q, &call, WEIR__RQ_LOOK, 1);
-    weir__rq_word(&call, "figures");
-    int error = weir__rq_ask(q, &call, read_figures, &all);
+    struct figures all = {.visit = visit, .context = context, .more = true};
+    int error = 0;
+    for (int calls = 1; all.more && !error; calls++) {
+        all.more = calls < FIGURES_CALLS; /* then without the age of some */
+        weir__rq_begin(q, &call, WEIR__RQ_LOOK, 1);
+        weir__rq_word(&call, "figures");
+        error = weir__rq_ask(q, &call, read_figures, &all);
+    }
     return error ? error : all.result;
 }
