@@ -46,7 +46,7 @@ ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
 # Another machine's curl and microhttpd are not at hand: with CROSS, nothing that speaks HTTP.
-SPEAKS_HTTP := accept admin drain drain_request drain_send drain_turn first keeper retrieve
+SPEAKS_HTTP := accept admin drain drain_clock drain_request drain_send drain_turn first keeper retrieve
 AGENT_SRC := $(filter-out $(if $(CROSS),$(SPEAKS_HTTP:%=src/agent/%.c)),$(wildcard src/agent/*.c))
 # The agent tells what it sees as JSON, and speaks HTTP.
 AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd))
@@ -84,7 +84,7 @@ RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
 TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/% tests/unit/queue/% \
 	tests/unit/store/test_client_memory.c tests/unit/agent/test_accept.c tests/unit/agent/test_drain_request.c \
-	tests/unit/agent/test_drain_turn.c \
+	tests/unit/agent/test_drain_turn.c tests/unit/agent/test_drain_time.c \
 	tests/unit/agent/test_queue_desk.c),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))

@@ -10,7 +10,8 @@
 --   BASE:rules        set of their names
 --   BASE:l:LANE       sorted set: what waits of a rule and key, by sequence
 --   BASE:busy         hash: lane with one under way, and which
---   BASE:later, ready sorted sets of lanes that are not busy: by when their head is due; by sequence, due
+--   BASE:later:RULE   sorted set of its lanes that are not busy, by when their head is due
+--   BASE:ready:RULE   those whose head is, by its sequence
 --   BASE:expires      sorted set of what waits, by when it expires
 --   BASE:ended, dead  sorted sets by sequence; BASE:ended_at, dead_at by when that was
 --   BASE:lease        who drains
@@ -51,13 +52,13 @@ local function count(rule, state, sign, bytes)
     end
 end
 -- Looks up who is the lane's head now.
-local function set_head(lane)
-    call('ZREM', base .. ':ready', lane)
+local function set_head(rule, lane)
+    call('ZREM', base .. ':ready:' .. rule, lane)
     local head = call('HEXISTS', base .. ':busy', lane) == 0 and call('ZRANGE', base .. ':l:' .. lane, 0, 0)[1]
     if head then
-        call('ZADD', base .. ':later', call('HGET', base .. ':t:' .. head, 'd'), lane)
+        call('ZADD', base .. ':later:' .. rule, call('HGET', base .. ':t:' .. head, 'd'), lane)
     else
-        call('ZREM', base .. ':later', lane)
+        call('ZREM', base .. ':later:' .. rule, lane)
     end
 end
 local function find(ticket)
@@ -73,12 +74,12 @@ local function leave(one)
     if one.state == 0 then
         call('ZREM', base .. ':l:' .. one.lane, one.ticket)
         call('ZREM', base .. ':expires', one.ticket)
-        set_head(one.lane)
+        set_head(one.rule, one.lane)
     elseif one.state == 1 then
         call('XACK', base .. ':s:' .. one.rule, 'weir', id_of(one.sequence))
         call('HDEL', base .. ':busy', one.lane)
         call('HDEL', base .. ':t:' .. one.ticket, 'o')
-        set_head(one.lane)
+        set_head(one.rule, one.lane)
     else
         local name = one.state == 3 and ':dead' or ':ended'
         call('ZREM', base .. name, one.ticket)
@@ -94,7 +95,7 @@ local function to_waiting(one)
     if one.expires < FOREVER then
         call('ZADD', base .. ':expires', one.expires, one.ticket)
     end
-    set_head(one.lane)
+    set_head(one.rule, one.lane)
 end
 local function to_over(one, state, now)
     leave(one)

@@ -1,17 +1,23 @@
 -- Claims heads. ARGV: now, how long a claim lasts, how many at most (0: this agent drains no more), bytes at most, name,
--- session, how long the lease lasts, 1 for the handle's first. The answer: 1 if another agent drains, else for each that was
--- claimed its ticket, its headers and body, and what is told of it.
+-- session, how long the lease lasts, 1 for the handle's first, when something is due at the latest, 1 to leave some for rules
+-- that have nothing, and pairs of a rule and how many of it are under way. The answer: 1 if another agent drains, else for
+-- each that was claimed its ticket, its headers and body, and what is told of it.
 --@queue.lua
-local now, claim_ms, max, most, name, session = ARGV[1], number(ARGV[2]), number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
+local PROMOTED = 128
+local now, claim_ms, left, most, name, session = ARGV[1], number(ARGV[2]), number(ARGV[3]), number(ARGV[4]), ARGV[5], ARGV[6]
 local holder = call('GET', base .. ':lease')
 if holder and holder ~= name then
     return 1
 end
-if max == 0 then
+if left == 0 then
     call('DEL', base .. ':lease')
     return {}
 end
 call('SET', base .. ':lease', name, 'PX', ARGV[7])
+local held = {}
+for i = 11, #ARGV, 2 do
+    held[ARGV[i]] = number(ARGV[i + 1])
+end
 local function release(rule, id)
     local entry = call('XRANGE', base .. ':s:' .. rule, id, id)[1]
     local one = entry and find(entry[2][2])
@@ -23,45 +29,79 @@ local function release(rule, id)
 end
 -- Claims that have ended: those of this name before, and those that last for too long (servers before version 6.2 know no
 -- XAUTOCLAIM).
-for _, rule in ipairs(call('SMEMBERS', base .. ':rules')) do
-    if number(call('HGET', base .. ':r:' .. rule, 'under_way') or 0) > 0 then
-        if ARGV[8] == '1' then
-            for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096, name)) do
-                release(rule, pending[1])
-            end
+local function release_ended(rule)
+    if ARGV[8] == '1' then
+        for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096, name)) do
+            release(rule, pending[1])
         end
-        local released = 0
-        for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096)) do
-            if pending[3] >= claim_ms and released < 512 then
-                release(rule, pending[1])
-                released = released + 1
-            end
+    end
+    local released = 0
+    for _, pending in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', '-', '+', 4096)) do
+        if pending[3] >= claim_ms and released < 512 then
+            release(rule, pending[1])
+            released = released + 1
         end
     end
 end
-for _, lane in ipairs(call('ZRANGEBYSCORE', base .. ':later', '-inf', now, 'LIMIT', 0, 512)) do
-    call('ZREM', base .. ':later', lane)
-    call('ZADD', base .. ':ready', call('ZRANGE', base .. ':l:' .. lane, 0, 0, 'WITHSCORES')[2] or 0, lane)
+-- Lanes whose heads have become due.
+local function promote(rule, from, to, most_of_it)
+    for _, lane in ipairs(call('ZRANGEBYSCORE', base .. ':later:' .. rule, from, to, 'LIMIT', 0, most_of_it)) do
+        call('ZREM', base .. ':later:' .. rule, lane)
+        call('ZADD', base .. ':ready:' .. rule, call('ZRANGE', base .. ':l:' .. lane, 0, 0, 'WITHSCORES')[2] or 0, lane)
+    end
+end
+local function look(turn)
+    local first = call('ZRANGE', base .. ':ready:' .. turn.rule, 0, 0, 'WITHSCORES')
+    turn.lane, turn.sequence = first[1], number(first[2] or 0)
+end
+local turns, rules = {}, call('SMEMBERS', base .. ':rules')
+for _, rule in ipairs(rules) do
+    local turn, share = {rule = rule, held = held[rule] or 0}, math.max(math.floor(PROMOTED / #rules), 16)
+    if number(call('HGET', base .. ':r:' .. rule, 'under_way') or 0) > 0 then
+        release_ended(rule)
+    end
+    promote(rule, '-inf', now, share)
+    promote(rule, '(' .. ARGV[9], '+inf', share)
+    look(turn)
+    turns[#turns + 1] = turn
+end
+-- Who has the least; among these, who waits the longest.
+local function next_turn()
+    local best
+    for _, turn in ipairs(turns) do
+        if turn.lane and (ARGV[10] == '0' or turn.held < left) and (not best or turn.held < best.held or
+            (turn.held == best.held and turn.sequence < best.sequence)) then
+            best = turn
+        end
+    end
+    return best
 end
 local answer, bytes = {}, 0
-for _, lane in ipairs(call('ZRANGE', base .. ':ready', 0, max - 1)) do
-    local ticket = call('ZRANGE', base .. ':l:' .. lane, 0, 0)[1]
+for _ = 1, 2 * left do
+    local turn = left > 0 and next_turn()
+    if not turn then
+        break
+    end
+    local ticket = call('ZRANGE', base .. ':l:' .. turn.lane, 0, 0)[1]
     local one = ticket and find(ticket)
     bytes = bytes + (one and one.bytes or 0)
     if bytes > most and #answer > 0 then
         break
     end
     if one then
-        call('HSET', base .. ':busy', lane, ticket)
+        call('HSET', base .. ':busy', turn.lane, ticket)
         leave(one)
         count(one.rule, 1, 1, one.bytes)
         call('HSET', base .. ':t:' .. ticket, 's', 1, 'o', session)
         call('XCLAIM', base .. ':s:' .. one.rule, 'weir', name, 0, id_of(one.sequence), 'FORCE', 'JUSTID')
         answer[#answer + 1] = {ticket, call('GET', base .. ':p:' .. ticket) or '', told(ticket)}
+        turn.held, left = turn.held + 1, left - 1
     else
         -- Somebody else removed it: the others of its lane must not wait for it.
-        call('ZREM', base .. ':l:' .. lane, ticket or '')
-        set_head(lane)
+        call('ZREM', base .. ':l:' .. turn.lane, ticket or '')
+        set_head(turn.rule, turn.lane)
     end
+    look(turn)
 end
+table.sort(answer, function(one, other) return number(one[3][1]) < number(other[3][1]) end)
 return answer

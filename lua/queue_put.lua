@@ -35,7 +35,7 @@ for i = 3, #ARGV, 13 do
             call('ZADD', base .. ':expires', ARGV[i + 9], ticket)
         end
         if call('ZCARD', base .. ':l:' .. lane) == 1 and call('HEXISTS', base .. ':busy', lane) == 0 then
-            call('ZADD', base .. ':later', ARGV[i + 8], lane)
+            call('ZADD', base .. ':later:' .. name, ARGV[i + 8], lane)
         end
         answer[#answer + 1] = sequence
     else

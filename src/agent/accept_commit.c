@@ -16,7 +16,8 @@ enum {
     LOOKS_MAX = 64,  /* between two of them */
     WAITING_MAX = 8192,
     OPEN_AGAIN_MS = 1000,
-    TELL_AGAIN_MS = 60000 /* between two lines about the same */
+    TELL_AGAIN_MS = 60000, /* between two lines about the same */
+    WITHDRAW_MS = 100      /* between two attempts to withdraw what may have been put without an answer */
 };
 
 struct list {
@@ -37,6 +38,7 @@ struct weir__committer {
     int64_t opened_ms;         /* the last attempt */
     int told;                  /* the error that was told last; 0: all is well */
     int64_t refused_ms;        /* when it was told that some were refused */
+    bool unsure;               /* some may have been put without an answer: they are to be withdrawn */
     struct weir__deferred items[PUTS_MAX];
     struct weir__queue_bounds bounds[PUTS_MAX];
     int errors[PUTS_MAX];
@@ -124,6 +126,15 @@ static int open_queue(struct weir__committer *committer)
     return error;
 }
 
+/* Its file is gone, and what was in it; who delivers tells that. What comes now goes into another. */
+static int open_anew(struct weir__committer *committer)
+{
+    weir__queue_close(committer->queue);
+    committer->queue = NULL;
+    committer->opened_ms = 0;
+    return open_queue(committer);
+}
+
 /*
  * Finds out who has left: whom nobody tells that his request is kept, as it was denied meanwhile or its client is gone,
  * should not find it carried out if that can be helped.
@@ -154,6 +165,8 @@ static void put_all(struct weir__committer *committer, const struct list *list)
     int error = opened;
     if (!opened && count)
         error = weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
+    if (error == WEIR__QUEUE_REMOVED && (error = opened = open_anew(committer)) == 0)
+        error = weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
     int refused = 0;
     count = 0;
     for (struct weir__errand *errand = list->first; errand; errand = errand->next) {
@@ -162,6 +175,7 @@ static void put_all(struct weir__committer *committer, const struct list *list)
         errand->error = error ? error : committer->errors[count];
         memcpy(errand->item.ticket, committer->items[count++].ticket, sizeof errand->item.ticket);
         accepted += errand->error == 0;
+        committer->unsure |= errand->error == WEIR__QUEUE_UNKNOWN;
         refused = errand->error ? errand->error : refused;
     }
     if (!opened && count) {
@@ -177,17 +191,25 @@ static void put_all(struct weir__committer *committer, const struct list *list)
         committer->put(committer->context);
 }
 
-static void look(struct weir__committer *committer, struct weir__errand *errand)
+static int look_once(struct weir__committer *committer, struct weir__errand *errand)
 {
     const char *ticket = errand->item.ticket;
+    int error = errand->kind == WEIR__ERRAND_CANCEL ? weir__queue_cancel(committer->queue, ticket) : 0;
+    if (!error || error == WEIR__QUEUE_STATE) {
+        int found = weir__queue_find(committer->queue, ticket, weir__ticket_tell, errand->told);
+        error = error ? error : found;
+    }
+    return error;
+}
+
+static void look(struct weir__committer *committer, struct weir__errand *errand)
+{
     errand->told[0] = 0;
     errand->error = open_queue(committer);
-    if (!errand->error && errand->kind == WEIR__ERRAND_CANCEL)
-        errand->error = weir__queue_cancel(committer->queue, ticket);
-    if (!errand->error || errand->error == WEIR__QUEUE_STATE) {
-        int found = weir__queue_find(committer->queue, ticket, weir__ticket_tell, errand->told);
-        errand->error = errand->error ? errand->error : found;
-    }
+    if (!errand->error)
+        errand->error = look_once(committer, errand);
+    if (errand->error == WEIR__QUEUE_REMOVED && (errand->error = open_anew(committer)) == 0)
+        errand->error = look_once(committer, errand);
 }
 
 /* Afterwards they are the caller's: each may be gone at once. */
@@ -199,16 +221,20 @@ static void give_back(struct weir__committer *committer, struct list *list)
     }
 }
 
-/* Waits for something to do. False: there will be nothing more. */
+/* Waits for something to do, and not for long if something is to be withdrawn. False: there will be nothing more. */
 static bool next_round(struct weir__committer *committer, struct list *puts, struct list *looks)
 {
+    int64_t until_ms = now_ms() + WITHDRAW_MS;
+    struct timespec until = {until_ms / 1000, until_ms % 1000 * 1000000};
+    int late = 0;
     pthread_mutex_lock(&committer->lock);
-    while (!committer->puts.count && !committer->looks.count && !committer->ending)
-        pthread_cond_wait(&committer->more, &committer->lock);
+    while (!committer->puts.count && !committer->looks.count && !committer->ending && !late)
+        late = committer->unsure ? pthread_cond_timedwait(&committer->more, &committer->lock, &until)
+                                 : pthread_cond_wait(&committer->more, &committer->lock);
     *puts = cut(&committer->puts, PUTS_MAX);
     *looks = cut(&committer->looks, LOOKS_MAX);
     pthread_mutex_unlock(&committer->lock);
-    return puts->count || looks->count;
+    return puts->count || looks->count || late;
 }
 
 static void *run(void *context)
@@ -223,6 +249,8 @@ static void *run(void *context)
         for (struct weir__errand *errand = looks.first; errand; errand = errand->next)
             look(committer, errand);
         give_back(committer, &looks);
+        if (committer->unsure && committer->queue)
+            committer->unsure = weir__queue_withdraw(committer->queue) > 0;
     }
     return NULL;
 }
@@ -241,8 +269,12 @@ struct weir__committer *weir__committer_start(const struct weir__config *config,
     committer->done = done;
     committer->put = put;
     committer->context = context;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&committer->lock, NULL);
-    pthread_cond_init(&committer->more, NULL);
+    pthread_cond_init(&committer->more, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     committer->runs = pthread_create(&committer->thread, NULL, run, committer) == 0;
     if (committer->runs)
         return committer;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -15,15 +14,9 @@ enum {
     LAST_MS = 2000      /* for what is under way at the end */
 };
 
-int64_t weir__drain_clock_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void weir__drain_trouble(struct weir__drain *drain, int error, const char *why)
 {
+    drain->removed |= error == WEIR__QUEUE_REMOVED;
     if (error == drain->trouble)
         return;
     if (!error)
@@ -31,8 +24,9 @@ void weir__drain_trouble(struct weir__drain *drain, int error, const char *why)
     else if (error == WEIR__QUEUE_STANDBY)
         weir__say(drain->journal, WEIR__INFO, "queue: %s; this one stands by", weir__queue_strerror(error));
     else
-        weir__say(drain->journal, WEIR__ERROR, "queue: %s%s%s; it is tried again", weir__queue_strerror(error),
-                  why && *why ? ": " : "", why ? why : "");
+        weir__say(drain->journal, WEIR__ERROR, "queue: %s%s%s; %s", weir__queue_strerror(error),
+                  why && *why ? ": " : "", why ? why : "",
+                  error == WEIR__QUEUE_REMOVED ? "a new one is begun" : "it is tried again");
     drain->trouble = error;
 }
 
@@ -69,6 +63,17 @@ static void open_queue(struct weir__drain *drain)
     weir__drain_trouble(drain, error, why);
 }
 
+/* Nothing can be told to it any more: what is under way goes on, and the new one knows nothing of it. */
+static void leave_removed(struct weir__drain *drain)
+{
+    if (!drain->removed)
+        return;
+    weir__queue_close(drain->queue);
+    drain->queue = NULL;
+    drain->removed = false;
+    drain->again_ms = drain->look_ms = 0;
+}
+
 static void every_second(struct weir__drain *drain, int64_t now)
 {
     if (drain->again_ms && now < drain->again_ms && now > drain->again_ms - 2 * WEIR__DRAIN_SECOND_MS)
@@ -80,8 +85,9 @@ static void every_second(struct weir__drain *drain, int64_t now)
             return;
     }
     weir__drain_settle(drain);
-    if (!drain->counts.stands_by) /* one clock is enough: who stands by with a wrong one is not to end everybody's */
-        (void)weir__queue_expire(drain->queue, now);
+    if (!drain->counts.stands_by && /* one clock is enough: who stands by with a wrong one is not to end everybody's */
+        weir__queue_expire(drain->queue, now) == WEIR__QUEUE_REMOVED)
+        weir__drain_trouble(drain, WEIR__QUEUE_REMOVED, weir__queue_why(drain->queue));
     (void)weir__drain_figures(drain->queue, &drain->counts, now, drain->figures_path, &drain->waiting);
     if (drain->dead_untold)
         weir__say(drain->journal, WEIR__WARNING,
@@ -131,6 +137,7 @@ static void *run(void *context)
 {
     struct weir__drain *drain = context;
     while (!is_ending(drain)) {
+        leave_removed(drain);
         every_second(drain, weir__drain_clock_ms());
         int64_t now = weir__drain_clock_ms();
         if (drain->look_ms > now + WEIR__DRAIN_IDLE_MS + WEIR__DRAIN_STANDBY_MS) /* the clock was set back */

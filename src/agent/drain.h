@@ -7,6 +7,7 @@
  *   drain_send      one request on its way
  *   drain_figures   what is told of it
  *   drain_turn      one request after the other; drain_parts.h: what the files share
+ *   drain_clock     what time it is
  *   drain           the thread
  */
 #ifndef WEIR_AGENT_DRAIN_H

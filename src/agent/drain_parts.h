@@ -10,7 +10,8 @@
 #include <pthread.h>
 
 enum {
-    WEIR__DRAIN_AT_ONCE = 32,      /* deliveries, each on a connection of its own */
+    /* Deliveries, each on a connection of its own. One rule has half of them at most: docs/queue.md, Delivery. */
+    WEIR__DRAIN_AT_ONCE = 64,
     WEIR__DRAIN_IDLE_MS = 500,     /* between two looks at an empty queue; who puts something in wakes the thread */
     WEIR__DRAIN_BUSY_MS = 100,     /* the same while something waits */
     WEIR__DRAIN_SECOND_MS = 1000,  /* figures, ages; and another attempt at what failed here */
@@ -43,6 +44,7 @@ struct weir__drain {
     int64_t again_ms; /* the same for what cannot be done every round */
     int64_t waiting;
     int trouble;          /* of the queue: the last that was told */
+    bool removed;         /* its file was: another is to be opened */
     uint64_t dead_untold; /* since the last line about them */
     char dead_why[WEIR__QUEUE_WHY_MAX + 1];
 };

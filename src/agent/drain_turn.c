@@ -13,6 +13,8 @@ enum {
     CLAIM_MORE_MS = 40000 /* than a delivery may take: a delay before it, and the queue's own time */
 };
 
+_Static_assert(WEIR__DRAIN_MOST_MS < WEIR__QUEUE_AHEAD_MS, "what waits for its next attempt must not seem due");
+
 static uint64_t dice(void)
 {
     uint64_t random = 0;
@@ -247,22 +249,42 @@ static int claimed(void *context, const struct weir__deferred *item)
     return 1;
 }
 
+/* What there is room for: rules that are slow or have many keys leave some of it to the others. */
+static struct weir__queue_room room_of(const struct weir__drain *drain, struct weir__queue_held *held)
+{
+    struct weir__queue_room room = {.fair = true, .held = held};
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
+        const struct weir__delivery *delivery = &drain->delivery[i];
+        size_t at = 0;
+        if (delivery->state == WEIR__DELIVERY_FREE) {
+            room.free++;
+            continue;
+        }
+        while (at < room.held_count && !weir__text_equal(held[at].rule, delivery->item.rule))
+            at++;
+        if (at == room.held_count)
+            held[room.held_count++] = (struct weir__queue_held){.rule = delivery->item.rule};
+        held[at].count++;
+    }
+    return room;
+}
+
 void weir__drain_claim(struct weir__drain *drain, int64_t now)
 {
-    size_t free_ones = 0;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        free_ones += drain->delivery[i].state == WEIR__DELIVERY_FREE;
+    struct weir__queue_held held[WEIR__DRAIN_AT_ONCE];
+    struct weir__queue_room room = room_of(drain, held);
     drain->look_ms = now + (drain->waiting ? WEIR__DRAIN_BUSY_MS : WEIR__DRAIN_IDLE_MS);
-    if (!free_ones)
+    if (!room.free)
         return;
-    int count = weir__queue_claim(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, free_ones, claimed, drain);
+    int count =
+        weir__queue_claim_shared(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, &room, claimed, drain);
     weir__drain_trouble(drain, count < 0 ? count : 0, weir__queue_why(drain->queue));
     drain->counts.drains = count >= 0;
     drain->counts.stands_by = count == WEIR__QUEUE_STANDBY;
     if (count < 0)
         drain->look_ms = now + WEIR__DRAIN_STANDBY_MS;
-    else if ((size_t)count == free_ones)
-        drain->look_ms = now; /* there may be more, for whom nothing is left */
+    else if (count > 0)
+        drain->look_ms = now; /* there may be more, for whom these leave room */
     struct weir__delivery *next;
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE && (next = next_claimed(drain)) != NULL; i++)
         take(drain, next);

@@ -37,6 +37,10 @@ static int enter(struct weir__desk *desk, char *why)
 /* From the queue's errors to those of the service. */
 static int leave(struct weir__desk *desk, int error, char *why)
 {
+    if (error == WEIR__QUEUE_REMOVED) {
+        weir__queue_close(desk->queue);
+        desk->queue = NULL; /* who asks next is told of what is there now */
+    }
     pthread_mutex_unlock(&desk->lock);
     if (error < 0)
         snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));

@@ -2,11 +2,15 @@
 #include "agent/queue_open.h"
 #include "agent/publish.h"
 #include "agent/store_url.h"
+#include "queue/withdrawn.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #define URL_MAX 8192
+
+/* A process has one queue, and several handles of it: what one put without an answer no other may deliver. */
+static struct weir__withdrawn withdrawn = WEIR__WITHDRAWN_INIT;
 
 int weir__queue_of(const struct weir__config *config, const char *name, struct weir__queue **queue, char *why)
 {
@@ -17,7 +21,8 @@ int weir__queue_of(const struct weir__config *config, const char *name, struct w
                                           .bounds = {wanted->max, wanted->max_bytes, wanted->max_age_ms},
                                           /* So that all that wait can die without one being forgotten. */
                                           .dead_max = wanted->max > WEIR__QUEUE_DEAD_MAX ? wanted->max : 0,
-                                          .name = name};
+                                          .name = name,
+                                          .withdrawn = &withdrawn};
     *why = 0;
     if (wanted->database && !weir__publish_folder(wanted->socket)) {
         snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));

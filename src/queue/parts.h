@@ -27,12 +27,18 @@ struct weir__change {
 
 #define WEIR__QUEUE_CHANGES 64 /* at once */
 
+struct weir__claim {
+    int64_t now_ms, claim_ms;
+    int64_t ahead_ms; /* what is due after this was meant by a clock that has been set back since */
+    struct weir__queue_room room;
+};
+
 /* The arguments are checked already, tickets made. */
 struct weir__queue_calls {
     /* Items whose error is not 0 yet are left out. */
     int (*put)(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                int *errors, size_t count);
-    int (*claim)(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
+    int (*claim)(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
                  void *context);
     /* WEIR__QUEUE_CHANGES at most. An error is that of all. */
     int (*change)(struct weir__queue *queue, struct weir__change *changes, size_t count);
@@ -40,6 +46,7 @@ struct weir__queue_calls {
     int (*list)(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
                 void *context);
     int (*expire)(struct weir__queue *queue, int64_t now_ms);
+    size_t (*withdraw)(struct weir__queue *queue); /* NULL: each put is answered */
     int (*figures)(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context);
     void (*close)(struct weir__queue *queue);
 };

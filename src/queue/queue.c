@@ -126,6 +126,18 @@ static int64_t expiry(int64_t accepted_ms, int64_t age_ms, int64_t all_age_ms)
     return age <= 0 || age > INT64_MAX - accepted_ms ? INT64_MAX : accepted_ms + age;
 }
 
+/* When something is due at the latest. */
+static int64_t latest(int64_t now_ms)
+{
+    return now_ms < INT64_MAX - WEIR__QUEUE_AHEAD_MS ? now_ms + WEIR__QUEUE_AHEAD_MS : INT64_MAX;
+}
+
+static int64_t due_at(int64_t due_ms, int64_t now_ms)
+{
+    int64_t most = latest(now_ms);
+    return due_ms < 0 ? 0 : due_ms < most ? due_ms : most;
+}
+
 static int same_for_all(int *errors, size_t count, int error)
 {
     for (size_t i = 0; i < count; i++)
@@ -151,8 +163,7 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
             return same_for_all(errors, count, WEIR__QUEUE_AWAY);
         if (item->accepted_ms <= 0)
             item->accepted_ms = now_ms;
-        if (item->due_ms < 0)
-            item->due_ms = 0;
+        item->due_ms = due_at(item->due_ms, now_ms);
         item->expires_ms = expiry(item->accepted_ms, bounds[i].max_age_ms, queue->options.bounds.max_age_ms);
         item->state = WEIR__WAITING;
     }
@@ -165,13 +176,27 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
     return error;
 }
 
+size_t weir__queue_withdraw(struct weir__queue *queue)
+{
+    return queue->calls->withdraw ? queue->calls->withdraw(queue) : 0;
+}
+
 /* ---- Claims and changes ---- */
+
+int weir__queue_claim_shared(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
+                             const struct weir__queue_room *room, weir__deferred_visit *visit, void *context)
+{
+    struct weir__claim claim = {
+        .now_ms = now_ms, .claim_ms = claim_ms > 0 ? claim_ms : 0, .ahead_ms = latest(now_ms), .room = *room};
+    if (claim.room.free > WEIR__QUEUE_CLAIM_MAX)
+        claim.room.free = WEIR__QUEUE_CLAIM_MAX;
+    return claim.room.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
+}
 
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
                       weir__deferred_visit *visit, void *context)
 {
-    max = max < WEIR__QUEUE_CLAIM_MAX ? max : WEIR__QUEUE_CLAIM_MAX;
-    return max == 0 ? 0 : queue->calls->claim(queue, now_ms, claim_ms > 0 ? claim_ms : 0, max, visit, context);
+    return weir__queue_claim_shared(queue, now_ms, claim_ms, &(struct weir__queue_room){.free = max}, visit, context);
 }
 
 /* 32 digits, lower case: nothing else is ever looked for. */
@@ -186,7 +211,7 @@ static void set_why(struct weir__change *change, const char *why)
     change->why = (weir_text){why, len < WEIR__QUEUE_WHY_MAX ? len : WEIR__QUEUE_WHY_MAX};
 }
 
-static struct weir__change change_of(const struct weir__queue_ending *ending)
+static struct weir__change change_of(const struct weir__queue_ending *ending, int64_t now_ms)
 {
     static const enum weir__change_kind kinds[] = {[WEIR__ENDED_DELIVERED] = WEIR__CHANGE_DELIVERED,
                                                    [WEIR__ENDED_AGAIN] = WEIR__CHANGE_AGAIN,
@@ -194,7 +219,8 @@ static struct weir__change change_of(const struct weir__queue_ending *ending)
     bool again = ending->kind == WEIR__ENDED_AGAIN;
     struct weir__change change = {.kind = kinds[ending->kind],
                                   .ticket = ending->ticket,
-                                  .due_ms = again && ending->due_ms > 0 ? ending->due_ms : 0,
+                                  .now_ms = now_ms,
+                                  .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
                                   .status = ending->status,
                                   .counts = !again || ending->attempt_counts};
     set_why(&change, ending->why);
@@ -214,8 +240,7 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
             if (!is_ticket(endings[at + some].ticket))
                 continue;
             told[made] = &endings[at + some].error;
-            changes[made] = change_of(&endings[at + some]);
-            changes[made++].now_ms = now_ms;
+            changes[made++] = change_of(&endings[at + some], now_ms);
         }
         int error = made && !failed ? queue->calls->change(queue, changes, made) : failed;
         failed = error ? error : failed;

@@ -28,7 +28,8 @@
     X(NEWER, 13, "the queue was made by a later version of weir; use that one")                                        \
     X(URL, 14, "the queue's address is wrong; use sqlite:PATH or a store's URL")                                       \
     X(MEMORY, 15, "out of memory; nothing was changed")                                                                \
-    X(UNKNOWN, 16, "the connection broke in the middle; it is not known whether that was carried out")
+    X(UNKNOWN, 16, "the connection broke in the middle; it is not known whether that was carried out")                 \
+    X(REMOVED, 17, "the queue's file was removed or replaced, and with it what was in it")
 
 enum weir__queue_error {
     WEIR__QUEUE_OK = 0,
@@ -50,6 +51,7 @@ const char *weir__queue_strerror(int error);
 #define WEIR__QUEUE_DEAD_MS     (7 * 86400000ll) /* default of dead_ms */
 #define WEIR__QUEUE_DEAD_MAX    10000            /* default of dead_max */
 #define WEIR__QUEUE_LEASE_MS    5000             /* default of lease_ms */
+#define WEIR__QUEUE_AHEAD_MS    (6 * 60000ll)    /* how far ahead a request is due at most */
 #define WEIR__QUEUE_SOURCE_TEXT 256
 
 enum weir__deferred_state { WEIR__WAITING, WEIR__UNDER_WAY, WEIR__DELIVERED, WEIR__DEAD, WEIR__CANCELLED };
@@ -67,7 +69,7 @@ struct weir__deferred {
     weir_text headers; /* "Name: value\r\n"... */
     weir_text body;
     int64_t accepted_ms; /* wall clock; at a put 0: now */
-    int64_t due_ms;      /* not before; at a put 0: at once */
+    int64_t due_ms;      /* not before; at a put 0: at once; WEIR__QUEUE_AHEAD_MS from then at most */
     int64_t expires_ms;  /* set by the put: from the ages of the rule and of the queue */
     int64_t ended_ms;    /* delivered, dead or cancelled: since when; else 0 */
     int attempts;
@@ -104,6 +106,8 @@ struct weir__queue_options {
     const char *name;
     int64_t lease_ms; /* Redis: for how long after its last claim an agent stays the one that drains; 0: the default */
     int64_t (*clock_ms)(void); /* the wall clock; NULL: the system's */
+    /* Redis: shared by handles of which one delivers what another puts; must stay. NULL: the handle has its own. */
+    struct weir__withdrawn *withdrawn;
 };
 
 struct weir__queue;
@@ -113,6 +117,10 @@ struct weir__queue;
  * `why` (WEIR__QUEUE_SOURCE_TEXT bytes, may be NULL): more about an error.
  */
 int weir__queue_open(const struct weir__queue_options *options, struct weir__queue **queue, char *why);
+/*
+ * After WEIR__QUEUE_REMOVED it may be opened anew: what is there then is another queue, or a new one. If the file was
+ * only moved away, all that was acknowledged is in it.
+ */
 void weir__queue_close(struct weir__queue *queue);
 /* What the storage itself said of the last error: for the log, not for clients. */
 const char *weir__queue_why(const struct weir__queue *queue);
@@ -125,16 +133,42 @@ const char *weir__queue_why(const struct weir__queue *queue);
 int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                     int *errors, size_t count);
 
+/*
+ * Cancels what was put with WEIR__QUEUE_UNKNOWN. Returns how many are left, as the storage cannot be asked or they are
+ * under way: call it again soon. A put does the same, and no handle that shares `withdrawn` delivers them.
+ */
+size_t weir__queue_withdraw(struct weir__queue *queue);
+
 /* The request is there during the call only. Must not call the queue. Non-zero ends a list, and is returned by it. */
 typedef int weir__deferred_visit(void *context, const struct weir__deferred *deferred);
 
+/* How many of a rule who claims has under way already. */
+struct weir__queue_held {
+    weir_text rule;
+    size_t count;
+};
+
+/* What a claim has room for, and how that is shared out. */
+struct weir__queue_room {
+    size_t free; /* heads at most, and WEIR__QUEUE_CLAIM_MAX */
+    /* A rule gets one only while it has less than is still free: so some is left for rules that have nothing yet. */
+    bool fair;
+    const struct weir__queue_held *held;
+    size_t held_count;
+};
+
 /*
- * Claims up to `max` heads (WEIR__QUEUE_CLAIM_MAX at most): the oldest that waits of its rule and key, due, and none of
- * whose key is under way; in order of acceptance. Visits each, with all it has, whatever `visit` returns. A claim ends
- * after claim_ms, and the request waits again: for those of an agent that died. claim_ms must be longer than a delivery
- * may take, and the same for all agents. Redis: STANDBY as long as another agent drains, which is asked anew with every
- * call; call it at least twice in lease_ms to stay the one. Returns the number of claimed ones, or an error.
+ * Claims heads: the oldest that waits of its rule and key, due, and none of whose key is under way. Each goes to the
+ * rule that has the least, among these to the oldest head; those that were claimed are visited in order of acceptance,
+ * with all they have, whatever `visit` returns. What is due farther ahead than WEIR__QUEUE_AHEAD_MS is due at once:
+ * the clock was set back. A claim ends after claim_ms, and the request waits again: for those of an agent that died.
+ * claim_ms must be longer than a delivery may take, and the same for all agents. Redis: STANDBY as long as another
+ * agent drains, which is asked anew with every call; call it at least twice in lease_ms to stay the one. Returns the
+ * number of claimed ones, or an error. There may be more as long as that is not 0.
  */
+int weir__queue_claim_shared(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
+                             const struct weir__queue_room *room, weir__deferred_visit *visit, void *context);
+/* The same for who has nothing under way, and room for `max`. */
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
                       weir__deferred_visit *visit, void *context);
 

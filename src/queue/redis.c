@@ -117,6 +117,7 @@ static void close_handle(struct weir__queue *queue)
     if (q->drains)
         weir__rq_resign(q);
     weir__link_free(q->link);
+    pthread_mutex_destroy(&q->own.lock);
     free(q);
 }
 
@@ -126,6 +127,7 @@ static const struct weir__queue_calls calls = {.put = weir__rq_put,
                                                .find = weir__rq_find,
                                                .list = weir__rq_list,
                                                .expire = weir__rq_expire,
+                                               .withdraw = weir__rq_withdraw,
                                                .figures = weir__rq_figures,
                                                .close = close_handle};
 
@@ -136,6 +138,8 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
         return WEIR__QUEUE_MEMORY;
     q->queue = *made;
     q->queue.calls = &calls;
+    pthread_mutex_init(&q->own.lock, NULL);
+    q->withdrawn = made->options.withdrawn ? made->options.withdrawn : &q->own;
     int error = weir__store_parse(url, &q->store, why, WEIR__QUEUE_SOURCE_TEXT) ? WEIR__QUEUE_URL : 0;
     if (!error) {
         /* A request's patience is not ours: a connection is given up after ten times this. */
@@ -145,6 +149,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
         error = q->link ? 0 : WEIR__QUEUE_MEMORY;
     }
     if (error) {
+        pthread_mutex_destroy(&q->own.lock);
         free(q);
         return error;
     }

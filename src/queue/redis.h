@@ -1,12 +1,14 @@
 /*
  * What the files of the Redis storage share: redis.c (opening, calling scripts), redis_put.c, redis_drain.c (claims,
- * changes, age), redis_look.c. The scripts are in lua/queue*.lua; lua/queue.lua says what is kept under which names.
+ * changes, age), redis_look.c, withdrawn.c (puts without an answer). The scripts are in lua/queue*.lua; lua/queue.lua
+ * says what is kept under which names.
  */
 #ifndef WEIR_QUEUE_REDIS_H
 #define WEIR_QUEUE_REDIS_H
 
 #include "engine/link.h"
 #include "queue/parts.h"
+#include "queue/withdrawn.h"
 #include "store/script.h"
 
 #include <hiredis/hiredis.h>
@@ -20,17 +22,14 @@ struct weir__rq_script {
 
 extern const struct weir__rq_script weir__rq_scripts[];
 
-#define WEIR__RQ_WITHDRAWN 1024 /* tickets of puts that may have been carried out without an answer */
-
 struct weir__rq {
     struct weir__queue queue;
     struct weir__store_options store;
     struct weir__link *link;
     char base[96];
-    bool claimed; /* this handle has: claims of its name before it have ended */
-    bool drains;  /* it has the lease, as far as it knows */
-    size_t withdrawn_count;
-    char withdrawn[WEIR__RQ_WITHDRAWN][WEIR__TICKET_LEN + 1];
+    bool claimed;                           /* this handle has: claims of its name before it have ended */
+    bool drains;                            /* it has the lease, as far as it knows */
+    struct weir__withdrawn own, *withdrawn; /* the options', or its own */
 };
 
 /* A call of a script. */
@@ -64,8 +63,9 @@ bool weir__rq_item(const redisReply *reply, struct weir__deferred *item);
 /* The calls. */
 int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                  int *errors, size_t count);
-int weir__rq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
+int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
                    void *context);
+size_t weir__rq_withdraw(struct weir__queue *queue);
 /* This agent drains no more. */
 void weir__rq_resign(struct weir__rq *q);
 int weir__rq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);

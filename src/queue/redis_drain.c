@@ -9,6 +9,9 @@ struct claim {
     weir__deferred_visit *visit;
     void *context;
     int found; /* or an error */
+    struct weir__withdrawn *withdrawn;
+    char (*taken)[WEIR__TICKET_LEN + 1]; /* claimed, but to be withdrawn */
+    size_t taken_count;
 };
 
 static int read_claim(struct weir__question *question, const redisReply *reply)
@@ -24,45 +27,73 @@ static int read_claim(struct weir__question *question, const redisReply *reply)
     for (size_t i = 0; i < reply->elements; i++) {
         if (!weir__rq_item(reply->element[i], &item))
             return WEIR_ESTOREGARBAGE;
+        if (claim->taken_count < CLAIM_CHUNK && weir__withdrawn_has(claim->withdrawn, item.ticket)) {
+            memcpy(claim->taken[claim->taken_count++], item.ticket, sizeof item.ticket);
+            continue;
+        }
         (void)claim->visit(claim->context, &item);
         claim->found++;
     }
     return 0;
 }
 
-static int claim_some(struct weir__rq *q, int64_t now_ms, int64_t claim_ms, size_t max, struct claim *claim)
+static int claim_some(struct weir__rq *q, const struct weir__claim *wanted, size_t max, struct claim *claim)
 {
     struct weir__rq_call call;
     char session[24];
     snprintf(session, sizeof session, "%llu", (unsigned long long)q->queue.session);
-    weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 8);
-    weir__rq_number(&call, now_ms);
-    weir__rq_number(&call, claim_ms);
+    weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 10 + 2 * wanted->room.held_count);
+    weir__rq_number(&call, wanted->now_ms);
+    weir__rq_number(&call, wanted->claim_ms);
     weir__rq_number(&call, (int64_t)max);
     weir__rq_number(&call, CLAIM_BYTES);
     weir__rq_word(&call, q->queue.name);
     weir__rq_word(&call, session);
     weir__rq_number(&call, q->queue.options.lease_ms);
     weir__rq_word(&call, q->claimed ? "0" : "1");
+    weir__rq_number(&call, wanted->ahead_ms);
+    weir__rq_word(&call, wanted->room.fair ? "1" : "0");
+    for (size_t i = 0; i < wanted->room.held_count; i++) {
+        weir__rq_text(&call, wanted->room.held[i].rule);
+        weir__rq_number(&call, (int64_t)wanted->room.held[i].count);
+    }
     claim->found = 0;
+    claim->taken_count = 0;
     int error = weir__rq_ask(q, &call, read_claim, claim);
     q->drains = !error && claim->found >= 0;
     q->claimed |= q->drains;
     return error ? error : claim->found;
 }
 
-int weir__rq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
+/* What this handle has claimed and must not deliver waits again, and is cancelled. If that fails the claim ends. */
+static void cancel_taken(struct weir__rq *q, const struct claim *claim)
+{
+    for (size_t i = 0; i < claim->taken_count; i++) {
+        const char *ticket = claim->taken[i];
+        struct weir__change changes[2] = {{.kind = WEIR__CHANGE_AGAIN, .ticket = ticket},
+                                          {.kind = WEIR__CHANGE_CANCEL, .ticket = ticket}};
+        changes[1].now_ms = weir__queue_now(&q->queue);
+        if (weir__rq_change(&q->queue, changes, 2))
+            return;
+        weir__withdrawn_done(q->withdrawn, ticket, weir__link_now() / 1000);
+    }
+}
+
+int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *wanted, weir__deferred_visit *visit,
                    void *context)
 {
-    struct claim claim = {.visit = visit, .context = context};
+    struct weir__rq *q = weir__rq_of(queue);
+    char taken[CLAIM_CHUNK][WEIR__TICKET_LEN + 1];
+    struct claim claim = {.visit = visit, .context = context, .withdrawn = q->withdrawn, .taken = taken};
     int all = 0;
-    for (size_t left = max; left > 0;) {
-        int found = claim_some(weir__rq_of(queue), now_ms, claim_ms, left < CLAIM_CHUNK ? left : CLAIM_CHUNK, &claim);
+    for (size_t left = wanted->room.free; left > 0;) {
+        int found = claim_some(q, wanted, left < CLAIM_CHUNK ? left : CLAIM_CHUNK, &claim);
+        cancel_taken(q, &claim);
         if (found < 0)
             return all > 0 ? all : found; /* those that were visited are claimed */
-        if (found == 0)
-            break;
         all += found;
+        if (found == 0 || wanted->room.fair)
+            break; /* who has how many has changed: the caller knows */
         left -= (size_t)found < left ? (size_t)found : left;
     }
     return all;
@@ -71,7 +102,7 @@ int weir__rq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, 
 void weir__rq_resign(struct weir__rq *q)
 {
     struct claim claim = {0};
-    (void)claim_some(q, 0, 0, 0, &claim);
+    (void)claim_some(q, &(struct weir__claim){0}, 0, &claim);
 }
 
 /* ---- Changes ---- */
@@ -113,6 +144,44 @@ int weir__rq_change(struct weir__queue *queue, struct weir__change *changes, siz
         if (errors[i])
             return errors[i];
     return 0;
+}
+
+/* ---- Puts without an answer ---- */
+
+static int note_state(void *context, const struct weir__deferred *item)
+{
+    *(enum weir__deferred_state *)context = item->state;
+    return 0;
+}
+
+/* Under way: it may wait again soon, or its delivery is over. */
+static bool may_wait_again(struct weir__queue *queue, const char *ticket)
+{
+    enum weir__deferred_state state = WEIR__UNDER_WAY;
+    int error = weir__rq_find(queue, ticket, note_state, &state);
+    return error != WEIR__QUEUE_GONE && state == WEIR__UNDER_WAY;
+}
+
+size_t weir__rq_withdraw(struct weir__queue *queue)
+{
+    struct weir__rq *q = weir__rq_of(queue);
+    char tickets[WEIR__QUEUE_CHANGES][WEIR__TICKET_LEN + 1];
+    struct weir__change changes[WEIR__QUEUE_CHANGES];
+    size_t left = 0, count;
+    while ((count = weir__withdrawn_open(q->withdrawn, left, tickets, WEIR__QUEUE_CHANGES)) > 0) {
+        for (size_t i = 0; i < count; i++)
+            changes[i] = (struct weir__change){
+                .kind = WEIR__CHANGE_CANCEL, .ticket = tickets[i], .now_ms = weir__queue_now(queue)};
+        if (weir__rq_change(queue, changes, count))
+            return left + count;
+        for (size_t i = 0; i < count; i++) {
+            if (changes[i].error == WEIR__QUEUE_STATE && may_wait_again(queue, tickets[i]))
+                left++;
+            else
+                weir__withdrawn_done(q->withdrawn, tickets[i], weir__link_now() / 1000);
+        }
+    }
+    return left;
 }
 
 /* ---- Age ---- */

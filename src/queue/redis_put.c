@@ -83,21 +83,14 @@ static int read_put(struct weir__question *question, const redisReply *reply)
     return at == reply->elements ? 0 : WEIR_ESTOREGARBAGE;
 }
 
-/* Nobody knows whether it was carried out, and its client is told no: it should not be delivered if that can be helped.
- */
-static void withdraw_later(struct weir__rq *q, const char *ticket)
-{
-    if (q->withdrawn_count < WEIR__RQ_WITHDRAWN)
-        memcpy(q->withdrawn[q->withdrawn_count++], ticket, WEIR__TICKET_LEN + 1);
-}
-
 static void end_chunk(struct weir__rq *q, const struct chunk *chunk, int error)
 {
     for (size_t i = 0; i < chunk->count; i++) {
         if (chunk->errors[i])
             continue;
+        /* Nobody knows whether it was carried out, and its client is told no: it should not be delivered. */
         if (error == WEIR__QUEUE_UNKNOWN)
-            withdraw_later(q, chunk->items[i].ticket);
+            weir__withdrawn_add(q->withdrawn, chunk->items[i].ticket, weir__link_now() / 1000);
         chunk->errors[i] = error ? error : chunk->items[i].sequence ? 0 : WEIR__QUEUE_FULL;
     }
 }
@@ -136,26 +129,13 @@ static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const s
     return at;
 }
 
-/* What was put without an answer is taken back, as soon as that goes. */
-static void withdraw(struct weir__rq *q)
-{
-    while (q->withdrawn_count > 0) {
-        struct weir__change change = {.kind = WEIR__CHANGE_CANCEL,
-                                      .ticket = q->withdrawn[q->withdrawn_count - 1],
-                                      .now_ms = weir__queue_now(&q->queue)};
-        if (weir__rq_change(&q->queue, &change, 1))
-            return; /* GONE and STATE are answers: it was not put, or is past being withdrawn */
-        q->withdrawn_count--;
-    }
-}
-
 int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                  int *errors, size_t count)
 {
     struct weir__rq *q = weir__rq_of(queue);
     int failed = 0;
     bool any = false;
-    withdraw(q);
+    (void)weir__rq_withdraw(queue);
     for (size_t at = 0; at < count;)
         at += put_some(q, items + at, bounds + at, errors + at, count - at);
     for (size_t i = 0; i < count; i++) {

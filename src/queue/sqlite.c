@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,23 +124,34 @@ static int script(struct weir__sq *q, const char *sql)
     return code == SQLITE_OK ? 0 : error_of(q, code);
 }
 
-/* What is written to a file that has no name any more would be acknowledged and lost. */
-static bool is_lost(struct weir__sq *q)
+static struct weir__sq_file file_of(const char *path)
 {
-    struct stat now;
-    if (stat(q->path, &now) == 0 && now.st_ino == q->about.st_ino && now.st_dev == q->about.st_dev)
-        return false;
-    weir__queue_note(&q->queue, "the file was removed or replaced");
-    return true;
+    struct stat about;
+    return stat(path, &about) == 0 ? (struct weir__sq_file){about.st_dev, about.st_ino} : (struct weir__sq_file){0};
+}
+
+static bool is_same(struct weir__sq_file one, struct weir__sq_file other)
+{
+    return one.number && one.number == other.number && one.device == other.device;
+}
+
+/* What is written to a file that has no name any more would be acknowledged and lost. */
+int weir__sq_there(struct weir__sq *q)
+{
+    if (is_same(q->file, file_of(q->path)))
+        return 0;
+    weir__queue_note(&q->queue, q->path);
+    return WEIR__QUEUE_REMOVED;
 }
 
 int weir__sq_write(struct weir__sq *q, bool acknowledged)
 {
     bool full = acknowledged && !q->queue.options.sync_second;
-    if (is_lost(q))
-        return WEIR__QUEUE_AWAY;
+    int error = weir__sq_there(q);
+    if (error)
+        return error;
     if (full != q->full) {
-        int error = script(q, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+        error = script(q, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
         if (error)
             return error;
         q->full = full;
@@ -185,12 +197,74 @@ int weir__sq_sync(struct weir__sq *q)
 
 /* ---- Beginning and end ---- */
 
+/* SQLite's own waiting becomes longer and longer, so that of two that write all the time one gets nothing. */
+static int wait_for_others(void *context, int looks)
+{
+    struct timespec wait = {0, LOOK_US * 1000};
+    (void)context;
+    if (looks >= BUSY_MS * 1000 / LOOK_US)
+        return 0;
+    nanosleep(&wait, NULL);
+    return 1;
+}
+
+/*
+ * One after the other opens the database, or leaves one that was removed: SQLite's files are found by their names, so
+ * who removes what is left of the one must not meet who makes the other. It is the folder that is locked, for as long
+ * as one waits for others here.
+ */
+static int lock_folder(const char *path)
+{
+    char folder[4096];
+    const char *end = strrchr(path, '/');
+    int len = end ? snprintf(folder, sizeof folder, "%.*s/", (int)(end - path), path) : snprintf(folder, 3, ".");
+    int file = len > 0 && (size_t)len < sizeof folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    for (int looks = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0 && wait_for_others(NULL, looks); looks++)
+        continue;
+    return file;
+}
+
+static void unlock_folder(int file)
+{
+    if (file >= 0)
+        close(file);
+}
+
+static void name_beside(const struct weir__sq *q, const char *end, char name[4096])
+{
+    if (snprintf(name, 4096, "%s%s", q->path, end) >= 4096)
+        *name = 0;
+}
+
+/*
+ * The file is gone or is another. What it had in its log goes into it, in case that it was only moved; and its log
+ * goes, as the next database of the name would take it for its own.
+ */
+static void abandon(struct weir__sq *q)
+{
+    char name[4096], kept[4096];
+    int all = 0, moved = 0;
+    bool whole =
+        sqlite3_wal_checkpoint_v2(q->db, NULL, SQLITE_CHECKPOINT_FULL, &all, &moved) == SQLITE_OK && all == moved;
+    name_beside(q, "-wal", name);
+    name_beside(q, "-wal.lost", kept);
+    if (is_same(q->log, file_of(name)))
+        (void)!(whole ? unlink(name) : rename(name, kept));
+    name_beside(q, "-shm", name);
+    if (is_same(q->index, file_of(name)))
+        (void)unlink(name);
+}
+
 static void close_handle(struct weir__queue *queue)
 {
     struct weir__sq *q = weir__sq_of(queue);
+    int folder = q->file.number ? lock_folder(q->path) : -1;
     for (int i = 0; i < WEIR__SQ_COUNT; i++)
         sqlite3_finalize(q->statements[i]);
+    if (q->file.number && weir__sq_there(q))
+        abandon(q);
     sqlite3_close(q->db);
+    unlock_folder(folder);
     free(q->path);
     free(q);
 }
@@ -203,17 +277,6 @@ static const struct weir__queue_calls calls = {.put = weir__sq_put,
                                                .expire = weir__sq_expire,
                                                .figures = weir__sq_figures,
                                                .close = close_handle};
-
-/* SQLite's own waiting becomes longer and longer, so that of two that write all the time one gets nothing. */
-static int wait_for_others(void *context, int looks)
-{
-    struct timespec wait = {0, LOOK_US * 1000};
-    (void)context;
-    if (looks >= BUSY_MS * 1000 / LOOK_US)
-        return 0;
-    nanosleep(&wait, NULL);
-    return 1;
-}
 
 static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
 {
@@ -232,7 +295,6 @@ static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
 static int make_schema(struct weir__sq *q)
 {
     int64_t application = 0, version = 0, tables = 0;
-    char made[96];
     int error = script(q, "BEGIN IMMEDIATE");
     if (error)
         return error;
@@ -242,18 +304,32 @@ static int make_schema(struct weir__sq *q)
     if (!error)
         error = pragma(q, "SELECT count(*) FROM sqlite_master", &tables);
     if (!error && tables == 0 && application == 0) {
-        error = script(q, WEIR__SQ_SCHEMA);
-        snprintf(made, sizeof made, "PRAGMA application_id = %d; PRAGMA user_version = %d", WEIR__SQ_APPLICATION,
-                 WEIR__SQ_VERSION);
-        if (!error)
-            error = script(q, made);
+        error = script(q, WEIR__SQ_SCHEMA WEIR__SQ_MARK);
     } else if (!error && application != WEIR__SQ_APPLICATION) {
         weir__queue_note(&q->queue, "the file is a database of something else");
         error = WEIR__QUEUE_BROKEN;
     } else if (!error && version > WEIR__SQ_VERSION) {
         error = WEIR__QUEUE_NEWER;
+    } else if (!error && version < WEIR__SQ_VERSION) {
+        error = script(q, WEIR__SQ_FROM_1 WEIR__SQ_MARK);
     }
     return weir__sq_end(q, error);
+}
+
+/* Which files these are. AWAY: another has the name already. */
+static int know_files(struct weir__sq *q)
+{
+    char name[4096];
+    int moved = 1;
+    q->file = file_of(q->path);
+    name_beside(q, "-wal", name);
+    q->log = file_of(name);
+    name_beside(q, "-shm", name);
+    q->index = file_of(name);
+    if (sqlite3_file_control(q->db, NULL, SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && !moved && q->file.number)
+        return 0;
+    q->file.number = 0;
+    return WEIR__QUEUE_AWAY;
 }
 
 static int connect(struct weir__sq *q)
@@ -269,12 +345,14 @@ static int connect(struct weir__sq *q)
     sqlite3_busy_handler(q->db, wait_for_others, NULL);
     sqlite3_db_config(q->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(q->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (stat(q->path, &q->about) != 0)
-        return WEIR__QUEUE_AWAY;
     int error = script(q, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;"
                           "PRAGMA journal_size_limit = " LOG_BYTES);
     q->full = true;
-    return error ? error : make_schema(q);
+    if (!error)
+        error = make_schema(q);
+    if (error)
+        return error;
+    return know_files(q);
 }
 
 int weir__queue_sqlite(const char *path, const struct weir__queue *made, struct weir__queue **queue, char *why)
@@ -285,7 +363,9 @@ int weir__queue_sqlite(const char *path, const struct weir__queue *made, struct 
     q->queue = *made;
     q->queue.calls = &calls;
     q->path = strdup(path);
+    int folder = lock_folder(path);
     int error = q->path ? connect(q) : WEIR__QUEUE_MEMORY;
+    unlock_folder(folder);
     if (error) {
         snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%s", q->queue.why);
         close_handle(&q->queue);

@@ -11,14 +11,20 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+/* Which file it is that has a name: another one may have it later. */
+struct weir__sq_file {
+    dev_t device;
+    ino_t number; /* 0: none */
+};
+
 struct weir__sq {
     struct weir__queue queue;
     sqlite3 *db;
     sqlite3_stmt *statements[WEIR__SQ_COUNT];
     char *path;
-    struct stat about;
-    bool full;    /* every commit is synced just now */
-    bool claimed; /* this handle has: claims of its name before it have ended */
+    struct weir__sq_file file, log, index; /* the database, and what SQLite has beside it */
+    bool full;                             /* every commit is synced just now */
+    bool claimed;                          /* this handle has: claims of its name before it have ended */
     int64_t synced_ms;
 };
 
@@ -50,6 +56,8 @@ int weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct
 int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count,
                      int64_t *to, int most);
 
+/* REMOVED if its file has no name any more, or another one has it: what is in it is lost, or not current. */
+int weir__sq_there(struct weir__sq *q);
 /* A transaction that writes; `acknowledged`: it is on the disk, by the options, before its commit returns. */
 int weir__sq_write(struct weir__sq *q, bool acknowledged);
 /* Commits if `error` is not negative, else rolls back. Returns `error`, or the commit's. */
@@ -79,7 +87,7 @@ void weir__sq_ticket(const char *ticket, char bits[WEIR__TICKET_LEN / 2]);
 /* The calls. */
 int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                  int *errors, size_t count);
-int weir__sq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
+int weir__sq_claim(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
                    void *context);
 int weir__sq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);
 int weir__sq_expire(struct weir__queue *queue, int64_t now_ms);

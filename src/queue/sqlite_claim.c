@@ -1,5 +1,7 @@
-/* Claiming in SQLite: of each lane its head, if it is due. */
+/* Claiming in SQLite: of each lane its head, if it is due; rules take turns. */
 #include "queue/sqlite.h"
+
+#include <stdlib.h>
 
 /* Requests whose claim has ended wait again; what they were due for has passed. */
 static int release(struct weir__sq *q, const int64_t *sequences, int count)
@@ -56,39 +58,134 @@ static int claim_one(struct weir__sq *q, int64_t sequence, int64_t until_ms)
     return error;
 }
 
+/* ---- Whose turn it is ---- */
+
+#define RULES_MAX 256 /* that one claim looks at: those whose heads are the oldest */
+#define PROMOTED  64  /* lanes of a rule that become due with one claim, or as many as it may take */
+
+struct turn {
+    int64_t rule, head; /* head 0: there is none any more */
+    size_t held;
+};
+
+static int promote_span(struct weir__sq *q, const struct weir__claim *claim, int64_t rule, int64_t from_ms,
+                        int64_t to_ms)
+{
+    int64_t most = claim->room.free > PROMOTED ? (int64_t)claim->room.free : PROMOTED;
+    return weir__sq_run(
+        q, WEIR__SQ_PROMOTE,
+        WEIR__VALUES(WEIR__NUMBER(rule), WEIR__NUMBER(from_ms), WEIR__NUMBER(to_ms), WEIR__NUMBER(most)));
+}
+
+/* Lanes whose heads have become due since the last claim. */
+static int promote(struct weir__sq *q, const struct weir__claim *claim)
+{
+    int64_t rules[RULES_MAX];
+    int found = weir__sq_numbers(
+        q, WEIR__SQ_RULES_DUE,
+        WEIR__VALUES(WEIR__NUMBER(claim->now_ms), WEIR__NUMBER(claim->ahead_ms), WEIR__NUMBER(RULES_MAX)), rules,
+        RULES_MAX);
+    int error = found < 0 ? found : 0;
+    for (int i = 0; i < found && !error; i++) {
+        error = promote_span(q, claim, rules[i], INT64_MIN, claim->now_ms);
+        if (!error && claim->ahead_ms < INT64_MAX)
+            error = promote_span(q, claim, rules[i], claim->ahead_ms + 1, INT64_MAX);
+    }
+    return error;
+}
+
+static size_t held_of(const struct weir__queue_room *room, weir_text rule)
+{
+    for (size_t i = 0; i < room->held_count; i++)
+        if (weir__text_equal(room->held[i].rule, rule))
+            return room->held[i].count;
+    return 0;
+}
+
+/* The rules that have a head that is due; how many, or an error. */
+static int read_turns(struct weir__sq *q, const struct weir__queue_room *room, struct turn turns[RULES_MAX])
+{
+    const enum weir__sq_statement which = WEIR__SQ_RULES_READY;
+    int found = 0, more = weir__sq_begin(q, which, WEIR__VALUES(WEIR__NUMBER(RULES_MAX)));
+    for (; more > 0 && found < RULES_MAX; more = weir__sq_next(q, which))
+        turns[found++] = (struct turn){.rule = weir__sq_number(q, which, 0),
+                                       .head = weir__sq_number(q, which, 2),
+                                       .held = held_of(room, weir__sq_bytes(q, which, 1))};
+    weir__sq_done(q, which);
+    return more < 0 ? more : found;
+}
+
+/* Who has the least; among these, who waits the longest. NULL: nobody may have more. */
+static struct turn *next_turn(struct turn *turns, int count, bool fair, size_t left)
+{
+    struct turn *next = NULL;
+    for (struct turn *turn = turns; turn < turns + count; turn++) {
+        if (!turn->head || (fair && turn->held >= left))
+            continue;
+        if (!next || turn->held < next->held || (turn->held == next->held && turn->head < next->head))
+            next = turn;
+    }
+    return next;
+}
+
 /* How many were claimed, in `sequences`. */
-static int claim_heads(struct weir__sq *q, int64_t now_ms, int64_t until_ms, int max, int64_t *sequences)
+static int claim_ready(struct weir__sq *q, const struct weir__claim *claim, int64_t *sequences)
+{
+    struct turn turns[RULES_MAX], *turn;
+    int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
+    int found = 0, count = read_turns(q, &claim->room, turns);
+    for (size_t left = claim->room.free;
+         left > 0 && count > 0 && (turn = next_turn(turns, count, claim->room.fair, left)) != NULL; left--) {
+        int error = claim_one(q, turn->head, until_ms);
+        sequences[found++] = turn->head;
+        turn->held++;
+        turn->head = 0;
+        int more =
+            error ? error : weir__sq_numbers(q, WEIR__SQ_READY, WEIR__VALUES(WEIR__NUMBER(turn->rule)), &turn->head, 1);
+        if (more < 0)
+            return more;
+    }
+    return count < 0 ? count : found;
+}
+
+static int by_number(const void *one, const void *other)
+{
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
+static int claim_heads(struct weir__sq *q, const struct weir__claim *claim, int64_t *sequences)
 {
     int error = weir__sq_write(q, false);
     if (error)
         return error;
-    error = release_ended(q, now_ms);
+    error = release_ended(q, claim->now_ms);
     if (!error)
-        error = weir__sq_run(q, WEIR__SQ_PROMOTE, WEIR__VALUES(WEIR__NUMBER(now_ms)));
-    int found = error ? error : weir__sq_numbers(q, WEIR__SQ_READY, WEIR__VALUES(WEIR__NUMBER(max)), sequences, max);
-    for (int i = 0; i < found && !error; i++)
-        error = claim_one(q, sequences[i], until_ms);
-    found = weir__sq_end(q, error ? error : found);
+        error = promote(q, claim);
+    int found = weir__sq_end(q, error ? error : claim_ready(q, claim, sequences));
     q->claimed |= found >= 0;
+    if (found > 0)
+        qsort(sequences, (size_t)found, sizeof *sequences, by_number);
     return found;
 }
 
 /* A poll that finds nothing writes nothing. */
-static int any_to_claim(struct weir__sq *q, int64_t now_ms)
+static int any_to_claim(struct weir__sq *q, const struct weir__claim *claim)
 {
     int64_t any = 0;
-    int error = weir__sq_numbers(q, WEIR__SQ_ANY_TO_CLAIM, WEIR__VALUES(WEIR__NUMBER(now_ms)), &any, 1);
+    int error = weir__sq_numbers(q, WEIR__SQ_ANY_TO_CLAIM,
+                                 WEIR__VALUES(WEIR__NUMBER(claim->now_ms), WEIR__NUMBER(claim->ahead_ms)), &any, 1);
     return error < 0 ? error : any != 0;
 }
 
-int weir__sq_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max, weir__deferred_visit *visit,
+int weir__sq_claim(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
                    void *context)
 {
     struct weir__sq *q = weir__sq_of(queue);
     int64_t sequences[WEIR__QUEUE_CLAIM_MAX];
-    int64_t until_ms = claim_ms < INT64_MAX - now_ms ? now_ms + claim_ms : INT64_MAX;
-    int any = q->claimed ? any_to_claim(q, now_ms) : 1;
-    int found = any > 0 ? claim_heads(q, now_ms, until_ms, (int)max, sequences) : any;
+    int gone = weir__sq_there(q);
+    int any = gone ? gone : q->claimed ? any_to_claim(q, claim) : 1;
+    int found = any > 0 ? claim_heads(q, claim, sequences) : any;
     /* They are this handle's now, and nobody else touches them: one after the other is read, so memory is bounded. */
     for (int i = 0; i < found; i++) {
         struct weir__deferred item;

@@ -111,5 +111,6 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
             error = errors[i];
     }
     error = weir__sq_end(q, error);
-    return error < 0 ? error : 0;
+    /* Once more: it may have been removed while this was written. */
+    return error < 0 ? error : weir__sq_there(q);
 }

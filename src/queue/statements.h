@@ -3,7 +3,7 @@
  *
  *   rule     one row a rule that has requests, with its figures: kept by every transaction that changes a request
  *   lane     one row a rule and key that has requests. Its place: 0 nothing to claim (nobody waits, or one is under
- *            way), 1 its head is not known to be due, 2 it is. With that a claim looks at heads alone
+ *            way), 1 its head is not known to be due, 2 it is. With that a claim looks at heads alone, rule by rule
  *   request  one row a request, small, as it is written with every change
  *   payload  its headers and body, written once
  *
@@ -13,16 +13,28 @@
 #define WEIR_QUEUE_STATEMENTS_H
 
 #define WEIR__SQ_APPLICATION 1466252625 /* "Weiq" */
-#define WEIR__SQ_VERSION     1
+#define WEIR__SQ_VERSION     2
+#define WEIR__SQ_QUOTED(x)   #x
+#define WEIR__SQ_QUOTE(x)    WEIR__SQ_QUOTED(x)
+#define WEIR__SQ_MARK                                                                                                  \
+    "PRAGMA application_id = " WEIR__SQ_QUOTE(WEIR__SQ_APPLICATION) ";"                                                \
+                                                                    "PRAGMA user_version = " WEIR__SQ_QUOTE(           \
+                                                                        WEIR__SQ_VERSION) ";"
+
+#define WEIR__SQ_LANE_INDEXES                                                                                          \
+    "CREATE INDEX lane_later ON lane(rule, due_ms) WHERE place = 1;"                                                   \
+    "CREATE INDEX lane_ready ON lane(rule, head) WHERE place = 2;"
+
+/* In version 1 these were of all rules together. */
+#define WEIR__SQ_FROM_1 "DROP INDEX lane_later; DROP INDEX lane_ready;" WEIR__SQ_LANE_INDEXES
 
 #define WEIR__SQ_SCHEMA                                                                                                \
     "CREATE TABLE rule(id INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, requests INTEGER NOT NULL DEFAULT 0,"        \
     " waiting INTEGER NOT NULL DEFAULT 0, under_way INTEGER NOT NULL DEFAULT 0, dead INTEGER NOT NULL DEFAULT 0,"      \
     " ended INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0, dead_bytes INTEGER NOT NULL DEFAULT 0);"     \
     "CREATE TABLE lane(id INTEGER PRIMARY KEY, rule INTEGER NOT NULL, key BLOB NOT NULL, requests INTEGER NOT NULL,"   \
-    " busy INTEGER NOT NULL, head INTEGER, due_ms INTEGER, place INTEGER NOT NULL, UNIQUE(rule, key));"                \
-    "CREATE INDEX lane_later ON lane(due_ms) WHERE place = 1;"                                                         \
-    "CREATE INDEX lane_ready ON lane(head) WHERE place = 2;"                                                           \
+    " busy INTEGER NOT NULL, head INTEGER, due_ms INTEGER, place INTEGER NOT NULL, UNIQUE(rule, "                      \
+    "key));" WEIR__SQ_LANE_INDEXES                                                                                     \
     "CREATE TABLE request(sequence INTEGER PRIMARY KEY AUTOINCREMENT, ticket BLOB NOT NULL UNIQUE,"                    \
     " rule INTEGER NOT NULL, lane INTEGER NOT NULL, state INTEGER NOT NULL, over INTEGER, cost INTEGER NOT NULL,"      \
     " attempts INTEGER NOT NULL, status INTEGER NOT NULL, bytes INTEGER NOT NULL, accepted_ms INTEGER NOT NULL,"       \
@@ -43,6 +55,12 @@
     "SELECT " WEIR__SQ_COLUMNS " FROM request r CROSS JOIN lane l ON l.id = r.lane CROSS JOIN rule u ON u.id = r.rule" \
     " WHERE r.sequence > ?1"
 
+/* Of a rule: a lane whose head is due, or due so late that the clock must have been set back (?2). */
+#define WEIR__SQ_DUE                                                                                                   \
+    "(EXISTS(SELECT 1 FROM lane INDEXED BY lane_later WHERE place = 1 AND rule = rule.id AND due_ms <= ?1) OR"         \
+    " EXISTS(SELECT 1 FROM lane INDEXED BY lane_later WHERE place = 1 AND rule = rule.id AND due_ms > ?2))"
+#define WEIR__SQ_HEAD "SELECT head FROM lane INDEXED BY lane_ready WHERE place = 2 AND rule = "
+
 #define WEIR__SQ_STATEMENTS(X)                                                                                         \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                                        \
     X(COMMIT, "COMMIT")                                                                                                \
@@ -61,12 +79,16 @@
     X(PAYLOAD_NEW, "INSERT INTO payload(sequence, headers, body) VALUES (?1, ?2, ?3)")                                 \
     /* Claiming */                                                                                                     \
     X(ANY_TO_CLAIM,                                                                                                    \
-      "SELECT EXISTS(SELECT 1 FROM lane WHERE place = 2) OR EXISTS(SELECT 1 FROM lane WHERE place = 1 AND"             \
-      " due_ms <= ?1) OR EXISTS(SELECT 1 FROM request WHERE state = 1 AND until_ms <= ?1)")                            \
+      "SELECT EXISTS(SELECT 1 FROM lane INDEXED BY lane_ready WHERE place = 2) OR EXISTS(SELECT 1 FROM rule "          \
+      "WHERE " WEIR__SQ_DUE ") OR EXISTS(SELECT 1 FROM request WHERE state = 1 AND until_ms <= ?1)")                   \
     X(CLAIMS_OF, "SELECT sequence FROM request WHERE state = 1 AND name = ?1 AND session <> ?2 LIMIT ?3")              \
     X(CLAIMS_OVER, "SELECT sequence FROM request WHERE state = 1 AND until_ms <= ?1 LIMIT ?2")                         \
-    X(PROMOTE, "UPDATE lane SET place = 2 WHERE place = 1 AND due_ms <= ?1")                                           \
-    X(READY, "SELECT head FROM lane WHERE place = 2 ORDER BY head LIMIT ?1")                                           \
+    X(RULES_DUE, "SELECT id FROM rule WHERE " WEIR__SQ_DUE " LIMIT ?3")                                                \
+    X(PROMOTE, "UPDATE lane SET place = 2 WHERE id IN (SELECT id FROM lane INDEXED BY lane_later WHERE place = 1"      \
+               " AND rule = ?1 AND due_ms >= ?2 AND due_ms <= ?3 ORDER BY due_ms LIMIT ?4)")                           \
+    X(RULES_READY, "SELECT id, name, oldest FROM (SELECT id, name, (" WEIR__SQ_HEAD "u.id ORDER BY head LIMIT 1)"      \
+                   " AS oldest FROM rule u) WHERE oldest IS NOT NULL ORDER BY oldest LIMIT ?1")                        \
+    X(READY, WEIR__SQ_HEAD "?1 ORDER BY head LIMIT 1")                                                                 \
     X(CLAIM, "UPDATE request SET state = 1, until_ms = ?2, name = ?3, session = ?4 WHERE sequence = ?1")               \
     X(LANE_BUSY, "UPDATE lane SET busy = 1, head = NULL, due_ms = NULL, place = 0 WHERE id = ?1")                      \
     X(LANE_FREE, "UPDATE lane SET busy = 0 WHERE id = ?1")                                                             \
@@ -109,10 +131,10 @@
     X(LIST_RULE, WEIR__SQ_LISTED " AND u.name = ?3 ORDER BY r.sequence LIMIT ?2")                                      \
     X(LIST_BOTH, WEIR__SQ_LISTED " AND r.rule = (SELECT id FROM rule WHERE name = ?3) AND r.state = ?4"                \
                                  " ORDER BY r.sequence LIMIT ?2")                                                      \
-    X(FIGURES, "SELECT name, waiting, under_way, dead, bytes, (SELECT min(accepted_ms) FROM request WHERE sequence ="  \
+    X(FIGURES, "SELECT name, waiting, under_way, dead, bytes, (SELECT accepted_ms FROM request WHERE sequence ="       \
                " (SELECT min(sequence) FROM request WHERE state = 0 AND rule = rule.id) OR sequence ="                 \
-               " (SELECT min(sequence) FROM request WHERE state = 1 AND rule = rule.id)) FROM rule"                    \
-               " WHERE waiting + under_way + dead > 0 ORDER BY name")
+               " (SELECT min(sequence) FROM request WHERE state = 1 AND rule = rule.id) ORDER BY sequence LIMIT 1)"    \
+               " FROM rule WHERE waiting + under_way + dead > 0 ORDER BY name")
 
 enum weir__sq_statement {
 #define WEIR__SQ_ENUM(name, text) WEIR__SQ_##name,

@@ -1,5 +1,6 @@
 /* When the storage fails: a clear error, nothing that was acknowledged is lost, and it goes on when that is over. */
 #include "queues.h"
+#include "queue/withdrawn.h"
 
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -157,19 +158,119 @@ TEST(damaged)
     }
 }
 
-/* The file is taken away or replaced while it is open: nothing is acknowledged into nothing. */
+static int unheard(void *context, const struct weir__queue_figures *figures)
+{
+    (void)context;
+    (void)figures;
+    return 0;
+}
+
+/* The file is taken away or replaced while it is open: nothing is acknowledged into nothing, and nothing read of it. */
 TEST(removed)
 {
     struct place place;
+    char ticket[WEIR__TICKET_LEN + 1];
     place_new(&place, false, false);
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
-    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, ticket), 0);
+    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), 1);
     CHECK_EQ(unlink(file_of(&place)), 0);
-    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_AWAY);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_delivered(queue, ticket, 200), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_cancel(queue, ticket), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_expire(queue, clock_now), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(state_of(queue, ticket), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 9}, see, &seen),
+             WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_figures(queue, unheard, NULL), WEIR__QUEUE_REMOVED);
     write_file(file_of(&place), "", 0, 0);
-    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_AWAY);
-    CHECK(strstr(weir__queue_why(queue), "replaced") != NULL);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
+    CHECK(strstr(weir__queue_why(queue), "queue.db") != NULL);
     weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* Which of SQLite's files go; the database itself goes in any case. */
+static void remove_files(const struct place *place, bool log, bool index)
+{
+    char name[200];
+    CHECK_EQ(unlink(file_of(place)), 0);
+    snprintf(name, sizeof name, "%s-wal", file_of(place));
+    CHECK_EQ(log ? unlink(name) : 0, 0);
+    snprintf(name, sizeof name, "%s-shm", file_of(place));
+    CHECK_EQ(index ? unlink(name) : 0, 0);
+}
+
+/*
+ * Several handles have it open, as an agent's have. One after the other finds that it is gone, opens another, and puts
+ * into that; whoever comes late, and closes the old one, takes nothing away from the new one.
+ */
+TEST(removed_and_begun_anew)
+{
+    enum { HANDLES = 3, EACH = 40 };
+    static char tickets[HANDLES * EACH][WEIR__TICKET_LEN + 1];
+    for (int files = 0; files < 4; files++) {
+        struct weir__queue *handles[HANDLES];
+        struct place place;
+        char lost[WEIR__TICKET_LEN + 1];
+        int count = 0;
+        place_new(&place, false, false);
+        for (int i = 0; i < HANDLES; i++) {
+            handles[i] = place_open(&place, (struct weir__queue_options){0});
+            CHECK_EQ(put_one(handles[i], item_of("r", "old", "a"), unbounded, lost), 0);
+        }
+        remove_files(&place, files & 1, files & 2);
+        for (int i = 0; i < HANDLES; i++) {
+            CHECK_EQ(put_one(handles[i], item_of("r", "new", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
+            weir__queue_close(handles[i]);
+            handles[i] = place_open(&place, (struct weir__queue_options){0});
+            for (int j = 0; j < EACH; j++)
+                CHECK_EQ(put_one(handles[i], item_of("r", "new", "b"), unbounded, tickets[count++]), 0);
+            for (int j = 0; j < count; j++)
+                CHECK_EQ(state_of(handles[i], tickets[j]), WEIR__WAITING);
+            CHECK_EQ(state_of(handles[i], lost), WEIR__QUEUE_GONE);
+        }
+        /* As if all were killed: what is on the disk counts. */
+        struct weir__queue *last = place_open(&place, (struct weir__queue_options){0});
+        for (int j = 0; j < count; j++)
+            CHECK_EQ(state_of(last, tickets[j]), WEIR__WAITING);
+        weir__queue_close(last);
+        for (int i = 0; i < HANDLES; i++)
+            weir__queue_close(handles[i]);
+        last = place_open(&place, (struct weir__queue_options){0});
+        for (int j = 0; j < count; j++)
+            CHECK_EQ(state_of(last, tickets[j]), WEIR__WAITING);
+        weir__queue_close(last);
+        place_end(&place);
+    }
+}
+
+/* Moved away, without its log: what was acknowledged is in it, and there again when it is moved back. */
+TEST(moved_away_and_back)
+{
+    static char tickets[50][WEIR__TICKET_LEN + 1];
+    struct place place;
+    char away[200], later[WEIR__TICKET_LEN + 1];
+    place_new(&place, false, false);
+    snprintf(away, sizeof away, "%s/away", place.folder);
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){0});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < 50; i++)
+        CHECK_EQ(put_one(i % 2 ? one : two, item_of("r", "k", "a"), unbounded, tickets[i]), 0);
+    CHECK_EQ(rename(file_of(&place), away), 0);
+    CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
+    weir__queue_close(one);
+    one = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, later), 0);
+    weir__queue_close(one);
+    weir__queue_close(two);
+    CHECK_EQ(rename(away, file_of(&place)), 0);
+    one = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < 50; i++)
+        CHECK_EQ(state_of(one, tickets[i]), WEIR__WAITING);
+    CHECK_EQ(state_of(one, later), WEIR__QUEUE_GONE);
+    weir__queue_close(one);
     place_end(&place);
 }
 
@@ -328,6 +429,90 @@ TEST(no_answer)
     CHECK_EQ(counts[WEIR__CANCELLED], 1);
     weir__queue_close(queue);
     place_end(&place);
+}
+
+/* The same when nobody puts anything any more: who has put it withdraws it as soon as the server is there again. */
+TEST(withdrawn_without_another_put)
+{
+    struct place place;
+    int counts[WEIR__DEFERRED_STATES] = {0};
+    if (!server_begin())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(weir__queue_withdraw(queue), 0);
+    kill(server.pid, SIGSTOP);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNKNOWN);
+    kill(server.pid, SIGCONT);
+    size_t left = 1;
+    for (int i = 0; i < 500 && left; i++) {
+        usleep(20000);
+        left = weir__queue_withdraw(queue);
+    }
+    CHECK_EQ(left, 0);
+    CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, count_one, counts), 0);
+    CHECK_EQ(counts[WEIR__WAITING], 1);
+    CHECK_EQ(counts[WEIR__CANCELLED], 1);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* Whoever shares the list of those does not deliver them, though it asks first. */
+TEST(withdrawn_instead_of_delivered)
+{
+    static struct weir__withdrawn shared = WEIR__WITHDRAWN_INIT;
+    struct place place;
+    int counts[WEIR__DEFERRED_STATES] = {0};
+    if (!server_begin())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *puts = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
+    struct weir__queue *drains = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
+    CHECK_EQ(put_one(puts, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(claim_some(drains, 9, HOUR, &seen), 1);
+    CHECK_EQ(weir__queue_delivered(drains, seen.items[0].ticket, 200), 0);
+    kill(server.pid, SIGSTOP);
+    CHECK_EQ(put_one(puts, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNKNOWN);
+    kill(server.pid, SIGCONT);
+    for (int i = 0; i < 500 && !counts[WEIR__CANCELLED]; i++) {
+        usleep(20000);
+        CHECK(claim_some(drains, 9, HOUR, &seen) <= 0);
+        memset(counts, 0, sizeof counts);
+        (void)weir__queue_list(drains, &(struct weir__queue_filter){.state = -1, .limit = 9}, count_one, counts);
+    }
+    CHECK_EQ(counts[WEIR__CANCELLED], 1);
+    CHECK_EQ(counts[WEIR__DELIVERED], 1);
+    CHECK_EQ(weir__queue_withdraw(puts), 0);
+    weir__queue_close(puts);
+    weir__queue_close(drains);
+    place_end(&place);
+}
+
+/* The list is bounded, and what was carried out late is known for a while. */
+TEST(withdrawn_tickets)
+{
+    static struct weir__withdrawn all = WEIR__WITHDRAWN_INIT;
+    char tickets[2][WEIR__TICKET_LEN + 1], ticket[WEIR__TICKET_LEN + 1];
+    for (int i = 0; i < WEIR__WITHDRAWN_MAX + 2; i++) {
+        snprintf(ticket, sizeof ticket, "%032d", i);
+        weir__withdrawn_add(&all, ticket, 1000);
+    }
+    CHECK_EQ(all.count, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(weir__withdrawn_open(&all, 0, tickets, 2), 2);
+    CHECK_EQ(atoi(tickets[0]), 2);
+    CHECK_EQ(weir__withdrawn_open(&all, WEIR__WITHDRAWN_MAX - 1, tickets, 2), 1);
+    weir__withdrawn_done(&all, tickets[0], 1000);
+    weir__withdrawn_done(&all, tickets[0], 1000);
+    weir__withdrawn_done(&all, "unknown", 1000);
+    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX - 1);
+    CHECK(weir__withdrawn_has(&all, tickets[0]));
+    weir__withdrawn_add(&all, ticket, 1000 + WEIR__WITHDRAWN_MS);
+    CHECK_EQ(all.count, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(weir__withdrawn_open(&all, 0, tickets, 1), 1);
+    CHECK_EQ(atoi(tickets[0]), 2); /* the one that was done went, and no other */
 }
 
 /* An agent dies without a word, and another takes over: what it had under way comes first, in order. */

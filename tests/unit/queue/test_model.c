@@ -1,9 +1,10 @@
 /* The queue against a naive list: whatever happens in whatever order, both say the same. */
 #include "queues.h"
 
-#define RULES 3
-#define KEYS  4
-#define MOST  20000
+#define RULES    3
+#define KEYS     4
+#define MOST     20000
+#define CLAIM_MS (10000 * HOUR) /* none ends by the clock, which is set */
 
 struct entry {
     char ticket[WEIR__TICKET_LEN + 1];
@@ -107,17 +108,54 @@ static struct entry *head_of(int rule, int key)
         if (e->state == WEIR__WAITING && !head)
             head = e;
     }
-    return head && head->due <= clock_now ? head : NULL;
+    /* So late that it was meant by a clock that has been set back since. */
+    return head && (head->due <= clock_now || head->due > clock_now + WEIR__QUEUE_AHEAD_MS) ? head : NULL;
+}
+
+/* Whose turn it is: of the rule that has the least, the oldest head; NULL: nobody's. */
+static struct entry *next_head(const struct weir__queue_held *has, bool fair, size_t left, const bool *taken)
+{
+    struct entry *next = NULL;
+    for (size_t i = 0; i < entry_count; i++) {
+        struct entry *e = &entries[i];
+        if (e->gone || taken[i] || head_of(e->rule, e->key) != e || (fair && has[e->rule].count >= left))
+            continue;
+        if (!next || has[e->rule].count < has[next->rule].count)
+            next = e;
+    }
+    return next;
+}
+
+/* The heads that a claim gets, in order of acceptance. */
+static size_t share_out(const struct weir__queue_room *room, const struct weir__queue_held *held, struct entry **heads)
+{
+    static bool taken[MOST];
+    struct weir__queue_held has[RULES];
+    struct entry *next;
+    size_t count = 0;
+    memcpy(has, held, sizeof has);
+    memset(taken, 0, sizeof taken);
+    for (size_t left = room->free; left > 0 && (next = next_head(has, room->fair, left, taken)) != NULL; left--) {
+        taken[next - entries] = true;
+        has[next->rule].count++;
+    }
+    for (size_t i = 0; i < entry_count; i++)
+        if (taken[i])
+            heads[count++] = &entries[i];
+    return count;
 }
 
 static void claim(struct weir__queue *queue, uint64_t *random)
 {
     struct entry *heads[RULES * KEYS];
-    size_t max = 1 + test_random(random) % 8, count = 0;
-    for (size_t i = 0; i < entry_count && count < max; i++)
-        if (!entries[i].gone && head_of(entries[i].rule, entries[i].key) == &entries[i])
-            heads[count++] = &entries[i];
-    CHECK_EQ(claim_some(queue, max, HOUR, &seen), count);
+    struct weir__queue_held held[RULES];
+    struct weir__queue_room room = {
+        .free = 1 + test_random(random) % 8, .fair = test_random(random) % 2 == 0, .held = held, .held_count = RULES};
+    for (int i = 0; i < RULES; i++)
+        held[i] = (struct weir__queue_held){text_of(rule_names[i]), test_random(random) % 4};
+    size_t count = share_out(&room, held, heads);
+    seen.count = 0;
+    CHECK_EQ(weir__queue_claim_shared(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
     CHECK_EQ(seen.count, count);
     for (size_t i = 0; i < count && i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
@@ -368,6 +406,8 @@ static void step(const struct place *place, struct weir__queue **queue, uint64_t
     default:
         if (test_random(random) % 10 == 0)
             restart(place, queue, random);
+        else if (test_random(random) % 10 == 0)
+            clock_now += (test_random(random) % 2 ? HOUR : -HOUR);
     }
 }
 

@@ -291,36 +291,186 @@ TEST(one_drains_redis)
     place_end(&place);
 }
 
-/* 100,000 of one key: claims cost what heads cost. */
-BOTH(many_of_one_key)
+/* Puts many of one rule, each of a key of its own or all of one. */
+static void put_many(struct weir__queue *queue, int64_t many, bool own_keys)
 {
     enum { BATCH = 500 };
     static struct weir__deferred items[BATCH];
     static struct weir__queue_bounds bounds[BATCH];
+    static char keys[BATCH][24];
     static int errors[BATCH];
+    for (int64_t done = 0; done < many; done += BATCH) {
+        for (int i = 0; i < BATCH; i++) {
+            snprintf(keys[i], sizeof keys[i], "k%lld", own_keys ? (long long)done + i : 0);
+            items[i] = item_of("r", keys[i], "some body of a request");
+        }
+        CHECK_EQ(weir__queue_put(queue, items, bounds, errors, BATCH), 0);
+    }
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* 100,000 of one key: claims cost what heads cost. */
+BOTH(many_of_one_key)
+{
     struct place place;
-    struct timespec begin, end;
     int64_t many = test_scaled(100000, 5000), claims = 200;
     place_new(&place, on_redis, true);
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = true});
-    for (int64_t done = 0; done < many; done += BATCH) {
-        for (int i = 0; i < BATCH; i++)
-            items[i] = item_of("r", "k", "some body of a request");
-        CHECK_EQ(weir__queue_put(queue, items, bounds, errors, BATCH), 0);
-    }
+    put_many(queue, many, false);
     uint64_t last = 0;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    double begin = seconds();
     for (int i = 0; i < claims; i++) {
         CHECK_EQ(claim_some(queue, 100, HOUR, &seen), 1);
         CHECK(seen.items[0].sequence > last);
         last = seen.items[0].sequence;
         CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double took = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
+    double took = seconds() - begin;
     printf("  %d waiting: %.2f ms a claim and delivery\n", (int)many, took * 1000 / (double)claims);
-    /* One look at all of them costs about 20 ms. */
-    CHECK(took / (double)claims < 0.010 * (getenv("WEIR_TEST_SCALE") ? 10 : 1));
+    /* One look at all of them costs more than that, on a machine that has nothing else to do. */
+    CHECK(took / (double)claims < 0.020 * (getenv("WEIR_TEST_SCALE") ? 10 : 1));
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/*
+ * 100,000 keys of one rule, all of them due: a claim costs what it claims, and a rule that comes last has its turn at
+ * once. The same when they wait for their next attempt.
+ */
+BOTH(many_keys)
+{
+    struct place place;
+    int64_t many = test_scaled(100000, 5000), claims = 100;
+    double took[2] = {0};
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = true});
+    put_many(queue, many, true);
+    for (int i = 0; i < claims; i++) {
+        CHECK_EQ(put_one(queue, item_of("s", "k", "x"), unbounded, NULL), 0);
+        double begin = seconds();
+        CHECK_EQ(claim_some(queue, 2, HOUR, &seen), 2);
+        took[0] += seconds() - begin;
+        CHECK(text_is(seen.items[0].rule, "r") && text_is(seen.items[1].rule, "s"));
+        CHECK_EQ(weir__queue_again(queue, seen.items[0].ticket, clock_now + 1000, "no", 0, false), 0);
+        CHECK_EQ(weir__queue_delivered(queue, seen.items[1].ticket, 200), 0);
+        begin = seconds();
+        CHECK_EQ(
+            weir__queue_claim_shared(
+                queue, clock_now, HOUR,
+                &(struct weir__queue_room){
+                    .free = 1, .fair = true, .held = &(struct weir__queue_held){WEIR__TEXT("r"), 63}, .held_count = 1},
+                see, &seen),
+            0);
+        took[1] += seconds() - begin;
+    }
+    printf("  %d keys: %.2f ms a claim of two, %.2f ms one that finds nothing it may have\n", (int)many,
+           took[0] * 1000 / (double)claims, took[1] * 1000 / (double)claims);
+    for (int i = 0; i < 2; i++)
+        CHECK(took[i] / (double)claims < 0.020 * (getenv("WEIR_TEST_SCALE") ? 10 : 1));
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* How often a command was called since CONFIG RESETSTAT. */
+static int64_t calls_of(const char *command)
+{
+    char name[64];
+    redisReply *reply = server_reply("INFO commandstats");
+    snprintf(name, sizeof name, "cmdstat_%s:calls=", command);
+    const char *at = strstr(reply->str, name);
+    int64_t calls = at ? strtoll(at + strlen(name), NULL, 10) : 0;
+    freeReplyObject(reply);
+    return calls;
+}
+
+/* Claims all there are, and ends them. */
+static void end_all(struct weir__queue *queue, enum weir__queue_end_kind kind)
+{
+    static struct weir__queue_ending endings[WEIR__QUEUE_CLAIM_MAX];
+    while (claim_some(queue, WEIR__QUEUE_CLAIM_MAX, HOUR, &seen) > 0 && test_failures == 0) {
+        for (size_t i = 0; i < seen.count; i++)
+            endings[i] = (struct weir__queue_ending){.ticket = seen.items[i].ticket, .kind = kind, .status = 200};
+        CHECK_EQ(weir__queue_end(queue, endings, seen.count), 0);
+    }
+}
+
+static int note_oldest(void *context, const struct weir__queue_figures *figures)
+{
+    if (text_is(figures->rule, "r"))
+        *(int64_t *)context = figures->oldest_ms;
+    return 0;
+}
+
+/* What is looked for is behind much else: the server is not kept busy with that, and it is found. */
+TEST(looking_bit_by_bit_redis)
+{
+    struct place place;
+    int64_t oldest = 0;
+    if (!server_begin())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    put_many(queue, 3000, true);
+    end_all(queue, WEIR__ENDED_DELIVERED);
+    put_many(queue, 3000, true);
+    end_all(queue, WEIR__ENDED_DEAD);
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(put_one(queue, item_of("s", "k", "x"), unbounded, NULL), 0);
+    end_all(queue, WEIR__ENDED_DELIVERED);
+    clock_now += 7;
+    CHECK_EQ(put_one(queue, item_of("r", "k", "x"), unbounded, NULL), 0);
+    server_do("CONFIG RESETSTAT");
+    for (int state = -1; state < WEIR__DEFERRED_STATES; state++) {
+        struct weir__queue_filter filter = {.state = state, .rule = text_of("s"), .limit = 10};
+        seen.count = 0;
+        CHECK_EQ(weir__queue_list(queue, &filter, see, &seen), 0);
+        CHECK_EQ(seen.count, state < 0 || state == WEIR__DELIVERED ? 5 : 0);
+    }
+    seen.count = 0;
+    CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = WEIR__WAITING, .limit = 10}, see, &seen), 0);
+    CHECK_EQ(seen.count, 1);
+    CHECK_EQ(weir__queue_figures(queue, note_oldest, &oldest), 0);
+    CHECK_EQ(oldest, clock_now);
+    int64_t looks = calls_of("hmget"), scripts = calls_of("evalsha");
+    printf("  %d looks in %d scripts\n", (int)looks, (int)scripts);
+    CHECK(looks > 10000 && looks / scripts < 1000);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* A clock that is set back by an hour: what waits for its next attempt waits for minutes at most, and in order. */
+BOTH(the_clock_is_set_back)
+{
+    struct place place;
+    char tickets[3][WEIR__TICKET_LEN + 1];
+    int64_t was = clock_now;
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(put_one(queue, item_of("r", i < 2 ? "k" : "l", "x"), unbounded, tickets[i]), 0);
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 2);
+    CHECK_EQ(weir__queue_again(queue, tickets[0], clock_now + 300000, "no", 503, true), 0);
+    /* Longer than anybody waits: no longer than that. */
+    CHECK_EQ(weir__queue_again(queue, tickets[2], clock_now + 20 * HOUR, "no", 503, true), 0);
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 0);
+    clock_now = was + 299999;
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 0);
+    clock_now = was - 30000; /* a little, as clocks are set */
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1);
+    CHECK(strcmp(seen.items[0].ticket, tickets[2]) == 0);
+    clock_now = was - HOUR;
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1);
+    CHECK(strcmp(seen.items[0].ticket, tickets[0]) == 0);
+    CHECK_EQ(weir__queue_delivered(queue, tickets[0], 200), 0);
+    CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1); /* due ever since */
+    CHECK(strcmp(seen.items[0].ticket, tickets[1]) == 0);
+    clock_now = was;
     weir__queue_close(queue);
     place_end(&place);
 }
