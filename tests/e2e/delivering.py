@@ -32,7 +32,8 @@ def yaml(limit=50, retries=8):
 
 
 class Upstream:
-    """`answer` is a status, or a function of a delivery and of how often it came that gives one; None: no answer."""
+    """`answer` is a status, or a function of a delivery that gives one; None: no answer. `slow`: seconds that a delivery out
+    of the queue takes, or a function of it that waits."""
 
     def __init__(self):
         outer = self
@@ -53,7 +54,7 @@ class Upstream:
                     outer.busy += 1
                     outer.most = max(outer.most, outer.busy)
                 if self.headers.get("X-Weir-Attempt") or self.path == "/few":
-                    time.sleep(outer.slow)
+                    outer.slow(one) if callable(outer.slow) else time.sleep(outer.slow)
                 status = outer.answer(one) if callable(outer.answer) else outer.answer
                 with outer.lock:
                     outer.busy -= 1
