@@ -405,11 +405,11 @@ def kill(pid, killed):
         killed[0] += 1
 
 
-def kill_some(one, dice, killed):
+def kill_some(one, dice, killed, moment):
     """One round: agents and workers, each a moment after it has begun to work, and in the end all of it."""
     for _ in range(4):
         ready(one)
-        time.sleep(dice.uniform(0.0, 0.15))
+        time.sleep(dice.uniform(0.0, moment))
         agent = agent_of(one)
         if agent:
             kill(agent, killed)
@@ -432,7 +432,7 @@ def test_every_ticket_is_accounted_for_over_many_kills(storage, queued, upstream
         client.start()
     killed, begun = [0], time.time()
     while killed[0] < kills:
-        kill_some(one, dice, killed)
+        kill_some(one, dice, killed, 0.6 if storage else 0.15)  # an agent has to connect first, and Redis syncs each put
         assert time.time() - begun < 120 * (1 + LONG), killed
     for client in clients:
         client.over = True
@@ -441,7 +441,7 @@ def test_every_ticket_is_accounted_for_over_many_kills(storage, queued, upstream
     took = time.time() - begun
     ready(one)
     tickets = [ticket for client in clients for _, ticket in client.acknowledged]
-    assert len(tickets) > kills and len(set(tickets)) == len(tickets)
+    assert len(tickets) > kills / 2 and len(set(tickets)) == len(tickets)
 
     def accounted():
         done = {d.headers["Idempotency-Key"] for d in upstream.deferred()}
@@ -456,4 +456,4 @@ def test_every_ticket_is_accounted_for_over_many_kills(storage, queued, upstream
         came = [int(d.body.split()[1]) for d in upstream.deferred() if d.headers["X-User"] == client.user]
         first = list(dict.fromkeys(came))
         assert first == sorted(first), client.user
-    print(f"{storage.partition(':')[0] or 'sqlite'}: {killed[0]} kills in {took:.0f} s: {len(tickets)} tickets, {len(dead)} dead, {again} delivered more than once")
+    print(f"{'redis' if storage else 'sqlite'}: {killed[0]} kills in {took:.0f} s: {len(tickets)} tickets, {len(dead)} dead, {again} delivered more than once")
