@@ -84,6 +84,17 @@ class Servers:
                 process.kill()
                 process.wait()
 
+    def used(self, *names):
+        """Seconds of processor that these, and all that they started, have had."""
+        def of(pid):
+            try:
+                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+                children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            except (FileNotFoundError, ProcessLookupError):
+                return 0
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(of, children))
+        return sum(of(self.processes[name].pid) for name in names)
+
     def redis(self, name, cpu):
         home = self.folder / name
         home.mkdir(exist_ok=True)
@@ -247,10 +258,12 @@ def gateway_rounds(servers, options, printer, redis, ports, keys):
     for number in range(-1, 3 if options.quick else 7):
         for how in seen:
             before, begun = redis.work(), time.monotonic()
+            used, far = servers.used(how, "api"), servers.used("far-redis")
             figures = wrk(servers, ports[how], 1 if number < 0 or options.quick else 5, keys)
+            used, far = servers.used(how, "api") - used, servers.used("far-redis") - far
             took, after = time.monotonic() - begun, redis.work()
             if number >= 0:
-                seen[how].append(figures)
+                seen[how].append({**figures, "cpu": used / figures["total"] * 1e6, "far": far / figures["total"] * 1e6})
                 if how == "eventual":
                     costs.append([(b - a) / took for a, b in zip(before, after)])
     if not redis.calls("evalsha"):
@@ -258,11 +271,16 @@ def gateway_rounds(servers, options, printer, redis, ports, keys):
     for how, figures in seen.items():
         one = middle(figures)
         printer.show(f"gateway, {how}, {keys:,} keys", one["rate"], "a second", keys=keys, p50=one["p50"], p99=one["p99"])
+        printer.show(f"gateway, {how}, {keys:,} keys: processor, with agent and API", one["cpu"], "us a request", keys=keys)
+        printer.show(f"gateway, {how}, {keys:,} keys: Redis' processor", one["far"], "us a request", keys=keys)
     runs, ops, received, sent = (statistics.median(column) for column in zip(*costs))
     printer.show(f"Redis for eventual, {keys:,} keys: scripts", runs, "a second", keys=keys)
     printer.show(f"Redis for eventual, {keys:,} keys: operations, theirs too", ops, "a second", keys=keys)
     printer.show(f"Redis for eventual, {keys:,} keys: bytes in", received, "bytes/s", keys=keys)
     printer.show(f"Redis for eventual, {keys:,} keys: bytes out", sent, "bytes/s", keys=keys)
+    # What noise spoils least: the gateway's processor is the bound.
+    printer.show(f"gateway, eventual / local by processor, {keys:,} keys",
+                 statistics.median(b["cpu"] / a["cpu"] for a, b in zip(seen["eventual"], seen["local"])), "ratio", keys=keys)
     printer.show(f"gateway, eventual / local, {keys:,} keys",
                  statistics.median(a["rate"] / b["rate"] for a, b in zip(seen["eventual"], seen["local"])), "ratio",
                  least=0.9, keys=keys)

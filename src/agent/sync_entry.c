@@ -242,33 +242,25 @@ static bool move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit
     return true;
 }
 
-enum news {
-    NO_NEWS,
-    USED_A_LITTLE, /* here, and not by others as far as is known */
-    NEWS
-};
-
 /*
- * Who has used next to nothing of a bucket alone need not hear at once what others may do from now on: it would find
- * out with its next request, and until then has nothing to deny. Windows do not repay what was too much.
+ * Whether an answer is a reason to ask for more of them. Who has used next to nothing of a bucket, of which nobody else
+ * was seen to use anything of late, has little to make wrong with what it does not hear: what its next requests take is
+ * told within an interval. Windows do not repay what was too much.
  */
-static enum news news_of(const weir_limit *limit, int64_t amount, bool moved)
+static bool is_news(const struct weir__followed *f, const weir_limit *limit, int64_t amount, bool moved)
 {
     bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
-    if (!moved && amount == 0)
-        return NO_NEWS;
-    return !moved && bucket && amount > 0 && amount <= limit->hard / LITTLE ? USED_A_LITTLE : NEWS;
+    bool little = bucket && amount >= 0 && amount <= limit->hard / LITTLE;
+    return moved || (amount != 0 && (!little || f->again > 0));
 }
 
 /* When to ask for it again, if at all. */
-static void follow(struct weir__sync *sync, uint64_t index, enum news news, bool recovered)
+static void follow(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
 {
     struct weir__followed *f = &sync->followed[index];
-    unsigned again = news == NEWS ? WEIR__AGAIN : f->again > 0 ? f->again - 1U : 0;
-    if (news == USED_A_LITTLE && !again)
-        again = 1;
+    unsigned again = news ? WEIR__AGAIN : f->again > 0 ? f->again - 1U : 0;
     /* Who is behind has enough to do with what is used. */
-    if (news != NEWS && (recovered || sync->behind))
+    if (!news && (recovered || sync->behind))
         again = 0;
     f->again = (uint8_t)again;
     if (again)
@@ -282,7 +274,7 @@ static void follow_failed(struct weir__sync *sync, uint64_t index)
 {
     struct weir__followed *f = &sync->followed[index];
     f->again = f->again ? f->again : WEIR__AGAIN;
-    follow(sync, index, NO_NEWS, false);
+    follow(sync, index, false, false);
     f->again = 2;
 }
 
@@ -305,7 +297,8 @@ static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *lim
     if (sync->late_us > 0 && untold > 0)
         difference = 0;
     bool moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
-    follow(sync, note->index, news_of(limit, note->amount, moved), here->remaining >= here->limit);
+    bool news = is_news(&sync->followed[note->index], limit, note->amount, moved);
+    follow(sync, note->index, news, here->remaining >= here->limit);
     weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
 }
 
@@ -327,7 +320,7 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
     }
     if (ask->other_window < 0) {
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
-        follow(sync, note->index, note->amount ? NEWS : NO_NEWS, true);
+        follow(sync, note->index, note->amount != 0, true);
     } else {
         const weir_limit *limit = weir__sync_limit(sync, subject, &room);
         if (weir__sync_look(sync, subject, limit, &here) == 0)
