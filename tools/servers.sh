@@ -81,9 +81,9 @@ exec "\$libraries/ld-linux-x86-64.so.2" --argv0 redis-server --library-path "\$l
 RUN
 }
 release_apt() {
-    (cd "$work/root" && apt-get -qq -o APT::Sandbox::User=root -o "Dir::State::Lists=$work/apt/lists" \
-        -o "Dir::Cache=$work/apt/cache" -o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Acquire::Languages=none "$@" >&2)
+    (cd "$work/root" && apt-get -qq -o APT::Sandbox::User=root -o Acquire::Languages=none -o Dir::State::status=/dev/null \
+        -o "Dir::State::Lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" \
+        -o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null "$@" >&2)
 }
 
 bring() {
