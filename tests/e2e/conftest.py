@@ -9,6 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import controlled  # noqa: E402
 from flight import Slow  # noqa: E402
 from gateway import Gateway  # noqa: E402
+from measured import Again  # noqa: E402
 from redis_server import RedisServer  # noqa: E402
 from served import Backend, Served  # noqa: E402
 from serving import HEAD, RULES  # noqa: E402
@@ -20,7 +21,7 @@ LEFT = 30  # seconds: longer than nearly every test
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "alone: bounds of time that hold when nothing else runs; after all others, in one lane")
+    config.addinivalue_line("markers", "alone: bounds of time that hold when little else runs; after all others, in few lanes")
     config.addinivalue_line("markers", "xdist_group(name): tests that share what is costly to make run in one lane")
 
 
@@ -44,6 +45,9 @@ def pytest_terminal_summary(terminalreporter):
                 terminalreporter.write_line(f"{word} {name(report)}")
     for report in terminalreporter.stats.get("skipped", ()):
         terminalreporter.write_line(f"SKIP {name(report)}: {report.longrepr[2]}")
+    for report in terminalreporter.stats.get("warnings", ()):
+        if Again.__name__ in report.message:
+            terminalreporter.write_line(f"AGAIN {report.message.partition(Again.__name__ + ':')[2].strip().splitlines()[0]}")
 
 
 def complaints(gateway):

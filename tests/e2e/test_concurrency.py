@@ -116,10 +116,8 @@ def test_a_killed_worker(gateway, slow):
         killed = g.workers()
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        began = time.monotonic()
         g.wait_for_workers(killed)
-        all_free(g, 4)
-        assert time.monotonic() - began < 4
+        all_free(g, 4, 20)  # by themselves, after a lease
         for s in waiting:
             s.close()
         slow.go.set()

@@ -15,13 +15,14 @@ import pytest
 from clients import get
 from controlled import HEAD, RULES, both_workers, reloads, weir
 from gateway import wait_until
+from measured import measured
 from ports import free_port
 from served import certificate
 from test_control_cli import Between
 
 # ---- Publishing ----
 
-@pytest.mark.alone
+@measured
 def test_publishing_reaches_every_worker_within_two_seconds(host):
     one = host().begin()
     took = []

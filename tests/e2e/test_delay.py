@@ -8,6 +8,7 @@ import pytest
 from clients import get, statuses, together
 from gateway import wait_until
 from http2 import Http2
+from measured import measured
 
 
 def leaky(limit, burst, window="1s", **more):
@@ -23,6 +24,7 @@ def timed(port, path="/x"):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("phase", ["preaccess", "precontent"])
+@measured
 def test_they_leave_one_by_one(gateway, phase):
     g = gateway(leaky(10, 6), workers=2, listen="reuseport", http=f"weir_phase {phase};")
     results = together([lambda: timed(g.port)] * 9)
@@ -36,6 +38,7 @@ def test_they_leave_one_by_one(gateway, phase):
 
 
 @pytest.mark.alone
+@measured
 def test_no_longer_than_max_delay(gateway):
     g = gateway(leaky(10, 10, max_delay="250ms"))
     results = together([lambda: timed(g.port)] * 8)
@@ -70,6 +73,7 @@ def test_who_leaves_gives_the_place_back(gateway):
 
 
 @pytest.mark.alone
+@measured
 def test_a_reload_lets_the_waiting_go_their_way(gateway):
     g = gateway(leaky(2, 4))
     get(g.port, "/x")
@@ -111,6 +115,7 @@ class Streams(Http2):
 
 
 @pytest.mark.alone
+@measured
 def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
     g = gateway(leaky(5, 4), listen="http2", server="location /s { weir off; weir_status; }")
     c = Streams(g.port)

@@ -13,6 +13,7 @@ import pytest
 
 from clients import get
 from gateway import wait_until
+from measured import measured
 from served import Backend, Served
 from test_metrics import parse
 from test_seeing import top, weir
@@ -88,7 +89,7 @@ def agent_of(one):
     raise AssertionError("there is no agent")
 
 
-@pytest.mark.alone
+@measured
 def test_requests_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
     assert level(one) == 0
@@ -102,6 +103,7 @@ def test_requests_in_flight(host):
 
 
 @pytest.mark.alone
+@measured
 def test_a_slow_upstream(host):
     one = host("{ signals: { latency: 3, errors: on }, smooth: 200ms }")
     with Asking(one, "/slow/0.01", 4):
@@ -123,7 +125,7 @@ def test_an_upstream_that_fails(host):
         wait_until(lambda: level(one) >= 90, "a high level")
 
 
-@pytest.mark.alone
+@measured
 def test_shedding_begins_with_the_lowest(host):
     one = host("{ signals: { in_flight: 4 }, shed_above: 90 }")
     with Asking(one, "/slow/3", 8) as asking:
@@ -138,10 +140,10 @@ def test_shedding_begins_with_the_lowest(host):
     assert figures(one)["low"] > 0  # it comes back slowly
 
 
-@pytest.mark.alone
 def test_a_burning_processor(host):
     one = host("on")
-    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
+    burner = ["nice", "-n", "19", sys.executable, "-c", "while True: pass"]  # other tests hardly notice
+    burning = [subprocess.Popen(burner) for _ in range(3 * (os.cpu_count() or 1))]
     try:
         wait_until(lambda: figures(one).get("cpu", 0) >= 80 and level(one) >= 60, "a high level")
     finally:
@@ -150,7 +152,7 @@ def test_a_burning_processor(host):
             each.wait()
 
 
-@pytest.mark.alone
+@measured
 def test_an_agent_that_is_silent_says_nothing(host):
     one = host("{ signals: { in_flight: 2 } }")
     with Asking(one, "/slow/2", 4):
@@ -217,15 +219,24 @@ def test_what_is_shown(host):
     one = host("{ signals: { in_flight: 2, cpu: on }, shed_above: 90 }")
     with Asking(one, "/slow/2", 4):
         wait_until(lambda: level(one) >= 95, "a high level")
-        seen = top(one)["load"]
-        assert seen["known"] and seen["level"] >= 90 and seen["signals"]["in_flight"] == 100
-        assert set(seen["signals"]) == {"in_flight", "cpu"} and seen["in_flight"] >= 3
+
+        def full():  # all four may be between two of their requests
+            seen = top(one)["load"]
+            return seen["known"] and seen["level"] >= 90 and seen["signals"]["in_flight"] == 100 and seen["in_flight"] >= 3 and seen
+        seen = wait_until(full, "a full load")
+        assert set(seen["signals"]) == {"in_flight", "cpu"}
         assert set(seen["shed"]) == {"critical", "high", "normal", "low"} and seen["shed"]["critical"] == 0
-        text = weir("top", "--once", one.file)
-        (line,) = [line for line in text.splitlines() if line.startswith("level ")]
-        assert "in_flight 100" in line and "in flight" in line and len(line) <= 80
-        status = json.loads(get(one.metrics, "/weir/status").body)
-        assert status["load"]["known"] and status["load"]["signals"]["in_flight"] == 100
+
+        def shown():
+            (line,) = [line for line in weir("top", "--once", one.file).splitlines() if line.startswith("level ")]
+            return "in_flight 100" in line and line
+        line = wait_until(shown, "a line that says so")
+        assert "in flight" in line and len(line) <= 80
+
+        def told():
+            status = json.loads(get(one.metrics, "/weir/status").body)
+            return status["load"]["known"] and status["load"]["signals"]["in_flight"] == 100
+        wait_until(told, "a status that says so")
 
 
 def test_without_it_there_is_nothing(host):

@@ -24,6 +24,7 @@ import pytest
 from clients import get, raw, together
 from controlled import Host
 from gateway import wait_until
+from measured import measured
 from ports import free_port
 from queued import HEAD, QUEUE, RULES, Queueing, usual
 from served import ENVIRONMENT, WEIR
@@ -260,7 +261,7 @@ def test_expect_100_continue(host):
 def test_slow_uploads_hold_nobody_up_and_unfinished_ones_are_not_kept(host):
     one = host()
     one.use_up()
-    slow = threading.Thread(target=lambda: seen.append(chunked(one.port, [100] * 10, wait=0.2)[0]))
+    slow = threading.Thread(target=lambda: seen.append(chunked(one.port, [100] * 10, wait=0.6)[0]))
     seen = []
     slow.start()
     with socket.create_connection(("127.0.0.1", one.port), timeout=10) as left:
@@ -422,7 +423,7 @@ def test_a_client_that_leaves_while_it_is_kept(host):
             with socket.create_connection(("127.0.0.1", one.port), timeout=10) as left:
                 left.sendall(b"POST /kept HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
                 time.sleep(0.02)
-        time.sleep(1)  # nginx notices
+        time.sleep(2)  # nginx notices
     finally:
         os.kill(agent, signal.SIGCONT)
     ticket, _ = one.keep()
@@ -489,7 +490,7 @@ def test_no_agent_no_queue_but_never_an_error(host):
     one.keep()
 
 
-@pytest.mark.alone
+@measured
 def test_an_agent_that_hangs_is_not_waited_for_for_ever(host):
     one = host()
     one.use_up()

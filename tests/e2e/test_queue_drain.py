@@ -15,7 +15,7 @@ from controlled import Host, weir
 from gateway import wait_until
 from delivering import Upstream, agent_of, defer, items, queue, ready, yaml
 from redis_server import RedisServer
-from served import Served
+from served import PRELOAD, Served
 
 
 LONG = os.environ.get("WEIR_TEST_LONG") == "1"  # as long as it says, for who has the time
@@ -66,7 +66,7 @@ def states(one):
 
 
 def wait_for(one, tickets, state="delivered", seconds=30):
-    wait_until(lambda: {states(one).get(ticket) for ticket in tickets} == {state}, f"{len(tickets)} {state}", seconds)
+    wait_until(lambda: {states(one).get(ticket) for ticket in tickets} == {state}, f"{len(tickets)} {state}", seconds, every=0.2)
 
 
 # ---- What is delivered ----
@@ -422,9 +422,9 @@ def kill_some(one, dice, killed, moment):
     one.start()
 
 
-@pytest.mark.alone
+@pytest.mark.xdist_group("folders")  # those of hosts that are killed stay for a while
 def test_every_ticket_is_accounted_for_over_many_kills(storage, queued, upstream):
-    kills = 40 if storage and not LONG else 200
+    kills = 200 if LONG else 50 if PRELOAD else 40 if storage else 200  # a sanitizer's starts take their time
     one = queued(head=storage, limit=100, retries=100)
     dice = random.Random(8)
     clients = [Client(one, f"u{i}") for i in range(6)]
@@ -433,7 +433,7 @@ def test_every_ticket_is_accounted_for_over_many_kills(storage, queued, upstream
     killed, begun = [0], time.time()
     while killed[0] < kills:
         kill_some(one, dice, killed, 0.6 if storage else 0.15)  # an agent has to connect first, and Redis syncs each put
-        assert time.time() - begun < 120 * (1 + LONG), killed
+        assert time.time() - begun < 400, killed
     for client in clients:
         client.over = True
     for client in clients:

@@ -13,6 +13,7 @@ import pytest
 
 from clients import get, statuses
 from gateway import wait_until
+from measured import measured
 from strict import hammer, key, rules, strict
 
 
@@ -64,6 +65,7 @@ class Load:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("fault", ["kill", "pause"])
+@measured
 def test_faults_under_load(redis_server, hosts, fault):
     server = redis_server()
     one, = hosts(server, 1, rules(strict(limit=5)), workers=2, deadline="20ms")
@@ -201,6 +203,7 @@ def repeat(answer):
     "endless array": each_time(b"*1000000000\r\n"),
     "endless text": repeat(b"$536870911\r\n" + b"x" * 60000),
 }.items()))
+@measured
 def test_impostors(hosts, kind, talk):
     """Whatever answers: it counts as absence, and requests go on."""
     server = Impostor(talk)

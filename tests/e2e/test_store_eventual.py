@@ -13,6 +13,7 @@ import pytest
 
 from clients import get
 from gateway import wait_until
+from measured import measured
 from served import ENVIRONMENT, WEIR, Backend, Served
 
 YAML = """
@@ -98,6 +99,7 @@ def test_hosts_hear_of_each_other(redis_server, served):
     assert "weir:e:a" in names and all(name == "weir:e:a" or name.startswith("weir::") for name in names), names
 
 
+@measured
 def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
@@ -118,6 +120,7 @@ def test_status_and_metrics_tell_of_the_ledger(redis_server, served):
     wait_until(lambda: told()["lag_ms"] > 300, "the lag")
 
 
+@measured
 def test_a_hot_key_costs_one_exchange_an_interval(redis_server, served):
     server = redis_server()
     host = served(server, text=rules(limit=100000))
@@ -167,6 +170,7 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
     wait_until(all_told, "all of it")
 
 
+@measured
 def test_redis_killed_and_back(redis_server, served):
     server = redis_server()
     one, two = served(server, 2)
@@ -185,6 +189,7 @@ def test_redis_killed_and_back(redis_server, served):
 
 
 @pytest.mark.parametrize("failure", ["open", "closed", "local"])
+@measured
 def test_policies_while_the_store_is_away(redis_server, served, failure):
     server = redis_server()
     host = served(server, text=rules(limit=5, more=f", on_store_failure: {failure}"))

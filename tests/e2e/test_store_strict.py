@@ -9,6 +9,7 @@ import pytest
 
 from clients import get, statuses
 from gateway import wait_until
+from measured import measured
 from served import Backend, Served, certificate
 from strict import ALGORITHMS, hammer, key, rules, strict
 
@@ -115,7 +116,7 @@ def test_the_phase_after_authentication(redis_server, hosts):
     assert [get(h.port, "/", **key("a")).status for h in (one, two) * 3] == [200] * 5 + [429]
 
 
-@pytest.mark.alone
+@measured
 def test_who_leaves_while_delayed_gives_its_place_back(redis_server, hosts):
     text = rules(strict("slow", 10, ", algorithm: leaky_bucket, on_limit: delay, burst: 5", window="10s"))
     one, two = hosts(redis_server(), 2, text)
@@ -192,6 +193,7 @@ def test_a_socket_and_names(redis_server, hosts):
     assert len(names) == 3 and names >= {"weir:five:a", "other:five:a"} and any(name.startswith("weir:five:~") for name in names)
 
 
+@measured
 def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
     one, = hosts("redis://no-such-host.invalid:6379", 1, deadline="20ms")
     start = time.monotonic()

@@ -1,0 +1,31 @@
+"""Bounds of time, on a machine that others use, too."""
+import functools
+import warnings
+
+TRIES = 3
+
+
+class Again(UserWarning):
+    """A test that was tried again; conftest.py tells of each."""
+
+
+def again(why):
+    warnings.warn(Again(why), stacklevel=2)
+
+
+def measured(test):
+    """
+    For a test that asserts how long something takes, or what comes about within a time. What it says is that this machine
+    can do it: it is tried up to three times, each with servers of its own, for a busy machine stands still at times. What
+    fails for another reason than time fails each time. Not for tests of what must never happen.
+    """
+    @functools.wraps(test)
+    def tried(*arguments, **named):
+        for _ in range(TRIES - 1):
+            try:
+                return test(*arguments, **named)
+            except AssertionError as problem:
+                lines = str(problem).splitlines() or [""]
+                again(f"{test.__name__}: {lines[0][:200]}")
+        return test(*arguments, **named)
+    return tried
