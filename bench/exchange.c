@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     if (weir__store_parse(url, &store, why, sizeof why))
         fail(why);
     uint64_t keys = strtoull(argv[2], NULL, 10), seed = 7;
-    long requests = atol(argv[3]), rounds = atol(argv[4]);
+    long requests = strtol(argv[3], NULL, 10), rounds = strtol(argv[4], NULL, 10);
     /* As in bench/store.py. */
     weir_options options = {.segment = {.size = 256 << 20},
                             .rules_text = "rules: [{name: k, key: '${path:2}', limit: 100000, window: 1d, "
