@@ -1,5 +1,5 @@
 /* `weir bench`: how fast and how small the core is. The parts are bench.c (cases), bench_run.c (measuring),
- * bench_table.c (what is measured) and bench_print.c (what is told). */
+ * bench_table.c and bench_route.c (what is measured) and bench_print.c (what is told). */
 #ifndef WEIR_CLI_BENCH_H
 #define WEIR_CLI_BENCH_H
 
@@ -73,9 +73,10 @@ void weir__bench_table_drop(struct weir__bench_table *table);
 /* Keys in the order they are asked for: drawn beforehand, so that drawing is not measured. */
 struct weir__bench_keys {
     const char *distribution;
-    bool even;    /* all keys alike */
-    uint64_t *id; /* the key is these 8 bytes */
-    size_t count; /* a power of two */
+    bool even;                      /* all keys alike */
+    uint64_t *id;                   /* the key is these 8 bytes */
+    size_t count;                   /* a power of two */
+    struct weir__bench_step *route; /* of each in the bare memory; NULL: not known */
 };
 
 enum weir__bench_draw { WEIR__BENCH_UNIFORM, WEIR__BENCH_ZIPF, WEIR__BENCH_ONE };
@@ -83,11 +84,32 @@ enum weir__bench_draw { WEIR__BENCH_UNIFORM, WEIR__BENCH_ZIPF, WEIR__BENCH_ONE }
 bool weir__bench_keys_draw(enum weir__bench_draw draw, uint64_t keys, struct weir__bench_keys *out);
 void weir__bench_keys_drop(struct weir__bench_keys *keys);
 
+/* ---- bench_route.c ---- */
+
+/* Where a key is at home and where it is. */
+struct weir__bench_step {
+    uint32_t home; /* line */
+    uint32_t cell; /* of all: four a line */
+};
+
+/* Spreads ids over the lines as evenly as a hash does; two multiplications, so next to nothing. */
+uint64_t weir__bench_mix(uint64_t id);
+/* Puts every key's id into the bare memory. False: it did not fit. */
+bool weir__bench_table_settle(const struct weir__bench_table *table);
+/* Looks up where the keys are; the table is settled. False: no memory, or one is missing. */
+bool weir__bench_keys_route(const struct weir__bench_table *table, struct weir__bench_keys *keys);
+
 /* ---- bench_run.c ---- */
 
 enum { WEIR__BENCH_BATCH = 256, WEIR__BENCH_ROUNDS_MAX = 99, WEIR__BENCH_THREADS_MAX = 64, WEIR__BENCH_KEY_BYTES = 8 };
 
-enum weir__bench_mode { WEIR__BENCH_BOUND, WEIR__BENCH_SINGLE, WEIR__BENCH_CLOCK, WEIR__BENCH_IN_BATCHES };
+enum weir__bench_mode {
+    WEIR__BENCH_BOUND,
+    WEIR__BENCH_ROUTE,
+    WEIR__BENCH_SINGLE,
+    WEIR__BENCH_CLOCK,
+    WEIR__BENCH_IN_BATCHES
+};
 
 /* One of those that take turns. */
 struct weir__bench_contender {

@@ -87,10 +87,12 @@ void weir__bench_on_threads(int threads, void (*work)(void *context, int thread)
 
 /* ---- What a thread does ---- */
 
+/* The thread's own time on a processor: what other programs take from it is not measured, only what they do to the
+ * caches. */
 static double seconds(void)
 {
     struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
     return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
 }
 
@@ -123,18 +125,10 @@ static bool swap(struct weir__bench_cell *cell, struct weir__bench_cell expected
 #endif
 }
 
-/* Spreads ids over the lines as evenly as a hash does; two multiplications, so next to nothing. */
-static uint64_t mix(uint64_t id)
-{
-    id = (id ^ id >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    id = (id ^ id >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return id ^ id >> 32;
-}
-
 static struct weir__bench_cell *cell_of(const struct weir__bench_table *table, uint64_t id)
 {
     __extension__ typedef unsigned __int128 u128;
-    uint64_t hash = mix(id);
+    uint64_t hash = weir__bench_mix(id);
     return &table->bare[(uint64_t)((u128)hash * table->lines >> 64)].slot[hash & 3];
 }
 
@@ -148,6 +142,16 @@ static inline void ask_for(const void *address)
 #endif
 }
 
+/* One swap that worked. */
+static inline void change(struct weir__bench_cell *cell)
+{
+    struct weir__bench_cell seen;
+    do {
+        seen.lo = __atomic_load_n(&cell->lo, __ATOMIC_RELAXED);
+        seen.hi = __atomic_load_n(&cell->hi, __ATOMIC_RELAXED);
+    } while (!swap(cell, seen, (struct weir__bench_cell){seen.lo, seen.hi + 1}));
+}
+
 /* The bound: a group of lines is asked for, then one cell of each is swapped until it worked. */
 static void touch(const struct weir__bench_table *table, const uint64_t *id)
 {
@@ -156,13 +160,24 @@ static void touch(const struct weir__bench_table *table, const uint64_t *id)
         cell[i] = cell_of(table, id[i]);
         ask_for(cell[i]);
     }
+    for (int i = 0; i < GROUP; i++)
+        change(cell[i]);
+}
+
+/* The same on the very lines of the decisions: of a key that is not at home, that line and the one where it is. */
+static void touch_route(const struct weir__bench_table *table, const struct weir__bench_step *step)
+{
+    uint32_t away[GROUP];
+    int count = 0;
     for (int i = 0; i < GROUP; i++) {
-        struct weir__bench_cell seen;
-        do {
-            seen.lo = __atomic_load_n(&cell[i]->lo, __ATOMIC_RELAXED);
-            seen.hi = __atomic_load_n(&cell[i]->hi, __ATOMIC_RELAXED);
-        } while (!swap(cell[i], seen, (struct weir__bench_cell){seen.lo, seen.hi + 1}));
+        ask_for(&table->bare[step[i].home]);
+        away[count] = step[i].cell / 4;
+        count += step[i].cell / 4 != step[i].home;
     }
+    for (int i = 0; i < count; i++)
+        ask_for(&table->bare[away[i]]);
+    for (int i = 0; i < GROUP; i++)
+        change(&table->bare[step[i].cell / 4].slot[step[i].cell % 4]);
 }
 
 static uint64_t take_singly(const struct weir__bench_table *table, const uint64_t *id, weir_time now, bool clock)
@@ -178,28 +193,33 @@ static uint64_t take_singly(const struct weir__bench_table *table, const uint64_
     return passed;
 }
 
+/* How many passed of the batch before: its answers are read while the next keys are set, as a caller would. */
 static uint64_t take_batch(const struct weir__bench_table *table, const uint64_t *id, weir_time now,
                            weir_request *request)
 {
     uint64_t passed = 0;
-    for (int i = 0; i < WEIR__BENCH_BATCH; i++)
+    for (int i = 0; i < WEIR__BENCH_BATCH; i++) {
+        passed += weir_passes(&request[i].decision);
         request[i].key = &id[i];
+    }
     if (weir_take_batch(table->segment, request, WEIR__BENCH_BATCH, now))
         return UINT64_MAX / 2; /* neither all nor none */
-    for (int i = 0; i < WEIR__BENCH_BATCH; i++)
-        passed += weir_passes(&request[i].decision);
     return passed;
 }
 
 /* 256 decisions; how many passed. */
-static uint64_t work_on(const struct weir__bench_contender *who, const uint64_t *id, weir_time now,
-                        weir_request *request)
+static uint64_t work_on(const struct weir__bench_contender *who, size_t at, weir_time now, weir_request *request)
 {
+    const uint64_t *id = who->keys->id + at;
     switch (who->mode) {
     case WEIR__BENCH_BOUND:
         for (int i = 0; i < WEIR__BENCH_BATCH; i += GROUP)
             touch(who->table, id + i);
         return who->table->kind->denied ? 0 : WEIR__BENCH_BATCH;
+    case WEIR__BENCH_ROUTE:
+        for (int i = 0; i < WEIR__BENCH_BATCH; i += GROUP)
+            touch_route(who->table, who->keys->route + at + i);
+        return WEIR__BENCH_BATCH;
     case WEIR__BENCH_SINGLE:
     case WEIR__BENCH_CLOCK:
         return take_singly(who->table, id, now, who->mode == WEIR__BENCH_CLOCK);
@@ -222,7 +242,10 @@ static void work(void *context, int thread)
     size_t at = who->keys->count / (size_t)who->threads * (size_t)thread & ~(size_t)(WEIR__BENCH_BATCH - 1);
 
     for (int i = 0; i < WEIR__BENCH_BATCH; i++)
-        request[i] = (weir_request){.limit = &who->table->limit, .key_len = WEIR__BENCH_KEY_BYTES, .cost = 1};
+        request[i] = (weir_request){.limit = &who->table->limit,
+                                    .key_len = WEIR__BENCH_KEY_BYTES,
+                                    .cost = 1,
+                                    .decision.verdict = expected ? WEIR_ALLOW : WEIR_DENY};
     atomic_fetch_add(&round->ready, 1);
     while (!atomic_load(&round->go))
         sched_yield();
@@ -230,7 +253,7 @@ static void work(void *context, int thread)
     weir_time now = weir_clock(who->table->segment);
     double began = seconds();
     while (!atomic_load_explicit(&round->stop, memory_order_relaxed)) {
-        uint64_t passed = work_on(who, who->keys->id + at, now, request);
+        uint64_t passed = work_on(who, at, now, request);
         unexpected += some ? passed > expected : passed != expected;
         decisions += WEIR__BENCH_BATCH;
         at = (at + WEIR__BENCH_BATCH) & mask;

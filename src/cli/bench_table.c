@@ -272,6 +272,7 @@ bool weir__bench_keys_draw(enum weir__bench_draw draw, uint64_t keys, struct wei
     double low = area(1.5) - 1, high = area((double)keys + 0.5);
 
     out->distribution = name[draw];
+    out->route = NULL;
     out->even = draw == WEIR__BENCH_UNIFORM;
     /* Long enough that lines do not stay in the cache from one pass to the next when the table would not. */
     out->count = draw == WEIR__BENCH_ONE ? (size_t)1 << 12 : keys > 1000000 ? (size_t)1 << 24 : (size_t)1 << 22;
@@ -292,5 +293,7 @@ bool weir__bench_keys_draw(enum weir__bench_draw draw, uint64_t keys, struct wei
 void weir__bench_keys_drop(struct weir__bench_keys *keys)
 {
     free(keys->id);
+    free(keys->route);
     keys->id = NULL;
+    keys->route = NULL;
 }
