@@ -68,5 +68,5 @@ void weir__told_self(struct weir__told *told, const struct weir__sight *sight, c
     if (!sight->unnamed)
         told->rules = weir__rules_said(sight->engine);
     if (weir__sight_load(sight, &view, &sums))
-        told->level = (double)view.level / (WEIR__LOAD_FULL / 100);
+        told->level = 100.0 * view.level / WEIR__LOAD_FULL;
 }

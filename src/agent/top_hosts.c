@@ -39,12 +39,16 @@ static double value_of(const struct weir__fleet_host *host, enum weir__top_sort 
     }
 }
 
+struct order {
+    const struct weir__fleet_host *hosts;
+    enum weir__top_sort sort;
+};
+
 static int by_sort(const void *a, const void *b, void *context)
 {
-    const struct weir__fleet_host *left = *(const struct weir__fleet_host *const *)a,
-                                  *right = *(const struct weir__fleet_host *const *)b;
-    enum weir__top_sort sort = *(const enum weir__top_sort *)context;
-    double l = value_of(left, sort), r = value_of(right, sort);
+    const struct order *order = context;
+    const struct weir__fleet_host *left = &order->hosts[*(const size_t *)a], *right = &order->hosts[*(const size_t *)b];
+    double l = value_of(left, order->sort), r = value_of(right, order->sort);
     if (l < r || l > r)
         return l < r ? 1 : -1;
     int names = strcmp(left->told.name, right->told.name);
@@ -73,10 +77,11 @@ static void draw_host(struct weir__canvas *canvas, const struct weir__fleet_host
 {
     const struct weir__told *told = &host->told;
     const struct weir__rates *rates = &told->rates;
-    char name[128], version[32], heard[8], level[8] = "-", rules[WEIR__FLEET_ID + 2] = "-", text[80];
+    char name[96], version[32], heard[8], level[8] = "-", rules[WEIR__FLEET_ID + 2] = "-", text[80];
     char a[16], b[16], c[16], d[16];
-    snprintf(text, sizeof text, "%s%s", told->name, host->via == WEIR__FLEET_HERE ? " *" : "");
-    weir__printable((weir_text){text, strlen(text)}, name, (size_t)wide + 1);
+    bool here = host->via == WEIR__FLEET_HERE;
+    weir__printable((weir_text){told->name, strlen(told->name)}, text, (size_t)wide + 1 - (here ? 2 : 0));
+    snprintf(name, sizeof name, "%s%s", text, here ? " *" : "");
     weir__printable((weir_text){told->version, strlen(told->version)}, version, sizeof version);
     if (told->level >= 0)
         snprintf(level, sizeof level, "%.0f", told->level);
@@ -100,23 +105,24 @@ void weir__top_hosts(struct weir__top *top, struct weir__canvas *canvas, size_t 
     const struct weir__fleet *fleet = top->fleet;
     int wide = canvas->screen->width - COLUMNS_MORE;
     wide = wide < NAME_MIN ? NAME_MIN : wide > WEIR__FLEET_NAME_MAX ? WEIR__FLEET_NAME_MAX : wide;
-    const struct weir__fleet_host **order = calloc(fleet->count + 1, sizeof *order);
+    struct order order = {fleet->hosts, top->sort};
+    size_t *at = calloc(fleet->count + 1, sizeof *at);
     weir__top_line(canvas, "1", "%-*s %4s %6s %6s %6s %6s %3s %5s %-8s %s", wide, "HOST", "SEEN", "ALLOW", "DENY",
                    "SHED", "DELAY", "LVL", "STORE", "RULES", "WEIR");
-    for (size_t i = 0; i < fleet->count && order; i++)
-        order[i] = &fleet->hosts[i];
-    if (order && fleet->count)
-        qsort_r(order, fleet->count, sizeof *order, by_sort, &top->sort);
+    for (size_t i = 0; i < fleet->count && at; i++)
+        at[i] = i;
+    if (at && fleet->count)
+        qsort_r(at, fleet->count, sizeof *at, by_sort, &order);
     top->hosts = fleet->count;
     if (top->host >= top->hosts)
         top->host = top->hosts ? top->hosts - 1 : 0;
     size_t show = space ? space : fleet->count, first = space && top->host >= space ? top->host - space + 1 : 0;
-    for (size_t i = first; order && i < fleet->count && i < first + show; i++)
-        draw_host(canvas, order[i], !canvas->screen->plain && i == top->host, wide);
+    for (size_t i = first; at && i < fleet->count && i < first + show; i++)
+        draw_host(canvas, &fleet->hosts[at[i]], !canvas->screen->plain && i == top->host, wide);
     int64_t more = (int64_t)(first + show < fleet->count ? fleet->count - first - show : 0) + fleet->left_out;
     if (more)
         weir__top_line(canvas, "2", "... %" PRId64 " more", more);
-    free(order);
+    free(at);
 }
 
 void weir__top_fleet(const struct weir__top *top, struct weir__canvas *canvas)

@@ -111,7 +111,8 @@ TEST(what_makes_no_sense_is_refused_or_unknown)
     CHECK_EQ(told.every_ms, 100);
     /* More than anybody tells. */
     memset(text, ' ', sizeof text);
-    memcpy(text, "{\"id\":\"0000000000000007\"}", 25);
+    static const char short_one[] = "{\"id\":\"0000000000000007\"}";
+    memcpy(text, short_one, sizeof short_one - 1);
     CHECK(weir__told_read(text, WEIR__FLEET_TEXT_MAX, &told));
     CHECK(!weir__told_read(text, WEIR__FLEET_TEXT_MAX + 1, &told));
 }
