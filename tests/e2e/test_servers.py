@@ -108,6 +108,7 @@ def test_two_hosts(release, store, backend):
             wait_until(lambda: state(two[1], json.loads(answer.body)["ticket"]) == "delivered", "a delivery", 20)
         for host in two:
             assert "weir_store_up 1\n" in get(host.metrics, "/metrics").body.decode()
+            wait_until(lambda: 'weir_hosts{state="running"} 2\n' in get(host.metrics, "/metrics").body.decode(), "who is there")
     finally:
         for one in two:
             one.remove()
