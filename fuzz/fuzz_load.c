@@ -30,6 +30,7 @@ static void use(struct weir__load *load)
     for (int i = 0; i < WEIR__SIGNALS; i++)
         check(view.signal[i] <= WEIR__LOAD_FULL || view.signal[i] == WEIR__SIGNAL_NONE);
     check(view.known || (view.level == 0 && view.throttle == WEIR__LOAD_FULL));
+    check(weir__load_usual(load, NOW + 3 * WEIR__LOAD_USUAL_NS) == 0 || weir__load_usual(load, NOW) == 0);
     unsigned stripe = weir__load_join(load, 7, NOW);
     weir__load_begin(load, stripe);
     weir__load_upstream(load, stripe, 5, true);

@@ -27,8 +27,10 @@ struct weir__law_settings {
 struct weir__law {
     double smoothed;
     double level;           /* as shown */
+    double claimed;         /* the same for elastic limits: comes down slowly */
     double held;            /* the integral part of throttle, 0 to 1 */
-    double beyond;          /* the highest signal, which may be far above 1 */
+    double before, sure;    /* the highest signal, which may be far above 1; the lower of it and of the one before */
+    double beyond, waits_s; /* the same, and how long requests stay; smoothed */
     double above_s, calm_s; /* for how long the level has been above the target's band; since when it has not */
     double shed;            /* position */
 };
@@ -44,9 +46,11 @@ void weir__law_resume(struct weir__law *law, const struct weir__law_settings *se
 #define WEIR__LAW_MOST 100.0 /* more is no more */
 /*
  * One step: `highest` is the highest signal, not cut off at 1, so that it can be seen whether an overload grows or goes
- * away; `passed_s` the time since the last step.
+ * away; `waits_s` how long requests stay (0: nobody knows), which says it sooner; `passed_s` the time since the last
+ * step.
  */
-void weir__law_step(struct weir__law *law, const struct weir__law_settings *settings, double highest, double passed_s);
+void weir__law_step(struct weir__law *law, const struct weir__law_settings *settings, double highest, double waits_s,
+                    double passed_s);
 double weir__law_throttle(const struct weir__law *law, const struct weir__law_settings *settings);
 /* What share of a class is shed; by priority, 0 is critical. */
 double weir__law_shed(const struct weir__law *law, int priority);

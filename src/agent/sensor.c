@@ -135,6 +135,8 @@ void weir__sensor_turn(struct weir__sensor *sensor)
         return;
     int64_t before_ns = sensor->senses.last.mono_ns;
     struct weir__reading reading = reading_take(sensor);
+    if (!sensor->senses.begun)
+        weir__senses_resume(&sensor->senses, (double)weir__load_usual(sensor->engine->load, reading.mono_ns) / 1e6);
     double highest = weir__senses_take(&sensor->senses, sensor->config, &reading, signal);
     if (!any_of(signal))
         return; /* the next turn may have something to compare with; what nobody sees is not said */
@@ -144,10 +146,12 @@ void weir__sensor_turn(struct weir__sensor *sensor)
         view = weir__load_neutral();
         sensor->resumed = true;
     }
-    weir__law_step(&sensor->law, &sensor->settings, highest, (double)(reading.mono_ns - before_ns) / 1e9);
+    weir__law_step(&sensor->law, &sensor->settings, highest, weir__senses_waits(&sensor->senses),
+                   (double)(reading.mono_ns - before_ns) / 1e9);
     weir__law_view(&sensor->law, &sensor->settings, &view);
     for (int i = 0; i < WEIR__SIGNALS; i++)
         if (signal[i] >= 0)
             view.signal[i] = signal[i] < 1 ? (uint32_t)(signal[i] * WEIR__LOAD_FULL + 0.5) : WEIR__LOAD_FULL;
+    weir__load_usual_write(sensor->engine->load, (uint64_t)(sensor->senses.usual.baseline_s * 1e6));
     weir__load_write(sensor->engine->load, reading.mono_ns, &view);
 }

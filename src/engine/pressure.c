@@ -23,13 +23,13 @@ static void look(const weir *engine, weir_time now, struct weir__load_view *view
         weir__load_read(engine->load, now.mono_ns, view);
     /* A level that nobody knows is no reason to let more pass. */
     if (!view->known)
-        view->level = WEIR__LOAD_FULL;
+        view->claimed = WEIR__LOAD_FULL;
 }
 
 static void scale(const struct weir__rule *rule, const struct weir__load_view *view, const struct weir__quota *quota,
                   struct weir__quota *to)
 {
-    int64_t at = weir__pressure_scale(&rule->pressure, view->level, view->throttle);
+    int64_t at = weir__pressure_scale(&rule->pressure, view->claimed, view->throttle);
     *to = *quota;
     if (at != WEIR__SCALE_ONE)
         weir__limit_scale(&quota->limit, at, &to->limit);

@@ -65,6 +65,9 @@ void weir__load_read(const struct weir__load *load, int64_t mono_ns, struct weir
     view->known = true;
     view->level = unpacked(state, 0);
     view->throttle = unpacked(state, 1);
+    view->claimed = unpacked(weir__load64(&load->claimed), 0);
+    if (view->claimed < view->level) /* another moment's, or of an agent that does not know of it */
+        view->claimed = view->level;
     for (unsigned i = 1; i < WEIR__LOAD_CLASSES; i++) /* the first are critical, whatever is in the file */
         view->shed[i] = unpacked(state, SHEDS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
@@ -79,9 +82,20 @@ void weir__load_write(struct weir__load *load, int64_t mono_ns, const struct wei
         state |= packed(view->shed[i], SHEDS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
         signals |= packed(view->signal[i], i);
+    weir__store64(&load->claimed, packed(view->claimed, 0));
     weir__store64(&load->state, state);
     weir__store64(&load->signals, signals);
     weir__store64(&load->written, mono_ns ? (uint64_t)mono_ns : 1);
+}
+
+uint64_t weir__load_usual(const struct weir__load *load, int64_t mono_ns)
+{
+    return lately(weir__load64(&load->written), mono_ns, WEIR__LOAD_USUAL_NS) ? weir__load64(&load->usual) : 0;
+}
+
+void weir__load_usual_write(struct weir__load *load, uint64_t usual_us)
+{
+    weir__store64(&load->usual, usual_us);
 }
 
 /* ---- The workers ---- */

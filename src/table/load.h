@@ -39,6 +39,7 @@ enum weir__signal {
 /* All in per mille, 0 to 1000. */
 struct weir__load_view {
     uint32_t level;                    /* smoothed, with hysteresis; shown as 0 to 100 */
+    uint32_t claimed;                  /* the level for elastic limits: at least that, and comes down slowly */
     uint32_t throttle;                 /* of adaptive limits: 1000 is their max, 0 their min */
     uint32_t shed[WEIR__LOAD_CLASSES]; /* which share of the requests of a class is shed; critical is 0 */
     uint32_t signal[WEIR__SIGNALS];    /* each one's own level; WEIR__SIGNAL_NONE: not configured, or not to be had */
@@ -66,7 +67,9 @@ struct weir__load {
     uint64_t state;   /* level, throttle, shares */
     uint64_t signals; /* in their order */
     uint64_t written; /* when; 0: never */
-    uint64_t rest[4096 / 8 - 11];
+    uint64_t usual;   /* microseconds that upstreams usually take; 0: nobody knows */
+    uint64_t claimed;
+    uint64_t rest[4096 / 8 - 13];
     struct weir__load_stripe stripe[WEIR__LOAD_STRIPES];
 };
 
@@ -80,6 +83,13 @@ bool weir__load_sound(const void *memory, size_t bytes);
 /* By a clock that the agent shares with all who ask: weir_time.mono_ns. Reading is three loads, and never waits. */
 void weir__load_read(const struct weir__load *load, int64_t mono_ns, struct weir__load_view *view);
 void weir__load_write(struct weir__load *load, int64_t mono_ns, const struct weir__load_view *view);
+/*
+ * How long upstreams usually take, in microseconds: for the agent that comes next, which would have to take what it
+ * sees first for the usual. 0: nobody knows, or nobody has written anything for WEIR__LOAD_USUAL_NS.
+ */
+#define WEIR__LOAD_USUAL_NS (60 * INT64_C(1000000000))
+uint64_t weir__load_usual(const struct weir__load *load, int64_t mono_ns);
+void weir__load_usual_write(struct weir__load *load, uint64_t usual_us);
 /* What there is when nobody says. */
 struct weir__load_view weir__load_neutral(void);
 

@@ -25,7 +25,7 @@ load: %s
 gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
 metrics: 127.0.0.1:@METRICS@
 rules:
-  - { name: api, match: { path: /* }, limit: 1000000, window: 1s }
+  - { name: api, match: { path: /* }, limit: 1000000, window: 1s%s }
 """
 
 
@@ -34,8 +34,8 @@ def host():
     """Makes a weir serve with a load level."""
     made, backend = [], Backend()
 
-    def make(load):
-        made.append(Served(YAML % load, backend).start())
+    def make(load, rule=""):
+        made.append(Served(YAML % (load, rule), backend).start())
         wait_until(lambda: figures(made[-1])["known"] == 1, "the agent")
         return made[-1]
     yield make
@@ -107,7 +107,7 @@ def test_requests_in_flight(host):
 def test_a_slow_upstream(host):
     one = host("{ signals: { latency: 3, errors: on }, smooth: 200ms }")
     with Asking(one, "/slow/0.01", 4):
-        time.sleep(2)
+        time.sleep(15)  # what it sees in the first ten seconds is the usual
         assert level(one) < 50
     with Asking(one, "/slow/0.3", 8):
         wait_until(lambda: level(one) >= 90, "a high level")
@@ -116,6 +116,36 @@ def test_a_slow_upstream(host):
     with Asking(one, "/slow/0.01", 4):
         wait_until(lambda: level(one) < 20, "a low level")
         wait_until(lambda: figures(one)["throttle"] == 100, "limits as they were", 60)
+
+
+@pytest.mark.alone
+def test_what_is_usual_outlives_the_agent(host):
+    """One that is killed in the middle of an overload: the next does not take that for the usual."""
+    one = host("{ signals: { latency: 3 }, smooth: 200ms }")
+    with Asking(one, "/slow/0.01", 4):
+        time.sleep(15)
+    with Asking(one, "/slow/0.3", 8):
+        wait_until(lambda: level(one) >= 90, "a high level")
+        agent = agent_of(one)
+        os.kill(agent, signal.SIGKILL)
+        wait_until(lambda: agent_alive(one, agent), "another agent")
+        time.sleep(3)
+        assert level(one) >= 90
+
+
+@pytest.mark.alone
+def test_an_elastic_limit_is_withdrawn(host):
+    """In a second, as tests/unit/agent/test_elastic.c shows; here on whatever machine this is."""
+    one = host("{ signals: { in_flight: 8 } }", ", algorithm: fixed_window, elastic: { up_to: 200%, while: 70% }")
+
+    def limit():
+        return int(one.get("/").headers["X-RateLimit-Limit"])
+    wait_until(lambda: limit() == 2000000, "room")
+    with Asking(one, "/slow/4", 8) as asking:
+        wait_until(lambda: limit() == 1000000, "the limit as it is written")
+        assert time.monotonic() - asking.begun < 3
+        asking.going = False
+    wait_until(lambda: limit() == 2000000, "room again")
 
 
 def test_an_upstream_that_fails(host):
@@ -240,7 +270,7 @@ def test_what_is_shown(host):
 
 
 def test_without_it_there_is_nothing(host):
-    one = Served((YAML % "off"), Backend()).start()
+    one = Served(YAML % ("off", ""), Backend()).start()
     try:
         assert figures(one) == {}
         assert not (one.folder / "segment.load").exists()

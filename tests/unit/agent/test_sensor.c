@@ -82,4 +82,31 @@ TEST(an_agent_goes_on_from_the_one_before)
     end(engine);
 }
 
+/* What upstreams usually take goes from one agent to the next: an overload is not the usual for the one that comes. */
+TEST(the_usual_goes_on_with_the_next)
+{
+    weir_load_worker worker;
+    weir *engine = begin(WEIR__SIGNAL_LATENCY, 3);
+    struct weir__load_view said = weir__load_neutral();
+    weir_load_join(engine, &worker);
+    weir__load_usual_write(engine->load, 20000);
+    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    static const struct weir__journal quiet = {.file = 2};
+    struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
+    CHECK(sensor != NULL);
+    for (int i = 0; i < 10; i++) {
+        for (int j = 0; j < 100; j++)
+            weir_load_upstream(engine, &worker, WEIR_SECOND / 10, false);
+        weir__sensor_turn(sensor);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    weir__sensor_close(sensor);
+    weir_load load = {0};
+    CHECK_EQ(weir_load_read(engine, &load), 0);
+    CHECK_EQ(load.signal[WEIR__SIGNAL_LATENCY], 1000); /* five times as long */
+    uint64_t usual = weir__load_usual(engine->load, weir_clock(engine->segment).mono_ns);
+    CHECK(usual >= 20000 && usual < 20100);
+    end(engine);
+}
+
 TEST_MAIN

@@ -72,6 +72,19 @@ TEST(read_what_was_written)
     drop(load);
 }
 
+TEST(what_is_usual_is_known_for_a_minute)
+{
+    struct weir__load *load = made();
+    struct weir__load_view view = weir__load_neutral();
+    weir__load_usual_write(load, 20000);
+    CHECK_EQ(weir__load_usual(load, NOW), 0); /* nobody has said anything yet */
+    weir__load_write(load, NOW, &view);
+    CHECK_EQ(weir__load_usual(load, NOW), 20000);
+    CHECK_EQ(weir__load_usual(load, NOW + 59 * SECOND), 20000); /* longer than a level, */
+    CHECK_EQ(weir__load_usual(load, NOW + 61 * SECOND), 0);     /* but not for ever */
+    drop(load);
+}
+
 TEST(what_is_too_high_is_full)
 {
     struct weir__load *load = made();

@@ -1,0 +1,157 @@
+/*
+ * The whole way from what nginx sees to what may pass, against a host that is simulated request by request, up to ten
+ * times its capacity: how soon it works again, how well then, and that no state is left from which it does not come
+ * back.
+ */
+#include "../../test.h"
+
+#include "plant.h"
+
+#define BEFORE 10
+#define DURING 40
+#define AFTER  40
+
+/* As ./dev bench pressure has it: 320 a second, two seconds of them may wait, clients wait for one. */
+static struct plant bench(double in_flight, double latency)
+{
+    struct plant plant = {.slots = 32,
+                          .service_s = 0.1,
+                          .queue = 640,
+                          .patience_s = 1,
+                          .critical = 0.1,
+                          .limit = 1,
+                          .min = 0.02,
+                          .settings = {.smooth_s = 0.5, .adapt_to = 0.7, .shed_above = 1},
+                          .seed = 5};
+    plant.config.target[WEIR__SIGNAL_IN_FLIGHT] = in_flight;
+    plant.config.target[WEIR__SIGNAL_LATENCY] = latency;
+    return plant;
+}
+
+struct came_of_it {
+    int dead_s;      /* seconds of its first twenty with less than half of the capacity */
+    double lost_s;   /* of the capacity, in its first twenty seconds */
+    double goodput;  /* in its last ten */
+    double critical; /* answered in time, of its last ten seconds */
+    double after;    /* goodput of what is offered, from 20 s after its end on */
+};
+
+static struct came_of_it overload(struct plant *plant, double times, const char *name)
+{
+    struct came_of_it came = {0};
+    double sent = 0, in_time = 0;
+    plant_begin(plant);
+    plant_run(plant, BEFORE, 0.5);
+    plant_run(plant, DURING, times);
+    plant_run(plant, AFTER, 0.5);
+    for (int i = BEFORE; i < BEFORE + 20; i++)
+        came.dead_s += plant_goodput(plant, i, i + 1) < 0.5;
+    came.lost_s = 20 * (1 - plant_goodput(plant, BEFORE, BEFORE + 20));
+    came.goodput = plant_goodput(plant, BEFORE + DURING - 10, BEFORE + DURING);
+    for (int i = BEFORE + DURING - 10; i < BEFORE + DURING; i++) {
+        sent += plant->second[i].critical_sent;
+        in_time += plant->second[i].critical;
+    }
+    came.critical = in_time / sent;
+    came.after = plant_goodput(plant, BEFORE + DURING + 20, BEFORE + DURING + AFTER) / 0.5;
+    if (getenv("WEIR_LAW_TELL")) {
+        printf("  %-28s x%-4g %2d s dead, %4.1f s lost in 20, goodput %.2f, critical %.3f, after %.2f\n", name, times,
+               came.dead_s, came.lost_s, came.goodput, came.critical, came.after);
+        for (int i = BEFORE; getenv("WEIR_LAW_TELL")[0] == '2' && i < BEFORE + DURING; i++)
+            printf("    %2d good %.2f passed %.2f level %.2f throttle %.3f shed %.2f\n", i - BEFORE,
+                   plant_goodput(plant, i, i + 1), plant->second[i].passed / plant_capacity(plant),
+                   plant->second[i].level, plant->second[i].throttle, plant->second[i].shed);
+    }
+    plant_end(plant);
+    return came;
+}
+
+static const double times[] = {1.5, 2, 5, 10};
+#define LOADS (sizeof times / sizeof *times)
+
+/* A signal that shows a queue at once: hardly a second is lost. */
+TEST(adaptive_by_what_is_in_flight)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        struct plant plant = bench(48, 0);
+        struct came_of_it came = overload(&plant, times[i], "in flight");
+        CHECK(came.dead_s <= 2 && came.lost_s <= 4);
+        CHECK(came.goodput >= 0.9 && came.critical >= 0.99 && came.after >= 0.93);
+    }
+}
+
+/* One that shows it when those have their answer who have waited in it. */
+TEST(adaptive_by_latency)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        struct plant plant = bench(0, 3);
+        struct came_of_it came = overload(&plant, times[i], "latency");
+        CHECK(came.dead_s <= 13 && came.lost_s <= 13);
+        CHECK(came.goodput >= 0.85 && came.critical >= 0.99 && came.after >= 0.93);
+    }
+}
+
+TEST(adaptive_and_shedding)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        struct plant plant = bench(48, 0);
+        plant.settings.shed_above = 0.85;
+        struct came_of_it came = overload(&plant, times[i], "in flight, and shedding");
+        CHECK(came.dead_s <= 2 && came.lost_s <= 4);
+        CHECK(came.goodput >= 0.85 && came.critical >= 0.99 && came.after >= 0.93);
+    }
+}
+
+TEST(shedding_alone)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        struct plant plant = bench(48, 0);
+        plant.settings.shed_above = 0.7;
+        plant.limit = 0;
+        struct came_of_it came = overload(&plant, times[i], "shedding");
+        CHECK(came.goodput >= 0.7 && came.critical >= 0.97 && came.after >= 0.93);
+    }
+}
+
+static double between(struct plant *plant, double low, double high)
+{
+    return low + (high - low) * plant_random(plant);
+}
+
+/*
+ * Hosts of all kinds under all kinds of settings: none is left with limits that stay low, shares that stay shed or a
+ * level that stays high when the overload is over; and during it none stands still that could work.
+ */
+TEST(no_host_is_left_behind)
+{
+    for (uint64_t i = 0; i < (uint64_t)test_scaled(80, 8); i++) {
+        struct plant plant = bench(0, 0);
+        plant.seed = 100 + i;
+        plant.queue = between(&plant, 0, 1000);
+        plant.patience_s = between(&plant, 0.5, 3);
+        plant.critical = between(&plant, 0, 0.2);
+        plant.limit = between(&plant, 0.3, 2);
+        plant.min = between(&plant, 0.01, 0.1);
+        plant.settings.adapt_to = between(&plant, 0.4, 0.95);
+        plant.settings.shed_above = i % 2 ? between(&plant, 0.4, 0.95) : 1;
+        if (i % 3 != 1)
+            plant.config.target[WEIR__SIGNAL_IN_FLIGHT] =
+                plant.slots * between(&plant, 1.3, 4) / plant.settings.adapt_to;
+        if (i % 3 != 0)
+            plant.config.target[WEIR__SIGNAL_LATENCY] = between(&plant, 2, 5);
+        double factor = between(&plant, 1.5, 20);
+        struct came_of_it came = overload(&plant, factor, "some host");
+        bool well = came.goodput > 0.35 && came.after > 0.93 && plant.law.held >= 1 && plant.law.shed <= 0;
+        if (!well)
+            printf(
+                "  host %d: x%g, goodput %.2f, after %.2f, throttle %.2f, shed %.2f, level %.2f; queue %.0f, patience "
+                "%.1f, critical %.2f, limit %.2f, min %.2f, adapt %.2f, shed %.2f, in flight %.0f, latency %.1f\n",
+                (int)i, factor, came.goodput, came.after, plant.law.held, plant.law.shed, plant.law.level, plant.queue,
+                plant.patience_s, plant.critical, plant.limit, plant.min, plant.settings.adapt_to,
+                plant.settings.shed_above, plant.config.target[WEIR__SIGNAL_IN_FLIGHT],
+                plant.config.target[WEIR__SIGNAL_LATENCY]);
+        CHECK(well);
+    }
+}
+
+TEST_MAIN
