@@ -1,6 +1,8 @@
 """What the load does to a real gateway: limits in force in its headers, 503 for what is shed, reserves. The test is the agent."""
 import contextlib
 import json
+import socket
+import struct
 import subprocess
 import time
 
@@ -8,6 +10,7 @@ import pytest
 
 from building import ROOT, built
 from clients import get, statuses
+from flight import asked, through
 from gateway import wait_until
 from resp import Client, RespGateway, fields
 from served import ENVIRONMENT, WEIR
@@ -208,3 +211,45 @@ def test_weir_check_shows_the_limit_in_force(pressed):
     weir = [WEIR, "check", "--rules", g.folder / "rules", "--segment", g.segment, "GET", "/x"]
     text = subprocess.run(weir, capture_output=True, text=True, timeout=20, check=True, env=ENVIRONMENT).stdout
     assert "1000 in 1h, 3000 in force" in text and "X-RateLimit-Limit: 3000" in text, text
+
+
+def in_flight(g):
+    samples, _ = parse(get(g.port, "/metrics").body.decode())
+    return samples["weir_load_in_flight", ()]
+
+
+def reset(s):
+    """Leaves as clients do that have waited for too long: at once, and without a word."""
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+
+
+def test_nothing_stays_in_flight_however_requests_end(gateway, slow):
+    """Redirected inside, broken off, upgraded, waiting for their turn or for the upstream: whoever leaves is out of it."""
+    turns = rule("turns", match={"path": "/turns"}, limit=1, window="60s", algorithm="leaky_bucket", burst=30, on_limit="delay")
+    g = gateway(json.dumps({"rules": [turns, rule()]}), http=ON, workers=2,
+                server=METRICS + through(slow) + """
+                location = /page.txt {}
+                location /named { try_files /no-such-file @named; }
+                location @named { proxy_pass http://127.0.0.1:%d; }
+                location /turns { proxy_pass http://127.0.0.1:%d; }""" % (slow.port, slow.port))
+    paths = ["/slow", "/breaks", "/inner", "/named"]
+    for leave in (socket.socket.close, reset):
+        waiting = [asked(g.port, path) for path in paths for _ in range(3)]
+        upgraded = [asked(g.port, "/ws", "Upgrade: x\r\nConnection: upgrade\r\n") for _ in range(2)]
+        assert all(b" 101 " in s.recv(65536) for s in upgraded)
+        wait_until(lambda: in_flight(g) == 14, "all in flight")  # noqa: B023
+        queued = [asked(g.port, "/turns") for _ in range(4)]
+        time.sleep(0.3)
+        assert in_flight(g) - 14 in (0, 1)  # those who wait for their turn are not; the first has no need to
+        for s in waiting[::2] + upgraded[:1] + queued:
+            leave(s)
+        wait_until(lambda: in_flight(g) == 7, "those who are left")
+        slow.go.set()
+        for s in waiting[1::2]:
+            assert s.recv(65536)
+            s.close()
+        upgraded[1].close()
+        wait_until(lambda: in_flight(g) == 0, "nothing in flight")
+        wait_until(lambda: slow.inside == 0, "an idle upstream")
+        slow.go.clear()
