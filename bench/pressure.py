@@ -189,6 +189,9 @@ class Overload:
                   "p99_ms": percentile_ms([row for row in told if row["name"] == "critical"], 0.99),
                   "recovery_s": recovered_after(rows, end, end + self.after)}
         self.results[mode, times], self.rows[mode, times] = result, rows
+        behind = sum(row["behind"] for row in rows) / sum(row["sent"] for row in rows)
+        if behind > 0.01:
+            self.printer.show(f"{mode}, {times:g} times: NOT SENT, the machine is too slow", behind, "of requests", mode=mode, times=times)
         for what, unit in (("goodput", "of capacity"), ("fairness", "Jain"), ("p99_ms", "ms"), ("recovery_s", "s")):
             name = {"p99_ms": "critical p99", "recovery_s": "recovery"}.get(what, what)
             self.printer.show(f"{mode}, {times:g} times: {name}", result[what], unit, mode=mode, times=times)
