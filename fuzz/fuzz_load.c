@@ -25,6 +25,7 @@ static void use(struct weir__load *load)
     struct weir__load_sums sums;
     weir__load_read(load, NOW, &view);
     check(view.level <= WEIR__LOAD_FULL && view.throttle <= WEIR__LOAD_FULL);
+    check(view.claimed <= WEIR__LOAD_FULL && view.claimed >= view.level);
     for (int i = 0; i < WEIR__LOAD_CLASSES; i++)
         check(view.shed[i] <= WEIR__LOAD_FULL);
     for (int i = 0; i < WEIR__SIGNALS; i++)

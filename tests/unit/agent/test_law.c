@@ -274,6 +274,23 @@ TEST(level_follows_within_a_second)
     CHECK(law.level <= 0);
 }
 
+/* Elastic limits see it rise at once, and sink by two points a second. */
+TEST(what_is_claimed_comes_down_slowly)
+{
+    struct weir__law law;
+    weir__law_begin(&law);
+    for (int i = 0; i < STEPS(3); i++) {
+        weir__law_step(&law, &usual, 0.7, 0, DT);
+        CHECK(law.claimed >= law.level && law.claimed <= law.level);
+    }
+    for (int i = 0; i < STEPS(5); i++)
+        weir__law_step(&law, &usual, 0, 0, DT);
+    CHECK(law.level <= 0 && law.claimed > 0.58 && law.claimed < 0.62);
+    for (int i = 0; i < STEPS(60); i++)
+        weir__law_step(&law, &usual, 0, 0, DT);
+    CHECK(law.claimed <= 0);
+}
+
 TEST(level_does_not_flicker)
 {
     struct weir__law law;
@@ -302,6 +319,7 @@ TEST(goes_on_from_what_was_said)
         weir__law_resume(&after, &sheds, &said, 1);
         weir__law_view(&after, &sheds, &view);
         CHECK_EQ(view.level, said.level);
+        CHECK_EQ(view.claimed, said.claimed);
         CHECK(view.throttle + 1 >= said.throttle && view.throttle <= said.throttle + 1);
         for (int c = 0; c < 4; c++)
             CHECK(view.shed[c] + 1 >= said.shed[c] && view.shed[c] <= said.shed[c] + 1);

@@ -58,6 +58,7 @@ TEST(read_what_was_written)
     uint64_t seed = 5;
     for (int round = 0; round < 1000; round++) {
         struct weir__load_view in = {.level = (uint32_t)(test_random(&seed) % 1001),
+                                     .claimed = (uint32_t)(test_random(&seed) % 1001),
                                      .throttle = (uint32_t)(test_random(&seed) % 1001)};
         struct weir__load_view out;
         for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
@@ -67,6 +68,7 @@ TEST(read_what_was_written)
         weir__load_write(load, NOW, &in);
         weir__load_read(load, NOW, &out);
         CHECK(out.known && out.level == in.level && out.throttle == in.throttle);
+        CHECK_EQ(out.claimed, in.claimed > in.level ? in.claimed : in.level); /* never less than the level */
         CHECK(memcmp(out.shed, in.shed, sizeof in.shed) == 0 && memcmp(out.signal, in.signal, sizeof in.signal) == 0);
     }
     drop(load);
