@@ -119,6 +119,7 @@ def test_a_slow_upstream(host):
 
 
 @pytest.mark.alone
+@measured
 def test_what_is_usual_outlives_the_agent(host):
     """One that is killed in the middle of an overload: the next does not take that for the usual."""
     one = host("{ signals: { latency: 3 }, smooth: 200ms }")
@@ -134,6 +135,7 @@ def test_what_is_usual_outlives_the_agent(host):
 
 
 @pytest.mark.alone
+@measured
 def test_an_elastic_limit_is_withdrawn(host):
     """In a second, as tests/unit/agent/test_elastic.c shows; here on whatever machine this is."""
     one = host("{ signals: { in_flight: 8 } }", ", algorithm: fixed_window, elastic: { up_to: 200%, while: 70% }")

@@ -182,8 +182,10 @@ static inline void plant_run(struct plant *plant, double seconds, double times)
             double rate = capacity * (i ? stream->share * fmax(times - plant->critical, 0) : plant->critical);
             if (rate <= 0)
                 continue;
-            for (; plant->due_s[i] <= plant->now_s; plant->due_s[i] -= log(plant_random(plant)) / rate)
+            while (plant->due_s[i] <= plant->now_s) {
                 plant_arrive(plant, stream);
+                plant->due_s[i] -= log(plant_random(plant)) / rate;
+            }
         }
         plant_work(plant);
         if (++plant->step % PLANT_TURN == 0)

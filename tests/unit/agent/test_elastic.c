@@ -59,8 +59,10 @@ static void run(struct host *host, double seconds)
         for (int i = 0; i < KEYS; i++) {
             char line[32];
             snprintf(line, sizeof line, "GET / user_id=%d", i);
-            for (host->owed[i] += host->asks[i] * DT; host->owed[i] >= 1; host->owed[i]--) {
+            host->owed[i] += host->asks[i] * DT;
+            while (host->owed[i] >= 1) {
                 bool passes = test_passes(host->engine, line, (double)host->step * DT);
+                host->owed[i] -= 1;
                 host->passed[i] += passes;
                 host->lately += passes;
             }
