@@ -208,6 +208,14 @@ static int wait_for_others(void *context, int looks)
     return 1;
 }
 
+bool weir__sq_empty_log(struct weir__sq *q)
+{
+    sqlite3_busy_handler(q->db, NULL, NULL);
+    int code = sqlite3_wal_checkpoint_v2(q->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_handler(q->db, wait_for_others, NULL);
+    return code == SQLITE_OK;
+}
+
 /*
  * One after the other opens the database, or leaves one that was removed: SQLite's files are found by their names, so
  * who removes what is left of the one must not meet who makes the other. It is the folder that is locked, for as long
@@ -346,7 +354,7 @@ static int connect(struct weir__sq *q)
     sqlite3_db_config(q->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(q->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     int error = script(q, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;"
-                          "PRAGMA journal_size_limit = " LOG_BYTES);
+                          "PRAGMA secure_delete = ON; PRAGMA journal_size_limit = " LOG_BYTES);
     q->full = true;
     if (!error)
         error = make_schema(q);

@@ -25,7 +25,7 @@ struct weir__sq {
     struct weir__sq_file file, log, index; /* the database, and what SQLite has beside it */
     bool full;                             /* every commit is synced just now */
     bool claimed;                          /* this handle has: claims of its name before it have ended */
-    int64_t synced_ms;
+    int64_t synced_ms, emptied_ms;
 };
 
 struct weir__sq_value {
@@ -62,6 +62,8 @@ int weir__sq_there(struct weir__sq *q);
 int weir__sq_write(struct weir__sq *q, bool acknowledged);
 /* Commits if `error` is not negative, else rolls back. Returns `error`, or the commit's. */
 int weir__sq_end(struct weir__sq *q, int error);
+/* Writes what the log has to the database, and cuts it off. False: somebody is in the way; nobody is waited for. */
+bool weir__sq_empty_log(struct weir__sq *q);
 /* Syncs what is not yet, if it is time for that. */
 int weir__sq_sync(struct weir__sq *q);
 

@@ -1,7 +1,8 @@
 /* What time does to the requests in SQLite: too old ones die, what is over is forgotten. */
 #include "queue/sqlite.h"
 
-#define MOST WEIR__QUEUE_EXPIRE_MAX
+#define MOST         WEIR__QUEUE_EXPIRE_MAX
+#define OVERWRITE_MS 60000
 
 static int expire_waiting(struct weir__sq *q, int64_t now_ms)
 {
@@ -109,11 +110,22 @@ static int expire_all(struct weir__sq *q, int64_t now_ms)
     return error ? error : some[0] + some[1] + some[2] + some[3];
 }
 
+/* What is over is overwritten with zeros, but a log that is not full stays: with what was there, and with the zeros. */
+static void overwrite(struct weir__sq *q, int64_t now_ms)
+{
+    bool early = now_ms >= q->emptied_ms && now_ms - q->emptied_ms < OVERWRITE_MS;
+    if (!early && weir__sq_empty_log(q))
+        q->emptied_ms = now_ms;
+}
+
 int weir__sq_expire(struct weir__queue *queue, int64_t now_ms)
 {
     struct weir__sq *q = weir__sq_of(queue);
     int error = weir__sq_sync(q);
     if (!error)
         error = weir__sq_write(q, false);
-    return error ? error : weir__sq_end(q, expire_all(q, now_ms));
+    int done = error ? error : weir__sq_end(q, expire_all(q, now_ms));
+    if (done >= 0)
+        overwrite(q, now_ms);
+    return done;
 }

@@ -1,4 +1,5 @@
 /* When the storage fails: a clear error, nothing that was acknowledged is lost, and it goes on when that is over. */
+#define _GNU_SOURCE /* memmem */
 #include "queues.h"
 #include "queue/withdrawn.h"
 
@@ -288,6 +289,54 @@ TEST(private)
     snprintf(log, sizeof log, "%s-wal", file_of(&place));
     CHECK_EQ(stat(log, &about), 0);
     CHECK_EQ(about.st_mode & 0777, 0600);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
+/* Whether a file of the database has these bytes. */
+static bool is_in(const struct place *place, const char *end, const char *text)
+{
+    static char bytes[1 << 20];
+    char name[200];
+    snprintf(name, sizeof name, "%s%s", file_of(place), end);
+    int file = open(name, O_RDONLY);
+    ssize_t len = file < 0 ? 0 : read(file, bytes, sizeof bytes);
+    if (file >= 0)
+        close(file);
+    CHECK(len < (ssize_t)sizeof bytes);
+    return len > 0 && memmem(bytes, (size_t)len, text, strlen(text)) != NULL;
+}
+
+/* What was delivered or cancelled is nowhere on the disk a minute later; what waits is. */
+TEST(what_is_over_leaves_nothing)
+{
+    static const char secret[] = "Authorization: Bearer s3cret", waits[] = "Authorization: Bearer w4its";
+    static char body[20000], tickets[8][WEIR__TICKET_LEN + 1];
+    struct place place;
+    place_new(&place, false, false);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    for (size_t at = 0; at + sizeof secret < sizeof body; at += sizeof secret)
+        memcpy(body + at, secret, sizeof secret);
+    for (size_t i = 0; i < 8; i++) {
+        struct weir__deferred item = item_of("r", (const char *[]){"a", "b", "c", "d", "e", "f", "g", "h"}[i], "");
+        item.headers = text_of(secret);
+        item.body = (weir_text){body, i % 2 ? sizeof body : 500};
+        CHECK_EQ(put_one(queue, item, unbounded, tickets[i]), 0);
+    }
+    struct weir__deferred item = item_of("r", "z", "");
+    item.headers = text_of(waits);
+    CHECK_EQ(put_one(queue, item, unbounded, NULL), 0);
+    CHECK_EQ(weir__queue_expire(queue, clock_now) >= 0, true);
+    CHECK(is_in(&place, "", secret) && is_in(&place, "", waits));
+    for (size_t i = 0; i < 4; i++)
+        CHECK_EQ(weir__queue_cancel(queue, tickets[i]), 0);
+    CHECK_EQ(claim_some(queue, 4, HOUR, &seen), 4);
+    for (size_t i = 0; i < seen.count; i++)
+        CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+    clock_now += 60000;
+    CHECK_EQ(weir__queue_expire(queue, clock_now) >= 0, true);
+    CHECK(!is_in(&place, "", secret) && !is_in(&place, "-wal", secret));
+    CHECK(is_in(&place, "", waits));
     weir__queue_close(queue);
     place_end(&place);
 }
