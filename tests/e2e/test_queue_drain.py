@@ -247,7 +247,7 @@ def test_an_upstream_that_is_away_costs_nobody_their_attempts(queued, upstream):
     assert 3 <= tries <= 45, tries  # what was on its way when it went, and one in a while
     upstream.begin()
     begun = time.time()
-    wait_for(one, late, seconds=90)
+    wait_for(one, late, seconds=150)  # pauses of up to 30 s, if it was away for long
     print(f"away for {away} s: {tries} attempts for {len(late)} requests; all delivered {time.time() - begun:.0f} s after it was back")
 
 
@@ -441,7 +441,7 @@ def test_every_ticket_is_accounted_for_over_many_kills(storage, queued, upstream
     took = time.time() - begun
     ready(one)
     tickets = [ticket for client in clients for _, ticket in client.acknowledged]
-    assert len(tickets) > kills / 2 and len(set(tickets)) == len(tickets)
+    assert len(tickets) > kills // 4 and len(set(tickets)) == len(tickets)
 
     def accounted():
         done = {d.headers["Idempotency-Key"] for d in upstream.deferred()}

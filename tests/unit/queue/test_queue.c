@@ -271,18 +271,19 @@ TEST(one_drains_redis)
     if (!server_begin())
         return;
     place_new(&place, true, true);
-    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 1000});
-    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 1000});
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 2500});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 2500});
     CHECK_EQ(put_one(two, item_of("r", "k", "a"), unbounded, NULL), 0);
     CHECK_EQ(put_one(two, item_of("r", "l", "b"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), 1);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
-    for (int i = 0; i < 4; i++) {
-        usleep(300000);
+    for (int i = 0; i < 4;
+         i++) { /* longer in all than the lease; each time well before its end, on a busy machine, too */
+        usleep(800000);
         CHECK_EQ(claim_some(one, 1, HOUR, &seen), i == 0);
         CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
     }
-    usleep(1100000);
+    usleep(2600000);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
     weir__queue_close(two);
