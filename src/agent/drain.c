@@ -148,8 +148,7 @@ static void *run(void *context)
         weir__drain_receive(drain);
         wait_until(drain, drain->queue && drain->to.url && drain->look_ms < next ? drain->look_ms : next);
     }
-    if (drain->queue)
-        finish(drain);
+    finish(drain);
     return NULL;
 }
 

@@ -65,6 +65,8 @@ void weir__drain_settle(struct weir__drain *drain)
     struct weir__queue_ending endings[WEIR__DRAIN_AT_ONCE];
     struct weir__delivery *ended[WEIR__DRAIN_AT_ONCE];
     size_t count = 0;
+    if (!drain->queue) /* removed, and there is no other yet: they are told to that one, which knows nothing of them */
+        return;
     drain->ended = false;
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
         if (drain->delivery[i].state != WEIR__DELIVERY_ENDED)

@@ -121,6 +121,23 @@ TEST(a_clock_that_is_set_back_holds_up_nothing)
     end();
 }
 
+/* Its queue was removed, and no other can be opened for a while: what ends meanwhile is kept until one is there. */
+TEST(deliveries_end_without_a_queue)
+{
+    begin("api");
+    weir__drain_claim(&drain, weir__drain_clock_ms());
+    CHECK_EQ(held(), 1);
+    weir__queue_close(drain.queue);
+    drain.queue = NULL;
+    weir__drain_abandon(&drain);
+    CHECK_EQ(drain.delivery[0].state, WEIR__DELIVERY_ENDED);
+    snprintf(url, sizeof url, "sqlite:%s/other.db", folder);
+    CHECK_EQ(weir__queue_open(&(struct weir__queue_options){.url = url, .name = "test"}, &drain.queue, NULL), 0);
+    weir__drain_settle(&drain);
+    CHECK_EQ(held(), 0);
+    end();
+}
+
 /* On its own host nobody else knows it; in a fleet, whose rules change one host after the other, others may. */
 TEST(a_rule_that_is_gone)
 {
