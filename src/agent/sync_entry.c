@@ -223,35 +223,41 @@ static int64_t within(int64_t amount)
 }
 
 /*
- * Moves the host's counter to what is left for all. Returns whether there was anything to move. A store that was set
- * back gives nothing back.
+ * Moves the host's counter to what is left for all. Returns what there was to move. A store that was set back gives
+ * nothing back.
  */
-static bool move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit, int64_t difference, int64_t took_us)
+static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit, int64_t difference,
+                    int64_t took_us)
 {
     weir_decision unused;
     struct weir__ledger_header *header = sync->ledger->header;
     if (difference == 0 || (difference < 0 && sync->set_back) ||
         (difference < 0 && -difference <= tolerance(limit, took_us)))
-        return false;
+        return 0;
     int64_t amount = within(difference);
     int error = weir__counter_move(sync->segment, limit, hash, amount, sync->now, &unused);
     if (!error && amount > 0)
         weir__count(&header->applied, (uint64_t)amount);
     else if (!error)
         weir__count(&header->given_back, (uint64_t)-amount);
-    return true;
+    return amount;
+}
+
+static bool is_more(int64_t amount, int64_t than)
+{
+    return amount > than || amount < -than;
 }
 
 /*
- * Whether an answer is a reason to ask for more of them. Who has used next to nothing of a bucket, of which nobody else
- * was seen to use anything of late, has little to make wrong with what it does not hear: what its next requests take is
- * told within an interval. Windows do not repay what was too much.
+ * Whether an answer is a reason to ask for more of them. As long as this host and the others have used next to nothing
+ * of a bucket, there is little to make wrong with what is not heard: what the next requests take is told within an
+ * interval, and with that it hears of the others. Windows do not repay what was too much.
  */
-static bool is_news(const struct weir__followed *f, const weir_limit *limit, int64_t amount, bool moved)
+static bool is_news(const struct weir__followed *f, const weir_limit *limit, int64_t told, int64_t moved)
 {
     bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
-    bool little = bucket && amount >= 0 && amount <= limit->hard / LITTLE;
-    return moved || (amount != 0 && (!little || f->again > 0));
+    int64_t little = bucket ? limit->hard / LITTLE : 0;
+    return is_more(told, little) || is_more(moved, little) || (moved && f->again > 0);
 }
 
 /* When to ask for it again, if at all. */
@@ -296,7 +302,7 @@ static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *lim
     /* A batch from before the store was away: what was let pass since then comes next, and has recovered in part. */
     if (sync->late_us > 0 && untold > 0)
         difference = 0;
-    bool moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
+    int64_t moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
     bool news = is_news(&sync->followed[note->index], limit, note->amount, moved);
     follow(sync, note->index, news, here->remaining >= here->limit);
     weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
