@@ -350,37 +350,39 @@ static const struct weir__hit *choose(const struct weir__trial *trial)
     return best;
 }
 
+/* Counts one hit of a request that was denied, or not, as a whole. */
+static void count_hit(const struct weir__trial *trial, const struct weir__hit *hit, bool denied)
+{
+    if (!hit->rule || hit->replaced || hit->cost <= 0 || hit->unasked)
+        return;
+    struct weir__tally_stripe *to = weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu);
+    bool denies = weir__hit_denies(hit);
+    if (hit->reason == WEIR_BY_MISSING_KEY) {
+        weir__count(&to->missing_key, 1);
+        if (!denies)
+            return; /* the rule was skipped: it let nothing pass */
+    }
+    if (hit->reason == WEIR_BY_FAILURE || hit->store_error)
+        weir__count(&to->failures, 1);
+    if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
+        weir__count(&to->listed, 1);
+    if (denies && hit->reason == WEIR_BY_SHED) {
+        weir__count(weir__tally_shed(trial->loaded->tally[hit->rule->index], (int)trial->priority), 1);
+        return;
+    }
+    /* What another rule denied is not this one's: it neither let it pass nor held it up. */
+    if (denied && !denies && !hit->shadow)
+        return;
+    uint64_t *sum = denies ? &to->denied : hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
+    weir__count(sum, 1);
+    weir__noting_hit(trial, hit, weir__load64(sum));
+}
+
 static void count(const struct weir__trial *trial)
 {
-    bool deny = weir__trial_denied(trial);
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!hit->rule || hit->replaced || hit->cost <= 0 || hit->unasked)
-            continue;
-        struct weir__tally_stripe *to = weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu);
-        bool denies = weir__hit_denies(hit);
-        if (hit->reason == WEIR_BY_MISSING_KEY) {
-            weir__count(&to->missing_key, 1);
-            if (!denies)
-                continue; /* the rule was skipped: it let nothing pass */
-        }
-        if (hit->reason == WEIR_BY_FAILURE || hit->store_error)
-            weir__count(&to->failures, 1);
-        if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
-            weir__count(&to->listed, 1);
-        /* What another rule denied is not this one's: it neither let it pass nor held it up. */
-        uint64_t *sum = hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
-        if (denies && hit->reason == WEIR_BY_SHED) {
-            weir__count(weir__tally_shed(trial->loaded->tally[hit->rule->index], (int)trial->priority), 1);
-            continue;
-        }
-        if (denies)
-            sum = &to->denied;
-        else if (deny && !hit->shadow)
-            continue;
-        weir__count(sum, 1);
-        weir__noting_hit(trial, hit, weir__load64(sum));
-    }
+    bool denied = weir__trial_denied(trial);
+    for (size_t i = 0; i < trial->count; i++)
+        count_hit(trial, &trial->hits[i], denied);
 }
 
 /* Finds the strict hits, and asks the store if nobody else did and the engine can. */
@@ -423,7 +425,7 @@ static const struct weir__hit *decide_simple(const struct weir__trial *trial)
 {
     struct weir__hit *hit = trial->hits;
     ask(trial, hit, TAKE);
-    count(trial);
+    count_hit(trial, hit, weir__hit_denies(hit));
     return hit;
 }
 
