@@ -157,11 +157,14 @@ static double time_below(const weir_times *times, uint64_t per_mille)
     return all ? (double)times->below_ns[WEIR_TIMES - 2] / 1e9 : 0;
 }
 
-static json_t *host_json(void)
+static json_t *host_json(const struct weir__sight *sight)
 {
     char name[256] = "";
     double load[3] = {0};
-    (void)gethostname(name, sizeof name - 1);
+    if (sight->host_name)
+        snprintf(name, sizeof name, "%s", sight->host_name);
+    else
+        (void)gethostname(name, sizeof name - 1);
     (void)!getloadavg(load, 3);
     return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__figures_text(name, strlen(name)), "load", load[0], load[1],
                      load[2], "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
@@ -207,7 +210,7 @@ static json_t *stats_json(const struct weir__sight *sight)
         walk.good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&walk.all[i])) == 0;
     json_t *root = json_pack(
         "{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at", rounded_ms(sight->now.wall_ns),
-        "version", weir_version(), "host", host_json(), "segment", segment_json(sight), "store", store_json(sight),
+        "version", weir_version(), "host", host_json(sight), "segment", segment_json(sight), "store", store_json(sight),
         "rates", rates, "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
         "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks", number(engine.looks), "rules",
         number(engine.rules), "history", sight->history.rows != 0, "hot", sight->hot.panels != 0, "rules", walk.rules);

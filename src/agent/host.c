@@ -217,6 +217,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
         weir_close(host->engine);
     if (!error) {
+        host->sight.host_name = config->host_name;
         pthread_mutex_init(&host->lock, NULL);
         observe(host);
         return host;

@@ -25,6 +25,7 @@ struct weir__sight {
     weir *engine;                    /* the caller's */
     char *segment;                   /* the segment's path */
     weir_time now;                   /* of the last weir__sight_look */
+    const char *host_name;           /* the caller's; NULL: as the system has it */
     bool unnamed;                    /* tallies without a rule are told, too, under names of their own */
     struct weir__remembered *before; /* by weir__sight_remember */
     size_t before_count;

@@ -158,6 +158,7 @@ def test_a_host_alone(made):
     gate = serve(made)
     wait_until(lambda: top(gate)["fleet"]["agent"], "the agent")
     told = top(gate)
+    assert told["host"]["name"] == gate.told("GET", "/v1/stats")["host"]["name"] == "gate-1"
     assert states(told) == {"gate-1": "running"} and told["fleet"]["store"] == "none" and told["hosts"][0]["store"] == "none"
     status, _, _ = gate.ask("GET", "/v1/hosts", token="weir_0_guess")
     assert status == 401
