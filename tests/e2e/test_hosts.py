@@ -13,6 +13,7 @@ from controlled import Host
 from gateway import wait_until
 from redis_server import RedisServer
 from served import ENVIRONMENT, WEIR, Backend
+from stores import Cluster
 from test_metrics import parse
 from test_seeing import Terminal, weir
 
@@ -190,6 +191,18 @@ def test_hosts_that_follow_the_rules(made):
     wait_until(followed, "the new rules there", every=0.1)
     follower.end(signal.SIGKILL)
     becomes(lambda: gate.told("GET", "/v1/hosts"), {"gate-1": "running", "edge-1": "silent"}, "silence, and no liar")
+
+
+def test_hosts_of_a_cluster(made):
+    """And of one prefix: others in the same store are none of theirs."""
+    cluster = made(Cluster(replicas=0)).start()
+
+    def agent(name, prefix):
+        return made(Agent(name, f"store: {{ url: '{cluster.url}', prefix: {prefix} }}\n" + RULES))
+    one, _, other = agent("one", "a"), agent("two", "a"), agent("other", "b")
+    becomes(lambda: top(one), {"one": "running", "two": "running"}, "both of them")
+    wait_until(lambda: top(other)["fleet"]["store"] == "up", "the store", every=0.1)
+    assert states(top(other)) == {"other": "running"}
 
 
 def test_in_a_terminal(made):
