@@ -101,7 +101,7 @@ def test_metrics(one):
 
     # Never a label per key, and the same series as before anything was asked.
     assert set(samples) == set(before)
-    assert {label for _, labels in samples for label, _ in labels} == {"rule", "decision", "shadow", "le", "result",
+    assert {label for _, labels in samples for label, _ in labels} == {"rule", "decision", "class", "shadow", "le", "result",
                                                                        "worker", "version"}
     assert types["weir_check_seconds"] == "histogram"
 
