@@ -16,7 +16,7 @@ B := build/$(subst /,_,$(CC))$(if $(SANITIZER),-$(SANITIZER))$(if $(COVERAGE),-c
 
 WARN := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 	-Wvla -Wcast-align -Wwrite-strings $(if $(ERR),-Werror)
-CFLAGS ?= -O2 -g
+CFLAGS ?= $(if $(SANITIZER),-O1 -g1,-O2 -g)
 ALL_CFLAGS := -std=gnu11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -fno-strict-overflow -MMD -MP -Iinclude -Isrc \
 	-I$B/include
 # What the library stands on, besides xxHash's header. A cross build takes it from a folder that ./dev fills.
@@ -41,7 +41,8 @@ LDLIBS += -latomic
 else ifeq ($(SANITIZER),fuzzer)
 SAN := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -DWEIR__SANITIZED
 endif
-ALL_CFLAGS += $(SAN)
+# What gcc guesses of values, it guesses worse of code that checks itself; without a sanitizer these are on.
+ALL_CFLAGS += $(SAN) $(if $(SAN),$(if $(findstring gcc,$(CC)),-Wno-format-truncation -Wno-maybe-uninitialized))
 ALL_LDFLAGS := $(LDFLAGS) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
@@ -98,6 +99,7 @@ help:
 	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
 	@echo "make dashboard  the dashboard alone, in build/web (needs npm's packages, by ./dev)"
 	@echo "make nginx      the module for nginx (needs nginx-dev)"
+	@echo "make tidy       clang-tidy, and clang's warnings (CC=clang)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with the module if it is built"
 	@echo "make clean      removes build/"
 	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
@@ -213,8 +215,17 @@ $B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir-queue.a $
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
-	+WEIR_CFLAGS="$(SAN)" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a \
+	+WEIR_CFLAGS="$(if $(SAN),-O1 -g1 $(SAN))" WEIR_LDFLAGS="$(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a \
 		$B/libweir-rls.a $B/libweir-api.a
+
+# All sources, each time: what clang-tidy finds depends on what they include. CC=clang: with clang's own warnings.
+# TIDY_NODES: how much of a function's states the analyzer looks at; it is nearly all of the time.
+TIDY_NODES ?= 225000
+TIDY := $(patsubst %.c,tidy/%,$(wildcard src/*/*.c))
+tidy: $(TIDY)
+$(TIDY): tidy/%: %.c FORCE | $B/include/xxhash.h $(PROTO_C)
+	clang-tidy --quiet --warnings-as-errors='*' $< -- $(filter-out -MMD -MP -g -O%,$(ALL_CFLAGS)) -isystem $B/proto \
+		-isystem $(shell pkg-config --variable=includedir libpq) -Xclang -analyzer-config -Xclang max-nodes=$(TIDY_NODES)
 
 PREFIX ?= /usr/local
 $B/weir.pc: src/weir.pc.in include/weir/weir.h FORCE
@@ -356,7 +367,7 @@ clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers dashboard nginx install clean FORCE
+.PHONY: all help tests fuzzers dashboard nginx tidy install clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(CONTROL_OBJ:.o=.d) $(QUEUE_OBJ:.o=.d) $(TESTS:=.d)

@@ -44,6 +44,7 @@ if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
 fi
 make -s -C "$tree" -f objs/Makefile objs/ngx_http_weir_module.so objs/ngx_stream_weir_module.so
 for module in ngx_http_weir_module.so ngx_stream_weir_module.so; do
+    cmp -s "$tree/objs/$module" "$out/$module" && continue # nor does it disturb whoever builds at the same time
     cp "$tree/objs/$module" "$out/$module.new"
     mv "$out/$module.new" "$out/$module"
 done

@@ -36,7 +36,7 @@ static void pass(struct walk *walk, void *value, size_t len)
     }
     if (walk->to)
         memcpy(walk->to + walk->at, value, len);
-    else
+    else if (walk->from)
         memcpy(value, walk->from + walk->at, len);
     walk->at += len;
 }
