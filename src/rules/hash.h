@@ -6,6 +6,8 @@
 
 /* The distribution's header, inlined: no call, and no library to load. */
 #define XXH_INLINE_ALL
+/* By memcpy: its own way with gcc reads what was written as another type, and then it may not be written yet. */
+#define XXH_FORCE_MEMORY_ACCESS 0
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
 #pragma GCC diagnostic ignored "-Wconversion"
