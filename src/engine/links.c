@@ -200,8 +200,8 @@ void weir__links_stats(weir *engine, weir_store_stats *stats)
     if (!links)
         return;
     pthread_mutex_lock(&links->lock);
-    for (int i = 0; i < WEIR__LINKS; i++)
-        if (links->place[i].borrowed.link)
-            add_stats(stats, &links->place[i].stats);
+    for (int i = 0; i < WEIR__LINKS;
+         i++) /* what is borrowed is its borrower's: not even whether there is a link is seen */
+        add_stats(stats, &links->place[i].stats);
     pthread_mutex_unlock(&links->lock);
 }

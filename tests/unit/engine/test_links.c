@@ -200,14 +200,29 @@ static void *hammer(void *argument)
     return NULL;
 }
 
+static bool read_on;
+
+/* Whoever is at it, figures can be read. */
+static void *read_figures(void *engine)
+{
+    while (__atomic_load_n(&read_on, __ATOMIC_RELAXED)) {
+        weir_engine_stats seen;
+        CHECK_EQ(weir_engine_stats_read(engine, &seen), 0);
+        CHECK(seen.store.questions <= UINT64_C(2) * WEIR__LINKS);
+    }
+    return NULL;
+}
+
 TEST(threads_share_links_and_the_limit)
 {
     test_store_open(&store);
     weir *engine = begin(NULL);
     static struct hammer hammers[THREADS];
-    pthread_t threads[THREADS];
+    pthread_t threads[THREADS], reader;
     int passed[KEYS] = {0}, two = 0;
     slow_us = 200;
+    read_on = true;
+    CHECK_EQ(pthread_create(&reader, NULL, read_figures, engine), 0);
     for (int i = 0; i < THREADS; i++) {
         hammers[i] = (struct hammer){.engine = engine, .each = 100};
         CHECK_EQ(pthread_create(&threads[i], NULL, hammer, &hammers[i]), 0);
@@ -218,6 +233,8 @@ TEST(threads_share_links_and_the_limit)
             passed[key] += hammers[i].passed[key];
         two += hammers[i].two;
     }
+    __atomic_store_n(&read_on, false, __ATOMIC_RELAXED);
+    pthread_join(reader, NULL);
     slow_us = 0;
     for (int key = 0; key < KEYS; key++)
         CHECK_EQ(passed[key], 50);
