@@ -5,6 +5,16 @@ import warnings
 TRIES = 3
 
 
+class Never(Exception):
+    """Something that must never be was: no further try makes that good."""
+
+
+def always(holds, seen):
+    """For what has nothing to do with time, in a test that is tried again for its bounds of time."""
+    if not holds:
+        raise Never(seen)
+
+
 class Again(UserWarning):
     """A test that was tried again; conftest.py tells of each."""
 
@@ -17,7 +27,7 @@ def measured(test):
     """
     For a test that asserts how long something takes, or what comes about within a time. What it says is that this machine
     can do it: it is tried up to three times, each with servers of its own, for a busy machine stands still at times. What
-    fails for another reason than time fails each time. Not for tests of what must never happen.
+    must never be, however busy the machine is, belongs into always(): that fails at the first time.
     """
     @functools.wraps(test)
     def tried(*arguments, **named):

@@ -8,7 +8,7 @@ import pytest
 from clients import get, statuses, together
 from gateway import wait_until
 from http2 import Http2
-from measured import measured
+from measured import always, measured
 
 
 def leaky(limit, burst, window="1s", **more):
@@ -78,7 +78,7 @@ def test_a_reload_lets_the_waiting_go_their_way(gateway):
     g = gateway(leaky(2, 4))
     get(g.port, "/x")
     results = together([lambda: timed(g.port)] * 2 + [lambda: (time.sleep(0.1), g.reload())])
-    assert [status for status, _, _ in results[:2]] == [200, 200]
+    always([status for status, _, _ in results[:2]] == [200, 200], results)
     assert 0.8 < max(took for _, took, _ in results[:2]) < 1.6
 
 
@@ -132,7 +132,7 @@ def test_streams_of_http2_wait_too_and_a_reset_gives_the_place_back(gateway):
     wait_until(lambda: "client canceled stream" in g.errors(), "the end of one")
     last = c.ask("/x")
     answers = c.answers(streams[:3] + [last])
-    assert [headers[":status"] for headers, _ in answers] == ["200"] * 4
+    always([headers[":status"] for headers, _ in answers] == ["200"] * 4, answers)
     assert answers[0][0]["x-ratelimit-limit"] == "4"
     assert 0.1 < answers[2][1] - answers[1][1] < 0.35
     assert status()["denied"] == 0
