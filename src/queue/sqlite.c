@@ -1,6 +1,7 @@
 /* The SQLite storage: opening, statements, transactions. One file with a write-ahead log beside it. */
 #include "queue/sqlite.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,10 +139,13 @@ static bool is_same(struct weir__sq_file one, struct weir__sq_file other)
 /* What is written to a file that has no name any more would be acknowledged and lost. */
 int weir__sq_there(struct weir__sq *q)
 {
+    errno = 0;
     if (is_same(q->file, file_of(q->path)))
         return 0;
-    weir__queue_note(&q->queue, q->path);
-    return WEIR__QUEUE_REMOVED;
+    /* Whom the folder is closed to, or whose disk fails for a moment, does not know: its log may still be in use. */
+    bool knows = errno == 0 || errno == ENOENT || errno == ENOTDIR;
+    weir__queue_note(&q->queue, knows ? q->path : strerror(errno));
+    return knows ? WEIR__QUEUE_REMOVED : WEIR__QUEUE_AWAY;
 }
 
 int weir__sq_write(struct weir__sq *q, bool acknowledged)
@@ -269,7 +273,7 @@ static void close_handle(struct weir__queue *queue)
     int folder = q->file.number ? lock_folder(q->path) : -1;
     for (int i = 0; i < WEIR__SQ_COUNT; i++)
         sqlite3_finalize(q->statements[i]);
-    if (q->file.number && weir__sq_there(q))
+    if (q->file.number && weir__sq_there(q) == WEIR__QUEUE_REMOVED)
         abandon(q);
     sqlite3_close(q->db);
     unlock_folder(folder);

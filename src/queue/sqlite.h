@@ -56,7 +56,8 @@ int weir__sq_run(struct weir__sq *q, enum weir__sq_statement which, const struct
 int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const struct weir__sq_value *values, int count,
                      int64_t *to, int most);
 
-/* REMOVED if its file has no name any more, or another one has it: what is in it is lost, or not current. */
+/* REMOVED if its file has no name any more, or another one has it: what is in it is lost, or not current.
+ * AWAY: nobody can say. */
 int weir__sq_there(struct weir__sq *q);
 /* A transaction that writes; `acknowledged`: it is on the disk, by the options, before its commit returns. */
 int weir__sq_write(struct weir__sq *q, bool acknowledged);

@@ -111,6 +111,8 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
             error = errors[i];
     }
     error = weir__sq_end(q, error);
+    if (error < 0)
+        return error;
     /* Once more: it may have been removed while this was written. */
-    return error < 0 ? error : weir__sq_there(q);
+    return weir__sq_there(q) == WEIR__QUEUE_REMOVED ? WEIR__QUEUE_REMOVED : 0;
 }

@@ -192,6 +192,27 @@ TEST(removed)
     place_end(&place);
 }
 
+/* Nobody can see whether it is still there: that is no reason to begin another. */
+TEST(out_of_sight)
+{
+    struct place place;
+    char away[80], ticket[WEIR__TICKET_LEN + 1];
+    place_new(&place, false, false);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, ticket), 0);
+    snprintf(away, sizeof away, "%s.away", place.folder);
+    CHECK_EQ(rename(place.folder, away), 0);
+    CHECK_EQ(symlink(place.folder, place.folder), 0); /* it leads to itself */
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_AWAY);
+    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_AWAY);
+    CHECK_EQ(unlink(place.folder), 0);
+    CHECK_EQ(rename(away, place.folder), 0);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
+    CHECK_EQ(state_of(queue, ticket), WEIR__WAITING);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
 /* Which of SQLite's files go; the database itself goes in any case. */
 static void remove_files(const struct place *place, bool log, bool index)
 {
