@@ -14,7 +14,7 @@
 
 #include "agent/sight.h"
 
-#define WEIR__FLEET_MAX       1024 /* hosts; more are counted, not shown */
+#define WEIR__FLEET_MAX       1024 /* hosts in a list; in the store there is room for no more */
 #define WEIR__FLEET_TEXT_MAX  1024 /* bytes of what a host tells of itself */
 #define WEIR__FLEET_ID        16   /* digits */
 #define WEIR__FLEET_NAME_MAX  64
