@@ -47,9 +47,11 @@ static int64_t written(weir *engine, const char *rule, const char *key)
     for (uint64_t i = 0; i < engine->book->ledger.entries; i++) {
         struct weir__ledger_entry entry;
         weir__ledger_read(&engine->book->ledger, i, &entry);
-        if (!entry.identity || entry.text.rule != id)
+        if (!entry.identity)
             continue;
         CHECK(entry.ready);
+        if (!entry.ready || entry.text.rule != id)
+            continue;
         if (!key || (strlen(key) == entry.text.key_len && memcmp(key, entry.text.key, entry.text.key_len) == 0))
             sum += entry.amount;
     }
@@ -168,7 +170,7 @@ TEST(tiers_and_long_keys)
     struct weir__ledger_entry entry;
     for (uint64_t i = 0; i < ledger->entries; i++) {
         weir__ledger_read(ledger, i, &entry);
-        tiers += entry.identity && entry.text.tier;
+        tiers += entry.ready && entry.text.tier;
     }
     CHECK_EQ(tiers, 1);
 
@@ -181,7 +183,7 @@ TEST(tiers_and_long_keys)
     int found = 0;
     for (uint64_t i = 0; i < ledger->entries; i++) {
         weir__ledger_read(ledger, i, &entry);
-        if (!entry.text.cut)
+        if (!entry.ready || !entry.text.cut)
             continue;
         found++;
         CHECK_EQ(entry.text.key_len, WEIR__NAME_KEY_CUT + WEIR__NAME_DIGITS);
