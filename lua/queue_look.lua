@@ -96,7 +96,8 @@ local function pending(rule)
     local entries = {}
     for _, entry in ipairs(call('XPENDING', base .. ':s:' .. rule, 'weir', next_id(after .. '-0'), '+', share)) do
         local sequence = number(sequence_of(entry[1]))
-        entries[#entries + 1] = {sequence, call('XRANGE', base .. ':s:' .. rule, entry[1], entry[1])[1][2][2]}
+        local kept = call('XRANGE', base .. ':s:' .. rule, entry[1], entry[1])[1]
+        entries[#entries + 1] = {sequence, kept and kept[2][2] or ''} -- somebody else removed it: no ticket matches
     end
     return entries
 end
