@@ -85,7 +85,7 @@ export async function tokenOf(role) {
 export async function open(place = "#/", { role = "operator", token, ...context } = {}) {
     const tab = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
     const page = await tab.newPage();
-    page.setDefaultTimeout(20000);
+    page.setDefaultTimeout(60000); /* a busy machine takes its time */
     const wrong = [];
     const elsewhere = [];
     page.on("pageerror", (error) => wrong.push(String(error)));
