@@ -44,6 +44,7 @@ class Agent:
         with open(self.folder / "said", "ab") as said:
             self.process = subprocess.Popen([WEIR, "agent", self.file], env=ENVIRONMENT, stdin=subprocess.DEVNULL,
                                             stdout=said, stderr=said)
+        wait_until((self.folder / "segment").exists, "its segment")
 
     def end(self, number):
         self.process.send_signal(number)

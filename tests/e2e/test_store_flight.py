@@ -1,6 +1,7 @@
 """algorithm: concurrency with consistency: strict. Three hosts share the slots of a key, whatever dies."""
 import json
 import os
+import select
 import signal
 import threading
 import time
@@ -44,15 +45,13 @@ def free(g):
 
 
 def fill(gateways, slow, count):
-    """So many at once, by turns."""
+    """So many at once, by turns: one after the other, and again if the store was not heard in time."""
     waiting = []
-
-    def full():
-        if slow.inside < count:
-            waiting.append(asked(gateways[len(waiting) % len(gateways)].port))
-            time.sleep(0.05)
-        return slow.inside == count
-    wait_until(full, f"{count} requests")
+    while slow.inside < count:
+        before, one = slow.inside, asked(gateways[len(waiting) % len(gateways)].port)
+        wait_until(lambda: slow.inside > before or select.select([one], [], [], 0)[0], "its turn, or an answer")
+        if slow.inside > before:
+            waiting.append(one)
     return waiting
 
 
