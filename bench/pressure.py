@@ -34,6 +34,9 @@ CRITICAL = 0.1  # of the capacity
 TENANTS = {"a": 4, "b": 2, "c": 1, "d": 1}
 BATCH = 0.3
 DEADLINE_MS = 1000
+# A virtual machine's disk may have a budget that comes back with time: right after SQLite had written all it could, Redis kept
+# 3,000 requests a second, and 12,400 after a rest.
+DISK_REST_S = 25
 BUILD = pathlib.Path("build/gcc")
 COLUMNS = "{:<52} {:>10} {:<10} {}"
 
@@ -230,8 +233,9 @@ def costs(printer, quick):
 
 def deferring(weir, printer, quick):
     seconds = 5 if quick else 15
-    printer.show("deferred requests accepted, SQLite", accepted(weir, seconds, False), "requests/s", 2000)
-    printer.show("deferred requests accepted, Redis", accepted(weir, seconds, True), "requests/s", 10000)
+    for name, bar in (("SQLite", 2000), ("Redis", 10000)):
+        time.sleep(DISK_REST_S)
+        printer.show(f"deferred requests accepted, {name}", accepted(weir, seconds, name == "Redis"), "requests/s", bar)
 
 
 def plots(overload, folder):
