@@ -214,12 +214,12 @@ def test_in_a_terminal(host):
 def test_signals_restore_the_terminal(host, number):
     one = host()
     screen = Terminal(one.file)
-    before = termios.tcgetattr(screen.end)[3]
+    usual = termios.ICANON | termios.ECHO | termios.ISIG  # of a new terminal
     screen.shows("quiet")
     assert not termios.tcgetattr(screen.end)[3] & termios.ICANON
     os.kill(screen.pid, number)
     assert screen.wait() == 0 and screen.said.endswith(b"\x1b[?25h\x1b[?1049l")
-    assert termios.tcgetattr(screen.end)[3] == before
+    assert termios.tcgetattr(screen.end)[3] & usual == usual
 
 
 def test_the_agent_writes_a_history(host, store):
