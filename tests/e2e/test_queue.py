@@ -494,11 +494,12 @@ def test_no_agent_no_queue_but_never_an_error(host):
 def test_an_agent_that_hangs_is_not_waited_for_for_ever(host):
     one = host()
     one.use_up()
-    agent = one.agent()
+    agent = wait_until(one.agent, "the agent")
     os.kill(agent, signal.SIGSTOP)
     begin = time.monotonic()
     try:
-        assert usual(one.ask())
+        answer = one.ask()
+        assert usual(answer), (answer, time.monotonic() - begin, one.said())
     finally:
         os.kill(agent, signal.SIGCONT)
     assert 8 < time.monotonic() - begin < 15
