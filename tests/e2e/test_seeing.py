@@ -268,10 +268,14 @@ def test_every_metric_that_is_named_exists(host, store):
 
 def test_figures_of_keys_are_metrics(host):
     one = host()
-    ask(one, "a", 300)
-    ask(one, "b", 300)  # one in 16 is noted: of so many some surely are
-    samples, types = parse(get(one.metrics, "/metrics").body.decode())
     labels = (("rule", "api"), ("shadow", "false"))
+
+    def noted():  # one in 16 is
+        ask(one, "a", 100)
+        ask(one, "b", 100)
+        samples, _ = parse(get(one.metrics, "/metrics").body.decode())
+        return samples.get(("weir_rule_keys_near_limit", labels)) == 2 and samples
+    samples = wait_until(noted, "both keys near their limit")
     assert samples["weir_rule_limit", labels] == 20 and samples["weir_rule_window_seconds", labels] == 3600
     assert samples["weir_rule_keys", labels] == samples["weir_rule_keys_near_limit", labels] == 2
     assert samples["weir_rule_most_used_ratio", labels] == 1
