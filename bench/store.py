@@ -3,7 +3,8 @@
 
 strict: bench/store.c (weir's client of the store, one connection, 64 decisions on their way) and redis-benchmark running the
 usual Lua token bucket (token_bucket.lua) with pipelines of 64 take turns on the same server, which has the first processor;
-they have the second. Memory: 100,000 keys of the same names, asked for twice each, that have not recovered. eventual: a gateway (one worker) with its agent on the
+they have the second. Memory: 100,000 counters of the same names, asked for twice each, that have not recovered, beside that script and the
+other usual one, which has two keys a counter (token_bucket_two_keys.lua). eventual: a gateway (one worker) with its agent on the
 first processor, before the API's server as in `./dev bench gateway`, once with `consistency: local` and once with `eventual`;
 wrk and Redis, which would be other machines, on the second. A figure is the median of the rounds, a bar the median of the rounds' ratios.
 """
@@ -25,7 +26,8 @@ SERVER_CPU, CLIENT_CPU = "0", "1"
 PIPELINE, KEYS, STORED = 64, 100_000, 100_000
 PLENTY = "limit: 100000, window: 1d"  # none is denied, and what was used once has not recovered at once
 MODULES = pathlib.Path("build/gcc/nginx").resolve()
-LUA = (pathlib.Path(__file__).parent / "token_bucket.lua").read_text()
+LUA, LUA_TWO_KEYS = ((pathlib.Path(__file__).parent / f"{name}.lua").read_text()
+                     for name in ("token_bucket", "token_bucket_two_keys"))
 COLUMNS = "{:<58} {:>11} {:<14} {:>8} {:>8}  {}"
 WRK = """
 math.randomseed(os.time())
@@ -56,8 +58,8 @@ def run(*command, cpu=CLIENT_CPU, **more):
 class Servers:
     """What was started, on one processor each; stopped when the block ends."""
 
-    def __init__(self, folder):
-        self.folder, self.processes = pathlib.Path(folder), {}
+    def __init__(self, folder, server):
+        self.folder, self.server, self.processes = pathlib.Path(folder), server, {}
 
     def start(self, name, command, port, cpu):
         with open(self.folder / f"{name}.log", "w") as said:
@@ -99,7 +101,7 @@ class Servers:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         port = free_port()
-        return Redis(self.start(name, ["redis-server", "--port", port, "--save", "", "--appendonly", "no", "--dir", home],
+        return Redis(self.start(name, [self.server, "--port", port, "--save", "", "--appendonly", "no", "--dir", home],
                                 port, cpu))
 
     def api(self):
@@ -159,17 +161,17 @@ class Redis:
         return measure(max(int(measure(5000)["rate"] * seconds), 5000))
 
     def fill(self, *words):
-        """A command for each name, which is the word NAME."""
+        """A command for each name, which stands for NAME."""
         calls = []
         for number in range(STORED):
-            filled = [f"weir:api:{number:012d}" if word == "NAME" else word for word in words]
+            filled = [word.replace("NAME", f"weir:api:{number:012d}") for word in words]
             calls.append(f"*{len(filled)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in filled))
         run("redis-cli", "-p", self.port, "--pipe", input="".join(calls))
 
-    def lua_fill(self):
-        sha = self.do("SCRIPT", "LOAD", LUA)
+    def lua_fill(self, script, *names):
+        sha = self.do("SCRIPT", "LOAD", script)
         for _ in range(2):
-            self.fill("EVALSHA", sha, "1", "NAME", str(10 / 3600), "10000", "1")
+            self.fill("EVALSHA", sha, str(len(names)), *names, str(10 / 3600), "10000", "1")
 
 
 class Printer:
@@ -220,27 +222,30 @@ def strict(servers, options, printer):
 
 
 def memory(servers, options, printer):
-    """What is used a key that was asked for twice, all that a server has for it: entry, name, value, expiry."""
-    redis, program, used = servers.redis("redis", SERVER_CPU), "build/gcc/bench/store", {}
-    for name, fill in {
-            "weir": lambda: run(program, "127.0.0.1", redis.port, PIPELINE, STORED, "fill"),
-            "the usual Lua": redis.lua_fill,
-            # The server has the small numbers once for all keys: the least that a name with an expiry can cost.
-            "a name and an expiry, no value": lambda: redis.fill("PSETEX", "NAME", "36000000", "1"),
-    }.items():
-        redis.do("FLUSHALL")
-        redis.do("SCRIPT", "FLUSH")
+    """What is used a counter that was asked for twice, all that a server has for it: entry, name, value, expiry."""
+    program, used = "build/gcc/bench/store", {}
+    cases = {  # how to fill it, the keys a counter, and the first of them
+        "weir": (lambda redis: run(program, "127.0.0.1", redis.port, PIPELINE, STORED, "fill"), 1, "NAME"),
+        "the usual Lua": (lambda redis: redis.lua_fill(LUA, "NAME"), 1, "NAME"),
+        "the usual Lua of two keys": (lambda redis: redis.lua_fill(LUA_TWO_KEYS, "{NAME}.tokens", "{NAME}.timestamp"), 2,
+                                      "{NAME}.tokens"),
+        # The server has the small numbers once for all keys: the least that a name with an expiry can cost.
+        "a name and an expiry, no value": (lambda redis: redis.fill("PSETEX", "NAME", "36000000", "1"), 1, "NAME"),
+    }
+    for name, (fill, keys, first) in cases.items():
+        redis = servers.redis("redis", SERVER_CPU)  # a new one: some servers free what is flushed only later
         before = redis.memory()
-        fill()
+        fill(redis)
         found = int(redis.do("DBSIZE"))
-        if found != STORED:
-            sys.exit(f"bench store: {found} keys instead of {STORED}")
-        key = "weir:api:" + "0" * 12
+        if found != STORED * keys:
+            sys.exit(f"bench store: {found} keys instead of {STORED * keys}")
+        key = first.replace("NAME", "weir:api:" + "0" * 12)
         used[name] = (redis.memory() - before) / STORED
         printer.show(f"memory, {name}", used[name], "bytes/key", encoding=redis.do("OBJECT", "ENCODING", key),
                      memory_usage=int(redis.do("MEMORY", "USAGE", key)))
-    printer.show("memory, weir / the usual Lua", used["weir"] / used["the usual Lua"], "ratio", most=0.5)
-    servers.stop("redis")
+        servers.stop("redis")
+    for name in ("the usual Lua", "the usual Lua of two keys"):
+        printer.show(f"memory, weir / {name}", used["weir"] / used[name], "ratio", most=0.5)
 
 
 def wrk(servers, port, seconds, keys, connections=32):
@@ -326,13 +331,15 @@ def main():
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--quick", action="store_true", help="about a minute")
     parser.add_argument("--only", choices=PARTS, action="append", help="one part, or several with one --only each")
+    parser.add_argument("--server", default="redis-server", metavar="PROGRAM",
+                        help="another Redis or Valkey, as `tools/servers.sh FOLDER NAME` brings them")
     options = parser.parse_args()
     options.weir = pathlib.Path(options.weir).resolve()
     subprocess.run(["make", "-s", "nginx", "build/gcc/bench/store"], check=True, stdout=sys.stderr)
     printer = Printer(options.json)
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/dev/shm") as folder:
         os.chmod(folder, 0o755)
-        servers = Servers(folder)
+        servers = Servers(folder, options.server)
         try:
             for part in PARTS:
                 if not options.only or part in options.only:
