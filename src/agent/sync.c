@@ -255,7 +255,7 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
                                                            .window_end_us = weir__sync_window_end(sync, limit),
                                                            .index = index};
     sync->subjects[place] = *subject;
-    weir__sync_fill(sync, place, &(struct weir__sight){&entry->text, limit, &here, 0});
+    weir__sync_fill(sync, place, &(struct weir__looked){&entry->text, limit, &here, 0});
     return weir__ledger_prepare(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
 }
 

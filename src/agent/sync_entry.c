@@ -162,27 +162,27 @@ void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *as
                                                    WEIR__TEXT("looks"), ask->name);
 }
 
-void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sight *sight)
+void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__looked *looked)
 {
     const struct weir__ledger_note *note = &sync->ledger->note[place];
     struct weir__ask *ask = &sync->asks[place];
-    const weir_limit *limit = sight->limit;
+    const weir_limit *limit = looked->limit;
     clear(ask);
     ask->limit = *limit;
     ask->limit.zone = NULL;
     ask->how = WEIR__ASK_EXCHANGE;
     ask->cost = note->amount;
     ask->doubt = sync->followed[note->index].age != sync->age;
-    ask->level = sight->here->remaining + sight->since;
+    ask->level = looked->here->remaining + looked->since;
     if (note->window_end_us)
         ask->left_us = note->window_end_us - sync->now.wall_ns / 1000;
     else if (limit->algorithm == WEIR_FIXED_WINDOW)
-        ask->left_us = sight->here->reset_after_ns / 1000;
+        ask->left_us = looked->here->reset_after_ns / 1000;
     else
         ask->left_us = sync->late_us;
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(sync, limit, ask->bounds_us);
-    ask->name_len = (uint16_t)name_of(sync, sync->subjects[place].rule, sight->text, ask->name);
+    ask->name_len = (uint16_t)name_of(sync, sync->subjects[place].rule, looked->text, ask->name);
 }
 
 void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
@@ -203,7 +203,7 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
         weir__sync_fill_nothing(sync, &sync->asks[place]);
         return;
     }
-    weir__sync_fill(sync, place, &(struct weir__sight){&entry.text, limit, &here, entry.amount - note->amount});
+    weir__sync_fill(sync, place, &(struct weir__looked){&entry.text, limit, &here, entry.amount - note->amount});
 }
 
 /* ---- The answer ---- */

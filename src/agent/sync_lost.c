@@ -24,11 +24,11 @@ void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_note
 {
     if (!note->amount)
         return;
-    struct weir__told *place = &sync->told[sync->told_count++ % WEIR__TOLD];
+    struct weir__acknowledged *place = &sync->told[sync->told_count++ % WEIR__TOLD];
     if (place->batch > sync->forgotten)
         sync->forgotten = place->batch;
-    *place = (struct weir__told){note->identity, note->amount, note->window_end_us,
-                                 weir__load64(&sync->ledger->header->batch)};
+    *place = (struct weir__acknowledged){note->identity, note->amount, note->window_end_us,
+                                         weir__load64(&sync->ledger->header->batch)};
 }
 
 void weir__sync_doubt(struct weir__sync *sync, uint64_t index)
@@ -43,7 +43,7 @@ static void tell_again(struct weir__sync *sync, uint64_t known)
     uint64_t kept = sync->told_count < WEIR__TOLD ? sync->told_count : WEIR__TOLD;
     int64_t now_us = sync->with.now(sync->segment).wall_ns / 1000;
     for (uint64_t back = 1; back <= kept; back++) {
-        struct weir__told *told = &sync->told[(sync->told_count - back) % WEIR__TOLD];
+        struct weir__acknowledged *told = &sync->told[(sync->told_count - back) % WEIR__TOLD];
         if (told->batch <= known)
             return;
         bool over = told->window_end_us && told->window_end_us <= now_us;

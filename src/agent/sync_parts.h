@@ -19,7 +19,7 @@ struct weir__followed {
 };
 
 /* An amount that the store has acknowledged. */
-struct weir__told {
+struct weir__acknowledged {
     uint64_t identity;
     int64_t amount;
     int64_t window_end_us; /* the note's */
@@ -52,7 +52,7 @@ struct weir__sync {
     uint64_t most;       /* counters of the next batch, at most */
     int64_t patience_us; /* with the batch that is on its way */
 
-    struct weir__told *told; /* the newest, around */
+    struct weir__acknowledged *told; /* the newest, around */
     uint64_t told_count;
     uint64_t forgotten; /* the last batch of which not all is remembered */
     uint32_t age;       /* how often the store was found to have forgotten what it knew */
@@ -90,14 +90,14 @@ int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *s
 int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit);
 
 /* What is known of a counter when it is asked for. */
-struct weir__sight {
+struct weir__looked {
     const struct weir__ledger_text *text;
     const weir_limit *limit; /* as it is now */
     const weir_decision *here;
     int64_t since; /* let pass after what the note tells */
 };
 /* Fills ask `place` from its note; the subject is known. */
-void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__sight *sight);
+void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__looked *looked);
 /*
  * The same for a note of an earlier round, or of an agent before us. If nobody knows what it is for, it asks for
  * nothing, so that a batch stays as it was.
