@@ -1,5 +1,5 @@
 /* Figures as JSON. See figures.h. */
-#define _GNU_SOURCE /* gethostname, getloadavg */
+#define _GNU_SOURCE /* getloadavg */
 #include "agent/figures_parts.h"
 
 #include <inttypes.h>
@@ -69,20 +69,10 @@ static const char *algorithm_name(enum weir_algorithm algorithm)
     return names[algorithm];
 }
 
-/* Sums over the enforced rules, as far as they are known. */
-static void add_rates(struct weir__rates *to, const struct weir__rates *rates)
-{
-    to->known |= rates->known;
-    to->allowed += rates->allowed;
-    to->delayed += rates->delayed;
-    to->denied += rates->denied;
-    to->shed += rates->shed;
-}
-
 struct stats_walk {
     const struct weir__sight *sight;
     json_t *rules;
-    struct weir__rates all[3];
+    struct weir__rates all[3]; /* under the enforced rules */
     bool good;
 };
 
@@ -96,8 +86,7 @@ static int stats_rule(void *context, const struct weir__seen_rule *rule)
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++) {
         struct weir__rates some = weir__sight_rates(walk->sight, rule, spans[i]);
-        if (!rule->info.shadow)
-            add_rates(&walk->all[i], &some);
+        weir__rates_add(&walk->all[i], rule, &some);
         walk->good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&some)) == 0;
     }
     bool counted = rule->info.bytes_per_key > 0;
@@ -159,12 +148,9 @@ static double time_below(const weir_times *times, uint64_t per_mille)
 
 static json_t *host_json(const struct weir__sight *sight)
 {
-    char name[256] = "";
+    char name[WEIR__HOST_NAME];
     double load[3] = {0};
-    if (sight->host_name)
-        snprintf(name, sizeof name, "%s", sight->host_name);
-    else
-        (void)gethostname(name, sizeof name - 1);
+    weir__sight_host_name(sight, name);
     (void)!getloadavg(load, 3);
     return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__figures_text(name, strlen(name)), "load", load[0], load[1],
                      load[2], "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));

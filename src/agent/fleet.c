@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void weir__fleet_open(struct weir__fleet *fleet, const char *segment_path, const char *name, bool has_store)
+void weir__fleet_open(struct weir__fleet *fleet, const char *segment_path, bool has_store)
 {
     *fleet = (struct weir__fleet){.has_store = has_store};
     snprintf(fleet->path, sizeof fleet->path, "%s.hosts", segment_path);
-    snprintf(fleet->name, sizeof fleet->name, "%s", name ? name : "");
 }
 
 void weir__fleet_close(struct weir__fleet *fleet)
@@ -76,7 +75,7 @@ void weir__fleet_look(struct weir__fleet *fleet, const struct weir__sight *sight
     free(fleet->hosts);
     fleet->count = 0;
     fleet->hosts = calloc(list.count + 1, sizeof *fleet->hosts);
-    weir__told_self(&self, sight, fleet->name, fleet->has_store);
+    weir__told_self(&self, sight, fleet->has_store);
     /* The agent knows what this process may not: rules by their names, the store. */
     fleet->agent = there && list.count && list.hosts[0].via == WEIR__FLEET_HERE &&
                    since_ms <= weir__told_patience_ms(&list.hosts[0].told);

@@ -50,8 +50,8 @@ const char *weir__fleet_store_name(enum weir__fleet_store store);
 /* A host that has told nothing for so long is silent. */
 int64_t weir__told_patience_ms(const struct weir__told *told);
 
-/* What this host has to tell. `name` NULL: the system's. */
-void weir__told_self(struct weir__told *told, const struct weir__sight *sight, const char *name, bool has_store);
+/* What this host has to tell. */
+void weir__told_self(struct weir__told *told, const struct weir__sight *sight, bool has_store);
 
 /* ---- The file ---- */
 
@@ -94,7 +94,6 @@ struct weir__fleet_host {
 
 struct weir__fleet {
     char path[4096];
-    char name[WEIR__FLEET_NAME_MAX + 1]; /* as weir.yaml has it; "" */
     bool has_store;
 
     /* By weir__fleet_look. */
@@ -106,7 +105,7 @@ struct weir__fleet {
     bool agent; /* the list is no older than an agent lets it become */
 };
 
-void weir__fleet_open(struct weir__fleet *fleet, const char *segment_path, const char *name, bool has_store);
+void weir__fleet_open(struct weir__fleet *fleet, const char *segment_path, bool has_store);
 /* Looks anew. The sight must have looked lately. Without memory: nobody is there. */
 void weir__fleet_look(struct weir__fleet *fleet, const struct weir__sight *sight);
 void weir__fleet_close(struct weir__fleet *fleet);

@@ -1,12 +1,10 @@
 /* What this host has to tell of itself. See fleet.h. */
-#define _GNU_SOURCE /* gethostname */
 #include "agent/fleet.h"
 #include "rules/hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SPAN_S 10
 
@@ -28,16 +26,9 @@ struct sum {
 static int add_rule(void *context, const struct weir__seen_rule *rule)
 {
     const struct sum *sum = context;
-    struct weir__rates *all = &sum->told->rates;
-    sum->told->rule_count++;
-    if (rule->info.shadow)
-        return 0;
     struct weir__rates rates = weir__sight_rates(sum->sight, rule, SPAN_S);
-    all->known |= rates.known;
-    all->allowed += rates.allowed;
-    all->delayed += rates.delayed;
-    all->denied += rates.denied;
-    all->shed += rates.shed;
+    sum->told->rule_count++;
+    weir__rates_add(&sum->told->rates, rule, &rates);
     return 0;
 }
 
@@ -52,16 +43,15 @@ static enum weir__fleet_store store_of(const struct weir__sight *sight, bool has
                                                           : WEIR__FLEET_STORE_UNKNOWN;
 }
 
-void weir__told_self(struct weir__told *told, const struct weir__sight *sight, const char *name, bool has_store)
+void weir__told_self(struct weir__told *told, const struct weir__sight *sight, bool has_store)
 {
     struct weir__load_view view;
     struct weir__load_sums sums;
-    char system[256] = "";
+    char name[WEIR__HOST_NAME];
     struct sum sum = {sight, told};
     *told = (struct weir__told){.level = -1, .every_ms = WEIR__FLEET_EVERY_MS, .store = store_of(sight, has_store)};
-    (void)gethostname(system, sizeof system - 1);
-    const char *shown = name && *name ? name : system;
-    weir__printable((weir_text){shown, strlen(shown)}, told->name, sizeof told->name);
+    weir__sight_host_name(sight, name);
+    weir__printable((weir_text){name, strlen(name)}, told->name, sizeof told->name);
     snprintf(told->version, sizeof told->version, "%s", weir_version());
     id_make(sight->engine->segment, told->id);
     (void)weir__sight_rules(sight, add_rule, &sum);

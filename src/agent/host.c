@@ -144,7 +144,7 @@ static void heard(void *context, weir_text text)
 void weir__host_tell(struct weir__host *host, struct weir__told *told)
 {
     weir__watch(host->engine);
-    weir__told_self(told, look(host), host->config->host_name, host->config->store.url != NULL);
+    weir__told_self(told, look(host), host->config->store.url != NULL);
     (void)done(host, 0);
 }
 
@@ -207,7 +207,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .published = published,
                                                   .log = say};
         host->followers = weir__followers_new();
-        weir__fleet_open(&host->fleet, config->segment_path, config->host_name, config->store.url != NULL);
+        weir__fleet_open(&host->fleet, config->segment_path, config->store.url != NULL);
         if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config)) == NULL))
             error = WEIR_ENOMEM;
         host->calls.queue = weir__desk_calls(host->desk);

@@ -53,7 +53,7 @@ bool weir__looker_open(struct weir__looker *looker, const char *what, const char
     error = weir__sight_open(&looker->sight, looker->engine, how.segment.path);
     looker->sight.unnamed = unnamed;
     looker->sight.host_name = looker->config.host_name;
-    weir__fleet_open(&looker->fleet, how.segment.path, looker->config.host_name, looker->config.store.url != NULL);
+    weir__fleet_open(&looker->fleet, how.segment.path, looker->config.store.url != NULL);
     return error ? tell(diagnose, context, what, error) : true;
 }
 

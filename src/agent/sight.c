@@ -1,4 +1,5 @@
 /* What there is to see. See sight.h. */
+#define _GNU_SOURCE /* gethostname */
 #include "agent/sight.h"
 
 #include <inttypes.h>
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define STALE_SECONDS 5 /* a history that ended longer ago says nothing of the present */
 
@@ -189,6 +191,15 @@ bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *v
     return view->known;
 }
 
+void weir__sight_host_name(const struct weir__sight *sight, char name[WEIR__HOST_NAME])
+{
+    memset(name, 0, WEIR__HOST_NAME);
+    if (sight->host_name)
+        snprintf(name, WEIR__HOST_NAME, "%s", sight->host_name);
+    else
+        (void)gethostname(name, WEIR__HOST_NAME - 1);
+}
+
 uint32_t weir__sight_minute(const struct weir__sight *sight)
 {
     return (uint32_t)(sight->now.mono_ns / (60 * WEIR_SECOND));
@@ -213,4 +224,15 @@ struct weir__rates weir__sight_rates(const struct weir__sight *sight, const stru
         return since_remembered(sight, rule);
     return (struct weir__rates){rates.allowed / (double)count, rates.delayed / (double)count,
                                 rates.denied / (double)count, rates.shed / (double)count, true};
+}
+
+void weir__rates_add(struct weir__rates *sum, const struct weir__seen_rule *rule, const struct weir__rates *rates)
+{
+    if (rule->info.shadow)
+        return;
+    sum->known |= rates->known;
+    sum->allowed += rates->allowed;
+    sum->delayed += rates->delayed;
+    sum->denied += rates->denied;
+    sum->shed += rates->shed;
 }

@@ -67,6 +67,10 @@ uint32_t weir__sight_minute(const struct weir__sight *sight);
 /* How loaded the host is. False: there is nothing that says so, or nobody has lately, and it is neutral. */
 bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__load_sums *sums);
 
+/* What this host is called. */
+#define WEIR__HOST_NAME 256
+void weir__sight_host_name(const struct weir__sight *sight, char name[WEIR__HOST_NAME]);
+
 struct weir__rates {
     double allowed, delayed, denied, shed; /* a second */
     bool known;
@@ -77,6 +81,8 @@ struct weir__rates {
  */
 struct weir__rates weir__sight_rates(const struct weir__sight *sight, const struct weir__seen_rule *rule,
                                      size_t seconds);
+/* Adds what went on under a rule to a sum over the enforced ones, as far as it is known. */
+void weir__rates_add(struct weir__rates *sum, const struct weir__seen_rule *rule, const struct weir__rates *rates);
 /* Keeps what was counted until now, for who has no history. Without memory: nothing. */
 void weir__sight_remember(struct weir__sight *sight);
 

@@ -267,7 +267,8 @@ TEST(this_host_is_always_there)
     struct weir__sight sight;
     struct weir__fleet fleet;
     weir *engine = opened(&sight);
-    weir__fleet_open(&fleet, segment, "me", false);
+    sight.host_name = "me";
+    weir__fleet_open(&fleet, segment, false);
     weir__fleet_look(&fleet, &sight);
     CHECK_EQ(fleet.count, 1);
     CHECK(fleet.hosts[0].via == WEIR__FLEET_HERE && strcmp(fleet.hosts[0].told.name, "me") == 0);
@@ -290,9 +291,10 @@ TEST(others_are_silent_then_gone_and_other_rules_are_seen)
     struct weir__sight sight;
     struct weir__fleet fleet;
     weir *engine = opened(&sight);
-    weir__fleet_open(&fleet, segment, NULL, true);
+    weir__fleet_open(&fleet, segment, true);
     weir__fleet_look(&fleet, &sight);
     CHECK(fleet.store == WEIR__FLEET_STORE_UNKNOWN); /* no agent says */
+    CHECK(*fleet.hosts[0].told.name);                /* the system's */
     struct weir__heard hosts[6] = {
         {fleet.hosts[0].told, 0, WEIR__FLEET_HERE},  {some("b", 2), 3000, WEIR__FLEET_BY_STORE},
         {some("c", 3), 11000, WEIR__FLEET_BY_STORE}, {some("d", 4), WEIR__FLEET_FORGET_MS + 1, WEIR__FLEET_BY_STORE},
@@ -328,7 +330,8 @@ TEST(texts_of_others_are_harmless_where_they_are_shown)
     struct weir__sight sight;
     struct weir__fleet fleet;
     weir *engine = opened(&sight);
-    weir__fleet_open(&fleet, segment, "me", true);
+    sight.host_name = "me";
+    weir__fleet_open(&fleet, segment, true);
     weir__fleet_look(&fleet, &sight);
     struct weir__heard hosts[2] = {{fleet.hosts[0].told, 0, WEIR__FLEET_HERE}, {some("", 2), 0, WEIR__FLEET_BY_STORE}};
     snprintf(hosts[1].told.name, sizeof hosts[1].told.name, "evil\x1b[2J\x07\xc2\x9b[2J\r\n");
