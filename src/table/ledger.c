@@ -349,12 +349,6 @@ void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index)
     __builtin_prefetch(text + 64); /* it may begin anywhere in a line */
 }
 
-int64_t weir__ledger_amount(const struct weir__ledger *ledger, uint64_t index, uint64_t identity)
-{
-    weir__cell seen = weir__cell_read(&ledger->cell[index]);
-    return seen.lo == identity ? amount_of(seen) : 0;
-}
-
 /* A cell whose last batch was one of the same number modulo 2^23 would look as if this one had been taken off. */
 static bool other_batch(weir__cell *cell, int64_t amount, uint64_t batch)
 {

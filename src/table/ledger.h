@@ -144,8 +144,6 @@ struct weir__ledger_held weir__ledger_glance(const struct weir__ledger *ledger, 
 /* Asks for what weir__ledger_read will look at first, or for what weir__ledger_glance will. */
 void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index);
 void weir__ledger_expect_cell(const struct weir__ledger *ledger, uint64_t index);
-/* The amount alone; 0 if the entry is another's. */
-int64_t weir__ledger_amount(const struct weir__ledger *ledger, uint64_t index, uint64_t identity);
 /* Says that batch `batch` is going to take from this entry. False: it is another's. */
 bool weir__ledger_prepare(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch);
 /* Takes off what batch `batch` told, once however often it is called. */

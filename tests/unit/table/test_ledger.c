@@ -92,11 +92,12 @@ TEST(a_batch_is_taken_off_once)
         CHECK(weir__ledger_prepare(&ledger, index, identity, batch));
         for (int again = 0; again < 3; again++)
             weir__ledger_settle(&ledger, index, identity, 10, batch);
-        CHECK_EQ(weir__ledger_amount(&ledger, index, identity), 0);
+        CHECK_EQ(weir__ledger_glance(&ledger, index).amount, 0);
         CHECK(weir__ledger_add(&ledger, identity, 10));
     }
     CHECK(!weir__ledger_prepare(&ledger, index, identity + 1, 77));
-    CHECK_EQ(weir__ledger_amount(&ledger, index, identity + 1), 0);
+    struct weir__ledger_held held = weir__ledger_glance(&ledger, index);
+    CHECK(held.identity == identity && held.amount == 10);
     free(memory);
 }
 
@@ -193,7 +194,9 @@ TEST(full_is_counted_and_harmless)
     while (index < ledger.entries && ledger.cell[index].lo != identity_of(key))
         index++;
     CHECK(sum > INT64_C(1) << 38);
-    CHECK_EQ(weir__ledger_amount(&ledger, index, identity_of(key)), sum);
+    struct weir__ledger_held held = weir__ledger_glance(&ledger, index);
+    CHECK_EQ(held.identity, identity_of(key));
+    CHECK_EQ(held.amount, sum);
     free(memory);
 }
 
