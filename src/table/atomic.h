@@ -233,4 +233,10 @@ static inline void weir__prefetch(const void *address)
 #endif
 }
 
+/* Asks for a line that will only be read: it stays where else it is. */
+static inline void weir__prefetch_read(const void *address)
+{
+    __builtin_prefetch(address);
+}
+
 #endif

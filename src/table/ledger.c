@@ -133,8 +133,8 @@ static void buckets(const struct weir__ledger *ledger, uint64_t identity, weir__
     bucket[1] = &ledger->cell[(uint64_t)((u128)(other ^ other >> 29) * count >> 64) * BUCKET];
     /* Who looks through one line after the other would wait for each. */
     for (int b = 0; b < 2; b++) {
-        __builtin_prefetch(bucket[b]);
-        __builtin_prefetch(bucket[b] + BUCKET / 2);
+        weir__prefetch_read(bucket[b]);
+        weir__prefetch_read(bucket[b] + BUCKET / 2);
     }
 }
 
@@ -345,8 +345,8 @@ void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index)
 {
     const char *text = (const char *)&ledger->text[index];
     weir__ledger_expect_cell(ledger, index);
-    __builtin_prefetch(text);
-    __builtin_prefetch(text + 64); /* it may begin anywhere in a line */
+    weir__prefetch_read(text);
+    weir__prefetch_read(text + 64); /* it may begin anywhere in a line */
 }
 
 /* A cell whose last batch was one of the same number modulo 2^23 would look as if this one had been taken off. */
