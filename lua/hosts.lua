@@ -2,12 +2,12 @@
 -- milliseconds, a space, and what the host tells of itself, which is nobody's business here.
 -- KEYS[1]: the hash. ARGV: the host; what it tells, or nothing: it leaves; after how many milliseconds a host is forgotten;
 -- how many there may be; 1: who else is there?
--- The answer: 1 if it is among them, how many there are; then for each the host, how long ago in milliseconds it told, and what.
+-- The answer: how many there are; then for each the host, how long ago in milliseconds it told, and what.
 local call = redis.call
 local key, host, told, forget, most = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if told == '' then
     call('HDEL', key, host)
-    return {0, call('HLEN', key)}
+    return {call('HLEN', key)}
 end
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -16,7 +16,7 @@ if fits then
     call('HSET', key, host, string.format('%d', now) .. ' ' .. told)
     call('PEXPIRE', key, forget)
 end
-local answer = {fits and 1 or 0, 0}
+local answer = {0}
 -- Without room somebody has to look for those that are gone.
 if ARGV[5] == '1' or not fits then
     local all = call('HGETALL', key)
@@ -26,12 +26,12 @@ if ARGV[5] == '1' or not fits then
         -- A server's clock that was set back makes times to come: small ones are now, others are as good as none.
         if not ago or ago > forget or ago < -forget then
             call('HDEL', key, all[i])
-        elseif #answer < 2 + 3 * most then
+        elseif #answer < 1 + 3 * most then
             answer[#answer + 1] = all[i]
             answer[#answer + 1] = math.max(ago, 0)
             answer[#answer + 1] = string.sub(what, 1, 1024)
         end
     end
 end
-answer[2] = call('HLEN', key)
+answer[1] = call('HLEN', key)
 return answer

@@ -66,13 +66,13 @@ static void hear(struct weir__fleet_list *list, const redisReply *id, const redi
 static int read_answer(struct weir__question *question, const redisReply *reply)
 {
     struct asking *asking = question->owner;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_INTEGER)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1 || reply->element[0]->type != REDIS_REPLY_INTEGER)
         return WEIR_ESTOREGARBAGE;
-    asking->count = reply->element[1]->integer;
+    asking->count = reply->element[0]->integer;
     if (!asking->list)
         return 0;
     asking->list->count = 0;
-    for (size_t i = 2; i + 2 < reply->elements && asking->list->count < WEIR__FLEET_MAX; i += 3)
+    for (size_t i = 1; i + 2 < reply->elements && asking->list->count < WEIR__FLEET_MAX; i += 3)
         hear(asking->list, reply->element[i], reply->element[i + 1], reply->element[i + 2]);
     return 0;
 }
