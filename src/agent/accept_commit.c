@@ -119,7 +119,7 @@ static int open_queue(struct weir__committer *committer)
     if (committer->opened_ms && now - committer->opened_ms < OPEN_AGAIN_MS)
         return WEIR__QUEUE_AWAY;
     committer->opened_ms = now;
-    int error = weir__queue_of(committer->config, "acceptor", &committer->queue, why);
+    int error = weir__queue_of(committer->config, "acceptor", committer->journal, &committer->queue, why);
     if (error && committer->told != error)
         tell_error(committer, error, why);
     committer->told = error ? error : committer->told;

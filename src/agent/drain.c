@@ -56,7 +56,8 @@ static bool has_turn(struct weir__drain *drain)
 static void open_queue(struct weir__drain *drain)
 {
     char why[WEIR__QUEUE_SOURCE_TEXT] = "";
-    int error = has_turn(drain) ? weir__queue_of(drain->config, drain->name, &drain->queue, why) : WEIR__QUEUE_STANDBY;
+    int error = has_turn(drain) ? weir__queue_of(drain->config, drain->name, drain->journal, &drain->queue, why)
+                                : WEIR__QUEUE_STANDBY;
     if (!error)
         return;
     drain->queue = NULL;

@@ -208,7 +208,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .log = say};
         host->followers = weir__followers_new();
         weir__fleet_open(&host->fleet, config->segment_path, config->store.url != NULL);
-        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config)) == NULL))
+        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config, journal)) == NULL))
             error = WEIR_ENOMEM;
         host->calls.queue = weir__desk_calls(host->desk);
     }

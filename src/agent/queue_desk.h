@@ -3,12 +3,16 @@
 #define WEIR_AGENT_QUEUE_DESK_H
 
 #include "agent/config.h"
+#include "agent/journal.h"
 #include "control/host.h"
 
 struct weir__desk;
 
-/* For a configuration that has a queue, and must stay. The queue is opened when it is first asked. NULL: no memory. */
-struct weir__desk *weir__desk_open(const struct weir__config *config);
+/*
+ * For a configuration that has a queue; it and the journal must stay. The queue is opened when it is first asked. NULL:
+ * no memory.
+ */
+struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__journal *journal);
 /* NULL is allowed. */
 void weir__desk_close(struct weir__desk *desk);
 const struct weir__control_queue *weir__desk_calls(const struct weir__desk *desk);

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+static const struct weir__journal terminal = {.file = 2, .plain = true};
+
 struct weir__file_queue {
     struct weir__config config;
     struct weir__desk *desk;
@@ -21,7 +23,7 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
     if (wrong)
         diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
     if (!error && !wrong)
-        queue->desk = weir__desk_open(&queue->config);
+        queue->desk = weir__desk_open(&queue->config, &terminal);
     if (queue->desk)
         return queue;
     weir__file_queue_close(queue);

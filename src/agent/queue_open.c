@@ -12,7 +12,16 @@
 /* A process has one queue, and several handles of it: what one put without an answer no other may deliver. */
 static struct weir__withdrawn withdrawn = WEIR__WITHDRAWN_INIT;
 
-int weir__queue_of(const struct weir__config *config, const char *name, struct weir__queue **queue, char *why)
+static void tell_set_aside(const void *journal, const char *path)
+{
+    weir__say(
+        journal, WEIR__WARNING,
+        "queue: the log of the file that was removed or moved could not be written back into it, and is kept as %s",
+        path);
+}
+
+int weir__queue_of(const struct weir__config *config, const char *name, const struct weir__journal *journal,
+                   struct weir__queue **queue, char *why)
 {
     const struct weir__queue_config *wanted = &config->queue;
     char url[URL_MAX];
@@ -22,7 +31,9 @@ int weir__queue_of(const struct weir__config *config, const char *name, struct w
                                           /* So that all that wait can die without one being forgotten. */
                                           .dead_max = wanted->max > WEIR__QUEUE_DEAD_MAX ? wanted->max : 0,
                                           .name = name,
-                                          .withdrawn = &withdrawn};
+                                          .withdrawn = &withdrawn,
+                                          .set_aside = tell_set_aside,
+                                          .context = journal};
     *why = 0;
     if (wanted->database && !weir__publish_folder(wanted->socket)) {
         snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));

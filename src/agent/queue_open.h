@@ -3,9 +3,14 @@
 #define WEIR_AGENT_QUEUE_OPEN_H
 
 #include "agent/config.h"
+#include "agent/journal.h"
 #include "queue/queue.h"
 
-/* `name` as in weir__queue_options. An error of the queue's, and why (WEIR__QUEUE_SOURCE_TEXT bytes). */
-int weir__queue_of(const struct weir__config *config, const char *name, struct weir__queue **queue, char *why);
+/*
+ * `name` as in weir__queue_options; the journal must stay. An error of the queue's, and why (WEIR__QUEUE_SOURCE_TEXT
+ * bytes).
+ */
+int weir__queue_of(const struct weir__config *config, const char *name, const struct weir__journal *journal,
+                   struct weir__queue **queue, char *why);
 
 #endif

@@ -108,6 +108,10 @@ struct weir__queue_options {
     int64_t (*clock_ms)(void); /* the wall clock; NULL: the system's */
     /* Redis: shared by handles of which one delivers what another puts; must stay. NULL: the handle has its own. */
     struct weir__withdrawn *withdrawn;
+    /* SQLite: closing a queue whose file was removed or moved has kept its log under this path. NULL: nobody hears it.
+     */
+    void (*set_aside)(const void *context, const char *path);
+    const void *context;
 };
 
 struct weir__queue;

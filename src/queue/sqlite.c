@@ -260,8 +260,9 @@ static void abandon(struct weir__sq *q)
         sqlite3_wal_checkpoint_v2(q->db, NULL, SQLITE_CHECKPOINT_FULL, &all, &moved) == SQLITE_OK && all == moved;
     name_beside(q, "-wal", name);
     name_beside(q, "-wal.lost", kept);
-    if (is_same(q->log, file_of(name)))
-        (void)!(whole ? unlink(name) : rename(name, kept));
+    if (is_same(q->log, file_of(name)) && (whole ? unlink(name) : rename(name, kept)) == 0 && !whole &&
+        q->queue.options.set_aside)
+        q->queue.options.set_aside(q->queue.options.context, kept);
     name_beside(q, "-shm", name);
     if (is_same(q->index, file_of(name)))
         (void)unlink(name);

@@ -11,6 +11,7 @@
 
 static char folder[64], database[128], socket_path[128];
 static struct weir__config config;
+static const struct weir__journal terminal = {.file = 2, .plain = true};
 static char tickets[COUNT][WEIR__TICKET_LEN + 1];
 
 static weir_text text_of(const char *text)
@@ -42,12 +43,12 @@ static struct weir__desk *begin(void)
                                            .target = text_of("/x?token=s3cret"),
                                            .headers = text_of("Authorization: Bearer s3cret\r\nX-A: b\r\n"),
                                            .body = text_of("s3cret")};
-    CHECK_EQ(weir__queue_of(&config, "test", &queue, why), 0);
+    CHECK_EQ(weir__queue_of(&config, "test", &terminal, &queue, why), 0);
     CHECK_EQ(weir__queue_put(queue, items, bounds, errors, COUNT), 0);
     for (size_t i = 0; i < COUNT; i++)
         memcpy(tickets[i], items[i].ticket, sizeof tickets[i]);
     weir__queue_close(queue);
-    return weir__desk_open(&config);
+    return weir__desk_open(&config, &terminal);
 }
 
 static void end(struct weir__desk *desk)
@@ -179,7 +180,7 @@ TEST(as_many_are_dead_as_could_wait)
     struct weir__desk *desk = begin();
     config.queue.max = COUNT + BATCH * BATCHES;
     config.queue.max_bytes = 1 << 30;
-    CHECK_EQ(weir__queue_of(&config, "test", &queue, why), 0);
+    CHECK_EQ(weir__queue_of(&config, "test", &terminal, &queue, why), 0);
     for (int i = 0; i < BATCHES; i++) {
         for (int j = 0; j < BATCH; j++) {
             items[j] = (struct weir__deferred){

@@ -330,6 +330,46 @@ TEST(moved_away_and_back)
     place_end(&place);
 }
 
+static char set_aside[200];
+
+static void hear_set_aside(const void *context, const char *path)
+{
+    CHECK(context == &seen);
+    snprintf(set_aside, sizeof set_aside, "%s", path);
+}
+
+/* Moved away, and no room to write its log back: the log is kept, and both together have all that was acknowledged. */
+TEST(moved_away_without_room_for_its_log)
+{
+    static char tickets[50][WEIR__TICKET_LEN + 1];
+    struct place place;
+    char away[200], log[200], kept[200];
+    place_new(&place, false, false);
+    snprintf(away, sizeof away, "%s/away", place.folder);
+    snprintf(log, sizeof log, "%s-wal", file_of(&place));
+    snprintf(kept, sizeof kept, "%s-wal.lost", file_of(&place));
+    signal(SIGXFSZ, SIG_IGN);
+    struct weir__queue *queue =
+        place_open(&place, (struct weir__queue_options){.set_aside = hear_set_aside, .context = &seen});
+    for (int i = 0; i < 50; i++)
+        CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, tickets[i]), 0);
+    CHECK_EQ(rename(file_of(&place), away), 0);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
+    limit_files(4096);
+    weir__queue_close(queue);
+    limit_files(RLIM_INFINITY);
+    CHECK_EQ(strcmp(set_aside, kept), 0);
+    CHECK(access(log, F_OK) != 0 && access(kept, F_OK) == 0);
+    /* What docs/queue.md tells to do. */
+    CHECK_EQ(rename(away, file_of(&place)), 0);
+    CHECK_EQ(rename(kept, log), 0);
+    queue = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < 50; i++)
+        CHECK_EQ(state_of(queue, tickets[i]), WEIR__WAITING);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
 /* Only its owner may read what others sent. */
 TEST(private)
 {
