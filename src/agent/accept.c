@@ -3,13 +3,12 @@
 #include "agent/accept_commit.h"
 #include "agent/accept_request.h"
 #include "agent/accept_socket.h"
+#include "engine/deadline.h"
 
 #include <errno.h>
 #include <microhttpd.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -332,11 +331,7 @@ struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, c
     if (!acceptor)
         return NULL;
     *acceptor = (struct weir__acceptor){.config = config, .put = put, .context = context};
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&acceptor->none, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    weir__deadline_cond(&acceptor->none);
     pthread_mutex_init(&acceptor->lock, NULL);
     int socket = weir__accept_listen(config, why, why_size);
     if (socket >= 0)
@@ -354,9 +349,7 @@ struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, c
 /* Those whose answers are on their way. */
 static void wait_for_last(struct weir__acceptor *acceptor)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += LAST_MS / 1000;
+    struct timespec until = weir__deadline(LAST_MS * 1000);
     pthread_mutex_lock(&acceptor->lock);
     while (acceptor->visits && pthread_cond_timedwait(&acceptor->none, &acceptor->lock, &until) == 0)
         continue;

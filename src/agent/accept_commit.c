@@ -5,11 +5,10 @@
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "agent/accept_commit.h"
 #include "agent/queue_open.h"
+#include "engine/deadline.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     PUTS_MAX = 1024, /* in one transaction */
@@ -224,8 +223,7 @@ static void give_back(struct weir__committer *committer, struct list *list)
 /* Waits for something to do, and not for long if something is to be withdrawn. False: there will be nothing more. */
 static bool next_round(struct weir__committer *committer, struct list *puts, struct list *looks)
 {
-    int64_t until_ms = now_ms() + WITHDRAW_MS;
-    struct timespec until = {until_ms / 1000, until_ms % 1000 * 1000000};
+    struct timespec until = weir__deadline(WITHDRAW_MS * 1000);
     int late = 0;
     pthread_mutex_lock(&committer->lock);
     while (!committer->puts.count && !committer->looks.count && !committer->ending && !late)
@@ -269,12 +267,8 @@ struct weir__committer *weir__committer_start(const struct weir__config *config,
     committer->done = done;
     committer->put = put;
     committer->context = context;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&committer->lock, NULL);
-    pthread_cond_init(&committer->more, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    weir__deadline_cond(&committer->more);
     committer->runs = pthread_create(&committer->thread, NULL, run, committer) == 0;
     if (committer->runs)
         return committer;

@@ -8,14 +8,13 @@
 #include "agent/host.h"
 #include "agent/retrieve.h"
 #include "agent/sensor.h"
+#include "engine/deadline.h"
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define TICK_MS      250  /* figures are by seconds */
 #define ACCEPT_AGAIN 20   /* ticks between two attempts to listen for the queue */
@@ -50,14 +49,7 @@ bool weir__keeper_needed(const struct weir__config *config)
 /* Waits, on the monotonic clock. True: it is time to end. */
 static bool wait_ms(struct weir__keeper *keeper, int64_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(ms / 1000);
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
+    struct timespec until = weir__deadline(ms * 1000);
     pthread_mutex_lock(&keeper->lock);
     while (!keeper->ending && pthread_cond_timedwait(&keeper->end, &keeper->lock, &until) != ETIMEDOUT)
         continue;
@@ -236,11 +228,7 @@ static bool start_draining(struct weir__keeper *keeper)
 
 static bool start(struct weir__keeper *keeper)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&keeper->end, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    weir__deadline_cond(&keeper->end);
     pthread_mutex_init(&keeper->lock, NULL);
     keeper->host = weir__host_open(keeper->config, keeper->journal);
     if (!keeper->host || !start_retrieving(keeper))

@@ -1,15 +1,10 @@
 /* One at a time: see turn.h. */
 #include "control/turn.h"
-
-#include <time.h>
+#include "engine/deadline.h"
 
 void weir__turn_make(struct weir__turn *turn)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&turn->given, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    weir__deadline_cond(&turn->given);
     pthread_mutex_init(&turn->lock, NULL);
     turn->taken = false;
 }
@@ -31,14 +26,7 @@ void weir__turn_take(struct weir__turn *turn)
 
 bool weir__turn_take_within(struct weir__turn *turn, int64_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(ms / 1000);
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    struct timespec until = weir__deadline(ms * 1000);
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && pthread_cond_timedwait(&turn->given, &turn->lock, &until) == 0)
         continue;

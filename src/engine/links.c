@@ -6,12 +6,11 @@
  * not come along.
  */
 #include "engine/links.h"
+#include "engine/deadline.h"
 #include "engine/link.h"
 #include "engine/weir.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SETTLE_US 100000 /* for what must go back when an engine is closed */
@@ -34,17 +33,13 @@ struct weir__links {
 struct weir__links *weir__links_new(void)
 {
     struct weir__links *links = calloc(1, sizeof *links);
-    pthread_condattr_t monotonic;
 
     if (!links)
         return NULL;
     links->process = (uint64_t)getpid();
     for (int i = 0; i < WEIR__LINKS; i++)
         links->place[i].links = links;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&links->given, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    weir__deadline_cond(&links->given);
     pthread_mutex_init(&links->lock, NULL);
     return links;
 }
@@ -115,11 +110,7 @@ static struct place *take(struct weir__links *links, int64_t wait_us)
     pthread_mutex_lock(&links->lock);
     struct place *place = take_free(links);
     if (!place) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        int64_t ns = until.tv_nsec + wait_us * 1000;
-        until.tv_sec += ns / WEIR_SECOND;
-        until.tv_nsec = ns % WEIR_SECOND;
+        struct timespec until = weir__deadline(wait_us);
         while (!place && in_time) {
             in_time = pthread_cond_timedwait(&links->given, &links->lock, &until) == 0;
             place = take_free(links);

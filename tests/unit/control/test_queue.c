@@ -121,7 +121,7 @@ TEST(errors_of_the_queue)
 
 TEST(rights)
 {
-    static const char *const looks[] = {"GET /v1/queue", "GET /v1/queue/stats", "GET /v1/queue/" TICKET};
+    static const char *const looks[] = {"GET /v1/queue", "GET /v1/queue/stats", ("GET /v1/queue/" TICKET)};
     static const char *const changes[] = {"POST /v1/queue/" TICKET "/cancel", "POST /v1/queue/" TICKET "/requeue"};
     static const char *const roles[] = {"viewer", "editor", "operator"};
     struct service s = {.host = &host};
