@@ -7,6 +7,9 @@ measures each once. A figure is the median of the rounds, a bar the median of th
 
 What a delayed request costs is the private memory of a worker that holds many of them, beside nginx's own limit_req
 that holds as many.
+
+--instructions counts instead of timing: each contestant under valgrind's callgrind, how many instructions one more
+request costs its worker. That is the same each time, whatever else the machine does.
 """
 import argparse
 import contextlib
@@ -35,7 +38,7 @@ done = function(summary, latency, requests)
 end
 """
 
-RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: 'ip:${{client_ip}}', limit: {limit}, window: {window} }}\n"
+RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: 'ip:${{client_ip}}', limit: {limit}, window: {window}{more} }}\n"
 
 
 def free_port():
@@ -44,9 +47,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def rules(*entries):
+def rules(*entries, more=""):
     return "rules:\n" + "".join(
-        RULE.format(name=f"r{i}", path=path, limit=limit, window=window)
+        RULE.format(name=f"r{i}", path=path, limit=limit, window=window, more=more)
         for i, (path, limit, window) in enumerate(entries))
 
 
@@ -62,10 +65,12 @@ class Servers:
         self.module = (pathlib.Path(weir).parent / "nginx" / "ngx_http_weir_module.so").resolve()
         self.processes = {}
         self.upstream = free_port()
+        self.under = None  # a command that runs the contestants, instead of on the first processor
 
     def start(self, name, command, port):
         log = open(self.folder / f"{name}.log", "w")
-        process = subprocess.Popen(["taskset", "-c", SERVER_CPU, *command], stdout=log, stderr=log)
+        before = ["taskset", "-c", SERVER_CPU] if self.under is None or name == "api" else self.under
+        process = subprocess.Popen([*before, *command], stdout=log, stderr=log)
         self.processes[name] = process
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -82,7 +87,7 @@ class Servers:
                        ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         (home / "nginx.conf").write_text(f"""
             {main}
-            daemon off; worker_processes 1; pid {home}/pid; error_log {home}/error.log error;
+            daemon off; {"master_process off;" if self.under else "worker_processes 1;"} pid {home}/pid; error_log {home}/error.log error;
             events {{ worker_connections 4096; }}
             http {{
                 access_log off; {temp} keepalive_requests 1000000000; {http}
@@ -195,22 +200,31 @@ class Printer:
             print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
 
 
-def contest(servers, script, rounds, seconds, printer):
-    ports = {
-        "bare nginx": servers.nginx("bare", Servers.PROXY % ""),
-        "nginx, limit_req": servers.nginx(
-            "limit_req", Servers.PROXY % "limit_req zone=z burst=1000000 nodelay;",
+def contestants(servers):
+    """How each is started under a name; the port that it listens on."""
+    made = {
+        "bare nginx": lambda name: servers.nginx(name, Servers.PROXY % ""),
+        "nginx, limit_req": lambda name: servers.nginx(
+            name, Servers.PROXY % "limit_req zone=z burst=1000000 nodelay;",
             "limit_req_zone $binary_remote_addr zone=z:10m rate=100000r/s;"),
-        "nginx, weir, 1 rule": servers.weir("weir1", rules(("/api/*", *WIDE))),
-        "nginx, weir, 100 rules": servers.weir("weir100", rules(*HUNDRED)),
-        "nginx, weir, 3 rules match": servers.weir("weir3", rules(("/api/*", *WIDE), ("/*", *WIDE), ("/api/items", *WIDE))),
-        "nginx, return 429": servers.nginx("refuse", "location / { return 429; }"),
-        "nginx, weir, all denied": servers.weir("denied", rules(("/api/*", 1, "1d"))),
+        "nginx, weir, 1 rule": lambda name: servers.weir(name, rules(("/api/*", *WIDE))),
+        "nginx, weir, 1 rule, no headers": lambda name: servers.weir(
+            name, rules(("/api/*", *WIDE), more=", response: { headers: [] }")),
+        "nginx, weir, 100 rules": lambda name: servers.weir(name, rules(*HUNDRED)),
+        "nginx, weir, 3 rules match": lambda name: servers.weir(
+            name, rules(("/api/*", *WIDE), ("/*", *WIDE), ("/api/items", *WIDE))),
+        "nginx, return 429": lambda name: servers.nginx(name, "location / { return 429; }"),
+        "nginx, weir, all denied": lambda name: servers.weir(name, rules(("/api/*", 1, "1d"))),
     }
     if shutil.which("haproxy"):
-        ports["HAProxy, stick table"] = servers.haproxy("haproxy")
+        made["HAProxy, stick table"] = servers.haproxy
     else:
         print("bench gateway: haproxy is not installed; left out", file=sys.stderr)
+    return made
+
+
+def contest(servers, script, rounds, seconds, printer):
+    ports = {name: make(re.sub(r"\W+", "_", name)) for name, make in contestants(servers).items()}
     results = {name: [] for name in ports}
     calm = {"bare nginx": [], "nginx, weir, 1 rule": []}
     for round_number in range(-1, rounds):  # the first is to warm up
@@ -246,6 +260,46 @@ def contest(servers, script, rounds, seconds, printer):
     printer.show("denied / return 429", ratio("nginx, weir, all denied", "nginx, return 429"), "ratio", 0.9)
 
 
+def ask(port, times):
+    """Asks one after the other on one connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        answers = connection.makefile("rb")
+        for _ in range(times):
+            connection.sendall(b"GET /api/items HTTP/1.1\r\nHost: bench\r\n\r\n")
+            length = 0
+            while (line := answers.readline().lower()).strip():
+                length = int(line.split(b":")[1]) if line.startswith(b"content-length:") else length
+            if len(answers.read(length)) != length:
+                sys.exit("bench gateway: an answer was cut short")
+
+
+def counted(servers, make, times, keep):
+    """Instructions of a server that starts, answers so many requests and ends."""
+    name = f"counted{len(servers.processes)}"
+    out = keep / f"{name}.callgrind" if keep else "/dev/null"
+    servers.under = ["valgrind", "--tool=callgrind", "--dump-instr=yes", f"--callgrind-out-file={out}"]
+    port = make(name)
+    ask(port, times)
+    process = servers.processes[name]
+    while process.poll() is None:  # one signal may come just before it waits for events, and go unseen
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+    told = (servers.folder / f"{name}.log").read_text()
+    return int(re.search(r"Collected : (\d+)", told).group(1))
+
+
+def instructions(servers, printer, keep):
+    bare = None
+    for case, make in contestants(servers).items():
+        if case.startswith("HAProxy"):
+            continue
+        few, many = 1000, 2000
+        each = (counted(servers, make, many, keep) - counted(servers, make, few, None)) / (many - few)
+        bare = bare or each
+        printer.show(case, each, "instructions", beyond_bare=round(each - bare))
+
+
 def memory(servers, printer):
     slow = ("rules:\n  - { name: slow, match: { path: '/api/*' }, limit: 1, window: 100s, burst: 100000, "
             "algorithm: leaky_bucket, on_limit: delay }\n")
@@ -264,6 +318,8 @@ def main():
     parser.add_argument("--weir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--quick", action="store_true", help="under a minute")
+    parser.add_argument("--instructions", action="store_true", help="count a request's instructions instead")
+    parser.add_argument("--keep", type=pathlib.Path, help="with --instructions: a folder for callgrind's files")
     options = parser.parse_args()
     subprocess.run(["make", "-s", "nginx"], check=True, stdout=sys.stderr)
     printer = Printer(options.json)
@@ -281,6 +337,9 @@ def main():
                     server {{ listen 127.0.0.1:{servers.upstream}; location / {{ return 200 "hello\\n"; }} }} }}""")
             servers.start("api", ["nginx", "-p", folder, "-c", f"{folder}/api.conf", "-e", f"{folder}/api.error"],
                           servers.upstream)
+            if options.instructions:
+                instructions(servers, printer, options.keep)
+                return
             contest(servers, str(script), 3 if options.quick else 9, 1 if options.quick else 4, printer)
             memory(servers, printer)
         finally:
