@@ -8,6 +8,8 @@
 #include "queue/queue.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -53,6 +55,22 @@ static inline void place_end(struct place *place)
     snprintf(command, sizeof command, "rm -rf '%s'", place->folder);
     if (!place->on_redis)
         CHECK_EQ(system(command), 0);
+}
+
+/* The database's, in SQLite. */
+static inline const char *place_file(const struct place *place)
+{
+    return place->url + strlen("sqlite:");
+}
+
+/* No file becomes larger: a disk that is full. RLIM_INFINITY: there is room again. */
+static inline void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 static int64_t clock_now = INT64_C(1700000000000);
@@ -102,6 +120,17 @@ static inline int put_one(struct weir__queue *queue, struct weir__deferred item,
     if (ticket)
         memcpy(ticket, item.ticket, sizeof item.ticket);
     return error ? error : own;
+}
+
+/* The same as soon as a server that was away is there again. */
+static inline int put_in_time(struct weir__queue *queue, const char *body, char *ticket)
+{
+    int error = WEIR__QUEUE_AWAY;
+    for (int i = 0; i < 500 && error; i++) {
+        usleep(20000);
+        error = put_one(queue, item_of("r", "k", body), (struct weir__queue_bounds){0}, ticket);
+    }
+    return error;
 }
 
 /* Visited requests, copied. */
