@@ -253,18 +253,22 @@ void weir__drain_end(struct weir__drain *drain)
     drain->joined = true;
 }
 
-void weir__drain_stop(struct weir__drain *drain)
+void weir__drain_close(struct weir__drain *drain)
 {
-    if (!drain)
-        return;
-    weir__drain_end(drain);
     for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
         weir__delivery_clear(&drain->delivery[i]);
         curl_easy_cleanup(drain->delivery[i].curl);
     }
     curl_multi_cleanup(drain->multi);
-    if (drain->queue)
-        weir__queue_close(drain->queue);
+    weir__queue_close(drain->queue);
+}
+
+void weir__drain_stop(struct weir__drain *drain)
+{
+    if (!drain)
+        return;
+    weir__drain_end(drain);
+    weir__drain_close(drain);
     if (drain->turn >= 0)
         close(drain->turn);
     (void)unlink(drain->figures_path); /* what is not there any more tells nothing */

@@ -63,5 +63,7 @@ void weir__drain_receive(struct weir__drain *drain);
 void weir__drain_settle(struct weir__drain *drain);
 /* Everything that is still under way waits in the queue again. */
 void weir__drain_abandon(struct weir__drain *drain);
+/* Lets go of the connections and the queue. */
+void weir__drain_close(struct weir__drain *drain);
 
 #endif

@@ -152,21 +152,8 @@ def full_disk(keep):
 
 @fault("LOADING: started with much to read")
 def loading(keep):
-    server = redis(keep, "loading-process-events-interval-bytes 1024")
-
-    def restart():
-        with server.connect() as client:
-            client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(1000)])
-        server.must("SAVE")
-        server.kill()
-        with open(server.config, "a") as config:
-            config.write("key-load-delay 20000\n")
-        server.start(wait=False)
-
-    def loaded():
-        wait_until(lambda: server.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it")
-        wait_until(server.answers, "all read")
-    return Case(server.url, restart, loaded)
+    server = redis(keep, *Server.LOADING)
+    return Case(server.url, server.load, server.finish_loading)
 
 
 @fault("WRONGTYPE: something else has the counters' names")

@@ -147,6 +147,22 @@ class Server:
         self.process.kill()
         self.process.wait()
 
+    LOADING = ("loading-process-events-interval-bytes 1024",)  # the options of one that answers while it does
+
+    def load(self):
+        """Starts anew, with so much to read that it goes on until finish_loading."""
+        with self.connect() as client:
+            client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(1000)])
+        self.must("SAVE")
+        self.kill()
+        with open(self.config, "a") as config:
+            config.write("key-load-delay 20000\n")
+        self.start(wait=False)
+
+    def finish_loading(self):
+        wait_until(lambda: self.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it")
+        wait_until(self.answers, "all read")
+
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
 

@@ -187,15 +187,8 @@ def test_errors_have_their_names(release, store, asker):
 # Those before version 7 answer nobody while they load as little as a test has.
 @pytest.mark.parametrize("release", [name for name in NAMES if name not in ("redis-5.0", "redis-6.0", "redis-6.2")], indirect=True)
 def test_loading(release, store, asker):
-    server = store(Server, "loading-process-events-interval-bytes 1024")
-    with server.connect() as client:
-        client.pipeline([("SET", f"ballast{i}", "x" * 200) for i in range(1000)])
-    server.must("SAVE")
-    server.kill()
-    with open(server.config, "a") as config:
-        config.write("key-load-delay 20000\n")
-    server.start(wait=False)
+    server = store(Server, *Server.LOADING)
+    server.load()
     wait_until(lambda: refused(asker, server) == "WEIR_ESTORELOADING", "that it says so")
-    wait_until(lambda: server.do("CONFIG", "SET", "key-load-delay", "0") == "OK", "a word with it")
-    wait_until(server.answers, "all read")
+    server.finish_loading()
     exact(asker(patient(server.url)))

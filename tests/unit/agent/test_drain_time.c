@@ -171,12 +171,7 @@ static void begin(bool on_redis)
 static void end(void)
 {
     weir__drain_abandon(&drain);
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        weir__delivery_clear(&drain.delivery[i]);
-        curl_easy_cleanup(drain.delivery[i].curl);
-    }
-    curl_multi_cleanup(drain.multi);
-    weir__queue_close(drain.queue);
+    weir__drain_close(&drain);
     weir_close(drain.engine);
     upstream_end();
     place_end(&place);

@@ -52,12 +52,7 @@ static void begin(const char *rule)
 static void end(void)
 {
     char command[128];
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        weir__delivery_clear(&drain.delivery[i]);
-        curl_easy_cleanup(drain.delivery[i].curl);
-    }
-    curl_multi_cleanup(drain.multi);
-    weir__queue_close(drain.queue);
+    weir__drain_close(&drain);
     weir_close(drain.engine);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_EQ(system(command), 0);
