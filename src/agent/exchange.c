@@ -158,7 +158,8 @@ static void complain(struct exchanger *x)
     x->complained_ms = now;
 }
 
-static int round_once(struct exchanger *x)
+/* So many parts of the round; 0: all of it at once. */
+static int exchange(struct exchanger *x, unsigned parts)
 {
     struct weir__client_stats stats;
     weir__watch(x->engine);
@@ -166,7 +167,7 @@ static int round_once(struct exchanger *x)
         return WEIR_ESYS;
     if (!x->sync)
         return 0;
-    int error = weir__sync_round(x->sync);
+    int error = parts ? weir__sync_step(x->sync, parts) : weir__sync_round(x->sync);
     weir__link_stats(x->link, &stats);
     weir__sync_bytes(x->sync, stats.bytes_out, stats.bytes_in);
     complain(x);
@@ -181,24 +182,41 @@ static int wait_until(int signals, int64_t when)
     struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
     struct pollfd wait = {.fd = signals, .events = POLLIN};
     int came = 0;
-    ppoll(&wait, 1, &most, NULL);
+    if (ppoll(&wait, 1, &most, NULL) <= 0)
+        return 0;
     while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
         came = came && came != SIGHUP ? came : (int)signal.ssi_signo;
     return came;
 }
 
+/* When the next step is due, after the one that was at `*due`; returns how many parts it has. */
+static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
+{
+    unsigned parts = x->sync ? weir__sync_parts(x->sync) : 1;
+    int64_t gap = x->store.sync_interval_us / parts;
+    *due += gap;
+    if (*due >= now)
+        return 1;
+    if (parts == 1) { /* a slow store is not asked the more often for it */
+        *due = now + gap;
+        return 1;
+    }
+    int64_t missed = (now - *due) / gap;
+    *due += missed * gap;
+    return missed < parts ? (unsigned)missed + 1 : parts;
+}
+
 static enum weir__exchange_end loop(struct exchanger *x, int signals, const struct weir__exchange_watch *watch)
 {
-    int64_t next = weir__link_now(), looked = next;
+    int64_t due = weir__link_now(), looked = due;
+    unsigned parts = 1;
     for (;;) {
-        (void)!round_once(x); /* it was told, once */
+        (void)!exchange(x, parts); /* it was told, once */
         int64_t now = weir__link_now();
-        next += x->store.sync_interval_us;
-        if (next < now) /* a slow store is not asked the more often for it */
-            next = now + x->store.sync_interval_us;
-        int came = wait_until(signals, next);
+        parts = plan(x, &due, now);
+        int came = wait_until(signals, due);
         if (came && came != SIGHUP) {
-            (void)!round_once(x); /* what is not told stays for the next agent */
+            (void)!exchange(x, 0); /* what is not told stays for the next agent */
             return WEIR__EXCHANGE_STOPPED;
         }
         if (watch && (came == SIGHUP || now - looked >= LOOK_US)) {
@@ -223,7 +241,7 @@ enum weir__exchange_end weir__exchange_run(const struct weir__config *config, co
 int weir__exchange_once(const struct weir__config *config, const struct weir__journal *journal)
 {
     struct exchanger x = {.config = config, .journal = journal, .lock = -1};
-    int error = open_all(&x) ? round_once(&x) : WEIR_ESYS;
+    int error = open_all(&x) ? exchange(&x, 0) : WEIR_ESYS;
     if (error && x.sync)
         weir__say(journal, WEIR__ERROR, "%s (%s)", weir_strerror(error), weir_error_name(error));
     close_all(&x);

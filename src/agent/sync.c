@@ -5,14 +5,15 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PATIENCE_MAX 8     /* times that, with a batch that came too late before */
-#define NOTES_MIN    64    /* counters of a batch: one run of the script */
-#define LATE_ROUNDS  4     /* without an answer, and the store was away */
-#define LATE_MS      100   /* or the machine was busy */
-#define DOWN_AFTER   3     /* rounds in a row that failed, and the data plane is told */
-#define LOOK_MS      1000  /* without anything to tell, the store is asked for nothing, to know whether it is there */
-#define SWEEP_MS     10000 /* in which the sweep goes round once */
-#define ORPHAN_TIMES 6     /* sweeps after which an amount that nobody knows is given up */
+#define PATIENCE_MAX 8    /* times that, with a batch that came too late before */
+#define NOTES_MIN    64   /* counters of a batch: one run of the script */
+#define LATE_ROUNDS  4    /* without an answer, and the store was away */
+#define LATE_MS      100  /* or the machine was busy */
+#define DOWN_AFTER   3    /* rounds in a row that failed, and the data plane is told */
+#define LOOK_MS      1000 /* without anything to tell, the store is asked for nothing, to know whether it is there */
+#define PARTS_MAX    16   /* of a round */
+#define MANY         128  /* counters of a part are more than the store can do in about a millisecond */
+#define FEW          16   /* are not worth a part */
 
 static int64_t microseconds(void)
 {
@@ -58,6 +59,7 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->with.patience_us = options->patience_us ? options->patience_us : WEIR__SYNC_PATIENCE_US;
     sync->patience_us = sync->with.patience_us;
     sync->most = WEIR__LEDGER_NOTES;
+    sync->parts = 1;
     sync->begun_ms = weir__book_ms();
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->book->ledger;
@@ -197,7 +199,7 @@ static int exchange(struct weir__sync *sync, uint64_t count)
         return error;
     }
     weir__sync_compare(sync, count);
-    sync->asked = true;
+    sync->counters += count;
     sync->asked_ms = weir__book_ms();
     weir__count(&header->asks, count);
     apply_all(sync, count, took);
@@ -299,12 +301,12 @@ static int note_and_send(struct weir__sync *sync, struct gathered *g, bool now)
     return send(sync, count);
 }
 
-/* All that was used or is due. What does not get its turn keeps its dirty bit. */
-static int collect(struct weir__sync *sync)
+/* All of these words that was used or is due. What does not get its turn keeps its dirty bit. */
+static int collect(struct weir__sync *sync, uint64_t first, uint64_t end)
 {
     struct gathered g = {.count = 0};
     int error = 0;
-    for (uint64_t word = 0; word < sync->ledger->entries / 64 && !error; word++) {
+    for (uint64_t word = first; word < end && !error; word++) {
         uint64_t bits = weir__ledger_dirty(sync->ledger, word) | due(sync, word);
         for (; bits && !error; bits &= bits - 1) {
             gather(sync, &g, word * 64 + (uint64_t)__builtin_ctzll(bits));
@@ -329,50 +331,6 @@ static int look(struct weir__sync *sync)
     return error;
 }
 
-/* ---- The sweep ---- */
-
-/* An amount whose counter is not known: the rule is gone, or the text. It may come back; not for ever. */
-static void wait_for_owner(struct weir__sync *sync, uint64_t index)
-{
-    struct weir__ledger_entry entry;
-    struct weir__subject subject;
-    struct weir__followed *f = &sync->followed[index];
-    weir__ledger_read(sync->ledger, index, &entry);
-    if (weir__sync_subject(sync, &entry, &subject)) {
-        weir__sync_follow(sync, index, 1);
-        return;
-    }
-    if (++f->orphan < ORPHAN_TIMES)
-        return;
-    weir__ledger_forget(sync->ledger, index, entry.identity, entry.amount);
-    weir__count(&sync->ledger->header->dropped, (uint64_t)(entry.amount > 0 ? entry.amount : 0));
-    f->orphan = 0;
-}
-
-void weir__sync_sweep(struct weir__sync *sync)
-{
-    uint64_t entries = sync->ledger->entries, rounds = SWEEP_MS / (sync->with.interval_ms ? sync->with.interval_ms : 1);
-    uint64_t part = entries / (rounds ? rounds : 1) + 1;
-    for (uint64_t i = 0; i < part; i++) {
-        uint64_t index = sync->swept;
-        struct weir__ledger_held held = weir__ledger_glance(sync->ledger, index);
-        sync->filled += held.identity != 0;
-        bool followed = sync->following[index / 64] >> index % 64 & 1;
-        if (held.identity && !followed && held.amount) {
-            wait_for_owner(sync, index);
-        } else if (held.identity && !followed) {
-            if (sync->followed[index].idle)
-                weir__ledger_free(sync->ledger, index, held.identity);
-            sync->followed[index].idle = !sync->followed[index].idle;
-        }
-        sync->swept = index + 1 < entries ? index + 1 : 0;
-        if (!sync->swept) {
-            weir__store64(&sync->ledger->header->filled, sync->filled);
-            sync->filled = 0;
-        }
-    }
-}
-
 /* ---- All of it ---- */
 
 /* Since when there is something that was not told. A ledger that was kept across a reboot has times of another clock.
@@ -384,34 +342,98 @@ static int64_t late_by(const struct weir__sync *sync, uint64_t now_ms)
     return late > LATE_ROUNDS * sync->with.interval_ms + LATE_MS ? (int64_t)late * 1000 : 0;
 }
 
-int weir__sync_round(struct weir__sync *sync)
+/* The batch that an earlier step, or an agent before us, has left. */
+static int finish_noted(struct weir__sync *sync)
 {
-    int at, error = 0;
     struct weir__ledger_header *header = sync->ledger->header;
+    uint64_t noted = weir__load64(&header->noted);
+    if (noted <= WEIR__LEDGER_NOTES)
+        return noted ? exchange_again(sync, noted) : 0;
+    weir__store64(&header->noted, 0); /* whoever noted more than there is room for was not us */
+    return 0;
+}
+
+/*
+ * How many parts the next round has. Twice as many only if they are done in time even if each takes as long as the
+ * slowest did now: a store that is far away is not asked the more often for it. Each is halved, or all become one.
+ */
+static unsigned parts_next(const struct weir__sync *sync, int error)
+{
+    if (error || sync->behind || sync->counters < (uint64_t)FEW * sync->parts)
+        return 1;
+    bool many = sync->counters > (uint64_t)MANY * sync->parts && sync->parts < PARTS_MAX;
+    bool fast = sync->slowest_us * 2 * sync->parts <= (int64_t)sync->with.interval_ms * 1000;
+    return many && fast ? 2 * sync->parts : sync->parts;
+}
+
+static void begin_round(struct weir__sync *sync, uint64_t now_ms)
+{
+    sync->round++;
+    sync->round_ms = now_ms;
+    sync->counters = 0;
+    sync->busy_us = 0;
+    sync->slowest_us = 0;
+}
+
+static void end_round(struct weir__sync *sync, int error)
+{
+    sync->behind = sync->busy_us > (int64_t)sync->with.interval_ms * 1000;
+    sync->parts = parts_next(sync, error);
+    sync->part = 0;
+    tell_state(sync, error);
+}
+
+/* The next `count` parts of the round. An error ends it: what was left out keeps its marks for the next. */
+static int run(struct weir__sync *sync, unsigned count)
+{
+    int at;
+    struct weir__ledger_header *header = sync->ledger->header;
+    uint64_t words = sync->ledger->entries / 64, now_ms = weir__book_ms();
+    int64_t began = microseconds();
     weir__sync_beat(sync);
     if (!weir__sync_pin(sync, &at))
         return WEIR_ENOMEM;
-    sync->round++;
-    sync->asked = false;
-    uint64_t began = weir__book_ms();
-    sync->late_us = late_by(sync, began);
-    /* Whoever noted more than there is room for was not us. */
-    uint64_t noted = weir__load64(&header->noted);
-    if (noted > WEIR__LEDGER_NOTES)
-        weir__store64(&header->noted, 0);
-    else if (noted)
-        error = exchange_again(sync, noted);
+    if (!sync->part)
+        begin_round(sync, now_ms);
+    sync->late_us = late_by(sync, now_ms);
+    int error = finish_noted(sync);
     if (!error)
-        error = collect(sync);
-    if (!error)
-        weir__store64(&header->told_ms, began);
-    if (!error && !sync->asked && began - sync->asked_ms >= LOOK_MS)
-        error = look(sync);
+        error = collect(sync, words * sync->part / sync->parts, words * (sync->part + count) / sync->parts);
+    sync->part += count;
+    bool all = sync->part == sync->parts;
+    if (!error && all) {
+        weir__store64(&header->told_ms, sync->round_ms);
+        if (!sync->counters && now_ms - sync->asked_ms >= LOOK_MS)
+            error = look(sync);
+    }
     if (!weir__load64(&header->noted))
-        weir__sync_sweep(sync);
+        weir__sync_sweep(sync, count);
     weir__sync_unpin(sync, at);
-    sync->behind = weir__book_ms() - began > sync->with.interval_ms;
-    tell_state(sync, error);
+    int64_t took = microseconds() - began;
+    sync->busy_us += took;
+    sync->slowest_us = took > sync->slowest_us ? took : sync->slowest_us;
+    if (error || all)
+        end_round(sync, error);
     weir__sync_beat(sync);
     return error;
+}
+
+int weir__sync_round(struct weir__sync *sync)
+{
+    sync->parts = 1;
+    sync->part = 0;
+    return run(sync, 1);
+}
+
+unsigned weir__sync_parts(const struct weir__sync *sync)
+{
+    return sync->parts;
+}
+
+int weir__sync_step(struct weir__sync *sync, unsigned count)
+{
+    unsigned before = sync->parts, left = sync->parts - sync->part;
+    int error = run(sync, count < left ? count : left);
+    /* What was told first in this round would wait until the end of the next. */
+    return !error && sync->parts < before ? run(sync, 1) : error;
 }

@@ -24,7 +24,7 @@ typedef int weir__bring(void *context, struct weir__question *question);
 struct weir__sync_options {
     weir *engine; /* opened with the ledger that the data plane writes to */
     struct weir__naming naming;
-    uint64_t interval_ms; /* how often weir__sync_round is called: for what is counted in rounds */
+    uint64_t interval_ms; /* from round to round: for what is counted in them */
     int64_t patience_us;  /* how long an exchange may take before it is tried again; 0: as above */
     bool cluster;         /* the store: it does not know senders, nor which of their batches it has */
     weir__bring *bring;
@@ -43,6 +43,15 @@ void weir__sync_free(struct weir__sync *sync);
  * why not, and then it is still there.
  */
 int weir__sync_round(struct weir__sync *sync);
+/*
+ * The same in parts of the ledger, so that neither the store nor this host has all of it to do at once: the next
+ * `count` parts of the round (at least 1; not more than are left of it). How many there are, weir__sync_parts says
+ * after each step: the next is due when an interval divided by that has passed since this one was. It is one part as
+ * long as there is little to tell, and after a failure, which ends the round. No entry waits for longer than an
+ * interval.
+ */
+int weir__sync_step(struct weir__sync *sync, unsigned count);
+unsigned weir__sync_parts(const struct weir__sync *sync);
 /* The agent's life sign for the data plane; rounds give it, too. */
 void weir__sync_beat(struct weir__sync *sync);
 /* True if the data plane takes the store for away. */

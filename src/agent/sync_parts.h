@@ -42,12 +42,17 @@ struct weir__sync {
     uint64_t swept;                  /* where the sweep is */
     uint64_t filled;                 /* entries in use so far in this sweep */
     uint32_t round;
-    unsigned failed; /* rounds in a row */
+    unsigned parts;     /* of it */
+    unsigned part;      /* of these, the next; 0: a round begins with it */
+    uint64_t round_ms;  /* when it began */
+    uint64_t counters;  /* exchanged in it */
+    int64_t busy_us;    /* what its parts took so far */
+    int64_t slowest_us; /* the longest of them */
+    unsigned failed;    /* rounds in a row */
     uint64_t asked_ms;
     uint64_t begun_ms; /* when this agent came */
     int64_t late_us;   /* what is told now, came together in so long a time; 0: since the round before */
-    bool asked;        /* in this round */
-    bool behind;       /* the last round took longer than an interval */
+    bool behind;       /* the parts of the last round took longer than an interval */
 
     uint64_t most;       /* counters of the next batch, at most */
     int64_t patience_us; /* with the batch that is on its way */
@@ -121,7 +126,7 @@ void weir__sync_doubt(struct weir__sync *sync, uint64_t index);
 void weir__sync_follow_all(struct weir__sync *sync);
 void weir__sync_follow(struct weir__sync *sync, uint64_t index, uint32_t rounds);
 void weir__sync_unfollow(struct weir__sync *sync, uint64_t index);
-/* Looks at a part of the ledger: frees what is idle, gives up what nobody knows. */
-void weir__sync_sweep(struct weir__sync *sync);
+/* Looks through some of the ledger, for so many parts of the round: frees what is idle, gives up what nobody knows. */
+void weir__sync_sweep(struct weir__sync *sync, unsigned parts);
 
 #endif
