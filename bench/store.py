@@ -9,6 +9,7 @@ first processor, before the API's server as in `./dev bench gateway`, once with 
 wrk and Redis, which would be other machines, on the second. A figure is the median of the rounds, a bar the median of the rounds' ratios.
 """
 import argparse
+import collections
 import csv
 import io
 import json
@@ -87,15 +88,22 @@ class Servers:
                 process.wait()
 
     def used(self, *names):
-        """Seconds of processor that these, and all that they started, have had."""
-        def of(pid):
+        """Seconds of processor that these, and all that they started, have had: by what they are, in the program and the kernel."""
+        found = collections.Counter()
+
+        def add(pid):
             try:
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+                name, rest = pathlib.Path(f"/proc/{pid}/stat").read_text().split("(", 1)[1].rsplit(")", 1)
                 children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             except (FileNotFoundError, ProcessLookupError):
-                return 0
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(of, children))
-        return sum(of(self.processes[name].pid) for name in names)
+                return
+            for kind, ticks in zip(("user", "system"), rest.split()[11:13]):
+                found[name, kind] += int(ticks) / os.sysconf("SC_CLK_TCK")
+            for child in children:
+                add(child)
+        for name in names:
+            add(self.processes[name].pid)
+        return found
 
     def redis(self, name, cpu):
         home = self.folder / name
@@ -258,17 +266,24 @@ def wrk(servers, port, seconds, keys, connections=32):
     return {"rate": total / duration * 1e6, "p50": p50, "p99": p99, "denied": status, "total": total}
 
 
+def shares(servers, how):
+    """Seconds of processor so far: of the first one, what of that had whom, and Redis'."""
+    gateway, api, far = servers.used(how), servers.used("api"), servers.used("far-redis")
+    split = {f"{who}, {kind}": of[name, kind] for kind in ("user", "system")
+             for who, of, name in (("worker", gateway, "nginx"), ("agent", gateway, "weir-agent"), ("API", api, "nginx"))}
+    return {"cpu": sum(gateway.values()) + sum(api.values()), "far": sum(far.values()), **split}
+
+
 def gateway_rounds(servers, options, printer, redis, ports, keys):
     seen, costs = {how: [] for how in ports}, []
     for number in range(-1, 3 if options.quick else 7):
         for how in seen:
-            before, begun = redis.work(), time.monotonic()
-            used, far = servers.used(how, "api"), servers.used("far-redis")
+            before, begun, used = redis.work(), time.monotonic(), shares(servers, how)
             figures = wrk(servers, ports[how], 1 if number < 0 or options.quick else 5, keys)
-            used, far = servers.used(how, "api") - used, servers.used("far-redis") - far
+            used = {name: (after - used[name]) / figures["total"] * 1e6 for name, after in shares(servers, how).items()}
             took, after = time.monotonic() - begun, redis.work()
             if number >= 0:
-                seen[how].append({**figures, "cpu": used / figures["total"] * 1e6, "far": far / figures["total"] * 1e6})
+                seen[how].append({**figures, **used})
                 if how == "eventual":
                     costs.append([(b - a) / took for a, b in zip(before, after)])
     if not redis.calls("evalsha"):
@@ -277,6 +292,8 @@ def gateway_rounds(servers, options, printer, redis, ports, keys):
         one = middle(figures)
         printer.show(f"gateway, {how}, {keys:,} keys", one["rate"], "a second", keys=keys, p50=one["p50"], p99=one["p99"])
         printer.show(f"gateway, {how}, {keys:,} keys: processor, with agent and API", one["cpu"], "us a request", keys=keys)
+        for name in (name for name in one if ", " in name):
+            printer.show(f"    {name}", one[name], "us a request", keys=keys, how=how)
         printer.show(f"gateway, {how}, {keys:,} keys: Redis' processor", one["far"], "us a request", keys=keys)
     runs, ops, received, sent = (statistics.median(column) for column in zip(*costs))
     printer.show(f"Redis for eventual, {keys:,} keys: scripts", runs, "a second", keys=keys)
