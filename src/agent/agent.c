@@ -3,7 +3,7 @@
 #include "agent/agent.h"
 #include "agent/keeper.h"
 #include "agent/process.h"
-#include "agent/supervise.h"
+#include "agent/signals.h"
 
 #include <errno.h>
 #include <signal.h>

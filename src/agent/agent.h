@@ -10,6 +10,7 @@
  *   private     the folder that nginx's files are in
  *   journal     what weir serve itself says
  *   plan        a configuration through all of these, ready to run
+ *   signals     what somebody who sends one wants
  *   supervise   the loop that looks after nginx
  *   serve       all of it together
  *   init        the starter weir.yaml

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* ppoll */
 #include "agent/exchange.h"
+#include "agent/signals.h"
 #include "agent/store_url.h"
 #include "agent/sync.h"
 #include "engine/link.h"
@@ -12,10 +13,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define LOCK_MS      5000   /* for the agent before us to end */
@@ -174,18 +173,17 @@ static int exchange(struct exchanger *x, unsigned parts)
     return error;
 }
 
-/* What came from `signals` until `when`; the last one but an end counts. 0: nothing. */
-static int wait_until(int signals, int64_t when)
+/* What came from `signals` until `when`; an end counts more than all else. */
+static enum weir__wish wait_until(int signals, int64_t when)
 {
-    struct signalfd_siginfo signal;
     int64_t left = when - weir__link_now();
     struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
     struct pollfd wait = {.fd = signals, .events = POLLIN};
-    int came = 0;
+    enum weir__wish came = WEIR__WISH_NONE;
     if (ppoll(&wait, 1, &most, NULL) <= 0)
-        return 0;
-    while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
-        came = came && came != SIGHUP ? came : (int)signal.ssi_signo;
+        return came;
+    for (enum weir__wish next; (next = weir__next_wish(signals)) != WEIR__WISH_NONE;)
+        came = came == WEIR__WISH_STOP ? came : next;
     return came;
 }
 
@@ -214,14 +212,14 @@ static enum weir__exchange_end loop(struct exchanger *x, int signals, const stru
         (void)!exchange(x, parts); /* it was told, once */
         int64_t now = weir__link_now();
         parts = plan(x, &due, now);
-        int came = wait_until(signals, due);
-        if (came && came != SIGHUP) {
+        enum weir__wish came = wait_until(signals, due);
+        if (came == WEIR__WISH_STOP) {
             (void)!exchange(x, 0); /* what is not told stays for the next agent */
             return WEIR__EXCHANGE_STOPPED;
         }
-        if (watch && (came == SIGHUP || now - looked >= LOOK_US)) {
+        if (watch && (came == WEIR__WISH_RELOAD || now - looked >= LOOK_US)) {
             looked = now;
-            if (watch->changed(watch->context, came == SIGHUP))
+            if (watch->changed(watch->context, came == WEIR__WISH_RELOAD))
                 return WEIR__EXCHANGE_CHANGED;
         }
     }

@@ -1,11 +1,9 @@
 /* The agent's whole process: see process.h. */
 #include "agent/process.h"
 #include "agent/keeper.h"
+#include "agent/signals.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #define LOOK_MS 500 /* between two looks whether to begin anew */
 
@@ -13,12 +11,11 @@
 static enum weir__exchange_end wait_for_end(int signals, const struct weir__exchange_watch *watch)
 {
     for (;;) {
-        struct signalfd_siginfo signal;
         struct pollfd wait = {.fd = signals, .events = POLLIN};
         bool asked = false;
         poll(&wait, 1, LOOK_MS);
-        while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
-            if (signal.ssi_signo != SIGHUP)
+        for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE;) {
+            if (wish == WEIR__WISH_STOP)
                 return WEIR__EXCHANGE_STOPPED;
             asked = true;
         }

@@ -1,6 +1,7 @@
 /* weir serve: everything is looked at before anything is started. */
 #include "agent/agent.h"
 #include "agent/plan.h"
+#include "agent/signals.h"
 #include "agent/supervise.h"
 
 #include <errno.h>

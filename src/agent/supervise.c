@@ -6,6 +6,7 @@
 #include "agent/supervise.h"
 #include "agent/companion.h"
 #include "agent/nginx_line.h"
+#include "agent/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -330,9 +331,8 @@ static bool reap(struct supervisor *s)
 
 static void obey(struct supervisor *s)
 {
-    struct signalfd_siginfo signal;
-    while (read(s->signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
-        if (signal.ssi_signo == SIGHUP) {
+    for (enum weir__wish wish; (wish = weir__next_wish(s->signals)) != WEIR__WISH_NONE;) {
+        if (wish == WEIR__WISH_RELOAD) {
             s->reload_asked = s->phase != STOPPING;
             continue;
         }
@@ -377,34 +377,26 @@ static void loop(struct supervisor *s)
 
 /* ---- Beginning ---- */
 
-static int signals_of(const int *list, size_t count)
+static int take_children(void)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < count; i++)
-        sigaddset(&set, list[i]);
+    sigaddset(&set, SIGCHLD);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-int weir__take_signals(void)
-{
-    static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
-    return signals_of(asked, sizeof asked / sizeof *asked);
-}
-
 int weir__supervise(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
                     struct weir__journal *journal, int signals)
 {
-    static const int child[] = {SIGCHLD};
     struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .journal = journal, .signals = signals};
     char from[512], to[512];
     snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, folder->path);
     snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, folder->path);
     s.output = -1;
     s.print = s.seen = fingerprint(&plan->config);
-    s.children = signals_of(child, 1);
+    s.children = take_children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (s.children >= 0 && rename(from, to) == 0)
         s.master = s.group = weir__nginx_start(nginx, folder->path, to, &s.output);

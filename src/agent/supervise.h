@@ -8,7 +8,4 @@
 int weir__supervise(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
                     struct weir__journal *journal, int signals);
 
-/* A descriptor from which SIGINT, SIGTERM and SIGHUP are read from now on; -1: errno says why. */
-int weir__take_signals(void);
-
 #endif

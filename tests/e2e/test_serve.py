@@ -76,6 +76,25 @@ def test_requests_under_way_end(serve):
     assert one.nothing_left()
 
 
+def test_signals_that_nginx_knows(serve):
+    """logrotate sends SIGUSR1, and who is used to nginx SIGQUIT for a stop: neither may cut off who is being served."""
+    one = serve(HEAD + RULES + 'access_log: "@FOLDER@/access.log"\n')
+    log = one.folder / "access.log"
+    log.rename(one.folder / "access.log.1")
+    one.signal(signal.SIGUSR1)
+    one.says("reloaded")
+    one.signal(signal.SIGUSR2)
+    wait_until(lambda: one.get("/x").status == 200 and log.read_text(), "a line in the log that was opened anew")
+    c = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)
+    before = one.backend.asked
+    c.request("GET", "/slow/1")
+    wait_until(lambda: one.backend.asked > before, "the request")
+    one.signal(signal.SIGQUIT)
+    assert c.getresponse().status == 200
+    assert one.end() == 0 and one.said().count("stopped") == 1
+    assert one.nothing_left()
+
+
 def test_a_second_signal_hurries(serve):
     one = serve()
     c = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)
