@@ -52,36 +52,54 @@ static int check(struct weir__plan *plan, const struct weir__nginx *nginx, const
     return fflush(stdout) ? 1 : 0;
 }
 
+/* A signal interrupts the trial, but only one that asks for a stop ends it. Others are for what runs afterwards. */
+static enum weir__trial try_to_the_end(struct weir__plan *plan, const struct weir__nginx *nginx,
+                                       const struct weir__private *folder, int signals,
+                                       const struct weir__journal *journal)
+{
+    enum weir__trial tried = WEIR__TRIAL_INTERRUPTED;
+    bool reload = false;
+    for (int left = 3; tried == WEIR__TRIAL_INTERRUPTED; left--) {
+        tried = weir__plan_try(plan, nginx, folder, left > 0 ? signals : -1, journal); /* the last goes to its end */
+        for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; reload = true)
+            if (wish == WEIR__WISH_STOP)
+                return WEIR__TRIAL_INTERRUPTED;
+    }
+    if (reload)
+        raise(SIGHUP);
+    return tried;
+}
+
 /* Takes the plan. */
-static int run(struct weir__plan *plan, const struct weir__nginx *nginx, struct weir__journal *journal)
+static int run(struct weir__plan *plan, const struct weir__nginx *nginx, int signals, struct weir__journal *journal)
 {
     struct weir__private folder;
     const struct weir__config *config = &plan->config;
-    int code = 1, signals = weir__take_signals();
+    uint64_t print = weir__supervise_print(config); /* before the trial: that may take long */
+    int code = 1;
     signal(SIGPIPE, SIG_IGN);
-    if (signals < 0 || !weir__private_make(&folder, plan->facts.group_id)) {
+    if (!weir__private_make(&folder, plan->facts.group_id)) {
         weir__say(journal, WEIR__ERROR, "no private folder can be made: %s", strerror(errno));
         weir__plan_free(plan);
         return 1;
     }
     enum weir__trial tried = WEIR__TRIAL_BAD;
     if (weir__plan_write(plan, nginx, &folder, 0, false, journal))
-        tried = weir__plan_try(plan, nginx, &folder, signals, journal);
+        tried = try_to_the_end(plan, nginx, &folder, signals, journal);
     if (tried == WEIR__TRIAL_GOOD && !weir__journal_open(journal, config->log_path, config->log_json)) {
         weir__say(journal, WEIR__ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
         tried = WEIR__TRIAL_BAD;
     }
     if (tried == WEIR__TRIAL_GOOD)
-        code = weir__supervise(plan, nginx, &folder, journal, signals);
+        code = weir__supervise(plan, print, nginx, &folder, journal, signals);
     else
         weir__plan_free(plan);
     weir__private_remove(&folder);
     weir__journal_close(journal);
-    close(signals);
     return tried == WEIR__TRIAL_INTERRUPTED ? 0 : code;
 }
 
-int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context)
+static int serve(const char *file, enum weir__serve_mode mode, int signals, weir_diagnose *diagnose, void *context)
 {
     struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
     struct weir__nginx nginx;
@@ -93,7 +111,7 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
         return 1;
     bool found = weir__nginx_find(&nginx, missing, sizeof missing);
     if (mode == WEIR__SERVE_RUN && found)
-        return run(plan, &nginx, &journal);
+        return run(plan, &nginx, signals, &journal);
     int code = 1;
     if (mode == WEIR__SERVE_RUN)
         weir__say(&journal, WEIR__ERROR, "%s", missing);
@@ -102,5 +120,18 @@ int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *dia
     else
         code = check(plan, &nginx, found ? NULL : missing, &journal);
     weir__plan_free(plan);
+    return code;
+}
+
+int weir__serve(const char *file, enum weir__serve_mode mode, weir_diagnose *diagnose, void *context)
+{
+    int signals = mode == WEIR__SERVE_RUN ? weir__take_signals() : -1; /* first: one that comes early is not lost */
+    if (mode == WEIR__SERVE_RUN && signals < 0) {
+        perror("weir serve");
+        return 1;
+    }
+    int code = serve(file, mode, signals, diagnose, context);
+    if (signals >= 0)
+        close(signals);
     return code;
 }

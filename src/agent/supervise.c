@@ -71,8 +71,8 @@ static uint64_t add_file(uint64_t sum, const char *path)
     return (sum ^ (print.error ? 1 : print.sum)) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Of weir.yaml and the certificates; 0: weir.yaml is not there. Rules on disk are the workers' own business. */
-static uint64_t fingerprint(const struct weir__config *config)
+/* Rules on disk are the workers' own business. */
+uint64_t weir__supervise_print(const struct weir__config *config)
 {
     struct weir__fingerprint file = weir__sources_look(config->file);
     uint64_t sum = file.sum;
@@ -180,7 +180,7 @@ static void look(struct supervisor *s)
     if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_asked))
         return;
     s->looked = now;
-    uint64_t print = fingerprint(&s->plan->config);
+    uint64_t print = weir__supervise_print(&s->plan->config);
     bool settled = print == s->seen; /* nobody is writing just now */
     s->seen = print;
     if (print == 0 && !s->gone_told)
@@ -387,15 +387,15 @@ static int take_children(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-int weir__supervise(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
-                    struct weir__journal *journal, int signals)
+int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__nginx *nginx,
+                    const struct weir__private *folder, struct weir__journal *journal, int signals)
 {
     struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .journal = journal, .signals = signals};
     char from[512], to[512];
     snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, folder->path);
     snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, folder->path);
     s.output = -1;
-    s.print = s.seen = fingerprint(&plan->config);
+    s.print = s.seen = print;
     s.children = take_children();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (s.children >= 0 && rename(from, to) == 0)

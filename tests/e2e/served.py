@@ -130,11 +130,14 @@ class Served:
         return subprocess.run([WEIR, "serve", *arguments, "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
                               capture_output=True, text=True, timeout=60, **more)
 
-    def start(self, **more):
+    def start(self, running=True, env=ENVIRONMENT, **more):
+        """Until it runs; or not so long, and then what it runs is not known."""
         self.log_file = self.folder / "said.txt"
         with open(self.log_file, "wb") as said:
-            self.process = subprocess.Popen([*self.inside, WEIR, "serve", "weir.yaml"], cwd=self.folder, env=ENVIRONMENT,
+            self.process = subprocess.Popen([*self.inside, WEIR, "serve", "weir.yaml"], cwd=self.folder, env=env,
                                             stdin=subprocess.DEVNULL, stdout=said, stderr=said, **more)
+        if not running:
+            return self
         self.says("is running")
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
             self.group = int(children.read().split()[0])

@@ -180,6 +180,25 @@ def test_hangup_reloads(serve):
     assert remaining(one.get("/two")) == "0"
 
 
+@pytest.mark.parametrize("what", ["hangup", "change"])
+def test_what_comes_while_it_starts_is_taken_up(serve, what):
+    """nginx's test of the file takes as long as it takes to look names up."""
+    one = serve(start=False)
+    slow = one.folder / "nginx"
+    slow.write_text(f'#!/bin/sh\ncase " $* " in *" -t "*) echo >>{one.folder}/tried; sleep 1;; esac\n'
+                    'exec /usr/sbin/nginx "$@"\n')
+    slow.chmod(0o755)
+    one.start(env={**ENVIRONMENT, "WEIR_NGINX": str(slow)}, running=False)
+    wait_until((one.folder / "tried").exists, "the test")
+    if what == "hangup":
+        one.signal(signal.SIGHUP)
+    else:
+        one.change("limit: 2", "limit: 5")
+    one.says("is running")
+    one.says("reloaded")
+    wait_until(lambda: one.get("/two").headers["X-RateLimit-Limit"] == ("5" if what == "change" else "2"), "the limit")
+
+
 def test_a_changed_file_reloads_and_a_broken_one_does_not(serve):
     one = serve()
     assert remaining(one.get("/two")) == "1"
