@@ -4,6 +4,7 @@
 #define OUTCOMES_MAX 16   /* rules that RateLimit-Policy lists; its header has no room for many more */
 #define TEXTS_MAX    8704 /* of a rule's own message and body, a key and a tier */
 #define COST_MAX     INT64_C(4294967295)
+#define KEY_ROOM     (6 * WEIR_SHOWN_MAX + 16) /* of a key as JSON, every byte escaped */
 
 /* The cost that weir_cost gives, if it gives one: digits. What is more than any limit stays so and never fits. */
 static ngx_uint_t ngx_http_weir_read_cost(const ngx_str_t *text, int64_t *cost)
@@ -33,12 +34,23 @@ static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer
                               outcomes[i].rule);
 }
 
+/* A line for those who have the error log tell everything. Keys are what clients send: a line's end in one is no end.
+ */
+static void ngx_http_weir_tell_info(ngx_http_request_t *r, const weir_answer *answer, ngx_uint_t dry_run)
+{
+    u_char key[KEY_ROOM], *last = key + sizeof(key);
+    if (r->connection->log->log_level < NGX_LOG_INFO)
+        return;
+    last = ngx_http_weir_json_string(key, last, (const u_char *)answer->by.key, ngx_strlen(answer->by.key));
+    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key %*s",
+                  answer->by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "", answer->by.rule,
+                  (size_t)(last - key), key);
+}
+
 void ngx_http_weir_tell_denied(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, const weir_query *query,
                                const weir_answer *answer, ngx_uint_t dry_run)
 {
-    ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key \"%s\"",
-                  answer->by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "", answer->by.rule,
-                  answer->by.key);
+    ngx_http_weir_tell_info(r, answer, dry_run);
     if (conf->log)
         ngx_http_weir_log(r, conf->log, query, answer, dry_run);
 }

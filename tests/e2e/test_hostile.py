@@ -54,6 +54,21 @@ def test_bytes_that_are_no_text(gateway):
     assert statuses(g.port, "/x", 2) == [200, 200]  # without the header the rule does not apply
 
 
+def test_a_key_is_one_line_in_every_log(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "key": "k:${query:u}", "limit": 1, "window": "1d"}]}),
+                http="weir_log_denied @F@/denied;", start=False)
+    g.config.write_text(g.config.read_text().replace("@F@", str(g.folder)))
+    g.start()
+    forged = "2026/01/01 00:00:00 [error] forged"
+    for key in ("a%0A" + forged.replace(" ", "%20"), "%0d%0a%1b[2J%00", "%ff%22", "%00", "%01" * 200):
+        assert statuses(g.port, f"/x?u={key}", 2) == [200, 429], key
+    lines = g.errors().splitlines()
+    assert not any(line.startswith(forged) for line in lines)
+    denied = [line for line in lines if " denied by rule " in line]
+    assert len(denied) == 5 and f'key "k:a\\u000a{forged}"' in denied[0], denied
+    assert all(json.loads(line)["rule"] == "r" for line in (g.folder / "denied").read_text().splitlines())
+
+
 def test_floods_of_headers(gateway):
     g = gateway(by_header(5), http=HEADERS)
     many = [b"X-Key: part%d" % i for i in range(900)]
