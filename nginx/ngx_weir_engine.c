@@ -171,8 +171,9 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     int error = weir_open(&options, &conf->engine);
     conf->open_log = NULL;
     if (error) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "weir_rules \"%V\": %s (%s)", &conf->rules_path, weir_strerror(error),
-                      weir_error_name(error));
+        bool rules = error == WEIR_ERULES || error == WEIR_ERULESPATH;
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "%s \"%V\": %s (%s)", rules ? "weir_rules" : "weir_segment",
+                      rules ? &conf->rules_path : &conf->segment_path, weir_strerror(error), weir_error_name(error));
         return NGX_ERROR;
     }
     return ngx_weir_close_later(cf, ngx_weir_engine_close, conf->engine);

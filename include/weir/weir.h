@@ -101,7 +101,8 @@ extern "C" {
     X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")       \
     X(ELOST, 48, "the segment's file was cut short while it was in use; remove it and open a new one")                 \
     X(EGUARDS, 49, "more than 16 segments are guarded in this process")                                                \
-    X(ELEASE, 50, "the lease is over: its slot was given back, or has become free and may be another's")
+    X(ELEASE, 50, "the lease is over: its slot was given back, or has become free and may be another's")               \
+    X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

@@ -74,6 +74,8 @@ static int open_book(weir *engine, struct weir__loaded *loaded)
         bytes = WEIR__BOOK_BYTES_MIN;
     if (engine->ledger && !engine->book && (needed || !*engine->ledger))
         error = weir__book_open(*engine->ledger ? engine->ledger : NULL, bytes, engine->ledger_mode, &engine->book);
+    if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */
+        error = WEIR_ELEDGER;
     if (engine->book)
         weir__guard_beside(engine->segment, &engine->book->mapped);
     loaded->book = needed ? engine->book : NULL;

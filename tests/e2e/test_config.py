@@ -61,6 +61,17 @@ def test_a_segment_of_another_version(gateway):
     assert g.test()[0]
 
 
+def test_something_else_in_the_ledgers_place(gateway):
+    """It is not to be taken for the segment, or for the rules: whoever is told to remove a file does so."""
+    g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1, "window": "1d", "consistency": "eventual"}]}), start=False,
+                http="weir_store redis://127.0.0.1:1;")
+    ledger = g.segment.with_name("segment.ledger")
+    ledger.write_text("not one\n" * 1000)
+    refused(g, r"weir_segment \"\S+/segment\": the file of the ledger .*\.ledger.* remove that one \(WEIR_ELEDGER\)")
+    ledger.unlink()
+    assert g.test()[0]
+
+
 def test_another_size_is_said(gateway):
     g = gateway(GOOD, start=False)
     assert g.test()[0]

@@ -120,7 +120,7 @@ TEST(nothing_without_a_ledger_or_an_eventual_rule)
                         .ledger = path,
                         .store = "redis://127.0.0.1:1",
                         .flags = WEIR_NO_LINK};
-    CHECK_EQ(weir_open(&how, &engine), WEIR_ENOTSEG);
+    CHECK_EQ(weir_open(&how, &engine), WEIR_ELEDGER);
     how.ledger_bytes = 4096;
     unlink(path);
     CHECK_EQ(weir_open(&how, &engine), WEIR_ESIZE);
