@@ -153,6 +153,17 @@ def test_a_segment_without_room(gateway, policy, wanted):
     assert len(complaints) == 1 and "rule r" in complaints[0], complaints  # not one a request
 
 
+def test_a_request_that_cannot_be_decided(gateway):
+    g = gateway(json.dumps({"rules": [{"name": f"r{i}", "match": {"path": "/x"}, "limit": 1, "window": "1d"}
+                                      for i in range(257)]}))
+    assert statuses(g.port, "/x", 5) == [200] * 5
+    assert "X-RateLimit-Limit" not in get(g.port, "/x").headers
+    assert {(line["decision"], line["rule"], line["limit"]) for line in g.log(6)} == {("error", "", "")}
+    complaints = [line for line in g.errors().splitlines() if "passes undecided" in line]
+    assert len(complaints) == 1 and "more than 256 rules" in complaints[0], complaints  # once a minute for each kind
+    assert statuses(g.port, "/y", 2) == [200] * 2
+
+
 def test_clients_of_ipv6(gateway):
     g = gateway(json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]}), start=False)
     g.config.write_text(g.config.read_text().replace(f"listen 127.0.0.1:{g.port} ;", f"listen [::]:{g.port} ipv6only=off;"))
