@@ -16,7 +16,9 @@ struct weir__link {
     struct weir__tls_context *tls;
     pid_t pid;
     int64_t wake_us;
-    size_t waiting; /* questions that somebody waits for */
+    int64_t worked_us; /* when the last turn ended */
+    int64_t looked_us; /* when somebody last waited for a probe */
+    size_t waiting;    /* questions that somebody waits for */
     void (*changed)(void *context, bool up, int error, const char *where);
     void *changed_context;
     struct weir__socket sockets[WEIR__CHANNELS];
@@ -108,6 +110,8 @@ static bool begin(struct weir__link *link)
         link->sockets[i] = (struct weir__socket){.fd = -1};
     link->pid = getpid();
     link->wake_us = INT64_MAX;
+    link->worked_us = weir__link_now();
+    link->looked_us = 0;
     link->waiting = 0;
     link->client = weir__client_new(link->options, &driver, seed, weir__link_now());
     return link->client != NULL;
@@ -232,7 +236,7 @@ static void turn(struct weir__link *link, int64_t until_us)
     unsigned channels[WEIR__CHANNELS];
     uint64_t opens[WEIR__CHANNELS];
     nfds_t count = 0;
-    int64_t now_us = weir__link_now();
+    int64_t now_us = weir__link_now(), rested_us = now_us - link->worked_us;
 
     until_us = link->wake_us < until_us ? link->wake_us : until_us;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
@@ -252,12 +256,33 @@ static void turn(struct weir__link *link, int64_t until_us)
     if (ppoll(polled, count, &wait, NULL) < 0)
         for (nfds_t i = 0; i < count; i++)
             polled[i].revents = 0;
-    for (nfds_t i = 0; i < count; i++)
+    for (nfds_t i = 0; i < count; i++) {
+        if (polled[i].revents && link->opens[channels[i]] == opens[i])
+            weir__client_rested(link->client, channels[i], rested_us);
         if (link->opens[channels[i]] == opens[i])
             handle(link, channels[i], polled[i].revents);
+    }
     now_us = weir__link_now();
     if (now_us >= link->wake_us)
         weir__client_tick(link->client, now_us);
+    link->worked_us = weir__link_now();
+}
+
+/*
+ * Between the calls nobody works here. So whoever comes while the store is away, and a probe has just begun, waits for
+ * it as it would for an answer; but not one after the other: who asks often finds what came of it the next time.
+ */
+static void wait_for_probe(struct weir__link *link, const struct weir__question *question)
+{
+    int64_t now_us = weir__link_now(), until_us = now_us + link->options->deadline_us;
+
+    if (question->deadline_us > 0 && question->deadline_us < until_us)
+        until_us = question->deadline_us;
+    if (now_us - link->looked_us < link->options->retry_max_us || !weir__client_looks(link->client, question))
+        return;
+    while (weir__link_now() < until_us && weir__client_looks(link->client, question))
+        turn(link, until_us);
+    link->looked_us = weir__link_now();
 }
 
 /* Sends what can be sent without waiting, before anything is polled. */
@@ -281,6 +306,7 @@ int weir__link_ask_all(struct weir__link *link, struct weir__question *const *qu
     /* What has happened since the last call: a server that closed an idle connection must not get the question. */
     turn(link, 0);
     for (size_t i = 0; i < count; i++) {
+        wait_for_probe(link, questions[i]);
         link->waiting++;
         weir__client_ask(link->client, questions[i], weir__link_now());
     }

@@ -305,6 +305,31 @@ void weir__client_tick(struct weir__client *client, int64_t now_us)
     leave(client, true);
 }
 
+/* ---- Drivers that rest between questions ---- */
+
+void weir__client_rested(struct weir__client *client, unsigned channel, int64_t for_us)
+{
+    client->channels[channel].since_us += for_us;
+}
+
+static bool probed(struct weir__client *client, unsigned slot)
+{
+    const struct weir__channel *channel = weir__route_slot(client, slot);
+
+    if (!channel)
+        channel = weir__guide(client);
+    return channel->breaker.state == WEIR__BREAKER_PROBING;
+}
+
+bool weir__client_looks(struct weir__client *client, const struct weir__question *question)
+{
+    bool looks = question->plain && probed(client, slot_of(question));
+
+    for (uint32_t i = 0; i < question->ask_count && !looks; i++)
+        looks = probed(client, weir__slot(question->asks[i].name, question->asks[i].name_len));
+    return looks;
+}
+
 /* ---- Figures ---- */
 
 static enum weir__store_state state_of(const struct weir__breaker *breaker)

@@ -83,6 +83,14 @@ void weir__client_sent(struct weir__client *client, unsigned channel, size_t len
 void weir__client_received(struct weir__client *client, unsigned channel, const char *data, size_t len, int64_t now_us);
 void weir__client_tick(struct weir__client *client, int64_t now_us);
 
+/*
+ * For drivers that work only while somebody asks. The channel has news, and nobody looked for so long: that time does
+ * not count against a connection that is being made.
+ */
+void weir__client_rested(struct weir__client *client, unsigned channel, int64_t for_us);
+/* Would the question be refused now, while a probe is on its way that may change that? */
+bool weir__client_looks(struct weir__client *client, const struct weir__question *question);
+
 /* Something that must not stay taken is not back yet, or a late answer may bring such. */
 bool weir__client_owes(const struct weir__client *client);
 

@@ -6,6 +6,7 @@ import pytest
 from gateway import wait_until
 from linked import asker, exact, patient, place, store  # noqa: F401
 from measured import measured
+from relay import Relay
 from stores import Authority, Cluster, Sentinels, Server
 
 
@@ -77,6 +78,46 @@ def test_away_and_back(store, asker):
     begun = time.monotonic()
     wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the return")
     assert time.monotonic() - begun < 2
+
+
+def asked_rarely(ask, every=1.2):
+    """Nobody lets the link work between the questions, which are further apart than a connection may take."""
+    time.sleep(every)
+    return ask.do("take", 1000, 1, "weir:t:k")["error"]
+
+
+def test_who_asks_rarely_has_the_store_back_too(store, asker):
+    server = store(Server)
+    ask = asker(patient(server.url))
+    exact(ask)
+    server.kill()
+    wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREAWAY", "the breaker")
+    server.start()
+    assert "" in [asked_rarely(ask) for _ in range(2)]
+
+
+def test_who_asks_rarely_finds_a_master_too(store, asker):
+    stores = store(Sentinels)
+    ask = asker(patient(stores.url))
+    exact(ask)
+    for one in [*stores.sentinels, *stores.servers]:
+        one.kill()
+    wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREAWAY", "the breaker")
+    stores.start()
+    assert "" in [asked_rarely(ask) for _ in range(3)]
+
+
+def test_a_connection_that_takes_longer_than_a_question(store, asker, place):
+    authority = Authority(place)
+    # Of the older version, as it takes more ways to and fro.
+    server = store(Server, "tls-protocols TLSv1.2", tls=(authority, authority.sign("server")))
+    relay = Relay(server.port)
+    relay.be(delay=0.03)
+    ask = asker(f"rediss://127.0.0.1:{relay.port}?deadline=100ms&ca={authority.ca}")
+    try:
+        assert "" in [asked_rarely(ask) for _ in range(6)]
+    finally:
+        relay.remove()
 
 
 @measured

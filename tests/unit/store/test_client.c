@@ -445,6 +445,47 @@ TEST(one_byte_a_second_is_too_slow)
     fake_end();
 }
 
+/* A driver that works only while somebody asks: what it did not look at meanwhile is not late. */
+TEST(time_in_which_nobody_looked_does_not_count)
+{
+    for (int rested = 0; rested <= 1; rested++) {
+        fake_begin("redis://f:1");
+        fake_servers[0].paused = true;
+        ask_one("k", 0);
+        fake_pass(20000);
+        CHECK_EQ(one.question.error, WEIR_ESTORESLOW);
+        fake_servers[0].paused = false;
+        fake_now += 5000000;
+        if (rested)
+            weir__client_rested(fake_client, 0, 5000000);
+        weir__client_tick(fake_client, fake_now);
+        CHECK_EQ(ask_one("k", 0), 0);
+        CHECK_EQ(fake_servers[0].connects, rested ? 1 : 2);
+        fake_end();
+    }
+}
+
+TEST(who_may_wait_for_a_probe_is_told)
+{
+    fake_begin("redis://f:1");
+    CHECK_EQ(ask_one("k", 0), 0);
+    CHECK(!weir__client_looks(fake_client, &one.question));
+    fake_servers[0].paused = true;
+    for (int i = 0; i < 5; i++) {
+        ask_one("k", 0);
+        fake_pass(20000);
+    }
+    CHECK_EQ(ask_one("k", 0), WEIR_ESTOREAWAY);
+    CHECK(!weir__client_looks(fake_client, &one.question)); /* none is due yet */
+    fake_pass(60000);
+    CHECK(weir__client_looks(fake_client, &one.question));
+    fake_servers[0].paused = false;
+    fake_run();
+    CHECK(!weir__client_looks(fake_client, &one.question));
+    CHECK_EQ(ask_one("k", 0), 0);
+    fake_end();
+}
+
 static int asked_again;
 
 static void ask_again(struct weir__question *question)
