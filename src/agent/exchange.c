@@ -31,6 +31,7 @@ struct exchanger {
     struct weir__sync *sync; /* NULL: no rule is eventual */
     int lock;
     uint64_t full, complained_ms;
+    int64_t looked; /* whether to begin anew */
 };
 
 /* ---- The store ---- */
@@ -204,25 +205,45 @@ static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
     return missed < parts ? (unsigned)missed + 1 : parts;
 }
 
+/*
+ * Until `due`, in short steps: the data plane takes an agent without a life sign for dead, however rarely it is to
+ * exchange, and rules change meanwhile. False: there is a reason to end.
+ */
+static bool rest(struct exchanger *x, int signals, const struct weir__exchange_watch *watch, int64_t due,
+                 enum weir__exchange_end *end)
+{
+    for (;;) {
+        int64_t now = weir__link_now();
+        enum weir__wish came = wait_until(signals, due < now + LOOK_US ? due : now + LOOK_US);
+        *end = came == WEIR__WISH_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
+        if (came == WEIR__WISH_STOP)
+            return false;
+        if (watch && (came == WEIR__WISH_RELOAD || now - x->looked >= LOOK_US)) {
+            x->looked = now;
+            if (watch->changed(watch->context, came == WEIR__WISH_RELOAD))
+                return false;
+        }
+        if (weir__link_now() >= due)
+            return true;
+        weir__watch(x->engine);
+        if (begin(x) && x->sync)
+            weir__sync_beat(x->sync);
+    }
+}
+
 static enum weir__exchange_end loop(struct exchanger *x, int signals, const struct weir__exchange_watch *watch)
 {
-    int64_t due = weir__link_now(), looked = due;
+    enum weir__exchange_end end;
+    int64_t due = weir__link_now();
     unsigned parts = 1;
-    for (;;) {
+    x->looked = due;
+    do {
         (void)!exchange(x, parts); /* it was told, once */
-        int64_t now = weir__link_now();
-        parts = plan(x, &due, now);
-        enum weir__wish came = wait_until(signals, due);
-        if (came == WEIR__WISH_STOP) {
-            (void)!exchange(x, 0); /* what is not told stays for the next agent */
-            return WEIR__EXCHANGE_STOPPED;
-        }
-        if (watch && (came == WEIR__WISH_RELOAD || now - looked >= LOOK_US)) {
-            looked = now;
-            if (watch->changed(watch->context, came == WEIR__WISH_RELOAD))
-                return WEIR__EXCHANGE_CHANGED;
-        }
-    }
+        parts = plan(x, &due, weir__link_now());
+    } while (rest(x, signals, watch, due, &end));
+    if (end == WEIR__EXCHANGE_STOPPED)
+        (void)!exchange(x, 0); /* what is not told stays for the next agent */
+    return end;
 }
 
 enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__journal *journal,

@@ -19,7 +19,7 @@ from served import ENVIRONMENT, WEIR, Backend, Served
 YAML = """
 segment: { path: @FOLDER@/segment, size: 4MiB }
 workers: 2
-store: { url: "%s", sync_interval: 50ms }
+store: { url: "%s", sync_interval: %s }
 gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
 metrics: 127.0.0.1:@METRICS@
 %s"""
@@ -34,8 +34,8 @@ def served():
     """Makes hosts: weir serve, each with a segment of its own."""
     made, backend = [], Backend()
 
-    def make(server, count=1, text=None):
-        new = [Served(YAML % (server.url(), text or rules()), backend).start() for _ in range(count)]
+    def make(server, count=1, text=None, interval="50ms"):
+        new = [Served(YAML % (server.url(), interval, text or rules()), backend).start() for _ in range(count)]
         made.extend(new)
         return new if count > 1 else new[0]
     yield make
@@ -201,6 +201,16 @@ def test_policies_while_the_store_is_away(redis_server, served, failure):
     back = time.monotonic()
     wait_until(lambda: ask(host.port, 1, "c") == 1 and ask(host.port, 3) == 0, "the store's return")
     assert time.monotonic() - back < 3
+
+
+def test_an_agent_that_exchanges_rarely_is_alive(redis_server, served):
+    server = redis_server()
+    host = served(server, text=rules(limit=1000, more=", on_store_failure: closed"), interval="7s")
+    wait_until(lambda: agent_of(host), "the agent")
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        assert ask(host.port, 1) == 1
+        time.sleep(0.3)
 
 
 def test_the_end_tells_what_is_left(redis_server, served):
