@@ -222,13 +222,29 @@ static int read_scheme(weir_text *rest, struct weir__store_options *options, con
     return 0;
 }
 
+/*
+ * An @ further on was meant to be of the password, and what is before it would be taken for a host, and shown. In the
+ * query it may be, and in the name of a master.
+ */
+static bool has_stray_at(weir_text rest, const struct weir__store_options *options)
+{
+    weir_text part = cut(&rest, options->kind == WEIR__SENTINEL ? "/?" : "?");
+
+    return part.len > 0 && memchr(part.data, '@', part.len) != NULL;
+}
+
 static int read_login(weir_text *rest, struct weir__store_options *options, const struct why *why)
 {
     weir_text all = *rest, login = cut(&all, "@/?");
 
-    if (all.len == 0 || all.data[0] != '@')
+    bool given = all.len > 0 && all.data[0] == '@';
+    weir_text after = given ? (weir_text){all.data + 1, all.len - 1} : all;
+
+    if (has_stray_at(after, options))
+        return wrong(why, "an @ or / in user or password is written as %%40 or %%2F");
+    if (!given)
         return 0;
-    *rest = (weir_text){all.data + 1, all.len - 1};
+    *rest = after;
     weir_text password = login, user = cut(&password, ":");
     if (password.len > 0)
         password = (weir_text){password.data + 1, password.len - 1};
@@ -243,8 +259,7 @@ static int read_port(weir_text text, uint16_t *port, const struct why *why)
     int64_t number;
 
     if (!weir__parse_int(text, &number) || number < 1 || number > 65535)
-        return wrong(why, "the port '%.*s' is not a number from 1 to 65535", (int)(text.len < 40 ? text.len : 40),
-                     text.data);
+        return wrong(why, "a host's port is not a number from 1 to 65535"); /* what is there may be a password */
     *port = (uint16_t)number;
     return 0;
 }

@@ -177,6 +177,15 @@ TEST(secrets_are_never_told)
     CHECK(strstr(why, "hunter2") == NULL);
     CHECK_EQ(parse("redis://user:hunter2@a?sentinel_password=hunter2"), 0);
     CHECK(strstr(shown(), "hunter2") == NULL);
+    /* What should have been escaped ends a part of the URL: the rest of it is no host, and no port. */
+    static const char *const stray[] = {"redis://user:a@hunter2@b",      "redis://user:hunter2/a@b",
+                                        "redis://user:hunter2?a@b",      "rediss://:a/hunter2@b",
+                                        "redis+cluster://u:a@hunter2@b", "redis+sentinel://u:a@hunter2@b/m"};
+    for (size_t i = 0; i < sizeof(stray) / sizeof(*stray); i++) {
+        CHECK_EQ(parse(stray[i]), WEIR_ESTOREURL);
+        CHECK(strstr(why, "hunter2") == NULL);
+    }
+    CHECK_EQ(parse("redis+sentinel://a/m@ster?password=a@b"), 0);
 }
 
 TEST(one_option_by_name)
