@@ -119,7 +119,7 @@ static ngx_int_t ngx_weir_store_tls(ngx_conf_t *cf, ngx_weir_store_t *store)
     if (*store->options.certificate == '\0')
         return NGX_OK;
     if (ngx_weir_store_file(cf, store->options.certificate, &certificate) != NGX_OK ||
-        ngx_weir_store_file(cf, *store->options.key ? store->options.key : store->options.certificate, &key) != NGX_OK)
+        ngx_weir_store_file(cf, store->options.key, &key) != NGX_OK)
         return NGX_ERROR;
     return ngx_ssl_certificate(cf, store->ssl, &certificate, &key, NULL);
 }
@@ -144,6 +144,12 @@ char *ngx_weir_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
         if (ngx_weir_store_set(cf, store, &value[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
+    if (*store->options.key == '\0') /* one file may have both */
+        ngx_memcpy(store->options.key, store->options.certificate, sizeof(store->options.key));
+    if (weir__store_fits(&store->options, why, sizeof(why)) != 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\": %s", &cmd->name, why);
+        return NGX_CONF_ERROR;
+    }
     weir__store_shown(&store->options, store->shown, sizeof(store->shown));
     store->block = ngx_strcmp(engine->block, "stream") == 0;
     if (store->options.tls && ngx_weir_store_tls(cf, store) != NGX_OK) {

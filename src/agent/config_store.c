@@ -109,9 +109,13 @@ static void members_read(struct weir__reader *reader, const struct weir__node *m
         if (weir__node_get(map, "password"))
             weir__report_error(reader->report, member->place, "there are password and password_file; give one");
         setting_read(reader, member, "password_file", options);
+        memcpy(options->password, "?", sizeof "?"); /* there will be one when it is read */
     }
     if ((member = weir__node_get(map, "consistency")))
         consistency_read(reader, member);
+    char why[256] = "";
+    if (weir__store_fits(options, why, sizeof why) != 0)
+        weir__report_error(reader->report, map->place, "store: %s", why);
 }
 
 void weir__config_store(struct weir__reader *reader, const struct weir__node *store)

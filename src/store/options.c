@@ -364,6 +364,21 @@ static int read_query(weir_text *rest, struct weir__store_options *options, cons
     return 0;
 }
 
+int weir__store_fits(const struct weir__store_options *options, char *why, size_t why_size)
+{
+    const struct why told = {why, why_size};
+
+    if (options->user[0] && !options->password[0])
+        return wrong(&told, "a user without a password; write user:password@, or :password@ for the default user");
+    if (options->sentinel_user[0] && !options->sentinel_password[0])
+        return wrong(&told, "sentinel_user has no sentinel_password");
+    if (options->retry_min_us > options->retry_max_us)
+        return wrong(&told, "retry_min is longer than retry_max");
+    if (!options->certificate[0] != !options->key[0])
+        return wrong(&told, "certificate and key go together");
+    return 0;
+}
+
 int weir__store_parse(const char *url, struct weir__store_options *options, char *why, size_t why_size)
 {
     const struct why told = {why, why_size};
@@ -388,13 +403,7 @@ int weir__store_parse(const char *url, struct weir__store_options *options, char
         error = read_path(&rest, options, &told);
     if (!error)
         error = read_query(&rest, options, &told);
-    if (!error && options->user[0] && !options->password[0])
-        error = wrong(&told, "a user without a password; write user:password@, or :password@ for the default user");
-    if (!error && options->retry_min_us > options->retry_max_us)
-        error = wrong(&told, "retry_min is longer than retry_max");
-    if (!error && !options->certificate[0] != !options->key[0])
-        error = wrong(&told, "certificate and key go together");
-    return error;
+    return error ? error : weir__store_fits(options, why, why_size);
 }
 
 void weir__store_shown(const struct weir__store_options *options, char *to, size_t size)

@@ -213,6 +213,8 @@ def test_a_name_that_does_not_exist_holds_nobody_up(hosts):
     ("redis://127.0.0.1 password_file=/nowhere", "password_file"),
     ("rediss://127.0.0.1 ca=/nowhere.pem", "nowhere.pem"),
     ("redis://:s3cret@127.0.0.1:port", "weir_store"),
+    ("redis://127.0.0.1 user=me", "without a password"),
+    ("redis://127.0.0.1 retry_min=5s", "retry_min"),
 ])
 def test_what_is_wrong_is_told_with_its_place(gateway, url, said):
     one = gateway(rules(), http=f"weir_store {url};", start=False)
@@ -225,6 +227,8 @@ def test_what_is_wrong_is_told_with_its_place(gateway, url, said):
     ("store: http://x", "3:8"), ("store: { deadline: 1s }", "3:8"), ("store: { url: 'redis://x', deadline: soon }", "3:38"),
     ("store: { url: 'redis://x', dead: 1s }", "3:28"), ("store: { url: 'redis://x', consistency: often }", "3:41"),
     ("store: { url: 'redis://x', password: a, password_file: b }", "3:56"), ("store: [redis://x]", "3:8"),
+    ("store: { url: 'redis://x', user: a }", "3:8"), ("store: { url: 'redis://x', retry_min: 5s }", "3:8"),
+    ("store: { url: 'rediss://x', certificate: a.pem }", "3:8"),
 ])
 def test_weir_yaml_tells_the_place(store, place):
     one = Served("gateway: { listen: 127.0.0.1:@PORT@, upstreams: ['http://127.0.0.1:1'] }\nrules: []\n" + store + "\n")

@@ -198,4 +198,17 @@ TEST(one_option_by_name)
     CHECK_EQ(weir__store_option(&options, "colour", "red", NULL, 0), WEIR_ESTOREURL);
 }
 
+TEST(what_is_set_later_must_go_together_too)
+{
+    static const char *const halves[][2] = {
+        {"user", "u"}, {"sentinel_user", "u"}, {"retry_min", "2s"}, {"retry_max", "1ms"}, {"certificate", "/c"}};
+    for (size_t i = 0; i < sizeof(halves) / sizeof(*halves); i++) {
+        CHECK_EQ(parse("rediss://a"), 0);
+        CHECK_EQ(weir__store_fits(&options, why, sizeof(why)), 0);
+        CHECK_EQ(weir__store_option(&options, halves[i][0], halves[i][1], why, sizeof(why)), 0);
+        CHECK_EQ(weir__store_fits(&options, why, sizeof(why)), WEIR_ESTOREURL);
+        CHECK(why[0] != '\0');
+    }
+}
+
 TEST_MAIN
