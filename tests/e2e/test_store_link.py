@@ -7,7 +7,7 @@ from gateway import wait_until
 from linked import asker, exact, patient, place, store  # noqa: F401
 from measured import measured
 from relay import Relay
-from stores import Authority, Cluster, Sentinels, Server
+from stores import Authority, Cluster, Sentinel, Sentinels, Server
 
 
 def test_a_server(store, asker):
@@ -175,6 +175,46 @@ def test_sentinel_master_killed(store, asker):
     begun = time.monotonic()
     wait_until(lambda: ask.do("work", 20) == {} and not ask.do("take", 9, 1, "weir:t:k")["error"], "the new master")
     assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize("secret, error", [("sentinel_password=others", ""), ("sentinel_password=no", "WEIR_ESTOREAUTH"),
+                                           ("deadline=500ms", "WEIR_ESTOREAUTH")])
+def test_sentinels_with_a_password_of_their_own_and_tls(store, asker, place, secret, error):
+    authority = Authority(place)
+    signed = authority.sign("server")
+    master = store(Server, "user weir on >mine ~weir:* +@all", tls=(authority, signed), password="theirs")
+    sentinel = Sentinel(tls=(authority, signed), password="others")
+    sentinel.config.write_text(sentinel.config.read_text() + "\n".join([
+        "tls-replication yes", f"sentinel monitor m 127.0.0.1 {master.port} 1", "sentinel auth-pass m theirs"]) + "\n")
+    try:
+        sentinel.start()
+        ask = asker(f"rediss+sentinel://weir:mine@127.0.0.1:{sentinel.port}/m/3?deadline=500ms&ca={authority.ca}&{secret}")
+        if error:
+            assert ask.do("take", 1, 1, "weir:t:k")["error"] == error
+            return
+        exact(ask)
+        assert master.info("keyspace").keys() == {"db3"}
+    finally:
+        sentinel.remove()
+
+
+def test_a_cluster_with_users_and_tls(store, asker, place):
+    authority = Authority(place)
+    signed = authority.sign("server")
+    one, two = (store(Server, "cluster-enabled yes", "cluster-config-file nodes-%d.conf" % i, "tls-cluster yes",
+                      "user weir on >mine ~weir:* +@all", tls=(authority, signed), password="theirs") for i in range(2))
+    one.must("CLUSTER", "ADDSLOTS", *range(8192))
+    two.must("CLUSTER", "ADDSLOTS", *range(8192, 16384))
+    one.must("CLUSTER", "MEET", "127.0.0.1", two.port)
+    for server in (one, two):
+        wait_until(lambda: b"cluster_state:ok" in server.do("CLUSTER", "INFO"), "a cluster")
+    url = f"127.0.0.1:{one.port}?deadline=500ms&ca={authority.ca}"
+    ask = asker(f"rediss+cluster://weir:mine@{url}")
+    for name in range(8):
+        exact(ask, name=f"weir:t:{name}")
+    assert all(int(server.do("DBSIZE")) > 0 for server in (one, two))
+    assert ask.do("take", 9, 1, *(f"weir:all:{i}" for i in range(6)))["passes"]
+    assert asker(f"rediss+cluster://weir:no@{url}").do("take", 1, 1, "weir:k")["error"] == "WEIR_ESTOREAUTH"
 
 
 def slots_seen(cluster, server):
