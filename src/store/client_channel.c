@@ -35,11 +35,21 @@ typedef size_t element_count;
 typedef int element_count;
 #endif
 
+/* From version 1 on hiredis has no bound of its own, and frees each level in a call within the one before. */
+static bool too_deep(const redisReadTask *task)
+{
+    unsigned depth = 0;
+
+    for (; task && depth <= WEIR__DEPTH_MAX; task = task->parent)
+        depth++;
+    return depth > WEIR__DEPTH_MAX;
+}
+
 static void *create_array(const redisReadTask *task, element_count elements)
 {
     struct weir__channel *channel = task->privdata;
 
-    if (elements > 0 && (size_t)elements > channel->elements_left)
+    if (too_deep(task) || (elements > 0 && (size_t)elements > channel->elements_left))
         return NULL;
     channel->elements_left -= elements > 0 ? (size_t)elements : 0;
     return channel->usual->createArray(task, elements);

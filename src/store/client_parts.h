@@ -28,6 +28,7 @@
 #define WEIR__OUT_MAX      ((size_t)16 << 20)   /* bytes that wait to be sent */
 #define WEIR__REPLY_MAX    ((size_t)8 << 20) /* bytes of one reply: CLUSTER SLOTS of the worst cluster is the longest */
 #define WEIR__ELEMENTS_MAX (400 * 1000)      /* elements of one reply, all levels together */
+#define WEIR__DEPTH_MAX    7                 /* arrays in arrays; CLUSTER SLOTS has four */
 #define WEIR__TRIES        8                 /* redirections and reloads of one question */
 
 /* What a question is to the client: weir__question.state. */

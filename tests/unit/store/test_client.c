@@ -130,6 +130,22 @@ TEST(arrays_of_arrays_do_not_eat_the_memory)
     free(says);
 }
 
+TEST(arrays_within_arrays_do_not_eat_the_stack)
+{
+    enum { DEEP = 390000 };
+    fake_begin("redis://f:1");
+    ask_one("k", 1);
+    char *says = malloc(DEEP * 4 + 8), *at = says;
+    for (int i = 0; i < DEEP; i++, at += 4)
+        memcpy(at, "*1\r\n", 4);
+    strcpy(at, ":1\r\n");
+    fake_servers[0].says = says;
+    fake_servers[0].says_times = 1;
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+    fake_end();
+    free(says);
+}
+
 TEST(an_endless_answer_is_cut)
 {
     fake_begin("redis://f:1");
