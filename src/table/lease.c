@@ -1,87 +1,29 @@
 /*
- * Requests in flight: a record with one word a slot that can be held. See docs/concurrency.md.
+ * Requests in flight: places of a record that are taken and given back (lease_places.h has what its words mean).
  *
- *     head   mark 28 | 19 | reach 17    32 | nonce 32
- *     body   maps: nonce 32 | places 32, a bit for each that is thought to be held
- *            places: until 47 | turn 15 | held 1 | frozen 1
- *
- * A place is held until the moment it names, or until whoever holds it swaps it back. Nobody can hold more places than
- * there are, so with one limit, whose places are the only ones that are used, no count need be kept: one
- * compare-and-swap of a word takes a slot, one gives it back, and a death at any instruction leaves words that mean
- * what they say. The word itself is the holder's proof: its time and turn never come back.
- *
- * `reach` is the largest limit that the record was used with. Under a smaller one (tiers, or a limit that was lowered)
- * there are more places than may be held: then the slot is taken first, all that are held are counted, and it is given
- * back if they are too many. Of those who hold at once, the last to take has seen all others.
- *
- * Maps are hints: where to look first, and about how many are held. Places decide. Like places they carry what nobody
- * else's words do, so that a late writer finds something else and does no harm to the next owner of the grains.
- *
- * A record that is too small has its places FROZEN, one by one, for ever; they are copied into a larger one, which is
- * linked in its stead. Whoever finds a frozen place does the same.
+ * A record's `reach` is the largest limit that it was used with. Under a smaller one (tiers, or a limit that was
+ * lowered) there are more places than may be held: then the slot is taken first, all that are held are counted, and it
+ * is given back if they are too many. Of those who hold at once, the last to take has seen all others.
  */
 #include "table/lease.h"
 
 #include "algo/decision.h"
+#include "table/lease_places.h"
 
-#define FROZEN      UINT64_C(1)
-#define HELD        UINT64_C(2)
-#define TURN_ONE    UINT64_C(4)
-#define TURN_MASK   UINT64_C(0x1fffc)
-#define UNTIL_SHIFT 17
-#define REACH_MASK  ((UINT64_C(1) << 17) - 1)
-#define MAP_PLACES  32
-#define MAP_TRIES   4
-#define FIRST_ROOM  5 /* places of a key's first record, if its limit is not smaller: two grains */
+#define FIRST_ROOM 5 /* places of a key's first record, if its limit is not smaller: two grains */
 
 #define NO_PLACE (-1)
 #define MOVED    (-2)
 
-/* A record's body. */
-struct body {
-    uint64_t *map, *place;
-    int64_t maps, capacity;
-    uint32_t nonce;
-};
-
-static struct body body_of(const struct weir__op *op, struct weir__record record, weir__cell head)
-{
-    uint64_t *word = weir__record_body(op, record);
-    uint32_t words = (uint32_t)(weir__record_body_bytes(record) / sizeof *word);
-    uint32_t maps = (words + MAP_PLACES) / (MAP_PLACES + 1);
-    return (struct body){word, word + maps, maps, words - maps, (uint32_t)head.hi};
-}
-
-static int64_t reach_of(weir__cell head)
-{
-    return (int64_t)(head.lo & REACH_MASK);
-}
-
-static bool is_held(uint64_t word, int64_t now_us)
-{
-    return word & HELD && weir__anchor_expand(word >> UNTIL_SHIFT, now_us) > now_us;
-}
-
 static uint64_t held_until(uint64_t was, int64_t until_us)
 {
-    uint64_t turn = (was + TURN_ONE) & TURN_MASK;
-    return ((uint64_t)until_us & WEIR__TIME_MASK) << UNTIL_SHIFT | turn | HELD;
+    uint64_t turn = (was + WEIR__LEASE_TURN_ONE) & WEIR__LEASE_TURN_MASK;
+    return ((uint64_t)until_us & WEIR__TIME_MASK) << WEIR__LEASE_UNTIL_SHIFT | turn | WEIR__LEASE_HELD;
 }
 
 /* ---- Maps ---- */
 
-static void mark(const struct body *body, int64_t place, bool held)
-{
-    uint64_t at = (uint64_t)place, *map = &body->map[at / MAP_PLACES], seen = weir__load64(map);
-    uint64_t bit = UINT64_C(1) << at % MAP_PLACES;
-    for (int i = 0; i < MAP_TRIES; i++) {
-        uint64_t next = held ? seen | bit : seen & ~bit;
-        if (next == seen || seen >> 32 != body->nonce || weir__cas64(map, &seen, next))
-            return;
-    }
-}
-
-static int64_t marked(const struct body *body)
+static int64_t marked(const struct weir__lease_places *body)
 {
     int64_t sum = 0, i = 0;
     for (; i + 1 < body->maps; i += 2) /* two at once, as not every processor counts bits by itself */
@@ -90,39 +32,40 @@ static int64_t marked(const struct body *body)
 }
 
 /* Looks at one that is thought to be held, any: so what the dead held is told as free before long, needed or not. */
-static void freshen(const struct body *body, int64_t now_us)
+static void freshen(const struct weir__lease_places *body, int64_t now_us)
 {
-    int64_t base = now_us / MAP_PLACES % body->maps * MAP_PLACES;
-    uint32_t from = (uint32_t)now_us % MAP_PLACES, held = (uint32_t)weir__load64(&body->map[base / MAP_PLACES]);
-    uint32_t turned = held >> from | held << (MAP_PLACES - from) % MAP_PLACES;
+    int64_t base = now_us / WEIR__LEASE_MAP_PLACES % body->maps * WEIR__LEASE_MAP_PLACES;
+    uint32_t from = (uint32_t)now_us % WEIR__LEASE_MAP_PLACES,
+             held = (uint32_t)weir__load64(&body->map[base / WEIR__LEASE_MAP_PLACES]);
+    uint32_t turned = held >> from | held << (WEIR__LEASE_MAP_PLACES - from) % WEIR__LEASE_MAP_PLACES;
     if (!turned)
         return;
-    int64_t place = base + ((uint32_t)__builtin_ctz(turned) + from) % MAP_PLACES;
-    if (place < body->capacity && !is_held(weir__load64(&body->place[place]), now_us))
-        mark(body, place, false);
+    int64_t place = base + ((uint32_t)__builtin_ctz(turned) + from) % WEIR__LEASE_MAP_PLACES;
+    if (place < body->capacity && !weir__lease_is_held(weir__load64(&body->place[place]), now_us))
+        weir__lease_mark(body, place, false);
 }
 
 /* ---- Looking ---- */
 
-static int64_t count_held(const struct body *body, int64_t now_us)
+static int64_t count_held(const struct weir__lease_places *body, int64_t now_us)
 {
     int64_t held = 0;
     for (int64_t i = 0; i < body->capacity; i++)
-        held += is_held(weir__load64(&body->place[i]), now_us);
+        held += weir__lease_is_held(weir__load64(&body->place[i]), now_us);
     return held;
 }
 
 /* All seem to be held: looks at each, as holders may have died, and puts the maps right. */
-static int64_t sweep(const struct body *body, int64_t usable, int64_t now_us, uint64_t *seen)
+static int64_t sweep(const struct weir__lease_places *body, int64_t usable, int64_t now_us, uint64_t *seen)
 {
     int64_t found = NO_PLACE;
     for (int64_t i = 0; i < usable; i++) {
         uint64_t word = weir__load64(&body->place[i]);
-        if (word & FROZEN)
+        if (word & WEIR__LEASE_FROZEN)
             return MOVED;
-        if (is_held(word, now_us))
+        if (weir__lease_is_held(word, now_us))
             continue;
-        mark(body, i, false);
+        weir__lease_mark(body, i, false);
         if (found != NO_PLACE)
             continue;
         found = i;
@@ -132,87 +75,24 @@ static int64_t sweep(const struct body *body, int64_t usable, int64_t now_us, ui
 }
 
 /* A place that is free, of the first `usable`; *seen is its word. */
-static int64_t pick(const struct body *body, int64_t usable, int64_t now_us, uint64_t *seen)
+static int64_t pick(const struct weir__lease_places *body, int64_t usable, int64_t now_us, uint64_t *seen)
 {
-    for (int64_t base = 0; base < usable; base += MAP_PLACES) {
-        uint32_t all = usable - base < MAP_PLACES ? (1U << (usable - base)) - 1 : UINT32_MAX;
-        uint32_t open = ~(uint32_t)weir__load64(&body->map[base / MAP_PLACES]) & all;
+    for (int64_t base = 0; base < usable; base += WEIR__LEASE_MAP_PLACES) {
+        uint32_t all = usable - base < WEIR__LEASE_MAP_PLACES ? (1U << (usable - base)) - 1 : UINT32_MAX;
+        uint32_t open = ~(uint32_t)weir__load64(&body->map[base / WEIR__LEASE_MAP_PLACES]) & all;
         for (; open; open &= open - 1) {
             int64_t place = base + __builtin_ctz(open);
             uint64_t word = weir__load64(&body->place[place]);
-            if (word & FROZEN)
+            if (word & WEIR__LEASE_FROZEN)
                 return MOVED;
-            if (!is_held(word, now_us)) {
+            if (!weir__lease_is_held(word, now_us)) {
                 *seen = word;
                 return place;
             }
-            mark(body, place, true);
+            weir__lease_mark(body, place, true);
         }
     }
     return sweep(body, usable, now_us, seen);
-}
-
-/* ---- Making room ---- */
-
-/* Freezes a place and tells its word. False: the record is another's by now, or too many others are at it. */
-static bool freeze(const struct weir__op *op, struct weir__record record, uint64_t *place, uint64_t *word)
-{
-    *word = weir__load64(place);
-    for (int round = 0; round < WEIR__ROUNDS; round++) {
-        if (!weir__record_held(op, record))
-            return false;
-        if (*word & FROZEN || weir__cas64(place, word, *word | FROZEN)) {
-            *word &= ~FROZEN;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The places that the key has, if it has any, and new ones behind them. */
-static bool fill(const struct weir__op *op, const struct weir__key_record *key, const struct body *body)
-{
-    struct body from = key->found ? body_of(op, key->record, key->head) : (struct body){0};
-    for (int64_t i = 0; i < body->maps; i++)
-        weir__store64(&body->map[i], (uint64_t)body->nonce << 32);
-    for (int64_t i = 0; i < body->capacity; i++) {
-        uint64_t word = (uint64_t)op->mono_us << UNTIL_SHIFT;
-        if (i < from.capacity && !freeze(op, key->record, &from.place[i], &word))
-            return false;
-        weir__store64(&body->place[i], word);
-        if (is_held(word, op->mono_us))
-            mark(body, i, true);
-    }
-    return true;
-}
-
-/* Links a record for at least `room` places to the key, with those that it has. 0: look again. */
-static int make(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key, int64_t room,
-                int64_t reach, int64_t for_us)
-{
-    struct weir__record record, old = key->record;
-    bool had = key->found;
-    if (had) {
-        int64_t capacity = body_of(op, old, key->head).capacity;
-        room = room > capacity ? room : capacity;
-        reach = reach > reach_of(key->head) ? reach : reach_of(key->head);
-    }
-    int64_t words = room + (room + MAP_PLACES - 1) / MAP_PLACES;
-    unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * (uint64_t)words);
-    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, &record);
-    if (error)
-        return error;
-    weir__cell head = {(uint64_t)reach, (uint32_t)op->mono_us};
-    if (!weir__record_own(op, where, &record, head))
-        return 0; /* took so long over it that it was taken away: look again */
-    struct body body = body_of(op, record, head);
-    if (!fill(op, key, &body)) {
-        weir__record_release(op, record);
-        return 0;
-    }
-    if (weir__key_record_link(op, where, key, record, for_us, &error) && had)
-        weir__record_release(op, old);
-    return error;
 }
 
 /* ---- Taking ---- */
@@ -232,17 +112,18 @@ int weir__lease_peek(const struct weir__op *op, const weir_limit *limit, const s
     int error = weir__key_record_find(op, where, &key);
     if (error)
         return error;
-    struct body body = key.found ? body_of(op, key.record, key.head) : (struct body){0};
+    struct weir__lease_places body =
+        key.found ? weir__lease_places_of(op, key.record, key.head) : (struct weir__lease_places){0};
     tell(limit, count_held(&body, op->mono_us), cost > 0, decision);
     return 0;
 }
 
 /* True if what was just taken may be kept: nobody has the record but the key, and no other limit makes it too many. */
 static bool may_keep(const struct weir__op *op, const weir_limit *limit, const struct weir__key_record *key,
-                     const struct body *body)
+                     const struct weir__lease_places *body)
 {
     uint64_t head = weir__load64_ordered(&weir__record_head(op, key->record)->lo);
-    if (head == key->head.lo && reach_of(key->head) == limit->cap)
+    if (head == key->head.lo && weir__lease_reach(key->head) == limit->cap)
         return true;
     if (weir__head_mark((weir__cell){head, 0}) != weir__head_mark(key->head))
         return false;
@@ -264,8 +145,8 @@ static weir_lease lease_of(const struct weir__where *where, const struct weir__k
 
 /* Takes `place`, whose word is *seen. False: look again. */
 static bool take_place(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                       struct weir__key_record *key, const struct body *body, int64_t place, uint64_t seen,
-                       weir_lease *lease)
+                       struct weir__key_record *key, const struct weir__lease_places *body, int64_t place,
+                       uint64_t seen, weir_lease *lease)
 {
     if (!weir__key_record_renew(op, key, limit->window_us))
         return false;
@@ -279,7 +160,7 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
         weir__lease_release(op, lease); /* wherever it is by now: the record may be on its way into a larger one */
         return false;
     }
-    mark(body, place, true);
+    weir__lease_mark(body, place, true);
     freshen(body, op->mono_us);
     return true;
 }
@@ -300,21 +181,23 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (error)
         return error;
     if (!key.found)
-        return make(op, where, &key, limit->cap < FIRST_ROOM ? limit->cap : FIRST_ROOM, limit->cap, limit->window_us);
-    if (reach_of(key.head) < limit->cap) {
+        return weir__lease_make_room(op, where, &key, limit->cap < FIRST_ROOM ? limit->cap : FIRST_ROOM, limit->cap,
+                                     limit->window_us);
+    if (weir__lease_reach(key.head) < limit->cap) {
         raise(op, limit, &key);
         return 0;
     }
 
-    struct body body = body_of(op, key.record, key.head);
+    struct weir__lease_places body = weir__lease_places_of(op, key.record, key.head);
     uint64_t seen;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
-    int64_t held = reach_of(key.head) > limit->cap ? count_held(&body, op->mono_us) : marked(&body);
-    bool full = reach_of(key.head) > limit->cap && held >= limit->cap;
+    int64_t held = weir__lease_reach(key.head) > limit->cap ? count_held(&body, op->mono_us) : marked(&body);
+    bool full = weir__lease_reach(key.head) > limit->cap && held >= limit->cap;
     int64_t place = full ? NO_PLACE : pick(&body, usable, op->mono_us, &seen);
     if (place == MOVED || (place == NO_PLACE && !full && usable < limit->cap)) {
         int64_t more = place == MOVED ? usable : 2 * usable;
-        return make(op, where, &key, more < limit->cap ? more : limit->cap, limit->cap, limit->window_us);
+        return weir__lease_make_room(op, where, &key, more < limit->cap ? more : limit->cap, limit->cap,
+                                     limit->window_us);
     }
     if (place == NO_PLACE) {
         tell(limit, limit->cap, 1, decision);
@@ -328,7 +211,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 
 /* The record that a key's slot leads to, if it is one of this limit alone and of one map, and lasts long enough. */
 static bool quick_look(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                       struct weir__key_record *key, struct body *body)
+                       struct weir__key_record *key, struct weir__lease_places *body)
 {
     key->slot = weir__slot_of(op->table, where->home, where->tag);
     if (!key->slot)
@@ -341,9 +224,9 @@ static bool quick_look(const struct weir__op *op, const weir_limit *limit, const
     if ((uint64_t)key->record.grain + weir__class_grains(key->record.size_class) > op->table->grains)
         return false;
     key->head = weir__cell_peek(weir__record_head(op, key->record));
-    *body = body_of(op, key->record, key->head);
-    return key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where) && reach_of(key->head) == limit->cap &&
-           body->maps == 1;
+    *body = weir__lease_places_of(op, key->record, key->head);
+    return key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where) &&
+           weir__lease_reach(key->head) == limit->cap && body->maps == 1;
 }
 
 /*
@@ -354,17 +237,18 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
                        weir_lease *lease, weir_decision *decision)
 {
     struct weir__key_record key;
-    struct body body;
+    struct weir__lease_places body;
     if (!quick_look(op, limit, where, &key, &body))
         return false;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
     uint64_t map = weir__load64(body.map);
-    uint32_t open = ~(uint32_t)map & (usable < MAP_PLACES ? (1U << usable) - 1 : UINT32_MAX);
+    uint32_t open = ~(uint32_t)map & (usable < WEIR__LEASE_MAP_PLACES ? (1U << usable) - 1 : UINT32_MAX);
     if (!open || map >> 32 != body.nonce)
         return false;
     int place = __builtin_ctz(open);
     uint64_t seen = weir__load64(&body.place[place]), word = held_until(seen, op->mono_us + limit->window_us);
-    if (seen & FROZEN || is_held(seen, op->mono_us) || !weir__cas64(&body.place[place], &seen, word))
+    if (seen & WEIR__LEASE_FROZEN || weir__lease_is_held(seen, op->mono_us) ||
+        !weir__cas64(&body.place[place], &seen, word))
         return false;
     *lease = lease_of(where, &key, place, word, limit->window_us);
     if (weir__load64_ordered(&weir__record_head(op, key.record)->lo) != key.head.lo ||
@@ -374,7 +258,7 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     }
     uint64_t known = map;
     if (!weir__cas64(body.map, &known, map | UINT64_C(1) << place))
-        mark(&body, place, true);
+        weir__lease_mark(&body, place, true);
     freshen(&body, op->mono_us);
     int64_t held = __builtin_popcount((uint32_t)map);
     tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision);
@@ -399,7 +283,7 @@ int weir__lease_take(const struct weir__op *op, const weir_limit *limit, const s
 /* A lease may come from anywhere: what would lead outside is nobody's. */
 static bool is_sound(const struct weir__op *op, const weir_lease *lease)
 {
-    return lease->word & HELD && !(lease->word & FROZEN) && lease->home < op->table->lines &&
+    return lease->word & WEIR__LEASE_HELD && !(lease->word & WEIR__LEASE_FROZEN) && lease->home < op->table->lines &&
            lease->tag <= WEIR__TAG_MASK && lease->tag > 1 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX;
 }
 
@@ -411,7 +295,7 @@ static struct weir__where where_of(const struct weir__op *op, const weir_lease *
 }
 
 /* Swaps the lease's word for `next` in a record. */
-static bool swap(const struct body *body, const weir_lease *lease, uint64_t next)
+static bool swap(const struct weir__lease_places *body, const weir_lease *lease, uint64_t next)
 {
     uint64_t seen = lease->word;
     return lease->place < body->capacity && weir__cas64(&body->place[lease->place], &seen, next);
@@ -426,29 +310,29 @@ static bool release_there(const struct weir__op *op, const weir_lease *lease)
     weir__cell head = weir__cell_peek(weir__record_head(op, record));
     if (weir__head_mark(head) != lease->mark)
         return false;
-    struct body body = body_of(op, record, head);
-    if (!swap(&body, lease, lease->word & ~HELD))
+    struct weir__lease_places body = weir__lease_places_of(op, record, head);
+    if (!swap(&body, lease, lease->word & ~WEIR__LEASE_HELD))
         return false;
-    mark(&body, lease->place, false);
+    weir__lease_mark(&body, lease->place, false);
     return true;
 }
 
 /* The record of a lease's key, and whether the lease has a place in it; one that is being moved is moved. */
 static int find_place(const struct weir__op *op, const weir_lease *lease, struct weir__key_record *key,
-                      struct body *body)
+                      struct weir__lease_places *body)
 {
     struct weir__where where = where_of(op, lease);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int error = weir__key_record_find(op, &where, key);
         if (error || !key->found)
             return error ? error : WEIR_ELEASE;
-        *body = body_of(op, key->record, key->head);
+        *body = weir__lease_places_of(op, key->record, key->head);
         uint64_t word = lease->place < body->capacity ? weir__load64(&body->place[lease->place]) : 0;
         if (word == lease->word)
             return 0;
-        if (word != (lease->word | FROZEN))
+        if (word != (lease->word | WEIR__LEASE_FROZEN))
             return WEIR_ELEASE;
-        error = make(op, &where, key, body->capacity, 0, lease->for_us);
+        error = weir__lease_make_room(op, &where, key, body->capacity, 0, lease->for_us);
         if (error)
             return error;
     }
@@ -458,7 +342,7 @@ static int find_place(const struct weir__op *op, const weir_lease *lease, struct
 int weir__lease_release(const struct weir__op *op, const weir_lease *lease)
 {
     struct weir__key_record key;
-    struct body body;
+    struct weir__lease_places body;
     if (!is_sound(op, lease))
         return WEIR_ELEASE;
     if (release_there(op, lease))
@@ -467,9 +351,9 @@ int weir__lease_release(const struct weir__op *op, const weir_lease *lease)
         int error = find_place(op, lease, &key, &body);
         if (error)
             return error;
-        if (!swap(&body, lease, lease->word & ~HELD))
+        if (!swap(&body, lease, lease->word & ~WEIR__LEASE_HELD))
             continue; /* it was frozen, or its time came */
-        mark(&body, lease->place, false);
+        weir__lease_mark(&body, lease->place, false);
         return 0;
     }
     return WEIR_EBUSY;
@@ -478,8 +362,8 @@ int weir__lease_release(const struct weir__op *op, const weir_lease *lease)
 int weir__lease_renew(const struct weir__op *op, weir_lease *lease)
 {
     struct weir__key_record key;
-    struct body body;
-    if (!is_sound(op, lease) || !is_held(lease->word, op->mono_us))
+    struct weir__lease_places body;
+    if (!is_sound(op, lease) || !weir__lease_is_held(lease->word, op->mono_us))
         return WEIR_ELEASE;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int error = find_place(op, lease, &key, &body);
@@ -489,7 +373,7 @@ int weir__lease_renew(const struct weir__op *op, weir_lease *lease)
         if (!weir__key_record_renew(op, &key, lease->for_us))
             continue;
         uint64_t until = (uint64_t)(op->mono_us + lease->for_us) & WEIR__TIME_MASK;
-        uint64_t next = until << UNTIL_SHIFT | (lease->word & (TURN_MASK | HELD));
+        uint64_t next = until << WEIR__LEASE_UNTIL_SHIFT | (lease->word & (WEIR__LEASE_TURN_MASK | WEIR__LEASE_HELD));
         if (!swap(&body, lease, next))
             continue;
         lease->word = next;

@@ -1,4 +1,4 @@
-/* Requests in flight: slots that are taken, given back, and free by themselves when their lease ends. See lease.c. */
+/* Requests in flight: slots that are taken, given back, and free by themselves when their lease ends. */
 #ifndef WEIR_TABLE_LEASE_H
 #define WEIR_TABLE_LEASE_H
 
