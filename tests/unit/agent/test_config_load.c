@@ -1,40 +1,14 @@
 /* weir.yaml: the load level. */
-#define _GNU_SOURCE /* mkdtemp */
-#include "../rules/told.h"
-
-#include "agent/config.h"
+#include "configs.h"
 
 #include <math.h>
-#include <unistd.h>
-
-#define GATEWAY "gateway: { listen: 8080, upstreams: ['http://127.0.0.1:9000'] }\nrules: rules.d\n"
-
-static struct told told;
-static struct weir__config config;
 
 /* Reads a file with this behind the gateway. */
-static int load(const char *yaml)
+static int load_with(const char *yaml)
 {
-    char folder[] = "/tmp/weir-test-XXXXXX", file[64];
-    if (!mkdtemp(folder))
-        exit(1);
-    snprintf(file, sizeof file, "%s/weir.yaml", folder);
-    FILE *to = fopen(file, "w");
-    if (!to || fputs(GATEWAY, to) < 0 || fputs(yaml, to) < 0 || fclose(to) != 0)
-        exit(1);
-    weir__config_free(&config);
-    told_end(&told);
-    told_begin(&told, "", 0);
-    int error = weir__config_load(&config, file, told_hear, &told);
-    unlink(file);
-    rmdir(folder);
-    return error;
-}
-
-__attribute__((destructor)) static void clean(void)
-{
-    weir__config_free(&config);
-    told_end(&told);
+    char text[4096];
+    CHECK(snprintf(text, sizeof text, GATEWAY RULES "%s", yaml) < (int)sizeof text);
+    return load(text);
 }
 
 static bool targets(double cpu, double memory, double run_queue, double latency, double errors, double in_flight)
@@ -48,33 +22,33 @@ static bool targets(double cpu, double memory, double run_queue, double latency,
 
 TEST(absent_is_off)
 {
-    CHECK_EQ(load(""), 0);
+    CHECK_EQ(load_with(""), 0);
     CHECK(!config.load.on);
-    CHECK_EQ(load("load: off\n"), 0);
+    CHECK_EQ(load_with("load: off\n"), 0);
     CHECK(!config.load.on);
 }
 
 TEST(on)
 {
-    CHECK_EQ(load("load: on\n"), 0);
+    CHECK_EQ(load_with("load: on\n"), 0);
     CHECK(config.load.on && config.load.smooth_ms == 500 && config.load.adapt_to == 80 && config.load.shed_above == 0);
     CHECK(targets(0.5, 0.1, 0, 3, 0.1, 0));
-    CHECK_EQ(load("load: { shed_above: 90 }\n"), 0);
+    CHECK_EQ(load_with("load: { shed_above: 90 }\n"), 0);
     CHECK(targets(0.5, 0.1, 0, 3, 0.1, 0) && config.load.shed_above == 90);
 }
 
 TEST(all_of_it)
 {
-    CHECK_EQ(load("load:\n"
-                  "  signals: { cpu: 60%, memory: on, run_queue: 4, latency: 5, errors: 20%, in_flight: 300 }\n"
-                  "  smooth: 1s\n"
-                  "  shed_above: 95\n"
-                  "  adapt_to: 70\n"),
+    CHECK_EQ(load_with("load:\n"
+                       "  signals: { cpu: 60%, memory: on, run_queue: 4, latency: 5, errors: 20%, in_flight: 300 }\n"
+                       "  smooth: 1s\n"
+                       "  shed_above: 95\n"
+                       "  adapt_to: 70\n"),
              0);
     CHECK_EQ(told.count, 0);
     CHECK(targets(0.6, 0.1, 4, 5, 0.2, 300));
     CHECK(config.load.smooth_ms == 1000 && config.load.shed_above == 95 && config.load.adapt_to == 70);
-    CHECK_EQ(load("load: { signals: { in_flight: on, cpu: off } }\n"), 0);
+    CHECK_EQ(load_with("load: { signals: { in_flight: on, cpu: off } }\n"), 0);
     CHECK(targets(0, 0, 0, 0, 0, 200));
 }
 
@@ -107,14 +81,14 @@ TEST(bad)
         {"load: { shed_above: 5 }\n", 3, 21, "shed_above must be"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK_EQ(load(cases[i].yaml), WEIR_ERULES);
+        CHECK_EQ(load_with(cases[i].yaml), WEIR_ERULES);
         CHECK(told_is(&told, 0, cases[i].line, cases[i].column, cases[i].says));
     }
 }
 
 TEST(shedding_before_adapting_is_odd)
 {
-    CHECK_EQ(load("load: { shed_above: 70 }\n"), 0);
+    CHECK_EQ(load_with("load: { shed_above: 70 }\n"), 0);
     CHECK_EQ(told.count, 1);
 }
 

@@ -1,14 +1,11 @@
 /* The same requests, at the ends of time and where anchors wrap: all decisions must be the same. */
-#include <weir/weir.h>
-
 #include "table/cell.h"
 
-#include "../../test.h"
+#include "segments.h"
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define START        (WEIR_DAY * 20000)
-#define WRAP_NS      ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
-#define STEPS        60
+#define START   (WEIR_DAY * 20000)
+#define WRAP_NS ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
+#define STEPS   60
 
 static const weir_params kinds[] = {
     {.limit = 10, .window_ns = 100 * WEIR_SECOND},
@@ -25,14 +22,6 @@ static const weir_params kinds[] = {
     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .round = WEIR_ROUND_UP},
     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .buckets = 10},
 };
-
-static weir_segment *make(void)
-{
-    weir_segment *segment = NULL;
-    weir_segment_options options = {.size = 1 << 20};
-    CHECK_EQ(weir_segment_open(&options, &segment), 0);
-    return segment;
-}
 
 /* A script of requests from `base` on, with clocks that step back a little now and then. */
 static void play(const weir_params *params, int64_t base, weir_decision out[STEPS])

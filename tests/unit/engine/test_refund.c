@@ -3,28 +3,9 @@
  * `now` of its take, as a request that several limits decide does when a later one denies it. Nothing may pass
  * thereafter that would not have passed if the first had never asked.
  */
-#include <weir/weir.h>
+#include "segments.h"
 
-#include "../../test.h"
-
-#define NOW          ((weir_time){WEIR_DAY * 20000, WEIR_DAY * 20000})
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define WINDOW       (100 * WEIR_SECOND)
-
-static weir_segment *make(void)
-{
-    weir_segment *segment = NULL;
-    weir_segment_options options = {.size = 1 << 20};
-    CHECK_EQ(weir_segment_open(&options, &segment), 0);
-    return segment;
-}
-
-static weir_limit limit_of(weir_params params)
-{
-    weir_limit limit = {0};
-    CHECK_EQ(weir_limit_init(&limit, &params), 0);
-    return limit;
-}
+#define WINDOW (100 * WEIR_SECOND)
 
 static weir_time at(int64_t seconds)
 {

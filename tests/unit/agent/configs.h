@@ -1,0 +1,50 @@
+/* Files weir.yaml that a test has read, and what was told of them. */
+#ifndef WEIR_TEST_CONFIGS_H
+#define WEIR_TEST_CONFIGS_H
+
+#include "../rules/told.h"
+#include "agent/config.h"
+
+#include <unistd.h>
+
+#define GATEWAY "gateway: { listen: 8080, upstreams: ['http://127.0.0.1:9000'] }\n"
+#define RULES   "rules: rules.d\n"
+
+static struct told told;
+static struct weir__config config;
+static char folder[64], file[96];
+
+/* Reads a file with this text. */
+static inline int load_bytes(const char *yaml, size_t len)
+{
+    if (!*folder) {
+        strcpy(folder, "/tmp/weir-test-XXXXXX");
+        if (!mkdtemp(folder))
+            exit(1);
+        snprintf(file, sizeof file, "%s/weir.yaml", folder);
+    }
+    FILE *to = fopen(file, "w");
+    if (!to || fwrite(yaml, 1, len, to) != len || fclose(to) != 0)
+        exit(1);
+    weir__config_free(&config);
+    told_end(&told);
+    told_begin(&told, "", 0);
+    int error = weir__config_load(&config, file, told_hear, &told);
+    unlink(file);
+    return error;
+}
+
+static inline int load(const char *yaml)
+{
+    return load_bytes(yaml, strlen(yaml));
+}
+
+__attribute__((destructor)) static void clean(void)
+{
+    if (*folder)
+        rmdir(folder);
+    weir__config_free(&config);
+    told_end(&told);
+}
+
+#endif
