@@ -1,7 +1,10 @@
 """A weir serve that keeps requests for later, and what is in its queue."""
 import contextlib
+import http.client
 import json
+import socket
 import sqlite3
+import time
 
 from clients import Answer, get
 from controlled import Host
@@ -21,6 +24,7 @@ RULES = """rules:
   - { name: denied, match: { path: /denied }, limit: 1, window: 1d }
 """
 QUEUE = "queue: { body: 10KiB }\n"
+BOUND = 10 << 10
 
 
 class Queueing(Host):
@@ -94,3 +98,33 @@ def usual(answer, rule="kept"):
             answer.headers["Retry-After"] is not None and answer.headers["X-RateLimit-Remaining"] == "0" and
             answer.headers["Content-Type"] == "application/json" and answer.headers["Cache-Control"] == "no-store" and
             answer.headers["Location"] is None)
+
+
+@contextlib.contextmanager
+def queueing(backend):
+    """Makes as many of them as are asked for, with the usual rules unless others are given."""
+    made = []
+
+    def make(yaml=HEAD + QUEUE + RULES, start=True):
+        made.append(Queueing(yaml, backend))
+        return made[-1].start() if start else made[-1]
+
+    try:
+        yield make
+    finally:
+        for one in made:
+            one.remove()
+
+
+def chunked(port, sizes, path="/kept", wait=0.0, head=""):
+    """A request whose length nobody knows before: what comes back."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\n{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        with contextlib.suppress(OSError):
+            for size in sizes:
+                s.sendall(b"%x\r\n" % size + b"c" * size + b"\r\n")
+                time.sleep(wait)
+            s.sendall(b"0\r\n\r\n")
+        response = http.client.HTTPResponse(s)
+        response.begin()
+        return response.status, response.read()

@@ -1,0 +1,107 @@
+"""on_limit: queue in an nginx of one's own, as docs/nginx.md has it."""
+import http.server
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+
+import pytest
+
+from clients import get
+from gateway import wait_until
+from ports import free_port
+from served import ENVIRONMENT, WEIR
+
+TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "nginx.md").read_text()
+OWN = next(block for block in re.findall(r"```nginx\n(.*?)```", TEXT, re.S) if "weir_queue @" in block).replace("1m;", "10k;")
+
+
+@pytest.fixture
+def agent():
+    """weir agent with a queue, beside an nginx that it did not start."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-queue-"))
+    folder.chmod(0o755)
+    file = folder / "weir.yaml"
+    file.write_text(f'segment: {{ path: "{folder}/segment", size: 1MiB }}\nstate: "{folder}"\n'
+                    'user: nobody\nrules:\n  - { name: none, match: { path: /none }, limit: 1, window: 1d }\n'
+                    'queue: { deliver_to: "http://127.0.0.1:1" }\n')
+    with open(folder / "said", "wb") as said:
+        process = subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=said, stdout=said)
+    wait_until((folder / "queue.sock").exists, "the queue")
+    yield folder / "queue.sock"
+    process.terminate()
+    code, said = process.wait(20), (folder / "said").read_text()
+    shutil.rmtree(folder)
+    assert code == 0, said
+
+
+class Names(http.server.BaseHTTPRequestHandler):
+    """Says who somebody is."""
+
+    def do_GET(self):
+        self.send_response(200 if self.headers["Authorization"] else 401)
+        self.send_header("X-Name", self.headers["Authorization"] or "")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
+    rules = json.dumps({"rules": [{"name": "r", "key": "${name}", "limit": 1, "window": "1d", "on_limit": "queue",
+                                   "match": {"path": ["/x", "/x/*"]}}]})
+    g = gateway(rules, http=f"upstream weir_queue {{ server unix:{agent}; keepalive 8; }}", server=OWN + """
+        location /x {
+            auth_request /ask;
+            auth_request_set $name $upstream_http_x_name;
+            weir_phase precontent;
+            weir_attribute name $name;
+            mirror /mirror;
+            proxy_pass http://@BACKEND@;
+        }
+        location = /ask { internal; proxy_pass_request_body off; proxy_set_header Content-Length "";
+                          proxy_pass http://127.0.0.1:%d; }
+        location = /mirror { internal; proxy_pass http://@BACKEND@; }
+        location /x/early { proxy_pass http://@BACKEND@; weir_attribute name "early"; }
+        location /x/dry { proxy_pass http://@BACKEND@; weir dry_run; weir_attribute name "dry"; }
+        location /x/off { proxy_pass http://@BACKEND@; weir_queue off; weir_attribute name "off"; }
+        location /x/lost { proxy_pass http://@BACKEND@; weir_queue @nowhere; weir_attribute name "lost"; }
+        location /direct { weir_denied; }
+    """ % (port := free_port()), workers=2)
+    names = http.server.ThreadingHTTPServer(("127.0.0.1", port), Names)
+    threading.Thread(target=names.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        asked = [get(g.port, "/x", method="POST", body=b"a" * 9000, headers={"Authorization": name})
+                 for name in ("a", "a", "b", "b", "a")]
+        assert [a.status for a in asked] == [200, 202, 200, 202, 202], (asked, g.errors())
+        assert get(g.port, "/x", method="POST", body=b"a" * 11000, headers={"Authorization": "a"}).status == 429
+        assert get(g.port, "/x").status == 401
+    finally:
+        names.shutdown()
+        names.server_close()
+    assert [get(g.port, "/x/early").status for _ in range(2)] == [200, 202]
+    assert [get(g.port, "/x/dry").status for _ in range(2)] == [200, 200]
+    assert [get(g.port, "/x/off").status for _ in range(2)] == [200, 429]
+    assert [get(g.port, "/x/lost").status for _ in range(2)] == [200, 429]
+    assert "there is no location @nowhere" in g.errors()
+    assert get(g.port, "/direct").status == 404
+    ticket = json.loads(asked[1].body)["status"]
+    assert json.loads(get(g.port, ticket).body)["rule"] == "r" and get(g.port, ticket[:-1]).status == 404
+    assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/dry")] == ["allow", "deny_dry_run"]
+    assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/early")] == ["allow", "queue"]
+
+
+@pytest.mark.parametrize("line, wrong", [
+    ("weir_queue /uri;", "needs a named location"), ("weir_queue @;", "needs a named location"),
+    ("weir_queue @q body=x;", "invalid parameter"), ("weir_queue @q size=1;", "invalid parameter"),
+    ("weir_queue off body=1;", "takes no parameters"), ("weir_queue @q; weir_queue @q;", "is duplicate")])
+def test_wrong_directives_are_told(gateway, line, wrong):
+    g = gateway("rules: []\n", start=False, server=line)
+    good, said = g.test()
+    assert not good and wrong in said
