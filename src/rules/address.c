@@ -163,8 +163,7 @@ static size_t put_hex(char *to, unsigned value)
 
 static const char dotted[256][4] = {DOTTED_64(0), DOTTED_64(64), DOTTED_64(128), DOTTED_64(192)};
 
-/* Writes up to 16 bytes. */
-static size_t text4(const uint8_t *bytes, char *to)
+__attribute__((hot)) size_t weir__address_dotted(const uint8_t bytes[4], char to[WEIR__ADDRESS4_ROOM])
 {
     size_t n = 0;
 
@@ -208,7 +207,7 @@ static size_t text6(const uint8_t *bytes, char *to)
 size_t weir__address_text(const struct weir__address *address, int group, char text[WEIR__ADDRESS_TEXT])
 {
     bool four = weir__address_is4(address);
-    size_t n = four ? text4(address->bytes + 12, text) : text6(address->bytes, text);
+    size_t n = four ? weir__address_dotted(address->bytes + 12, text) : text6(address->bytes, text);
 
     if (group < 128) {
         text[n++] = '/';

@@ -32,6 +32,9 @@ bool weir__address_parse(weir_text text, struct weir__address *address);
  */
 #define WEIR__ADDRESS_TEXT 50
 size_t weir__address_text(const struct weir__address *address, int group, char text[WEIR__ADDRESS_TEXT]);
+/* Four bytes as dotted text. Writes WEIR__ADDRESS4_ROOM bytes, of which so many count as it returns. */
+#define WEIR__ADDRESS4_ROOM 16
+size_t weir__address_dotted(const uint8_t bytes[4], char text[WEIR__ADDRESS4_ROOM]);
 /* All bits after the first `length` are cleared. */
 void weir__address_mask(struct weir__address *address, int length);
 

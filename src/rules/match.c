@@ -80,6 +80,7 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
         path = weir__value_path(values);
     found->accept = verify;
     found->context = &verdict;
+    found->gates = set->gates;
     weir__paths_find(set->paths, host, path, found);
     found->accept = NULL;
     found->context = NULL;
@@ -106,6 +107,18 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
             high = middle;
     }
     return usual;
+}
+
+static bool is_empty(const struct weir__list *list)
+{
+    return !list->networks && !list->glob_count && !list->key_count;
+}
+
+bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule)
+{
+    return rule->match && !rule->shadow && rule->tier < 0 && rule->has_default &&
+           rule->quotas[0].kind == WEIR__LIMITED && rule->cost.attribute < 0 && !rule->cost.path_count &&
+           is_empty(&rule->allow) && is_empty(&rule->block) && is_empty(&set->allow) && is_empty(&set->block);
 }
 
 /* What an attribute says a request costs: at least 1, at most `max`. False: it says nothing that makes sense. */

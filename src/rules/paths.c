@@ -50,7 +50,8 @@ static void insert(struct weir__found *found, uint32_t rule)
 
 static inline void add(struct weir__found *found, uint32_t rule)
 {
-    if (found->accept && !found->accept(found->context, rule))
+    bool asked = found->accept && !(found->gates && found->gates[rule].open);
+    if (asked && !found->accept(found->context, rule))
         return;
     if (found->count < found->max && (found->count == 0 || found->rules[found->count - 1] < rule))
         found->rules[found->count++] = rule;
@@ -217,4 +218,47 @@ void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text
     for (size_t i = 0; i < paths->host_count; i++)
         if (weir__pattern_match(&paths->hosts[i].pattern, host, NULL))
             walk(&search, paths->hosts[i].root);
+}
+
+/* One list more on the way. False: that makes more than one entry. */
+static inline bool only_link(const struct weir__paths *paths, uint32_t list, uint32_t *only)
+{
+    if (list == 0)
+        return true;
+    if (*only || paths->links[list].next)
+        return false;
+    *only = list;
+    return true;
+}
+
+/* Where a path goes on from a node with labels: the child, or 0; *at moves behind the segment. */
+static inline uint32_t next_node(const struct weir__paths *paths, const struct weir__path_node *node, const char **at,
+                                 const char *end)
+{
+    const char *start = *at + 1, *slash = memchr(start, '/', (size_t)(end - start));
+    *at = slash ? slash : end;
+    weir_text label = {start, (size_t)(*at - start)};
+    return weir__label_slot(&paths->map, (uint32_t)(node - paths->nodes), label, weir__label_hash(label))->value;
+}
+
+__attribute__((hot)) bool weir__paths_only(const struct weir__paths *paths, weir_text path, uint32_t *rule)
+{
+    const struct weir__path_node *node = paths->nodes;
+    const char *at = path.data, *end = at + path.len;
+    uint32_t only = 0, child = 1;
+
+    if (!paths->straight || path.len == 0 || !only_link(paths, node->always, &only) ||
+        !only_link(paths, node->present, &only))
+        return false;
+    /* As deep as the tree is. */
+    while (child && at < end && *at == '/') {
+        if (!only_link(paths, node->below, &only))
+            return false;
+        child = node->labels ? next_node(paths, node, &at, end) : 0;
+        node = &paths->nodes[child];
+    }
+    if (child && at == end && !only_link(paths, node->here, &only))
+        return false;
+    *rule = paths->links[only].value;
+    return only != 0;
 }

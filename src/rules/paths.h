@@ -22,6 +22,17 @@ struct weir__path_entry {
 const struct weir__paths *weir__paths_make(struct weir__arena *arena, const struct weir__path_entry *entries,
                                            size_t count);
 
+/*
+ * What most candidates are decided by, a few bytes a rule side by side: looking at the rules themselves would cost a
+ * miss or two for each that does not match.
+ */
+struct weir__gate {
+    uint16_t methods; /* as in weir__match */
+    bool more;        /* has conditions or networks besides */
+    bool open;        /* host and path decide alone: any method, and nothing more */
+    bool plain;       /* always the same limit and cost, enforced, and no list to look at: see weir__rule_is_plain */
+};
+
 /* Where the rules that were found go: in ascending order, each once, at most `max` (then the first of them). */
 struct weir__found {
     uint32_t *rules;
@@ -30,6 +41,7 @@ struct weir__found {
     /* Has the last word on a rule whose host and path match; NULL: all are wanted. Only what it accepts counts. */
     bool (*accept)(void *context, uint32_t rule);
     void *context;
+    const struct weir__gate *gates; /* by rule: it need not be asked about those that are open; NULL: about all */
 };
 
 /*
@@ -37,5 +49,11 @@ struct weir__found {
  * found->rules, found->max and found->accept.
  */
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
+
+/*
+ * True if the path leads to one entry and no more; *rule is whose. False: it leads to none or several, or the index is
+ * not as simple as most are: weir__paths_find knows.
+ */
+bool weir__paths_only(const struct weir__paths *paths, weir_text path, uint32_t *rule);
 
 #endif

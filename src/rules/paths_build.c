@@ -271,6 +271,17 @@ static const void *keep_array(struct weir__arena *arena, const struct growing *a
     return keep(arena, array->items, array->count, array->item_bytes);
 }
 
+static bool is_straight(const struct builder *b)
+{
+    const struct weir__path_node *nodes = b->nodes.items;
+    bool straight = b->hosts.count == 0 && b->host_max + b->suffix_max == 0 && b->partials.count == 1 &&
+                    b->tails.count == 1; /* the ones that stand for "none" */
+
+    for (size_t i = 0; i < b->nodes.count && straight; i++)
+        straight = nodes[i].star == 0;
+    return straight;
+}
+
 static const struct weir__paths *keep_all(struct weir__arena *arena, const struct builder *b)
 {
     struct weir__paths *paths = weir__arena_take(arena, sizeof *paths);
@@ -287,6 +298,7 @@ static const struct weir__paths *keep_all(struct weir__arena *arena, const struc
         .host_count = b->hosts.count,
         .host_max = b->host_max,
         .suffix_max = b->suffix_max,
+        .straight = is_straight(b),
     };
     paths->map.slots = (void *)keep(arena, b->map.slots, b->map.mask + 1, sizeof *b->map.slots);
     return arena->failed ? NULL : paths;

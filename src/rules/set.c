@@ -262,8 +262,12 @@ static bool make_gates(weir_rules *set)
         return false;
     for (size_t i = 0; i < set->count; i++) {
         const struct weir__match *match = set->rules[i]->match;
+        bool more = match && (match->condition_count || match->networks);
         if (match)
-            gates[i] = (struct weir__gate){(uint16_t)match->methods, match->condition_count || match->networks};
+            gates[i] = (struct weir__gate){.methods = (uint16_t)match->methods,
+                                           .more = more,
+                                           .open = match->methods == WEIR__METHOD_ANY && !more,
+                                           .plain = weir__rule_is_plain(set, set->rules[i])};
     }
     set->gates = gates;
     return true;

@@ -12,15 +12,6 @@
 /* The first attributes of every set: what each request is asked for has a fixed index. */
 enum { WEIR__AT_PATH, WEIR__AT_HOST, WEIR__AT_METHOD };
 
-/*
- * What most candidates are decided by, a few bytes a rule side by side: looking at the rules themselves would cost a
- * miss or two for each that does not match.
- */
-struct weir__gate {
-    uint16_t methods; /* as in weir__match */
-    bool more;        /* has conditions or networks besides */
-};
-
 struct weir__domain;
 
 struct weir_rules {
@@ -89,6 +80,11 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
 /* The quota of a rule for this request: by tier, or the only one. NULL: its tier is not listed and there is no default.
  */
 const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct weir__values *values);
+/*
+ * True if a request has nothing to do with the rule but to be counted under its key: enforced, one limit, one cost, and
+ * no key is listed. The limit may be of any kind.
+ */
+bool weir__rule_is_plain(const weir_rules *set, const struct weir__rule *rule);
 /* The cost of this request under a rule. */
 int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching);
 

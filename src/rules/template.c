@@ -172,13 +172,19 @@ static void add_last(struct weir__key *key, weir_text value)
     weir__key_add(key, value);
 }
 
-int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
-                        size_t size)
+bool weir__template_is_address(const struct weir__template *tmpl, const struct weir__attributes *all)
+{
+    const struct weir__template_part *part = tmpl->parts;
+
+    return tmpl->part_count == 1 && part->attribute >= 0 && all->list[part->attribute].kind == WEIR__ATTR_CLIENT_IP &&
+           !all->identity.trusted && all->identity.ipv4_prefix == 32 &&
+           part->literal.len < WEIR__KEY_MAX - WEIR__ADDRESS4_ROOM;
+}
+
+static int fill_parts(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key)
 {
     struct weir__key filled;
 
-    if (size < WEIR__KEY_MAX)
-        return -1;
     weir__key_begin(&filled, key);
     for (int i = 0; i < tmpl->part_count; i++) {
         const struct weir__template_part *part = &tmpl->parts[i];
@@ -197,4 +203,15 @@ int weir__template_fill(const struct weir__template *tmpl, struct weir__values *
         }
     }
     return weir__key_end(&filled);
+}
+
+int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
+                        size_t size)
+{
+    if (size < WEIR__KEY_MAX)
+        return -1;
+    const weir_query *query = values->query;
+    if (query->peer && query->peer_len == 4 && weir__template_is_address(tmpl, values->all))
+        return (int)weir__template_dotted(tmpl, query->peer, key);
+    return fill_parts(tmpl, values, share, key);
 }

@@ -43,4 +43,17 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
                         size_t size);
 
+/*
+ * By far most keys: some text, and the address of a client who is behind no proxy and in no group. It holds nothing to
+ * be escaped, and is written without a look at anything else if it has four bytes.
+ */
+bool weir__template_is_address(const struct weir__template *tmpl, const struct weir__attributes *all);
+static inline size_t weir__template_dotted(const struct weir__template *tmpl, const uint8_t address[4],
+                                           char key[WEIR__KEY_MAX])
+{
+    weir_text literal = tmpl->parts[0].literal;
+    memcpy(key, literal.data, literal.len);
+    return literal.len + weir__address_dotted(address, key + literal.len);
+}
+
 #endif

@@ -320,6 +320,65 @@ TEST(agrees_with_looking_at_every_entry)
     }
 }
 
+/* The short way says the same as the long one, or nothing; and in sets as most are it does say something. */
+TEST(the_only_rule_of_a_path)
+{
+    static const char *const ends[] = {"", "/", "/*"};
+    uint64_t seed = 9;
+    int64_t sets = test_scaled(20000, 500), only = 0, one = 0;
+
+    for (int64_t set = 0; set < sets; set++) {
+        struct world world = {0};
+        char path[64];
+        size_t count = test_random(&seed) % 6;
+        bool globs = test_random(&seed) % 4 == 0, hosts = test_random(&seed) % 4 == 0;
+        for (size_t i = 0; i < count; i++) {
+            random_path(&seed, path, globs);
+            strcat(path, ends[test_random(&seed) % 3]);
+            entry_add(&world, hosts && test_random(&seed) % 2 ? "h" : NULL, test_random(&seed) % 16 ? path : NULL,
+                      (uint32_t)(test_random(&seed) % ENTRIES_MAX));
+        }
+        make(&world);
+        for (int i = 0; i < 50; i++) {
+            uint32_t rules[ENTRIES_MAX], rule = UINT32_MAX;
+            struct weir__found found = {.rules = rules, .max = ENTRIES_MAX};
+            random_path(&seed, path, false);
+            weir__paths_find(world.paths, text_of(""), text_of(path), &found);
+            bool said = weir__paths_only(world.paths, text_of(path), &rule);
+            CHECK(!said || (found.count == 1 && rules[0] == rule));
+            only += said;
+            one += found.count == 1 && !globs && !hosts;
+        }
+        world_end(&world);
+    }
+    CHECK(only > one / 2); /* of the others, some have one rule twice, some an index that is not straight */
+}
+
+/* Labels of every length up to some words of the hash, and their neighbours. */
+TEST(labels_of_all_lengths)
+{
+    struct world world = {0};
+    char path[64];
+
+    for (uint32_t len = 1; len < 40; len++) {
+        snprintf(path, sizeof path, "/%.*s", (int)len, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrst");
+        entry_add(&world, NULL, path, len);
+    }
+    make(&world);
+    for (uint32_t len = 1; len < 40; len++) {
+        uint32_t rule = 0;
+        snprintf(path, sizeof path, "/%.*s", (int)len, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrst");
+        CHECK(weir__paths_only(world.paths, text_of(path), &rule));
+        CHECK_EQ(rule, len);
+        for (uint32_t i = 1; i <= len; i++) {
+            path[i] ^= 1;
+            CHECK(!weir__paths_only(world.paths, text_of(path), &rule));
+            path[i] ^= 1;
+        }
+    }
+    world_end(&world);
+}
+
 /* Patterns of unusual making: not for paths, in any case, exact with a star in it. */
 TEST(unusual_patterns_mean_what_they_mean_alone)
 {
