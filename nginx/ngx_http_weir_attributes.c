@@ -117,7 +117,7 @@ static void ngx_http_weir_peer(ngx_http_request_t *r, weir_query *query)
 #endif
 }
 
-void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query)
+__attribute__((hot)) void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query)
 {
     query->lookup = ngx_http_weir_lookup;
     query->lookup_context = r;

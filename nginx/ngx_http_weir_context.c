@@ -3,6 +3,7 @@
  * list of things to clean up, which lasts as long as the request: no request is ever decided twice.
  */
 #include "ngx_http_weir.h"
+#include "engine/brief.h"
 
 /*
  * Its memory is not the request's: one that is proxied fills nginx's pool almost to the end of a page, and one more
@@ -30,7 +31,7 @@ static ngx_http_weir_ctx_t *ngx_http_weir_take_spare(ngx_log_t *log)
 }
 
 /* The request is over. Also marks our entry in its list of things to clean up. */
-static void ngx_http_weir_done(void *data)
+__attribute__((hot)) static void ngx_http_weir_done(void *data)
 {
     const ngx_http_weir_ctx_t *ctx = data;
     ngx_http_weir_spare_t *spare = data;
@@ -45,7 +46,7 @@ static void ngx_http_weir_done(void *data)
     ngx_http_weir_spares++;
 }
 
-ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r)
+__attribute__((hot)) ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r)
 {
     r = r->main;
     ngx_http_weir_ctx_t *ctx = ngx_http_get_module_ctx(r, ngx_http_weir_module);
@@ -57,7 +58,8 @@ ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r)
     return NULL;
 }
 
-static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_request_t *r, size_t text, ngx_uint_t waits)
+__attribute__((hot)) static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_request_t *r, size_t text,
+                                                                    ngx_uint_t waits)
 {
     ngx_uint_t reused = !waits && text <= SPARE_TEXT;
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, reused ? 0 : sizeof(ngx_http_weir_ctx_t) + text);
@@ -69,8 +71,7 @@ static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_request_t *r, size_t tex
     ngx_http_weir_ctx_t *ctx = cleanup->data;
     if (ctx == NULL)
         return NULL;
-    ngx_memzero(ctx, sizeof(*ctx));
-    ctx->reused = reused ? 1 : 0;
+    *ctx = (ngx_http_weir_ctx_t){.reused = reused ? 1 : 0}; /* not by a call, as it is small */
     ngx_http_set_ctx(r, ctx, ngx_http_weir_module);
     return ctx;
 }
@@ -118,6 +119,27 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
     u_char *at = ngx_cpymem(ctx->text, answer->by.rule, rule_len);
     at = ngx_cpymem(at, answer->by.key, key_len);
     ngx_memcpy(at, values, headers_len);
+    return ctx;
+}
+
+__attribute__((hot)) ngx_http_weir_ctx_t *ngx_http_weir_keep_brief(ngx_http_request_t *r,
+                                                                   const struct weir__brief *brief, ngx_uint_t dry_run)
+{
+    size_t len = (size_t)brief->rule_len + brief->key_len + brief->values_len;
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, len, 0);
+    if (ctx == NULL)
+        return NULL;
+    ctx->limit = brief->limit;
+    ctx->remaining = brief->remaining;
+    ctx->verdict = WEIR_ALLOW;
+    ctx->dry_run = dry_run ? 1 : 0;
+    ctx->rule_len = brief->rule_len;
+    ctx->key_len = brief->key_len;
+    ctx->headers_len = brief->values_len;
+    ctx->give_back = brief->cost;
+    ctx->taken = brief->now;
+    ngx_memcpy(ctx->header_len, brief->lens, sizeof(brief->lens));
+    ngx_memcpy(ctx->text, brief->text, len);
     return ctx;
 }
 

@@ -1,5 +1,6 @@
 /* The phase handlers: one decision for each request of a client, and what follows from it. */
 #include "ngx_http_weir.h"
+#include "engine/brief.h"
 
 #define OUTCOMES_MAX 16   /* rules that RateLimit-Policy lists; its header has no room for many more */
 #define TEXTS_MAX    8704 /* of a rule's own message and body, a key and a tier */
@@ -70,15 +71,20 @@ static ngx_int_t ngx_http_weir_enforce(ngx_http_request_t *r, ngx_http_weir_loc_
     return ctx->dry_run ? NGX_DECLINED : ngx_http_weir_deny(r, answer);
 }
 
-static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf)
+__attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     weir_outcome outcomes[OUTCOMES_MAX];
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
+    static struct weir__second reset; /* a worker has one thread */
+    struct weir__brief brief;
     weir_answer answer;
     weir_held held;
     held.count = 0;
+    brief.reset = &reset;
+    brief.text = texts;                                  /* either that, or the texts of a denial */
+    brief.headers = conf->mode != NGX_HTTP_WEIR_DRY_RUN; /* clients must not notice a dry run */
     query.held = &held;
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
@@ -87,11 +93,18 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
     ngx_int_t rc = mcf->store ? ngx_http_weir_ask_in_phase(r, mcf, &query, &asked) : NGX_OK;
     if (rc != NGX_OK)
         return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    int error = weir_check(mcf->engine, &query, &answer);
+    int error = weir__check_brief(mcf->engine, &query, &answer, &brief);
     ngx_http_weir_wait_over(asked);
     if (error) {
         ngx_weir_complain(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    if (brief.told) {
+        ngx_http_weir_ctx_t *kept = ngx_http_weir_keep_brief(r, &brief, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
+        if (kept == NULL)
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        ngx_http_weir_load_begin(mcf, kept);
+        return NGX_DECLINED;
     }
     if (held.count && ngx_http_weir_hold(r, mcf, &held) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -109,7 +122,7 @@ static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r, ngx_http_weir_loc_c
  * Subrequests are part of a request that is decided as a whole. Where an error page or an internal redirect leads is
  * no excuse: what has not been decided so far is decided there.
  */
-static ngx_int_t ngx_http_weir_phase(ngx_http_request_t *r, ngx_uint_t phase)
+__attribute__((hot)) static ngx_int_t ngx_http_weir_phase(ngx_http_request_t *r, ngx_uint_t phase)
 {
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     if (conf->mode == NGX_HTTP_WEIR_OFF || conf->phase != phase || r != r->main || ngx_http_weir_find(r))
@@ -117,7 +130,7 @@ static ngx_int_t ngx_http_weir_phase(ngx_http_request_t *r, ngx_uint_t phase)
     return ngx_http_weir_decide(r, conf);
 }
 
-ngx_int_t ngx_http_weir_preaccess(ngx_http_request_t *r)
+__attribute__((hot)) ngx_int_t ngx_http_weir_preaccess(ngx_http_request_t *r)
 {
     return ngx_http_weir_phase(r, NGX_HTTP_WEIR_PREACCESS);
 }

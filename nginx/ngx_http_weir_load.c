@@ -15,7 +15,7 @@ static ngx_event_t ngx_http_weir_load_event;
 
 /* ---- Telling the agent ---- */
 
-void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx)
+__attribute__((hot)) void ngx_http_weir_load_begin(ngx_http_weir_main_conf_t *mcf, ngx_http_weir_ctx_t *ctx)
 {
     if (!mcf->load || ctx->in_flight)
         return;

@@ -42,7 +42,7 @@ ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_co
     return wait;
 }
 
-void ngx_http_weir_wait_over(ngx_weir_wait_t *wait)
+__attribute__((hot)) void ngx_http_weir_wait_over(ngx_weir_wait_t *wait)
 {
     if (wait == NULL)
         return;

@@ -131,11 +131,8 @@ static bool is_alive(const struct weir__ledger_header *header, uint64_t now)
     return beat <= now + WEIR__BOOK_SILENT_MS && now <= beat + WEIR__BOOK_SILENT_MS; /* not of an earlier boot */
 }
 
-bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule)
+bool weir__book_silent(const struct weir__book *book)
 {
-    const struct weir__book *book = weir__book_of(loaded, rule);
-    if (!book || rule->on_failure == WEIR__FAIL_LOCAL)
-        return false;
     const struct weir__ledger_header *header = book->ledger.header;
     uint64_t now = weir__book_ms();
     if (is_alive(header, now))

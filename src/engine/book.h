@@ -49,8 +49,15 @@ int64_t weir__book_before(const weir_segment *segment, const struct weir__quota 
 void weir__book_gave_back(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
                           const struct weir__quota *quota, weir_text key, int64_t asked, int64_t before, int64_t after);
 
+/* The slow way of weir__book_away, for rules that are written down and do not decide alone. */
+bool weir__book_silent(const struct weir__book *book);
+
 /* True if the rule's policy is not to decide alone, and the store is away or nobody speaks to it. */
-bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule);
+static inline bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule)
+{
+    const struct weir__book *book = weir__book_of(loaded, rule);
+    return book && rule->on_failure != WEIR__FAIL_LOCAL && weir__book_silent(book);
+}
 
 /* As weir_ledger_stats_read. */
 void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats);

@@ -1,5 +1,6 @@
 /* weir_check: from a request's attributes to an answer. */
 #define _GNU_SOURCE /* sched_getcpu */
+#include "engine/brief.h"
 #include "engine/cpu.h"
 #include "engine/held.h"
 #include "engine/pressure.h"
@@ -11,9 +12,9 @@
 struct work {
     size_t keys_used;
     struct weir__matching matching;
+    uint32_t found[WEIR__HITS_MAX];
     struct weir__values values;
     weir_held held; /* for a caller who does not give any back */
-    uint32_t found[WEIR__HITS_MAX];
     struct weir__hit hits[WEIR__HITS_MAX];
     struct weir__quota in_force[WEIR__HITS_MAX]; /* see pressure.h */
     char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
@@ -73,6 +74,7 @@ static enum weir_reason listed(const weir_rules *rules, const struct weir__rule 
 static void make_hit(struct work *work, const weir_rules *rules, const struct weir__rule *rule, const weir_query *query,
                      struct weir__hit *hit)
 {
+    bool plain = rules->gates[rule->index].plain;
     hit->rule = rule;
     hit->quota = NULL;
     hit->shadow = rule->shadow;
@@ -80,26 +82,32 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->strict = hit->unasked = false;
     hit->held = 0;
     hit->error = hit->store_error = 0;
-    hit->cost = query->has_cost ? query->cost : weir__rule_cost(rule, &work->values, &work->matching);
+    hit->cost = query->has_cost ? query->cost
+                : plain         ? rule->cost.usual
+                                : weir__rule_cost(rule, &work->values, &work->matching);
     if (!fill_key(work, rule, hit)) {
         hit->key_len = 0;
         hit->reason = WEIR_BY_MISSING_KEY;
         return;
     }
-    hit->reason = listed(rules, rule, &work->values, (weir_text){hit->key, hit->key_len});
+    hit->reason = plain ? WEIR_BY_LIMIT : listed(rules, rule, &work->values, (weir_text){hit->key, hit->key_len});
     if (hit->reason != WEIR_BY_LIMIT)
         return;
-    hit->quota = weir__rule_quota(rule, &work->values);
+    hit->quota = plain ? rule->quotas : weir__rule_quota(rule, &work->values);
     if (!hit->quota) /* of no tier that the rule knows */
         hit->reason = WEIR_BY_MISSING_KEY;
     else
         hit->cost = weir__units_of(hit->quota, hit->cost);
 }
 
-static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, struct weir__trial *trial)
+/* `only`: 1 + the rule that matches, if that is known already; or 0. */
+static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, uint32_t only,
+                     struct weir__trial *trial)
 {
-    struct weir__found found = {.rules = work->found, .max = WEIR__HITS_MAX};
-    weir__rules_match(rules, &work->values, &work->matching, &found);
+    struct weir__found found = {.rules = work->found, .max = WEIR__HITS_MAX, .count = only ? 1 : 0};
+    work->found[0] = only - 1;
+    if (!only)
+        weir__rules_match(rules, &work->values, &work->matching, &found);
     if (found.overflow)
         return WEIR_ETOOMANY;
     for (size_t i = 0; i < found.count; i++)
@@ -164,51 +172,58 @@ static void tell_texts(const struct weir__hit *by, const weir_query *query, weir
     answer->body_text = tell_text(query, &used, by->rule->response.body_text);
 }
 
+static void tell(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+                 weir_answer *answer)
+{
+    weir__trial_answer(trial, by, answer);
+    tell_outcomes(trial, query, answer);
+    if (by && weir__hit_denies(by) && by->reason != WEIR_BY_SHED)
+        tell_texts(by, query, answer);
+}
+
 /* A request that has found its set of rules. */
 struct request {
-    weir *engine;
-    const struct weir__loaded *loaded;
+    struct weir__asked asked;
     struct weir__regex_room *room;
-    unsigned cpu;
     int pin;
-    weir_time now;
 };
 
 /* From the query to the rules that it hits. 1: a list of the whole set decided already, in `answer`. */
 static int begin(struct work *work, const struct request *request, const weir_query *query, struct weir__trial *trial,
                  weir_answer *answer)
 {
-    const weir_rules *rules = request->loaded->rules;
+    const weir_rules *rules = request->asked.loaded->rules;
     weir__values_begin(&work->values, &rules->attributes, query);
     work->matching = (struct weir__matching){.room = request->room};
     work->keys_used = 0;
-    *trial = (struct weir__trial){.engine = request->engine,
-                                  .loaded = request->loaded,
-                                  .now = request->now,
+    *trial = (struct weir__trial){.engine = request->asked.engine,
+                                  .loaded = request->asked.loaded,
+                                  .now = request->asked.now,
                                   .dry_run = query->dry_run,
-                                  .cpu = request->cpu,
+                                  .cpu = request->asked.cpu,
                                   .hits = work->hits,
                                   .held = query->held ? query->held : &work->held,
                                   .priority = WEIR_NORMAL,
                                   .ask = query->ask};
     trial->held->count = trial->held->names_len = 0;
-    return whole_list(rules, &work->values, request->now, answer) ? 1 : find_hits(work, rules, query, trial);
+    return whole_list(rules, &work->values, request->asked.now, answer)
+               ? 1
+               : find_hits(work, rules, query, request->asked.only, trial);
 }
 
-static int check_with(const struct request *request, const weir_query *query, weir_answer *answer)
+static int check_with(const struct request *request, const weir_query *query, weir_answer *answer,
+                      struct weir__brief *brief)
 {
     struct work work;
     struct weir__trial trial;
     int begun = begin(&work, request, query, &trial, answer);
     if (begun == 0) {
         const struct weir__hit *by = weir__trial_decide(&trial);
-        weir__trial_answer(&trial, by, answer);
-        tell_outcomes(&trial, query, answer);
-        if (by && weir__hit_denies(by) && by->reason != WEIR_BY_SHED)
-            tell_texts(by, query, answer);
+        if (!brief || !weir__brief_tell(&trial, by, brief))
+            tell(&trial, by, query, answer);
     }
     if (work.matching.limited)
-        weir__count(&request->engine->regex_limited, work.matching.limited);
+        weir__count(&request->asked.engine->regex_limited, work.matching.limited);
     return begun < 0 ? begun : 0;
 }
 
@@ -248,16 +263,29 @@ static int query_fault(const weir *engine, const weir_query *query)
 }
 
 /* Pins the rules in force; to be unpinned. */
-static struct request begin_request(weir *engine, const weir_query *query)
+static inline struct request begin_request(weir *engine, const weir_query *query)
 {
     bool given = query->now.mono_ns || query->now.wall_ns;
-    struct request request = {.engine = engine, .cpu = weir__cpu()};
-    request.loaded = weir__pin_near(&engine->pins, request.cpu, &request.pin);
-    request.now = given ? query->now : weir__clock_quick(engine->segment);
+    struct request request = {.asked = {.engine = engine, .cpu = weir__cpu()}};
+    request.asked.loaded = weir__pin_near(&engine->pins, request.asked.cpu, &request.pin);
+    request.asked.now = given ? query->now : weir__clock_quick(engine->segment);
     /* Only sets with expressions: the rooms were made before the first of them was put in force. */
-    if (request.pin >= 0 && request.loaded->rules->has_regex)
+    if (request.pin >= 0 && request.asked.loaded->rules->has_regex)
         request.room = engine->room[request.pin];
     return request;
+}
+
+__attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_answer *answer,
+                                      struct weir__brief *brief)
+{
+    struct request request = begin_request(engine, query);
+    int error = 0;
+    if (!brief || !weir__quick(&request.asked, query, brief))
+        error = check_with(&request, query, answer, brief);
+    weir__unpin(&engine->pins, request.pin);
+    if (!query->now.mono_ns && !query->now.wall_ns && is_timed(request.asked.now) && !query->dry_run)
+        note_time(engine, request.asked.now);
+    return error;
 }
 
 int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
@@ -266,13 +294,14 @@ int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
     if (error)
         return error;
     weir__watch(engine);
+    return check(engine, query, answer, NULL);
+}
 
-    struct request request = begin_request(engine, query);
-    error = check_with(&request, query, answer);
-    weir__unpin(&engine->pins, request.pin);
-    if (!query->now.mono_ns && !query->now.wall_ns && is_timed(request.now) && !query->dry_run)
-        note_time(engine, request.now);
-    return error;
+__attribute__((hot)) int weir__check_brief(weir *engine, const weir_query *query, weir_answer *answer,
+                                           struct weir__brief *brief)
+{
+    brief->told = false;
+    return check(engine, query, answer, brief);
 }
 
 int weir_check_prepare(weir *engine, const weir_query *query)

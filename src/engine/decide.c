@@ -418,13 +418,21 @@ static bool is_simple(const struct weir__trial *trial)
     const struct weir__hit *hit = trial->hits;
     return trial->count == 1 && enforced(hit) && hit->quota && hit->quota->kind == WEIR__LIMITED && hit->cost > 0 &&
            !hit->quota_mode && !trial->dry_run && !trial->charge_denied && !trial->loaded->strict && !trial->pressed &&
-           !weir__book_away(trial->loaded, hit->rule);
+           !trial->engine->segment->read_only && !weir__book_away(trial->loaded, hit->rule);
 }
 
 static const struct weir__hit *decide_simple(const struct weir__trial *trial)
 {
     struct weir__hit *hit = trial->hits;
-    ask(trial, hit, TAKE);
+    const weir_limit *limit = &hit->quota->limit;
+    if (limit->algorithm == WEIR_CONCURRENCY || weir__book_of(trial->loaded, hit->rule)) {
+        ask(trial, hit, TAKE);
+    } else {
+        int error = weir__take_on(trial->cpu, trial->engine->segment, limit, hit->key, hit->key_len, hit->cost,
+                                  trial->now, &hit->decision);
+        if (error)
+            weir__hit_fail(hit, error);
+    }
     count_hit(trial, hit, weir__hit_denies(hit));
     return hit;
 }

@@ -44,15 +44,20 @@ static inline char *weir__put_digits(char *to, uint64_t number)
                                 "43444546474849505152535455565758596061626364656667686970717273747576777879808182838485"
                                 "8687888990919293949596979899";
     char *end = to + weir__digits(number), *at = end;
-    while (number >= 100) {
+    for (; number > UINT32_MAX; number /= 100) {
         at -= 2;
         memcpy(at, &pairs[number % 100 * 2], 2);
-        number /= 100;
     }
-    if (number >= 10)
-        memcpy(to, &pairs[number * 2], 2);
+    /* Nearly all are that small from the beginning, and half the work then. */
+    uint32_t left = (uint32_t)number;
+    for (; left >= 100; left /= 100) {
+        at -= 2;
+        memcpy(at, &pairs[left % 100 * 2], 2);
+    }
+    if (left >= 10)
+        memcpy(to, &pairs[left * 2], 2);
     else
-        *to = (char)('0' + number);
+        *to = (char)('0' + left);
     return end;
 }
 

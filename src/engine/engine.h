@@ -51,5 +51,8 @@ void weir__clock_adopt(weir_segment *segment);
 /* weir_take on a segment that may be written to, for those who know their processor already. */
 int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                   int64_t cost, weir_time now, weir_decision *decision);
+/* The same if it is the usual case: a token bucket that has enough, in its place. False: nothing was taken. */
+bool weir__take_usual(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                      int64_t cost, weir_time now, weir_decision *decision);
 
 #endif

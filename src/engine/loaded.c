@@ -1,5 +1,6 @@
 /* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
 #define _GNU_SOURCE /* sched_getcpu */
+#include "engine/brief.h"
 #include "engine/cpu.h"
 #include "engine/noting.h"
 #include "store/script.h"
@@ -79,6 +80,7 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
         loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
     }
     loaded->rules = rules; /* last: until here it is the caller's */
+    weir__spoken_prepare(loaded, engine->segment->read_only);
     if (loaded->hot)
         weir__noting_seek(engine, loaded);
     return loaded;
@@ -88,6 +90,7 @@ void weir__loaded_free(struct weir__loaded *loaded)
 {
     if (!loaded)
         return;
+    weir__spoken_free(loaded);
     free(loaded->tally);
     free(loaded->hot);
     free(loaded->consistency);

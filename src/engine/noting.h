@@ -45,16 +45,25 @@ static inline uint64_t weir__noting_dice(weir_time now, uint64_t counted)
     return (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* Notes what was decided, one time in WEIR__NOTING_ONE_IN. `counted`: how many were counted like it. */
+/* Where to note a decision under this rule: one time in WEIR__NOTING_ONE_IN; else NULL. `counted` as below. */
+static inline struct weir__hot_panel *weir__noting_turn(const struct weir__loaded *loaded, uint32_t rule, weir_time now,
+                                                        uint64_t counted, uint64_t *dice)
+{
+    uint64_t panel = loaded->hot ? weir__load64(&loaded->hot[rule]) : 0;
+    if (!panel)
+        return NULL;
+    *dice = weir__noting_dice(now, counted);
+    return *dice >> 32 & (WEIR__NOTING_ONE_IN - 1) ? NULL : (struct weir__hot_panel *)(uintptr_t)panel;
+}
+
+/* Notes what was decided, if it is its turn. `counted`: how many were counted like it. */
 static inline void weir__noting_hit(const struct weir__trial *trial, const struct weir__hit *hit, uint64_t counted)
 {
-    uint64_t panel = trial->loaded->hot ? weir__load64(&trial->loaded->hot[hit->rule->index]) : 0;
-    if (!panel || !hit->quota)
-        return;
-    uint64_t dice = weir__noting_dice(trial->now, counted);
-    if (dice >> 32 & (WEIR__NOTING_ONE_IN - 1))
-        return;
-    weir__noting_write(trial, hit, (struct weir__hot_panel *)(uintptr_t)panel, dice);
+    uint64_t dice;
+    struct weir__hot_panel *panel =
+        hit->quota ? weir__noting_turn(trial->loaded, hit->rule->index, trial->now, counted, &dice) : NULL;
+    if (panel)
+        weir__noting_write(trial, hit, panel, dice);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include "engine/pins.h"
 #include "engine/cpu.h"
 
-void *weir__pin_near(struct weir__pins *pins, unsigned cpu, int *at)
+__attribute__((hot)) void *weir__pin_near(struct weir__pins *pins, unsigned cpu, int *at)
 {
     for (unsigned i = 0; i < WEIR__PINS; i++) {
         unsigned try = (cpu + i) % WEIR__PINS;
@@ -27,7 +27,7 @@ void *weir__pin(struct weir__pins *pins, int *at)
     return weir__pin_near(pins, weir__cpu(), at);
 }
 
-void weir__unpin(struct weir__pins *pins, int at)
+__attribute__((hot)) void weir__unpin(struct weir__pins *pins, int at)
 {
     if (at < 0)
         weir__add64(&pins->crowd, UINT64_MAX);

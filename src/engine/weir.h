@@ -12,8 +12,10 @@
 /* A set in use: what a pin protects. */
 struct weir__loaded {
     weir_rules *rules;
-    struct weir__tally **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
-    uint64_t *hot;              /* struct weir__hot_panel * by rule index, 0: none yet; NULL: nothing is noted */
+    struct weir__tally **tally;   /* by rule index; of a rule for which the segment has none: the engine's own */
+    uint64_t *hot;                /* struct weir__hot_panel * by rule index, 0: none yet; NULL: nothing is noted */
+    struct weir__spoken **spoken; /* by rule index, see brief.h; NULL for those that do not say the same each time */
+    size_t spoken_count;
     uint8_t *consistency;       /* by rule index, enum weir__consistency: as it is with this engine's store */
     bool strict;                /* some request may have to ask the store */
     struct weir__book *book;    /* the engine's, if a rule needs it; see book.h */
