@@ -3,7 +3,10 @@
 
 Every contestant has its own server with one worker on the first processor, in front of the same API server (nginx,
 `return 200`, on the same processor); wrk has the second processor. All run all the time, and take turns: a round
-measures each once. A figure is the median of the rounds, a bar the median of the rounds' ratios or differences.
+measures each once for a second, every other round in the reverse order. A figure is the median of the rounds; a ratio
+is made in each round, of those who stood side by side, and told as the mean of the middle half of them with its
+standard error. Beside the rates, which the whole machine has a part in, there is what a request costs the worker of
+the processor's time: that is steadier, and the other way round, so that more is better there, too.
 
 What a delayed request costs is the private memory of a worker that holds many of them, beside nginx's own limit_req
 that holds as many.
@@ -28,7 +31,7 @@ SERVER_CPU, CLIENT_CPU = "0", "1"
 CONNECTIONS = 32
 FEW = 4  # connections when the added latency is measured: at full load the 99th percentile is the scheduler's
 DELAYED = 800  # requests that wait at once, for the memory they cost
-COLUMNS = "{:<44} {:>11} {:<12} {:>9} {:>9} {:>9}  {}"
+COLUMNS = "{:<36} {:>8} {:<15} {:>7} {:>7} {:>9} {:>10}  {}"
 
 WRK_REPORT = """
 done = function(summary, latency, requests)
@@ -136,6 +139,11 @@ class Servers:
         master = int((self.folder / name / "pid").read_text())
         return int(pathlib.Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
 
+    def processor_ns(self, name):
+        """What the contestant's worker has had of the processor so far."""
+        pid = self.worker(name) if (self.folder / name / "pid").exists() else self.processes[name].pid
+        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
     def stop(self):
         for process in self.processes.values():
             process.terminate()
@@ -154,7 +162,7 @@ def wrk(script, port, seconds, connections=CONNECTIONS):
         int, re.search(r"RESULT (.*)", run.stdout).group(1).split())
     if errors:
         sys.exit(f"bench gateway: {errors} connections failed")
-    return {"rate": total / duration * 1e6, "p50": p50, "p99": p99, "p99.9": p999, "refused": refused / max(total, 1)}
+    return {"total": max(total, 1), "rate": total / duration * 1e6, "p50": p50, "p99": p99, "p99.9": p999, "refused": refused / max(total, 1)}
 
 
 def private_kib(pid):
@@ -183,7 +191,7 @@ class Printer:
     def __init__(self, as_json):
         self.as_json, self.bars = as_json, []
         if not as_json:
-            print(COLUMNS.format("case", "value", "unit", "p50 us", "p99 us", "p99.9 us", "bar"))
+            print(COLUMNS.format("case", "value", "unit", "p50 us", "p99 us", "p99.9 us", "worker ns", "bar"))
 
     def show(self, case, value, unit, bar=None, at_least=True, **more):
         line = {"bench": "gateway", "case": case, **more, "value": value, "unit": unit}
@@ -196,18 +204,20 @@ class Printer:
             print(json.dumps(line), flush=True)
         else:
             number = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-            cells = [f"{more[key]:.0f}" if key in more else "" for key in ("p50_us", "p99_us", "p999_us")]
+            unit += f" +-{more['error']:.4f}" if "error" in more else ""
+            told = f"{more['beyond_bare']:+,}" if "beyond_bare" in more else told
+            cells = [f"{more[key]:,.0f}" if key in more else "" for key in ("p50_us", "p99_us", "p999_us", "worker_ns")]
             print(COLUMNS.format(case, number, unit, *cells, told).rstrip(), flush=True)
 
 
 def contestants(servers):
-    """How each is started under a name; the port that it listens on."""
+    """How each is started under a name; the port that it listens on. Who is compared stands side by side."""
     made = {
         "bare nginx": lambda name: servers.nginx(name, Servers.PROXY % ""),
+        "nginx, weir, 1 rule": lambda name: servers.weir(name, rules(("/api/*", *WIDE))),
         "nginx, limit_req": lambda name: servers.nginx(
             name, Servers.PROXY % "limit_req zone=z burst=1000000 nodelay;",
             "limit_req_zone $binary_remote_addr zone=z:10m rate=100000r/s;"),
-        "nginx, weir, 1 rule": lambda name: servers.weir(name, rules(("/api/*", *WIDE))),
         "nginx, weir, 1 rule, no headers": lambda name: servers.weir(
             name, rules(("/api/*", *WIDE), more=", response: { headers: [] }")),
         "nginx, weir, 100 rules": lambda name: servers.weir(name, rules(*HUNDRED)),
@@ -223,13 +233,27 @@ def contestants(servers):
     return made
 
 
-def contest(servers, script, rounds, seconds, printer):
-    ports = {name: make(re.sub(r"\W+", "_", name)) for name, make in contestants(servers).items()}
-    results = {name: [] for name in ports}
-    calm = {"bare nginx": [], "nginx, weir, 1 rule": []}
+def middle_mean(values):
+    """The mean of the middle half: neither a stumble of the machine nor a lucky round counts, and yet it is steadier
+    than the one value in the middle. And how far it may be off: its standard error."""
+    ordered = sorted(values)
+    cut = len(ordered) // 4
+    kept = ordered[cut:len(ordered) - cut]
+    error = statistics.stdev(ordered) / len(ordered) ** 0.5 if len(ordered) > 1 else 0.0
+    return statistics.fmean(kept), error
+
+
+def take_turns(servers, script, rounds, seconds):
+    """What each contestant reached in each round, and the two of the latency with few connections."""
+    names = {name: re.sub(r"\W+", "_", name) for name in contestants(servers)}
+    ports = {name: make(names[name]) for name, make in contestants(servers).items()}
+    results, calm = {name: [] for name in ports}, {"bare nginx": [], "nginx, weir, 1 rule": []}
     for round_number in range(-1, rounds):  # the first is to warm up
-        for name, port in ports.items():
-            figures = wrk(script, port, seconds if round_number >= 0 else 1)
+        # There and back: whoever follows whom, and at what end of a round the machine is slower, evens out.
+        for name in list(ports) if round_number % 2 else reversed(ports):
+            before = servers.processor_ns(names[name])
+            figures = wrk(script, ports[name], seconds)
+            figures["ns"] = (servers.processor_ns(names[name]) - before) / figures["total"]
             wanted = 1 if name in ("nginx, return 429", "nginx, weir, all denied") else 0
             if abs(figures["refused"] - wanted) > 0.001:
                 sys.exit(f"bench gateway: {name}: {figures['refused']:.1%} were refused")
@@ -237,27 +261,38 @@ def contest(servers, script, rounds, seconds, printer):
                 results[name].append(figures)
         for name, figures in calm.items() if round_number >= 0 else ():
             figures.append(wrk(script, ports[name], seconds, FEW))
+    return results, calm
 
-    for name, figures in results.items():
+
+def contest(servers, script, rounds, seconds, printer):
+    results, calm = take_turns(servers, script, rounds, seconds)
+
+    def show(name, figures, **more):
         middle = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
         printer.show(name, middle["rate"], "requests/s", p50_us=middle["p50"], p99_us=middle["p99"],
-                     p999_us=middle["p99.9"])
+                     p999_us=middle["p99.9"], **more)
 
-    def ratio(name, other):
-        return statistics.median(a["rate"] / b["rate"] for a, b in zip(results[name], results[other]))
+    def ratio(case, name, other, bar=None):
+        pairs = list(zip(results[name], results[other]))
+        value, error = middle_mean([a["rate"] / b["rate"] for a, b in pairs])
+        printer.show(case, value, "ratio", bar, error=error)
+        value, error = middle_mean([b["ns"] / a["ns"] for a, b in pairs])
+        printer.show("  by the worker's processor time", value, "ratio", error=error)
 
-    weir = "nginx, weir, 1 rule"
-    printer.show("weir / bare nginx", ratio(weir, "bare nginx"), "ratio", 0.97)
-    printer.show("weir / limit_req", ratio(weir, "nginx, limit_req"), "ratio", 1.0)
-    printer.show("weir, 100 rules / bare nginx", ratio("nginx, weir, 100 rules", "bare nginx"), "ratio")
-    printer.show("weir, 3 rules match / bare nginx", ratio("nginx, weir, 3 rules match", "bare nginx"), "ratio")
+    for name, figures in results.items():
+        show(name, figures, worker_ns=statistics.median(f["ns"] for f in figures))
+    bare, limit_req, weir = "bare nginx", "nginx, limit_req", "nginx, weir, 1 rule"
+    ratio("weir / bare nginx", weir, bare, 0.97)
+    ratio("weir / limit_req", weir, limit_req, 1.0)
+    ratio("limit_req / bare nginx", limit_req, bare)
+    ratio("weir, no headers / limit_req", "nginx, weir, 1 rule, no headers", limit_req)
+    ratio("weir, 100 rules / bare nginx", "nginx, weir, 100 rules", bare)
+    ratio("weir, 3 rules match / bare nginx", "nginx, weir, 3 rules match", bare)
     for name, figures in calm.items():
-        middle = {key: statistics.median(f[key] for f in figures) for key in figures[0]}
-        printer.show(f"{name}, {FEW} connections", middle["rate"], "requests/s", p50_us=middle["p50"],
-                     p99_us=middle["p99"], p999_us=middle["p99.9"])
-    added = statistics.median(a["p99"] - b["p99"] for a, b in zip(calm[weir], calm["bare nginx"]))
+        show(f"{name}, {FEW} connections", figures)
+    added = statistics.median(a["p99"] - b["p99"] for a, b in zip(calm[weir], calm[bare]))
     printer.show(f"p99 that weir adds, {FEW} connections", added, "us", 50, at_least=False)
-    printer.show("denied / return 429", ratio("nginx, weir, all denied", "nginx, return 429"), "ratio", 0.9)
+    ratio("denied / return 429", "nginx, weir, all denied", "nginx, return 429", 0.9)
 
 
 def ask(port, times):
@@ -340,7 +375,7 @@ def main():
             if options.instructions:
                 instructions(servers, printer, options.keep)
                 return
-            contest(servers, str(script), 3 if options.quick else 9, 1 if options.quick else 4, printer)
+            contest(servers, str(script), 2 if options.quick else 32, 1, printer)
             memory(servers, printer)
         finally:
             servers.stop()
