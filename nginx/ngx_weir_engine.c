@@ -196,7 +196,10 @@ static void ngx_weir_tell_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
         &conf->segment_path);
 }
 
-/* A check looks at the disk if a second has passed; here one that takes nothing, for when no requests come. */
+/*
+ * weir_check looks at the disk if a second has passed; here one that takes nothing. Requests do not look: none has to
+ * wait for that (weir__check_brief).
+ */
 static void ngx_weir_look(ngx_event_t *event)
 {
     ngx_weir_engine_t *conf = event->data;

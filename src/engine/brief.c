@@ -1,5 +1,6 @@
 /* What is told of the usual request, and how it is decided. See brief.h. */
 #include "engine/brief.h"
+#include "engine/book.h"
 #include "engine/digits.h"
 #include "engine/noting.h"
 #include "engine/seconds.h"
@@ -48,7 +49,7 @@ static bool is_quick(const struct weir__loaded *loaded, const struct weir__rule 
 {
     const weir_rules *rules = loaded->rules;
     return rules->gates[rule->index].open && !rules->pressed && !loaded->strict &&
-           loaded->consistency[rule->index] == WEIR__LOCAL && rule->quotas[0].limit.usual && rule->cost.usual > 0 &&
+           loaded->consistency[rule->index] != WEIR__STRICT && rule->quotas[0].limit.usual && rule->cost.usual > 0 &&
            weir__template_is_address(&rule->key, &rules->attributes) &&
            rule->key.parts[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_SHOWN_MAX;
 }
@@ -67,6 +68,7 @@ void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only)
         spoken->key = &rule->key;
         spoken->tally = loaded->tally[i];
         spoken->cost = rule->cost.usual;
+        spoken->written = loaded->consistency[i] == WEIR__EVENTUAL;
     }
 }
 
@@ -179,6 +181,14 @@ static inline void count(const struct weir__asked *asked, const struct weir__spo
     weir__noting_write(&trial, &hit, panel, dice);
 }
 
+static void write_down(const struct weir__asked *asked, uint32_t rule, weir_text key, int64_t cost)
+{
+    const struct weir__rule *its = asked->loaded->rules->rules[rule];
+    const struct weir__book *book = weir__book_of(asked->loaded, its);
+    if (book)
+        weir__book_add(book, asked->engine->segment, its, its->quotas, key, cost);
+}
+
 __attribute__((hot)) bool weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief)
 {
     const struct weir__loaded *loaded = asked->loaded;
@@ -191,11 +201,15 @@ __attribute__((hot)) bool weir__quick(struct weir__asked *asked, const weir_quer
     if (!spoken || !spoken->quick)
         return false;
     asked->only = 1 + rule;
+    if (spoken->written && weir__book_away(loaded, loaded->rules->rules[rule]))
+        return false;
     char *key = put(brief->text, spoken->text, spoken->name_len);
     size_t key_len = weir__template_dotted(spoken->key, query->peer, key);
     if (!weir__take_usual(asked->cpu, asked->engine->segment, spoken->quick, key, key_len, spoken->cost, asked->now,
                           &decision))
         return false;
+    if (spoken->written)
+        write_down(asked, rule, (weir_text){key, key_len}, spoken->cost);
     count(asked, spoken, rule, &decision, (weir_text){key, key_len});
     tell(spoken, &decision, asked->now, spoken->cost, key + key_len, brief);
     return true;

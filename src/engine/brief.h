@@ -52,6 +52,7 @@ struct weir__spoken {
     const struct weir__template *key; /* some text and an address */
     struct weir__tally *tally;
     int64_t cost;
+    bool written; /* what it lets pass may have to be written down: see book.h */
     unsigned headers;
     uint8_t name_len, limit_len;
     uint16_t policy_len, ratelimit_len; /* of RateLimit only what stands before the numbers */

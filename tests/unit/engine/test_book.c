@@ -1,6 +1,7 @@
 /* What eventual rules let pass is written down, all of it and nothing else. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "engine/book.h"
+#include "engine/brief.h"
 #include "engine/counter.h"
 #include "store/name.h"
 
@@ -66,6 +67,24 @@ TEST(what_passes_is_written_down)
     CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 2), 2);
     CHECK_EQ(written(engine, "a", "192.0.2.2"), 2);
     CHECK_EQ(written(engine, "a", NULL), 7);
+    weir_close(engine);
+}
+
+/* Also on the way that a gateway takes. */
+TEST(what_passes_quickly_is_written_down)
+{
+    weir *engine = open_with(rules, "", 1 << 20);
+    char text[WEIR__BRIEF_ROOM];
+    struct weir__second reset = {0};
+    for (int i = 0; i < 7; i++) {
+        const uint8_t peer[4] = {192, 0, 2, 1};
+        struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+        weir_query query = {.peer = peer, .peer_len = 4, .path = {"/x", 2}, .now = test_seconds(0)};
+        weir_answer answer;
+        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
+        CHECK_EQ(brief.told, i < 5);
+        CHECK_EQ(written(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
+    }
     weir_close(engine);
 }
 
