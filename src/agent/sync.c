@@ -354,15 +354,15 @@ static int finish_noted(struct weir__sync *sync)
 }
 
 /*
- * How many parts the next round has. Twice as many only if they are done in time even if each takes as long as the
- * slowest did now: a store that is far away is not asked the more often for it. Each is halved, or all become one.
+ * How many parts the next round has. Twice as many only if they are done in time even if each takes as long as one does
+ * now: a store that is far away is not asked the more often for it. Each is halved, or all become one.
  */
 static unsigned parts_next(const struct weir__sync *sync, int error)
 {
     if (error || sync->behind || sync->counters < (uint64_t)FEW * sync->parts)
         return 1;
     bool many = sync->counters > (uint64_t)MANY * sync->parts && sync->parts < PARTS_MAX;
-    bool fast = sync->slowest_us * 2 * sync->parts <= (int64_t)sync->with.interval_ms * 1000;
+    bool fast = sync->busy_us * 2 <= (int64_t)sync->with.interval_ms * 1000 * 3 / 4;
     return many && fast ? 2 * sync->parts : sync->parts;
 }
 
@@ -372,7 +372,6 @@ static void begin_round(struct weir__sync *sync, uint64_t now_ms)
     sync->round_ms = now_ms;
     sync->counters = 0;
     sync->busy_us = 0;
-    sync->slowest_us = 0;
 }
 
 static void end_round(struct weir__sync *sync, int error)
@@ -409,9 +408,7 @@ static int run(struct weir__sync *sync, unsigned count)
     if (!weir__load64(&header->noted))
         weir__sync_sweep(sync, count);
     weir__sync_unpin(sync, at);
-    int64_t took = microseconds() - began;
-    sync->busy_us += took;
-    sync->slowest_us = took > sync->slowest_us ? took : sync->slowest_us;
+    sync->busy_us += microseconds() - began;
     if (error || all)
         end_round(sync, error);
     weir__sync_beat(sync);

@@ -42,13 +42,12 @@ struct weir__sync {
     uint64_t swept;                  /* where the sweep is */
     uint64_t filled;                 /* entries in use so far in this sweep */
     uint32_t round;
-    unsigned parts;     /* of it */
-    unsigned part;      /* of these, the next; 0: a round begins with it */
-    uint64_t round_ms;  /* when it began */
-    uint64_t counters;  /* exchanged in it */
-    int64_t busy_us;    /* what its parts took so far */
-    int64_t slowest_us; /* the longest of them */
-    unsigned failed;    /* rounds in a row */
+    unsigned parts;    /* of it */
+    unsigned part;     /* of these, the next; 0: a round begins with it */
+    uint64_t round_ms; /* when it began */
+    uint64_t counters; /* exchanged in it */
+    int64_t busy_us;   /* what its parts took so far */
+    unsigned failed;   /* rounds in a row */
     uint64_t asked_ms;
     uint64_t begun_ms; /* when this agent came */
     int64_t late_us;   /* what is told now, came together in so long a time; 0: since the round before */
