@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* ppoll */
 #include "agent/exchange.h"
+#include "agent/inspect.h"
 #include "agent/signals.h"
 #include "agent/store_url.h"
 #include "agent/sync.h"
@@ -110,7 +111,7 @@ static bool open_all(struct exchanger *x)
     snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
-                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
+                                        .flags = WEIR_OPEN_CREATE}, /* nginx may have a broken one mapped */
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .flags = WEIR_NO_LINK,
@@ -119,7 +120,7 @@ static bool open_all(struct exchanger *x)
                             .ledger = x->ledger};
     int error = weir_open(&options, &x->engine);
     if (error) {
-        weir__say(x->journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir_strerror(error),
+        weir__say(x->journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
                   weir_error_name(error));
         return false;
     }

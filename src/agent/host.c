@@ -1,6 +1,7 @@
 /* What the rules service may ask about this host: see host.h. */
 #include "agent/host.h"
 #include "agent/figures.h"
+#include "agent/inspect.h"
 #include "agent/observe.h"
 #include "agent/queue_desk.h"
 #include "agent/store_url.h"
@@ -185,7 +186,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     snprintf(load, sizeof load, "%s.load", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
-                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD},
+                                        .flags = WEIR_OPEN_CREATE}, /* nginx may have a broken one mapped */
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .store = *url ? url : NULL,
@@ -222,7 +223,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         observe(host);
         return host;
     }
-    weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir_strerror(error), weir_error_name(error));
+    weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
+              weir_error_name(error));
     if (host) {
         weir__desk_close(host->desk);
         weir__followers_free(host->followers);

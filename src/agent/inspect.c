@@ -102,8 +102,7 @@ static void look_at_authorities(struct look *look)
 
 /* ---- The segment ---- */
 
-/* What to do about it, in the words of weir.yaml rather than the library's. */
-static const char *segment_advice(int error)
+const char *weir__segment_advice(int error)
 {
     switch (error) {
     case WEIR_EVERSION:
@@ -135,7 +134,8 @@ static void look_at_segment(struct look *look)
         }
         int error = weir_segment_open(&how, &segment);
         if (error)
-            weir__report_error(look->report, place, "the segment %s: %s", config->segment_path, segment_advice(error));
+            weir__report_error(look->report, place, "the segment %s: %s", config->segment_path,
+                               weir__segment_advice(error));
         else
             weir_segment_close(segment);
         return;

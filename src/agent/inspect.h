@@ -21,6 +21,9 @@ struct weir__workers {
 /* False: there is no such user. */
 bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers);
 
+/* What to do about a segment that cannot be opened, in the words of weir.yaml rather than the library's. */
+const char *weir__segment_advice(int error);
+
 /*
  * Tells `diagnose` of everything that would keep this configuration from running, with its place. `running` is the one
  * that runs now, whose ports are taken by ourselves, or NULL. True: nothing was found. Changes nothing on disk.

@@ -291,6 +291,29 @@ def test_weir_agent_says_what_is_wrong(tmp_path, text, said):
     assert done.returncode == 1 and said in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("more", ["", "admin: 127.0.0.1:1\n"])
+def test_weir_agent_leaves_a_segment_that_it_cannot_read(redis_server, gateway, tmp_path, more):
+    """nginx may have it mapped, as one of another version has: what it counts must not go on out of everybody's sight."""
+    server = redis_server()
+    host = gateway(rules(), http=f"weir_store {server.url()};")
+    assert ask(host.port, 4) == 4
+    before = host.segment.stat().st_ino
+    with open(host.segment, "r+b", buffering=0) as f:
+        f.seek(8)  # the version
+        version = f.read(4)
+        f.seek(8)
+        f.write((int.from_bytes(version, "little") + 1).to_bytes(4, "little"))
+        file = agent_file(tmp_path, server, host)
+        file.write_text(file.read_text() + more + (f"state: {tmp_path}/state\n" if more else ""))
+        done = run_agent(*(() if more else ("--once",)), file)
+        f.seek(8)
+        f.write(version)
+    assert done.returncode == 1 and "made by another version of weir; remove the file" in done.stderr, done.stderr
+    assert host.segment.stat().st_ino == before
+    host.reload()
+    assert left(host.port) == 996
+
+
 def test_weir_agent_once_without_a_store_is_an_error(redis_server, gateway, tmp_path):
     server = redis_server()
     host = gateway(rules(), http=f"weir_store {server.url()};")
