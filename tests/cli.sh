@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     weir_decision d;
     if (weir_segment_open(&how, &segment) || weir_limit_init(&limit, &params))
         return 1;
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < (argc > 2 ? 20000 : 100); i++)
         if (weir_take(segment, &limit, &i, sizeof i, 2, weir_clock(segment), &d))
             return 1;
     weir_segment_close(segment);
@@ -57,3 +57,17 @@ d = json.load(sys.stdin)
 assert d["live"] == 100 and d["allowed"] == 100 and d["sound"] is True, d
 assert d["more"] is False and len(d["entries"]) == 100 and all(e["used"] == 2 and e["live"] for e in d["entries"])
 '
+
+# Cut short while it is shown, which takes until the pipe is read: told, and not the end by a signal.
+"$work/fill" large "$work/large"
+mkfifo "$work/pipe"
+"$weir" dump --json --all "$work/large" >"$work/pipe" 2>"$work/err" &
+shown=$!
+exec 3<"$work/pipe"
+dd bs=1 count=1 <&3 >"$work/out" 2>/dev/null
+: >"$work/large"
+cat <&3 >>"$work/out"
+exec 3<&-
+wait "$shown" && exit 1
+[ $? -eq 1 ]
+said 'was cut short while it was read'

@@ -140,6 +140,8 @@ int weir__cmd_dump(int argc, char **argv)
         fprintf(stderr, "weir: %s: %s (%s)\n", path, weir_strerror(error), weir_error_name(error));
         return 1;
     }
+    (void)!weir_segment_guard(
+        dump.segment); /* it may be cut short meanwhile; without a guard that ends us, and no more */
     dump.now = weir_clock(dump.segment);
     error = weir_stats_read(dump.segment, &dump.stats);
     dump.damage = error ? error : weir_segment_validate(dump.segment, dump.now, &dump.report);
@@ -147,6 +149,11 @@ int weir__cmd_dump(int argc, char **argv)
         print_json(&dump);
     else
         print_text(&dump);
+    if (weir_segment_lost(dump.segment)) {
+        fprintf(stderr, "weir: %s: the file was cut short while it was read; what was shown is not what was in it\n",
+                path);
+        dump.damage = WEIR_ELOST;
+    }
     weir_segment_close(dump.segment);
     if (fflush(stdout)) {
         perror("weir: standard output");
