@@ -68,7 +68,7 @@ extern "C" {
     X(EBUSY, 14, "gave up after too many collisions with other writers; nothing was taken, try again")                 \
     X(ENOTSEG, 15, "the file is not a weir segment; choose another path or remove the file")                           \
     X(ETRUNCATED, 16, "the segment file is shorter than its header says; rebuild it (WEIR_OPEN_REBUILD)")              \
-    X(EDAMAGED, 17, "the segment's header is damaged; rebuild it (WEIR_OPEN_REBUILD)")                                 \
+    X(EDAMAGED, 17, "the segment is damaged; rebuild it (WEIR_OPEN_REBUILD)")                                          \
     X(EVERSION, 18, "the segment has another layout version; rebuild it (WEIR_OPEN_REBUILD) or use the matching weir") \
     X(ENOSPC, 19, "no space left for the segment; use a smaller size or free space on its file system")                \
     X(EPERM, 20, "no permission for the segment's path; check its owner and mode")                                     \
