@@ -8,6 +8,11 @@ trap 'rm -rf "$work"' EXIT
 
 "$weir" help | grep -q 'usage: weir'
 "$weir" --help | grep -q dump
+for command in $("$weir" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    "$weir" help "$command" | grep -qE "^usage: weir ($command|COMMAND)|^weir [0-9]" || { echo "no help for $command"; exit 1; }
+done
+fails 2 "$weir" help nonsense
+said "no command 'nonsense'"
 "$weir" version | grep -qE '^weir [0-9]+\.[0-9]+\.[0-9]+$'
 fails 2 "$weir"
 fails 2 "$weir" nonsense

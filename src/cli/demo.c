@@ -81,10 +81,11 @@ static int play(weir_segment *segment, const struct act *act, uint64_t id, bool 
 
 int weir__cmd_demo(int argc, char **argv)
 {
-    (void)argv;
     if (argc > 1) {
-        fprintf(stderr, "usage: weir demo\n");
-        return 2;
+        int help = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        fprintf(help ? stdout : stderr,
+                "usage: weir demo\nPlays a burst against each algorithm, drawn as a timeline.\n");
+        return help ? 0 : 2;
     }
     weir_segment_options options = {.size = 1 << 20};
     weir_segment *segment;

@@ -35,7 +35,7 @@ static const struct command {
     {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT"},
     {"bench", weir__cmd_bench, "measure decisions a second on this machine: weir bench --help"},
     {"version", cmd_version, "print the version"},
-    {"help", cmd_help, "print this"},
+    {"help", cmd_help, "print this, or what a command takes: weir help COMMAND"},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -47,10 +47,31 @@ static void usage(FILE *to)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
 }
 
+/* Runs a command by its name; 2 if there is none. */
+static int run(const char *name, int argc, char **argv)
+{
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc, argv);
+        names[i] = commands[i].name;
+    }
+    const char *likely = weir__likely_word(name, names, COMMANDS);
+    fprintf(stderr, "weir: no command '%s'", name);
+    if (likely)
+        fprintf(stderr, "; did you mean '%s'?\n", likely);
+    else
+        fprintf(stderr, "; 'weir help' lists them\n");
+    return 2;
+}
+
+/* `weir help COMMAND` is `weir COMMAND --help`. */
 static int cmd_help(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
+    char option[] = "--help";
+    char *asked[] = {argc > 1 ? argv[1] : NULL, option, NULL};
+    if (argc > 1 && argv[1][0] != '-' && strcmp(argv[1], "help") != 0)
+        return run(argv[1], 2, asked);
     usage(stdout);
     return 0;
 }
@@ -66,17 +87,5 @@ int main(int argc, char **argv)
         name = "help";
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";
-    for (int i = 0; i < COMMANDS; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    const char *names[COMMANDS];
-    for (int i = 0; i < COMMANDS; i++)
-        names[i] = commands[i].name;
-    const char *likely = weir__likely_word(name, names, COMMANDS);
-    fprintf(stderr, "weir: no command '%s'", name);
-    if (likely)
-        fprintf(stderr, "; did you mean '%s'?\n", likely);
-    else
-        fprintf(stderr, "; 'weir help' lists them\n");
-    return 2;
+    return run(name, argc - 1, argv + 1);
 }
