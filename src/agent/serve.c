@@ -14,6 +14,8 @@ static int print(struct weir__plan *plan, struct weir__nginx *nginx)
 {
     struct weir__nginx_setting setting = {
         .module = *nginx->module ? nginx->module : "modules/ngx_http_weir_module.so",
+        .stream_core = nginx->stream_core,
+        .stream_module = *nginx->stream_module ? nginx->stream_module : "modules/ngx_stream_weir_module.so",
         .version = nginx->version ? nginx->version : 1022001,
         .rules_file = plan->config.rules_path ? plan->config.rules_path : "rules.yaml",
         .open_files = sysconf(_SC_OPEN_MAX),

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -170,11 +171,27 @@ def test_check_changes_nothing(serve):
     assert one.run("--check").returncode == 0  # beside one that runs
 
 
-def test_the_printed_configuration(serve, tmp_path):
-    one = serve(HEAD + "rules: rules.yaml\n", start=False)
+MUCH = """
+service: { grpc: 127.0.0.1:1, http: 127.0.0.1:2, resp: 127.0.0.1:3, access: { tokens: [a-token-of-clients], password: of-clients } }
+admin: 127.0.0.1:4
+store: redis://127.0.0.1:5
+state: "@FOLDER@/state"
+load: on
+hot_keys: 1MiB
+denied_log: { path: "@FOLDER@/denied", hash_keys: true }
+"""
+
+
+@pytest.mark.parametrize("more", ["", MUCH], ids=["little", "much"])
+def test_the_printed_configuration(serve, tmp_path, more):
+    one = serve(HEAD + "rules: rules.yaml\n" + more, start=False)
     (one.folder / "rules.yaml").write_text(RULES)
     done = one.run("--print-nginx")
     assert (done.returncode, done.stderr) == (0, "")
+    if more:  # rules of a rules service are where it writes them
+        path = re.search(r'weir_rules "([^"]+)"', done.stdout)[1]
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copy(one.folder / "rules.yaml", path)
     conf = tmp_path / "nginx.conf"
     conf.write_text(done.stdout)
     tested = subprocess.run([NGINX, "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"], env=ENVIRONMENT,
