@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from clients import get, statuses, together
+from clients import get, together
 from gateway import wait_until
 from http2 import Http2
 from measured import always, measured
@@ -153,16 +153,37 @@ def test_a_connection_that_ends_with_waiting_streams(gateway):
     assert len(g.workers()) == 1
 
 
-def test_a_client_that_never_reads(gateway):
-    g = gateway(leaky(20, 100), http="send_timeout 1s; keepalive_timeout 1s;")
+def flooded(port, data, silent):
+    """Until the other side has closed each of them: they send as much as is taken, and read nothing."""
+    left = list(silent)
+
+    def closed():
+        for s in list(left):
+            try:
+                s.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                left.remove(s)
+        assert get(port, "/weir/status").status == 200  # others are served meanwhile
+        return not left
+    wait_until(closed, "the end of those who never read")
+
+
+@pytest.mark.parametrize("limit, decision", [(1000, "delayed"), (0, "denied")])
+def test_a_client_that_never_reads(gateway, limit, decision):
+    """Small buffers on both sides are full after some answers; then the worker waits for send_timeout, and no longer."""
+    g = gateway(leaky(limit, 100_000) if limit else json.dumps({"rules": [{"name": "r", "limit": 0, "window": "1d"}]}),
+                listen="sndbuf=4k", http="send_timeout 1s;")
     silent = []
-    for _ in range(20):
+    for _ in range(8):
         s = socket.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         s.connect(("127.0.0.1", g.port))
-        s.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        s.setblocking(False)
         silent.append(s)
-    time.sleep(1.2)
-    assert statuses(g.port, "/weir/status", 3) == [200] * 3
+    flooded(g.port, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n" * 20, silent)
+    assert g.errors().count("client timed out") >= 8  # nginx was in the middle of an answer
+    assert g.rule("r")[decision] >= 8 and len(g.workers()) == 1
     for s in silent:
         s.close()
