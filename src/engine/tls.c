@@ -21,6 +21,13 @@ struct weir__tls {
     size_t out_at;
 };
 
+/* OpenSSL would ask for it on the terminal, or read the program's input, while a request waits. */
+static int no_pass_phrase(char *to, int size, int writing, void *data)
+{
+    (void)to, (void)size, (void)writing, (void)data;
+    return -1;
+}
+
 static bool load_files(SSL_CTX *context, const struct weir__store_options *options)
 {
     if (options->ca[0] ? !SSL_CTX_load_verify_locations(context, options->ca, NULL)
@@ -28,6 +35,7 @@ static bool load_files(SSL_CTX *context, const struct weir__store_options *optio
         return false;
     if (!options->certificate[0])
         return true;
+    SSL_CTX_set_default_passwd_cb(context, no_pass_phrase);
     return SSL_CTX_use_certificate_chain_file(context, options->certificate) == 1 &&
            SSL_CTX_use_PrivateKey_file(context, options->key, SSL_FILETYPE_PEM) == 1 &&
            SSL_CTX_check_private_key(context) == 1;

@@ -7,7 +7,7 @@ from gateway import wait_until
 from linked import asker, exact, patient, place, store  # noqa: F401
 from measured import measured
 from relay import Relay
-from stores import Authority, Cluster, Sentinel, Sentinels, Server
+from stores import Authority, Cluster, Sentinel, Sentinels, Server, openssl
 
 
 def test_a_server(store, asker):
@@ -54,6 +54,19 @@ def test_tls(store, asker, place):
     assert asker(f"redis://127.0.0.1:{server.port}?deadline=500ms").do("take", 1, 1, "k")["error"]
     plain = store(Server)
     assert asker(f"rediss://127.0.0.1:{plain.port}?deadline=300ms").do("take", 1, 1, "k")["error"]
+
+
+def test_a_key_with_a_pass_phrase_is_refused_and_not_asked_for(store, asker, place):
+    authority = Authority(place)
+    certificate, key = authority.sign("client")
+    openssl("pkey", "-aes128", "-passout", "pass:secret", "-in", key, "-out", place / "locked.key")
+    server = store(Server, tls=(authority, authority.sign("server")))
+    ask = asker(f"{server.url}?deadline=200ms&ca={authority.ca}&certificate={certificate}&key={place}/locked.key")
+    # All lines are there at once: the second is not read as the pass phrase.
+    for words in (("take", 1, 1, "weir:k"), ("stats",)) * 3:
+        ask.send(*words)
+    assert ["error" in ask.receive() for _ in range(3)] == [True, False, True]
+    assert ask.receive()["last_error"] == "WEIR_ESTOREAUTH"
 
 
 def test_a_child_makes_its_own_connections(store, asker):
