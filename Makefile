@@ -268,7 +268,7 @@ $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wra
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
 # The agent is no part of the library: its tests are linked with its objects.
-$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $(if $(CROSS),$B/src/control/emit.o,$B/libweir-control.a \
+$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $(if $(CROSS),$B/src/control/document.o $B/src/control/emit.o,$B/libweir-control.a \
 		$B/libweir-queue.a) $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(filter %.a %.o,$^) -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS) $(QUEUE_LIBS)) \
