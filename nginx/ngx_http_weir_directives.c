@@ -114,6 +114,9 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     lcf->log = NULL;
     if (ngx_strcmp(value[1].data, "off") == 0)
         return cf->args->nelts == 2 ? NGX_CONF_OK : "takes no parameters after \"off\"";
+    /* Of access_log one is used to more, and a file of such a name would be made without a word. */
+    if (ngx_strncmp(value[1].data, "syslog:", 7) == 0 || ngx_strchr(value[1].data, '$'))
+        return "needs the path of a file; there is neither syslog nor a variable";
     lcf->log = ngx_pcalloc(cf->pool, sizeof(ngx_http_weir_log_t));
     if (lcf->log == NULL)
         return NGX_CONF_ERROR;

@@ -91,6 +91,8 @@ def test_another_size_is_said(gateway):
     ("weir on;", "weir on; weir_attribute u $nothing_like_it;", "unknown \"nothing_like_it\" variable"),
     ("weir on;", "weir on; weir_log_denied x rate=0;", "invalid parameter \"rate=0\""),
     ("weir on;", "weir on; weir_log_denied off rate=1;", "takes no parameters"),
+    ("weir on;", "weir on; weir_log_denied syslog:server=127.0.0.1;", "needs the path of a file"),
+    ("weir on;", "weir on; weir_log_denied /tmp/$host.log;", "needs the path of a file"),
     (" 4m;", " 4m mode=999;", "invalid parameter \"mode=999\""),
     (" 4m;", " 4m; weir_segment /x 4m;", "duplicate")])
 def test_bad_directives(gateway, replace, by, wanted):
