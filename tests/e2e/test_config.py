@@ -61,6 +61,26 @@ def test_a_segment_of_another_version(gateway):
     assert g.test()[0]
 
 
+@pytest.mark.parametrize("how, name", [("flipped", "EDAMAGED"), ("cut", "ETRUNCATED")])
+def test_a_damaged_segment(gateway, how, name):
+    g = gateway(GOOD, start=False)
+    assert g.test()[0]
+    with open(g.segment, "r+b", buffering=0) as f:
+        if how == "cut":
+            f.truncate(1 << 20)
+        else:
+            f.seek(16)  # behind magic and version
+            byte = f.read(1)[0]
+            f.seek(16)
+            f.write(bytes([byte ^ 1]))
+    size = g.segment.stat().st_size
+    refused(g, "the segment is damaged; remove the file or add \"rebuild\"", name)
+    assert g.segment.stat().st_size == size  # left as it is for whoever wants to look at it
+    g.config.write_text(g.config.read_text().replace(" 4m;", " 4m rebuild;"))
+    g.start()
+    assert statuses(g.port, "/x", 2) == [200, 429]
+
+
 def test_something_else_in_the_ledgers_place(gateway):
     """It is not to be taken for the segment, or for the rules: whoever is told to remove a file does so."""
     g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1, "window": "1d", "consistency": "eventual"}]}), start=False,
