@@ -14,6 +14,7 @@ struct weir__link {
     const struct weir__store_options *options;
     struct weir__client *client;
     struct weir__tls_context *tls;
+    bool tls_doubted; /* a certificate was refused: the files may be others by now */
     pid_t pid;
     int64_t wake_us;
     int64_t worked_us; /* when the last turn ended */
@@ -35,6 +36,20 @@ int64_t weir__link_now(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* Certificates are renewed while programs run. Tried anew for each connection while there is none: the files may come
+ * later than we. */
+static void read_certificates(struct weir__link *link)
+{
+    if (!link->options->tls || (link->tls && !link->tls_doubted))
+        return;
+    struct weir__tls_context *read = weir__tls_context_new(link->options);
+    if (!read)
+        return;
+    weir__tls_context_free(link->tls);
+    link->tls = read;
+    link->tls_doubted = false;
+}
+
 /* ---- What the client calls ---- */
 
 static void on_open(void *context, unsigned channel, const char *host, uint16_t port)
@@ -44,9 +59,7 @@ static void on_open(void *context, unsigned channel, const char *host, uint16_t 
 
     link->output[channel] = false;
     link->opens[channel]++;
-    /* Tried anew for each connection: the files may come later than we. */
-    if (link->options->tls && !link->tls)
-        link->tls = weir__tls_context_new(link->options);
+    read_certificates(link);
     if (link->options->tls && !link->tls)
         *opened = (struct weir__socket){.state = WEIR__SOCKET_FAILED, .fd = -1, .error = WEIR_ESTOREAUTH};
     else
@@ -166,6 +179,7 @@ static bool belongs_here(struct weir__link *link)
 static void over(struct weir__link *link, unsigned channel, int error)
 {
     weir__socket_close(&link->sockets[channel]);
+    link->tls_doubted |= error == WEIR_ESTOREAUTH;
     weir__client_closed(link->client, channel, error, weir__link_now());
 }
 

@@ -1,4 +1,5 @@
 """The client of a store and its blocking link with real servers: every kind of store, every fault, exact counts."""
+import shutil
 import time
 
 import pytest
@@ -54,6 +55,19 @@ def test_tls(store, asker, place):
     assert asker(f"redis://127.0.0.1:{server.port}?deadline=500ms").do("take", 1, 1, "k")["error"]
     plain = store(Server)
     assert asker(f"rediss://127.0.0.1:{plain.port}?deadline=300ms").do("take", 1, 1, "k")["error"]
+
+
+def test_renewed_certificates_are_read(store, asker, place):
+    authority, other = Authority(place), Authority(place, "other")
+    server = store(Server, tls=(authority, authority.sign("server")))
+    server.must("CONFIG", "SET", "tls-auth-clients", "yes")
+    old, new = (one.sign(name) for one, name in ((other, "old"), (authority, "new")))
+    own = [shutil.copy(file, place / f"own{file.suffix}") for file in old]
+    ask = asker(f"{server.url}?deadline=500ms&ca={authority.ca}&certificate={own[0]}&key={own[1]}")
+    assert ask.do("take", 9, 1, "weir:k")["error"] == "WEIR_ESTOREAUTH"
+    for file, to in zip(new, own):
+        shutil.copy(file, to)
+    wait_until(lambda: not ask.do("take", 9, 1, "weir:k")["error"], "the new ones", every=0.2)
 
 
 def test_a_key_with_a_pass_phrase_is_refused_and_not_asked_for(store, asker, place):
