@@ -71,6 +71,9 @@ struct weir__store {
     size_t setting_count;
 };
 
+/* Is a setting of this name a file's path? */
+bool weir__store_is_file(const char *name);
+
 /* Where another host publishes its rules. */
 struct weir__origin {
     const char *url;        /* NULL: the rules are this host's own */

@@ -27,7 +27,7 @@ static const char *const settings[] = {"deadline",
                                        "retry_min",
                                        "retry_max"};
 
-static bool is_path(const char *name)
+bool weir__store_is_file(const char *name)
 {
     static const char *const paths[] = {"ca", "certificate", "key", "password_file"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
@@ -40,7 +40,7 @@ static bool is_path(const char *name)
 static const char *value_read(struct weir__reader *reader, const struct weir__node *node, const char *name)
 {
     weir_text text;
-    if (is_path(name))
+    if (weir__store_is_file(name))
         return weir__config_path(reader, node, name);
     if (!weir__field_text(reader->report, node, name, &text))
         return NULL;

@@ -84,6 +84,9 @@ uint64_t weir__supervise_print(const struct weir__config *config)
     }
     if (config->admin.listener)
         sum = add_file(add_file(sum, config->admin.listener->tls.certificate), config->admin.listener->tls.key);
+    for (size_t i = 0; i < config->store.setting_count; i++)
+        if (weir__store_is_file(config->store.settings[i].name))
+            sum = add_file(sum, config->store.settings[i].value);
     return sum | 1;
 }
 

@@ -47,6 +47,18 @@ def test_a_wrong_password_is_named(keep):
     assert "wrong-sesame" not in said and "open-sesame" not in said
 
 
+def test_a_password_that_is_changed_in_its_file(keep):
+    server = keep(Server(password="open-sesame")).start()
+    file = keep(Folder()).path / "password"
+    file.write_text("old-sesame\n")
+    fleet = keep.enter(Fleet(RULES, f"redis://127.0.0.1:{server.port}", 1, workers=1,
+                             options=(PATIENT, f"password_file: {file}")))
+    assert fleet.load("k", count=3, keys=1, clients=1).run().statuses() == {429: 3}
+    file.write_text("open-sesame\n")
+    wait_until(lambda: 200 in fleet.load("k", count=1, keys=1, clients=1).run().statuses(), "the new password", every=0.3)
+    fleet.hosts[0].says("reloaded")
+
+
 def test_a_user_who_may_do_little(keep):
     server = keep(Server("user default off", "user weir on >s3:cret/@ ~weir:* &* +@all -@dangerous -@admin")).start(wait=False)
     wait_until(lambda: "Ready to accept" in server.log(), "the server")
