@@ -42,7 +42,10 @@ static bool fits(const struct weir__client *client, const struct weir__command *
         return false;
     if ((first->state | question->state) & WEIR__Q_ASKING)
         return false;
-    return client->options->kind != WEIR__CLUSTER || first->slot == question->slot;
+    /* Of a slot that moves, one key is answered where it is, or there is an ASK; several that are not all at one place
+     * are put off (TRYAGAIN) as long as it moves. So who is asked for again goes alone. */
+    return client->options->kind != WEIR__CLUSTER ||
+           (first->slot == question->slot && first->tries == 0 && question->tries == 0);
 }
 
 /*

@@ -30,6 +30,7 @@ struct fake_server {
     int says_times;
     const char *greets; /* what it answers to PING */
     int first_slot, last_slot, ask_slot, ask_port, moved_port;
+    bool apart; /* a slot moves: several keys at once are put off */
     int master_port; /* a sentinel says so; 0: it knows none */
     bool slots_empty;
     int evals, loads, pings, selects, asks_after_asking, connects;
@@ -229,6 +230,10 @@ static void fake_eval(struct fake_server *server, struct fake_channel *channel, 
         at++;
     for (size_t i = at; i < command->elements; i++)
         asks += command->element[i]->str[0] != '(';
+    if (server->apart && asks > 1) {
+        fake_say(channel, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
+        return;
+    }
     while (at < command->elements)
         at = fake_group(server, command, at, &first_passed, answer);
     fake_say(channel, "*%zu\r\n%s", asks, answer);

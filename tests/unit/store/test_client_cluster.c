@@ -210,6 +210,26 @@ TEST(tryagain_and_clusterdown_are_tried_again)
     }
 }
 
+TEST(keys_of_a_slot_that_moves_are_asked_for_one_by_one)
+{
+    begin_cluster("redis+cluster://f:1");
+    char name[64];
+    ask_one(name_on(0, 0), 0);
+    fake_servers[0].apart = true;
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof(name), "{%s}%d", name_on(0, 0), i);
+        asked_one(&many[i], name, 1, limit());
+        ask(&many[i]);
+    }
+    fake_pass(19000);
+    CHECK_EQ(fake_done_count, 21);
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(many[i].question.error, 0);
+        CHECK(many[i].asks[0].taken);
+    }
+    fake_end();
+}
+
 TEST(redirections_in_a_circle_end)
 {
     begin_cluster("redis+cluster://f:1");
