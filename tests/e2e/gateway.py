@@ -1,4 +1,5 @@
 """Starts real nginx in a folder of its own, on free ports, and stops only what it started."""
+import contextlib
 import json
 import os
 import pathlib
@@ -37,6 +38,16 @@ def is_alive(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (OSError, IndexError):
         return False
+
+
+def pause(pid):
+    """Stops a process, and waits until all of its threads stand still: on a busy machine some go on until the first is told."""
+    def states():
+        for file in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                yield file.read_text().rpartition(")")[2].split()[0]
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(state == "T" for state in states()), f"that {pid} stands still")
 
 
 class Gateway:

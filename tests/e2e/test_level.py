@@ -12,7 +12,7 @@ import time
 import pytest
 
 from clients import get
-from gateway import wait_until
+from gateway import pause, wait_until
 from measured import always, measured
 from served import Backend, Served
 from test_metrics import parse
@@ -192,7 +192,7 @@ def test_an_agent_that_is_silent_says_nothing(host):
     with Asking(one, "/slow/2", 4):
         wait_until(lambda: level(one) >= 70, "a high level")
         agent = agent_of(one)
-        os.kill(agent, signal.SIGSTOP)
+        pause(agent)
         try:
             stopped = time.monotonic()
             wait_until(lambda: figures(one)["known"] == 0, "silence")

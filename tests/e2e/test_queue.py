@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from clients import get, raw, together
-from gateway import wait_until
+from gateway import pause, wait_until
 from queued import BOUND, HEAD, QUEUE, RULES, chunked, queueing, usual
 
 
@@ -360,7 +360,7 @@ def test_many_who_ask_leave_room_for_requests(host):
     one = host()
     agent = one.agent()
     asking = []
-    os.kill(agent, signal.SIGSTOP)
+    pause(agent)
     try:
         for _ in range(700):
             asking.append(socket.create_connection(("127.0.0.1", one.port)))

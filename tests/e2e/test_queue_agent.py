@@ -14,7 +14,7 @@ import pytest
 
 from clients import together
 from controlled import Host
-from gateway import wait_until
+from gateway import pause, wait_until
 from measured import measured
 from queued import BOUND, chunked, queueing, usual
 
@@ -31,13 +31,13 @@ def test_a_client_that_leaves_while_it_is_kept(host):
     one = host()
     one.use_up()
     agent = one.agent()
-    os.kill(agent, signal.SIGSTOP)
+    pause(agent)
     try:
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", one.port), timeout=10) as left:
                 left.sendall(b"POST /kept HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
                 time.sleep(0.02)
-        time.sleep(2)  # nginx notices
+        wait_until(lambda: sum(line["status"] == 499 for line in one.access()) == 20, "that nginx has noticed")
     finally:
         os.kill(agent, signal.SIGCONT)
     ticket, _ = one.keep()
@@ -49,7 +49,7 @@ def test_an_agent_killed_in_the_middle_is_the_usual_denial(host):
     one = host()
     one.use_up()
     agent = one.agent()
-    os.kill(agent, signal.SIGSTOP)
+    pause(agent)
     timer = threading.Timer(1.0, os.kill, (agent, signal.SIGKILL))
     timer.start()
     answers = together([lambda: one.ask(body=b"abc")] * 12)
@@ -109,7 +109,7 @@ def test_an_agent_that_hangs_is_not_waited_for_for_ever(host):
     one = host()
     one.use_up()
     agent = wait_until(one.agent, "the agent")
-    os.kill(agent, signal.SIGSTOP)
+    pause(agent)
     begin = time.monotonic()
     try:
         answer = one.ask()
