@@ -45,7 +45,7 @@ def test_while(outcomes, name):
         except faults.Impossible as why:
             pytest.skip(f"{one.name} is not tested: {why}")
         assert seen.failed == 0, seen  # by the policy or not at all
-        assert seen.changes <= 60, seen  # the log tells of changes, not of requests
+        assert seen.changes <= 100, seen  # the log tells of changes, not of requests: some hundred were refused
         assert seen.lost <= (seen.bearable if one.forgets else 0), seen
         assert one.twice or one.forgets or seen.lost == 0, seen
         if in_time(name, one, seen):
