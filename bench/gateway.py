@@ -164,7 +164,8 @@ def wrk(script, port, seconds, connections=CONNECTIONS):
                           "-s", script, f"http://127.0.0.1:{port}/api/items"], stdout=subprocess.PIPE, text=True, check=True)
     total, duration, p50, p99, p999, refused, errors = map(
         int, re.search(r"RESULT (.*)", run.stdout).group(1).split())
-    return {"total": max(total, 1), "rate": total / duration * 1e6, "p50": p50, "p99": p99, "p99.9": p999,
+    total = max(total, 1)
+    return {"total": total, "rate": total / duration * 1e6, "p50": p50, "p99": p99, "p99.9": p999,
             "refused": refused, "errors": errors}
 
 
@@ -238,12 +239,11 @@ def contestants(servers):
 
 def middle_mean(values):
     """The mean of the middle half: neither a stumble of the machine nor a lucky round counts, and yet it is steadier
-    than the one value in the middle. And how far it may be off: its standard error."""
+    than the one value in the middle. And how far it may be off: its standard error, by how wide that half is."""
     ordered = sorted(values)
     cut = len(ordered) // 4
     kept = ordered[cut:len(ordered) - cut]
-    error = statistics.stdev(ordered) / len(ordered) ** 0.5 if len(ordered) > 1 else 0.0
-    return statistics.fmean(kept), error
+    return statistics.fmean(kept), (kept[-1] - kept[0]) / 1.35 / len(ordered) ** 0.5
 
 
 def take_turns(servers, script, rounds, seconds):
