@@ -225,14 +225,20 @@ static int send(struct weir__sync *sync, uint64_t count)
 }
 
 /*
- * In fixed windows, what was let pass before the present one has nothing left to limit. It cannot be more than the
- * counter has: what is beyond that is of a window that is over.
+ * What is to be told, after the counter was looked at: who comes between is told of now, and the store does not learn
+ * of it twice, from what is left and from what is told next. In fixed windows, what was let pass before the present one
+ * has nothing left to limit. It cannot be more than the counter has, with which it was read: what is beyond that is of
+ * a window that is over.
  */
-static int64_t of_this_window(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
-                              const weir_limit *limit, const weir_decision *here)
+static int64_t to_tell(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
+                       const weir_limit *limit, const weir_decision *here)
 {
     int64_t used = here->limit - here->remaining;
-    if (limit->algorithm != WEIR_FIXED_WINDOW || entry->amount <= used)
+    if (limit->algorithm != WEIR_FIXED_WINDOW) {
+        struct weir__ledger_held held = weir__ledger_glance(sync->ledger, index);
+        return held.identity == entry->identity ? held.amount : 0;
+    }
+    if (entry->amount <= used)
         return entry->amount;
     weir__ledger_forget(sync->ledger, index, entry->identity, entry->amount - used);
     weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount - used));
@@ -253,7 +259,7 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
     }
     sync->followed[index].orphan = 0;
     sync->ledger->note[place] = (struct weir__ledger_note){.identity = entry->identity,
-                                                           .amount = of_this_window(sync, index, entry, limit, &here),
+                                                           .amount = to_tell(sync, index, entry, limit, &here),
                                                            .window_end_us = weir__sync_window_end(sync, limit),
                                                            .index = index};
     sync->subjects[place] = *subject;

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from clients import get
+from fleet import Load
 from gateway import wait_until
 from measured import measured
 from served import ENVIRONMENT, WEIR, Backend, Served
@@ -168,6 +169,42 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
         assert missing > -5, missing
         return missing < 8
     wait_until(all_told, "all of it")
+
+
+@measured
+def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
+    """Its agent is killed in the middle of intervals, too: the store has what passed, key by key."""
+    server, backend = redis_server(), Backend()
+    text = "rules: [{ name: e, key: '${path:2}', limit: 9000, window: 30d, consistency: eventual }]\n"
+    host = Served((YAML % (server.url(), text)).replace("50ms", "500ms"), backend).start()
+
+    def told():
+        return json.loads(get(host.metrics, "/weir/status").body)["ledger"]
+
+    def used():
+        """A number of 19 digits, of which the last four are units."""
+        store = server.client()
+        names = list(store.scan_iter("weir:e:*", count=1000))
+        return collections.Counter({int(name.rsplit(b":", 1)[1]): int(value) % 10000
+                                    for name, value in zip(names, store.mget(names))})
+    try:
+        wait_until(lambda: told()["agent"], "the agent")
+        killed = [None]
+        with Load([f"127.0.0.1:{host.port}"], ["k"], clients=16, seconds=6, keys=2000) as load:
+            for pause in (1.7, 0.7):
+                wait_until(lambda: agent_of(host) not in killed, "the agent")
+                time.sleep(pause)
+                killed.append(agent_of(host))
+                os.kill(killed[-1], signal.SIGKILL)
+        assert load.statuses().keys() == {200}, load.statuses()
+        passed = load.admitted()
+        wait_until(lambda: not passed - used(), "all of it")
+        # A worker that stands still between taking and writing down, while the store first hears of the key, has it count twice.
+        assert sum((used() - passed).values()) <= 3, used() - passed
+        assert told()["exchanges"] > 6 / 0.5 + 6, told()
+    finally:
+        host.remove()
+        backend.stop()
 
 
 @measured

@@ -262,6 +262,42 @@ TEST(requests_while_it_exchanges)
     end(1);
 }
 
+/* A clock that lets a request pass when the agent reads it: after it has read amounts, before it looks at counters. */
+static int passes_between;
+
+static weir_time now_with_requests(const weir_segment *segment)
+{
+    int count = passes_between;
+    passes_between = 0;
+    if (count)
+        host_ask(&hosts[0], REQUEST, count);
+    return hosts_now(segment);
+}
+
+/* The store begins a counter with what the host has left: what passed a moment ago must not come off it again. */
+TEST(what_passes_while_a_counter_is_noted_is_counted_once)
+{
+    static const char *const rules[] = {RULE("limit: 1000, window: 30d"),
+                                        RULE("limit: 1000, window: 30d, algorithm: sliding_window_log"),
+                                        RULE("limit: 1000, window: 30d, algorithm: sliding_window_counter")};
+    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
+        begin(rules[k], 2);
+        weir__sync_free(hosts[0].sync);
+        hosts[0].now = now_with_requests;
+        host_start_sync(&hosts[0]);
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+        passes_between = 3;
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(hosts[0].admitted, 8);
+        CHECK_EQ(store.taken, 8);
+        CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+        hosts_sync(hosts, 2);
+        CHECK_EQ(host_left(&hosts[1], "a", KEY), 1000 - 9);
+        end(2);
+    }
+}
+
 /* ---- Who is asked for, and how often ---- */
 
 TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
