@@ -4,10 +4,15 @@
 strict: bench/store.c (weir's client of the store, one connection, 64 decisions on their way) and redis-benchmark running the
 usual Lua token bucket (token_bucket.lua) with pipelines of 64 take turns on the same server, which has the first processor;
 they have the second. Memory: 100,000 counters of the same names, asked for twice each, that have not recovered, beside that script and the
-other usual one, which has two keys a counter (token_bucket_two_keys.lua). eventual: a gateway (one worker) with its agent on the
-first processor, before the API's server as in `./dev bench gateway`, once with `consistency: local` and once with `eventual`;
-wrk and Redis, which would be other machines, on the second. On a machine of its own Redis would not hold up the client: so it
-runs when wrk leaves it the processor (nice 19). What it is when Redis takes turns with wrk as an equal is told, too. A figure is the median of the rounds, a bar the median of the rounds' ratios.
+other usual one, which has two keys a counter (token_bucket_two_keys.lua).
+
+eventual: a gateway (one worker) with its agent on the first processor, before the API's server as in `./dev bench gateway`,
+once with `consistency: local` and once with `eventual`; wrk and Redis, which would be other machines, on the second. On a
+machine of its own Redis would not hold up the client: so it runs when wrk leaves it the processor (nice 19). What it is when
+Redis takes turns with wrk as an equal is told, too. The first round with many keys is long enough for the kernel to give out
+the pages of segment and ledger, and does not count.
+
+A figure is the median of the rounds, a bar the median of the rounds' ratios.
 """
 import argparse
 import collections
@@ -89,7 +94,7 @@ class Servers:
                 process.wait()
 
     def used(self, *names):
-        """Seconds of processor that these, and all that they started, have had: by what they are, in the program and the kernel."""
+        """Seconds of processor that these, and all that they started, have had, by name and where: user or system."""
         found = collections.Counter()
 
         def add(pid):
@@ -110,8 +115,8 @@ class Servers:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         port = free_port()
-        return Redis(self.start(name, ["nice", "-n", nice, self.server, "--port", port, "--save", "", "--appendonly",
-                                       "no", "--dir", home], port, cpu))
+        command = ["nice", "-n", nice, self.server, "--port", port, "--save", "", "--appendonly", "no", "--dir", home]
+        return Redis(self.start(name, command, port, cpu))
 
     def api(self):
         home, port = self.folder / "api", free_port()
