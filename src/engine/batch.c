@@ -12,7 +12,7 @@
  * case (table/usual.h) goes the long way, which looks by itself, too.
  */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/request.h"
+#include "engine/batch.h"
 #include "table/hash.h"
 #include "table/usual.h"
 
@@ -35,21 +35,11 @@ struct group {
     } other[GROUP]; /* of which `away` are not at home */
 };
 
-struct batch {
-    struct weir__op op;
-    weir_time now;
-    weir_request *request; /* the first that has not set out, and how many there are */
-    size_t left;
-    bool usual; /* no key is blocked */
-    int failed;
-    struct weir__stripe sum;
-};
-
 /* One function a step, as written: merged into one, they run out of registers. */
 #define STEP static __attribute__((noinline))
 
 /* The next group, of the requests that are left. */
-STEP void set_out(struct batch *b, struct group *g)
+STEP void set_out(struct weir__batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     const uint8_t *secret = table->header->secret;
@@ -99,7 +89,7 @@ static inline bool look(struct flight *f, struct weir__line *line)
     return !found;
 }
 
-STEP void look_home(const struct batch *b, struct group *g)
+STEP void look_home(const struct weir__batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     size_t count = 0;
@@ -123,7 +113,7 @@ STEP void look_other(struct group *g)
 }
 
 /* One request the long way, unless it was refused already. */
-STEP void decide_long(struct batch *b, weir_request *r, const struct flight *f)
+STEP void decide_long(struct weir__batch *b, weir_request *r, const struct flight *f)
 {
     struct weir__where where = {.tag = weir__cell_tag(f->wanted), .home = (uint64_t)(f->home - b->op.table->line)};
     weir_decision made;
@@ -139,7 +129,7 @@ STEP void decide_long(struct batch *b, weir_request *r, const struct flight *f)
     b->sum.soft += made.flags & WEIR_OVER_SOFT;
 }
 
-STEP void decide_usual(struct batch *b, const struct group *g)
+STEP void decide_usual(struct weir__batch *b, const struct group *g)
 {
     const int64_t mono_us = b->op.mono_us;
     const struct flight *f = g->flight;
@@ -153,7 +143,18 @@ STEP void decide_usual(struct batch *b, const struct group *g)
     b->sum.verdict[WEIR_ALLOW] += g->count - longer;
 }
 
-STEP void decide_mixed(struct batch *b, const struct group *g)
+void weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot, uint64_t wanted,
+                        struct weir__line *home)
+{
+    const struct flight f = {wanted, home, slot};
+    r->error = 0;
+    if (weir__usual_take(b->op.mono_us, r->limit, slot, weir__cell_tag(wanted), r->cost, &r->decision))
+        b->sum.verdict[WEIR_ALLOW]++;
+    else
+        decide_long(b, r, &f);
+}
+
+STEP void decide_mixed(struct weir__batch *b, const struct group *g)
 {
     for (size_t i = 0; i < g->count; i++) {
         weir_request *r = &g->request[i];
@@ -167,7 +168,7 @@ STEP void decide_mixed(struct batch *b, const struct group *g)
 }
 
 /* Adds to the shared counters what the batch came to. */
-static void add_counts(const struct batch *b)
+static void add_counts(const struct weir__batch *b)
 {
     struct weir__stripe *to = b->op.stats;
     for (int i = 0; i < 5; i++)
@@ -179,7 +180,7 @@ static void add_counts(const struct batch *b)
         weir__count(&to->errors, b->sum.errors);
 }
 
-static int refuse_all(struct batch *b, weir_request *requests, size_t count, weir_time now)
+static int refuse_all(struct weir__batch *b, weir_request *requests, size_t count, weir_time now)
 {
     for (size_t i = 0; i < count; i++)
         requests[i].error =
@@ -195,15 +196,16 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    struct batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now),
-                      .now = now,
-                      .request = requests,
-                      .left = count};
+    struct weir__batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now),
+                            .now = now,
+                            .request = requests,
+                            .left = count};
     struct group group[2], *present = &group[0], *next = &group[1];
 
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return refuse_all(&b, requests, count, now);
     b.usual = !weir__any_blocked(&b.op);
+    weir__wide_take(&b);
     set_out(&b, present);
     while (present->count) {
         look_home(&b, present);

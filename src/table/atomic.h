@@ -44,6 +44,14 @@ static inline weir__cell weir__cell_peek(const weir__cell *cell)
     return seen;
 }
 
+#if defined(__x86_64__) && !defined(WEIR__PLAIN_ATOMICS)
+/* The same in a register for both halves. */
+static inline __m128i weir__cell_vector(const weir__cell *cell)
+{
+    return _mm_load_si128((const __m128i *)(const void *)cell);
+}
+#endif
+
 /*
  * Both halves of one state, for decisions that are not checked by a swap of the same cell. Reads until it sees the
  * same twice; gives up after a few rounds under a storm of writers, when any answer is as
