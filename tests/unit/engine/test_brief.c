@@ -217,6 +217,32 @@ TEST(what_is_not_usual)
     weir_close(engine);
 }
 
+static bool lookup_zero(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+{
+    (void)context;
+    (void)name;
+    *value = (weir_text){"q=a%00b", 7};
+    return kind == WEIR_ATTR_QUERY;
+}
+
+/* What is shown of a key ends where its text does, whichever way it is told: a client may send a zero byte. */
+TEST(a_key_with_a_zero_byte)
+{
+    weir *engine = test_engine("rules:\n  - { name: q, key: 'q:${query:q}', limit: 9, window: 1s }\n");
+    static char text[WEIR__BRIEF_ROOM];
+    struct weir__second reset = {0};
+    struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+    weir_query query = {.lookup = lookup_zero, .path = {"/", 1}, .now = test_seconds(1)};
+    weir_answer answer;
+    CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
+    CHECK(brief.told);
+    CHECK_EQ(weir_check(engine, &query, &answer), 0);
+    CHECK_EQ(brief.key_len, strlen(answer.by.key));
+    CHECK(is_text(text + brief.rule_len, brief.key_len, "q:a"));
+    CHECK(is_text(text + brief.rule_len + brief.key_len, brief.lens[WEIR_HEADER_LIMIT], "9"));
+    weir_close(engine);
+}
+
 static int add_keys(void *context, const weir_rule_info *info, const weir_hot_stats *stats)
 {
     (void)info;
