@@ -251,6 +251,9 @@ $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap
 DECIDING := weir_peek weir__take_on weir_refund
 $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 
+# How often the quick way is taken.
+$B/tests/unit/engine/test_brief_random: ALL_LDFLAGS += -Wl,--wrap=weir__quick
+
 # What comes between the look and the take of a denial.
 $B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 
