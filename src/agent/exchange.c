@@ -83,13 +83,23 @@ static bool lock_ledger(struct exchanger *x)
     return x->lock >= 0;
 }
 
+/* Who could not begin tries again, and must not find its own lock then. */
+static void unlock_ledger(struct exchanger *x)
+{
+    if (x->lock >= 0)
+        close(x->lock);
+    x->lock = -1;
+}
+
 /* Once there is a ledger: it is made with the first eventual rule. */
 static bool begin(struct exchanger *x)
 {
     if (x->sync || !x->engine->book)
         return true;
-    if (!lock_ledger(x))
+    if (!lock_ledger(x)) {
+        unlock_ledger(x);
         return false;
+    }
     struct weir__sync_options options = {.engine = x->engine,
                                          .naming = {x->store.prefix, x->store.hash_keys},
                                          .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
@@ -98,8 +108,10 @@ static bool begin(struct exchanger *x)
                                          .bring = bring,
                                          .bring_context = x->link};
     x->sync = weir__sync_new(&options);
-    if (!x->sync)
+    if (!x->sync) {
         weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+        unlock_ledger(x);
+    }
     return x->sync != NULL;
 }
 
@@ -139,8 +151,7 @@ static void close_all(struct exchanger *x)
     if (x->link)
         weir__link_free(x->link);
     weir_close(x->engine);
-    if (x->lock >= 0)
-        close(x->lock);
+    unlock_ledger(x);
 }
 
 /* ---- Running ---- */
