@@ -307,7 +307,7 @@ static int note_and_send(struct weir__sync *sync, struct gathered *g, bool now)
     return send(sync, count);
 }
 
-/* All of these words that was used or is due. What does not get its turn keeps its dirty bit. */
+/* All of these words that was used or is due. What does not get its turn keeps its dirty bit, and comes first then. */
 static int collect(struct weir__sync *sync, uint64_t first, uint64_t end)
 {
     struct gathered g = {.count = 0};
@@ -319,10 +319,27 @@ static int collect(struct weir__sync *sync, uint64_t first, uint64_t end)
             if (g.count == WEIR__TOGETHER)
                 error = note_and_send(sync, &g, false);
         }
+        if (error)
+            sync->from = bits ? word : word + 1;
         for (; bits; bits &= bits - 1)
             weir__ledger_mark(sync->ledger, word * 64 + (uint64_t)__builtin_ctzll(bits));
     }
     return error ? error : note_and_send(sync, &g, true);
+}
+
+/*
+ * The next `count` parts. After a failure they begin with what it left out: if every time began with the same, a store
+ * that fails now and then would never hear of the last.
+ */
+static int collect_parts(struct weir__sync *sync, unsigned count)
+{
+    uint64_t words = sync->ledger->entries / 64, from = sync->from;
+    uint64_t first = words * sync->part / sync->parts, end = words * (sync->part + count) / sync->parts;
+    sync->from = 0;
+    if (from <= first || from >= end)
+        return collect(sync, first, end);
+    int error = collect(sync, from, end);
+    return error ? error : collect(sync, first, from);
 }
 
 /* Asks for nothing, to see whether the store is there. */
@@ -393,7 +410,7 @@ static int run(struct weir__sync *sync, unsigned count)
 {
     int at;
     struct weir__ledger_header *header = sync->ledger->header;
-    uint64_t words = sync->ledger->entries / 64, now_ms = weir__book_ms();
+    uint64_t now_ms = weir__book_ms();
     int64_t began = microseconds();
     weir__sync_beat(sync);
     if (!weir__sync_pin(sync, &at))
@@ -403,7 +420,7 @@ static int run(struct weir__sync *sync, unsigned count)
     sync->late_us = late_by(sync, now_ms);
     int error = finish_noted(sync);
     if (!error)
-        error = collect(sync, words * sync->part / sync->parts, words * (sync->part + count) / sync->parts);
+        error = collect_parts(sync, count);
     sync->part += count;
     bool all = sync->part == sync->parts;
     if (!error && all) {

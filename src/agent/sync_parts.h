@@ -44,6 +44,7 @@ struct weir__sync {
     uint32_t round;
     unsigned parts;    /* of it */
     unsigned part;     /* of these, the next; 0: a round begins with it */
+    uint64_t from;     /* the word with which the next exchange begins, as the one before failed there */
     uint64_t round_ms; /* when it began */
     uint64_t counters; /* exchanged in it */
     int64_t busy_us;   /* what its parts took so far */

@@ -18,6 +18,7 @@ static int64_t used_since[KEYS]; /* what is not told yet; -1: all is */
 static int64_t longest;          /* that something waited */
 static unsigned asked[KEYS];     /* times */
 static useconds_t pause_us;      /* that the store takes for a question */
+static uint64_t refused_every;   /* so many questions; 0: none is */
 
 /* ---- A store that remembers who was asked for ---- */
 
@@ -37,7 +38,10 @@ static int bring(void *context, struct weir__question *question)
 {
     if (pause_us)
         usleep(pause_us);
+    if (refused_every && store.questions % refused_every == refused_every - 1)
+        store.fate = REFUSES;
     int error = fake_bring(context, question);
+    store.fate = refused_every ? ANSWERS : store.fate;
     for (uint32_t i = 0; i < question->ask_count && !error; i++) {
         int key = question->asks[i].how == WEIR__ASK_EXCHANGE ? key_of(&question->asks[i]) : -1;
         if (key < 0)
@@ -68,6 +72,7 @@ static void begin(uint64_t interval_ms)
     now = 0;
     longest = 0;
     pause_us = 0;
+    refused_every = 0;
     memset(used_since, -1, sizeof used_since);
     memset(asked, 0, sizeof asked);
     fake_store_make(&store);
@@ -231,6 +236,26 @@ TEST(a_part_that_fails_ends_the_round_and_all_is_told_again)
         step_until(16, KEYS);
         end();
     }
+}
+
+/* Each round tells the batch that failed before, and fails with the next: all keys take turns. */
+TEST(who_fails_in_every_round_comes_to_every_key)
+{
+    begin(LONG_MS);
+    refused_every = 2;
+    for (int i = 0; i < 200; i++) {
+        use(0, KEYS);
+        host.sync->most = 64;
+        (void)!step();
+    }
+    for (int key = 0; key < KEYS; key++)
+        CHECK(asked[key] > 0);
+    refused_every = 0;
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weir__sync_round(host.sync), 0);
+    CHECK_EQ(host_untold(&host), 0);
+    CHECK_EQ(store.taken, host.admitted);
+    end();
 }
 
 TEST(agents_that_are_killed_between_parts_and_in_them)
