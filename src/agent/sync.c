@@ -452,6 +452,9 @@ unsigned weir__sync_parts(const struct weir__sync *sync)
 
 int weir__sync_step(struct weir__sync *sync, unsigned count)
 {
+    /* This process was stopped for long: what comes after it is not to be taken for as old. */
+    if (late_by(sync, weir__book_ms()))
+        return weir__sync_round(sync);
     unsigned before = sync->parts, left = sync->parts - sync->part;
     int error = run(sync, count < left ? count : left);
     /* What was told first in this round would wait until the end of the next. */

@@ -258,6 +258,26 @@ TEST(who_fails_in_every_round_comes_to_every_key)
     end();
 }
 
+/* Only what it tells first has come together in that time. */
+TEST(who_was_stopped_tells_everything_at_once)
+{
+    begin(1000);
+    step_until(16, KEYS);
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(step(), 0);
+    CHECK(host.sync->part > 0);
+    use(0, KEYS);
+    host.sync->round_ms -= 20000; /* all that was is longer ago */
+    host.sync->ledger->header->told_ms -= 20000;
+    CHECK_EQ(step(), 0);
+    CHECK(host.sync->late_us >= 20000000);
+    CHECK_EQ(host_untold(&host), 0);
+    use(0, KEYS);
+    CHECK_EQ(step(), 0);
+    CHECK_EQ(host.sync->late_us, 0);
+    end();
+}
+
 TEST(agents_that_are_killed_between_parts_and_in_them)
 {
     uint64_t seed = 9;
