@@ -324,8 +324,9 @@ static bool probed(struct weir__client *client, unsigned slot)
 bool weir__client_looks(struct weir__client *client, const struct weir__question *question)
 {
     bool looks = question->plain && probed(client, slot_of(question));
+    uint32_t most = client->options->kind == WEIR__CLUSTER ? question->ask_count : 1; /* all go the same way */
 
-    for (uint32_t i = 0; i < question->ask_count && !looks; i++)
+    for (uint32_t i = 0; i < most && i < question->ask_count && !looks; i++)
         looks = probed(client, weir__slot(question->asks[i].name, question->asks[i].name_len));
     return looks;
 }
