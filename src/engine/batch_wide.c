@@ -20,15 +20,16 @@
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
-#include "table/hash.h"
-#include "table/usual.h"
 
 bool weir__wide_forbidden;
 
 #if defined(__x86_64__) && !defined(WEIR__PLAIN_ATOMICS)
+#include "table/hash.h"
+#include "table/usual.h"
+
 #include <immintrin.h>
 
-#define WIDE   __attribute__((target("avx512f,avx512dq,avx512cd,avx512bw,avx512vl,avx512ifma,bmi,bmi2,lzcnt")))
+#define WIDE   __attribute__((target("avx512f,avx512dq,avx512cd,avx512bw,avx512vl,avx512ifma,bmi,bmi2")))
 #define INLINE WIDE static inline __attribute__((always_inline))
 
 enum { LANES = 8, RING = 8 }; /* a power of two, for the eights on their way */
@@ -73,7 +74,8 @@ bool weir__wide_can(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("bmi2");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 
 INLINE __m512i all(uint64_t value)
