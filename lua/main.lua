@@ -36,7 +36,7 @@ if ARGV[2] then
     local last = call('GET', sender)
     repeated = last == ARGV[2]
     if not repeated then
-        call('SET', sender, ARGV[2], 'PX', 3600000)
+        call('SET', sender, ARGV[2], 'PX', 14400000) -- a sync_interval is an hour at most, and one may fail
         if ARGV[3] and last ~= ARGV[3] then
             local gap = ARGV[3] - (tonumber(last or '') or -1000000)
             missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or 1099511627776
