@@ -463,7 +463,8 @@ BOTH(killed_in_mid_publish)
     service_open(&s, on_postgres);
     publish_first(&s);
     service_shut(&s);
-    for (int i = 0; i < rounds && kill_once(&s, &seed, last); i++)
+    /* On a busy machine none may come to anything in its time for a while. */
+    for (int i = 0; (i < rounds || (last[1] <= 1 && i < 50 * rounds)) && kill_once(&s, &seed, last); i++)
         ;
     printf("  %d rounds, %d publications\n", rounds, (int)last[1]);
     CHECK(last[1] > 1);
