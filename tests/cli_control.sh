@@ -207,6 +207,17 @@ sed -i -e s/teem/team/ -e s/soon/1s/ mixed.yaml
 "$weir" rules validate "$db" mixed.yaml | grep -qx 'mixed.yaml: 3 documents, good'
 "$weir" rules apply "$db" mixed.yaml >/dev/null
 "$weir" rules validate "$db" --json "$rules/warned.yaml" | json 'd["ok"] and len(d["warnings"]) == 1 and d["documents"] == 1'
+# At the top of a file these are settings; in a rule that is alone in its file they are the rule's.
+other=--db=sqlite:$work/other.db
+printf 'response: { headers: [] } # none\nrules:\n  - { name: r, limit: 1, window: 1m }\n' >top.yaml
+printf 'name: s\nlimit: 1\nwindow: 1m\nresponse: { headers: [draft] }\nallow: { keys: [a] }\n' >alone.yaml
+"$weir" rules apply "$other" top.yaml --publish enforced >/dev/null
+"$weir" rules apply "$other" alone.yaml --publish enforced >/dev/null
+"$weir" rules get settings "$other" | grep -qxF 'response: { headers: [] } # none'
+"$weir" rules get s "$other" | cmp - alone.yaml
+"$weir" rules get published "$other" >whole.yaml
+"$weir" lint whole.yaml >/dev/null
+grep -qxF 'response: { headers: [] } # none' whole.yaml
 for bad in 'ruels: []' 'rules: {}' 'rules: [x]' 'rules: [{ limit: 1 }]' '- a' '' 'a: [' 'rules: []
 rules: []' 'name: x
 rules: []' 'domain: x

@@ -6,7 +6,7 @@
 #include "rules/field.h"
 
 /* Members of weir.yaml that are rules when `rules` is a list. */
-static const char *const parts[] = {"identity", "allow", "block", "rules"};
+static const char *const parts[] = {"identity", "allow", "block", "response", "rules"};
 enum { PARTS = sizeof parts / sizeof *parts };
 
 static weir_text file_text(const struct weir__reader *reader)
@@ -119,14 +119,26 @@ static void cut_out(struct weir__reader *reader, const struct weir__node *root, 
     config->rules_text = (weir_text){out, used};
 }
 
+/* What is for rules that are elsewhere would have no effect here. */
+static void refuse_parts(struct weir__reader *reader, const struct weir__node *root, const char *where)
+{
+    for (size_t i = 0; i + 1 < PARTS; i++) {
+        const struct weir__node *member = weir__node_get(root, parts[i]);
+        if (member)
+            weir__report_error(reader->report, member->name->place,
+                               "%s stands beside the rules it is for: in %s, or here if rules is a list", parts[i],
+                               where);
+    }
+}
+
 void weir__config_rules(struct weir__reader *reader, const struct weir__node *root)
 {
     struct weir__config *config = reader->config;
     const struct weir__node *rules = weir__node_get(root, "rules");
-    if (config->origin.url)
-        return;
-    if (!rules && config->admin.listener)
-        return; /* they are in the database */
+    if (config->origin.url || (!rules && config->admin.listener)) {
+        refuse_parts(reader, root, "the settings of the rules service");
+        return; /* they are in its database */
+    }
     if (!rules) {
         weir__report_error(reader->report, root->place,
                            "there are no rules: name a file or a directory, or write them here under rules");
@@ -137,13 +149,7 @@ void weir__config_rules(struct weir__reader *reader, const struct weir__node *ro
         cut_out(reader, root, true);
         return;
     }
-    for (size_t i = 0; i + 1 < PARTS; i++) {
-        const struct weir__node *member = weir__node_get(root, parts[i]);
-        if (member)
-            weir__report_error(reader->report, member->name->place,
-                               "%s stands beside the rules it is for: in %s, or here if rules is a list", parts[i],
-                               rules->kind == WEIR__MAP ? "rules" : "the file that rules names");
-    }
+    refuse_parts(reader, root, rules->kind == WEIR__MAP ? "rules" : "the file that rules names");
     if (rules->kind == WEIR__MAP)
         cut_out(reader, root, false);
     else

@@ -166,7 +166,7 @@ static void summarise(struct weir__document *d)
         const struct weir__node *descriptors = weir__node_get(d->root, "descriptors");
         snprintf(raw, sizeof raw, "%zu descriptors", descriptors ? descriptors->count : 0);
     } else if (d->kind == WEIR__SETTINGS_DOCUMENT) {
-        snprintf(raw, sizeof raw, "identity, allow, block");
+        snprintf(raw, sizeof raw, "identity, allow, block, response");
     } else {
         const char *often = limits                                 ? "several limits"
                             : limit && limit->kind == WEIR__SCALAR ? limit->text.data
@@ -230,7 +230,8 @@ static bool classify(struct weir__document *d, json_t *errors)
         return false;
     }
     bool named = weir__node_get(root, "name") != NULL;
-    bool settings = weir__node_get(root, "identity") || weir__node_get(root, "allow") || weir__node_get(root, "block");
+    bool settings = weir__node_get(root, "identity") || weir__node_get(root, "allow") ||
+                    weir__node_get(root, "block") || weir__node_get(root, "response");
     d->kind = WEIR__RULE_DOCUMENT;
     if (weir__node_get(root, "domain") || weir__node_get(root, "descriptors"))
         d->kind = WEIR__DOMAIN_DOCUMENT;

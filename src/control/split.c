@@ -10,11 +10,11 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Members of a file's root. The first three are settings. */
-static const char *const member_names[] = {"identity", "allow",  "block",       "rules",
+/* Members of a file's root. The first are settings; but for the very first, a rule has such fields, too. */
+static const char *const member_names[] = {"identity", "allow",  "block",       "response", "rules",
                                            "domains",  "domain", "descriptors", "name"};
-enum { IDENTITY, ALLOW, BLOCK, RULES, DOMAINS, DOMAIN, DESCRIPTORS, NAME, MEMBERS };
-enum { SETTINGS = 3 };
+enum { IDENTITY, ALLOW, BLOCK, RESPONSE, RULES, DOMAINS, DOMAIN, DESCRIPTORS, NAME, MEMBERS };
+enum { SETTINGS = RULES };
 
 /* Something to be cut out. */
 struct piece {
@@ -404,7 +404,8 @@ static void take_setting(struct split *s, const struct member *member)
 
 static void take_all(struct split *s)
 {
-    bool domain = has(s, DOMAIN, NAME), many = has(s, IDENTITY, DOMAIN);
+    bool domain = has(s, DOMAIN, NAME), shared = has(s, IDENTITY, ALLOW) || has(s, RULES, DOMAIN);
+    bool one_rule = has(s, NAME, MEMBERS) && !domain && !shared, many = shared || (!one_rule && has(s, ALLOW, RULES));
     if (!s->root.is_map || s->twice || (domain && many) || (!many && !domain && !s->root.name)) {
         blame(s, "this is no rule file, and no rule or domain alone");
     } else if (many && s->unknown) {

@@ -118,8 +118,20 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
     return 0;
 }
 
+/* Copies a text to the caller's room, if there is any left for it. */
+static weir_text tell_text(const weir_query *query, size_t *used, weir_text text)
+{
+    if (!query->text || !text.len || text.len > query->text_size - *used)
+        return (weir_text){NULL, 0};
+    char *to = query->text + *used;
+    memcpy(to, text.data, text.len);
+    *used += text.len;
+    return (weir_text){to, text.len};
+}
+
 /* The lists of the whole set, which need no rule. */
-static bool whole_list(const weir_rules *rules, struct weir__values *values, weir_time now, weir_answer *answer)
+static bool whole_list(const weir_rules *rules, struct weir__values *values, const weir_query *query, weir_time now,
+                       weir_answer *answer)
 {
     bool block = on_network(&rules->block, values);
     if (!block && !on_network(&rules->allow, values))
@@ -133,8 +145,14 @@ static bool whole_list(const weir_rules *rules, struct weir__values *values, wei
                                 .quota = -1,
                                 .in_force = -1};
     answer->decision = answer->by.decision;
-    answer->status = block ? 429 : 0;
-    answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
+    answer->headers = rules->response.headers;
+    if (block) {
+        size_t used = 0;
+        answer->status = rules->response.status;
+        answer->body = rules->response.body;
+        answer->message = tell_text(query, &used, rules->response.message);
+        answer->body_text = tell_text(query, &used, rules->response.body_text);
+    }
     return true;
 }
 
@@ -146,22 +164,11 @@ static void tell_outcomes(const struct weir__trial *trial, const weir_query *que
     }
 }
 
-/* Copies a text to the caller's room, if there is any left for it. */
-static weir_text tell_text(const weir_query *query, size_t *used, weir_text text)
-{
-    if (!text.len || text.len > query->text_size - *used)
-        return (weir_text){NULL, 0};
-    char *to = query->text + *used;
-    memcpy(to, text.data, text.len);
-    *used += text.len;
-    return (weir_text){to, text.len};
-}
-
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
 static void tell_texts(const struct weir__hit *by, const weir_query *query, weir_answer *answer)
 {
     size_t used = 0;
-    if (!by->rule || !query->text)
+    if (!by->rule)
         return;
     if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
         answer->deferral.tier = tell_text(query, &used, by->quota->tier);
@@ -206,7 +213,7 @@ static int begin(struct work *work, const struct request *request, const weir_qu
                                   .priority = WEIR_NORMAL,
                                   .ask = query->ask};
     trial->held->count = trial->held->names_len = 0;
-    return whole_list(rules, &work->values, request->asked.now, answer)
+    return whole_list(rules, &work->values, query, request->asked.now, answer)
                ? 1
                : find_hits(work, rules, query, request->asked.only, trial);
 }

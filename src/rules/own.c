@@ -1,4 +1,4 @@
-/* weir's own dialect: the document, identity, allow and block. */
+/* weir's own dialect: the document, identity, allow, block, and the response that rules have by default. */
 #include "rules/own.h"
 
 #include "rules/hash.h"
@@ -305,11 +305,8 @@ static void read_source(struct weir__builder *builder, const struct weir__node *
         weir__lint_tier(builder, node->place, named);
 }
 
-void weir__own_identity(struct weir__builder *builder, const struct weir__node *root)
+static void read_identity(struct weir__builder *builder, const struct weir__node *identity)
 {
-    const struct weir__node *identity = weir__node_get(root, "identity");
-    if (!identity || !is_first(builder->report, identity, "identity", &builder->identity_place))
-        return;
     if (identity->kind != WEIR__MAP) {
         weir__report_error(builder->report, identity->place, "identity is a map of names to sources, not %s",
                            weir__node_is(identity));
@@ -324,6 +321,15 @@ void weir__own_identity(struct weir__builder *builder, const struct weir__node *
 }
 
 /* ---- The document ---- */
+
+void weir__own_basis(struct weir__builder *builder, const struct weir__node *root)
+{
+    const struct weir__node *identity = weir__node_get(root, "identity"), *response = weir__node_get(root, "response");
+    if (identity && is_first(builder->report, identity, "identity", &builder->identity_place))
+        read_identity(builder, identity);
+    if (response && is_first(builder->report, response, "response", &builder->response_place))
+        weir__own_response(builder, response, &builder->set->response);
+}
 
 void weir__own_read(struct weir__builder *builder, const struct weir__node *root)
 {

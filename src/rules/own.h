@@ -31,7 +31,7 @@ bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__
                     struct weir__pattern *pattern);
 /* `cost`. */
 void weir__own_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost);
-/* `response`; *response has the defaults. */
+/* `response` of a rule or of the set; *response has the defaults of what it does not say. */
 void weir__own_response(struct weir__builder *builder, const struct weir__node *node, struct weir__response *response);
 /* `queue`: how much of it may wait. */
 void weir__own_queue(struct weir__report *report, const struct weir__node *node, struct weir__deferral *queue);

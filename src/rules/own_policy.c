@@ -104,6 +104,7 @@ static void read_body(struct weir__report *report, const struct weir__node *node
     static const char *const names[] = {"text"};
     const struct weir__node *at[1];
     int word = 0;
+    response->body_text = (weir_text){NULL, 0}; /* a default's goes with its kind of body */
     if (node->kind != WEIR__MAP) {
         if (weir__field_word(report, node, "body", words, WEIR__COUNT(words), &word))
             response->body = bodies[word];
@@ -131,9 +132,10 @@ void weir__own_response(struct weir__builder *builder, const struct weir__node *
     if (at[0] && weir__field_int(report, at[0], names[0], 400, 599, &status))
         response->status = (int)status;
     if (at[1])
-        response->headers = read_headers(report, at[1]);
-    if (at[2] && weir__field_word(report, at[2], names[2], resets, WEIR__COUNT(resets), &reset) && reset)
-        response->headers |= WEIR_HEADERS_RESET_DELTA;
+        response->headers = read_headers(report, at[1]) | (response->headers & WEIR_HEADERS_RESET_DELTA);
+    if (at[2] && weir__field_word(report, at[2], names[2], resets, WEIR__COUNT(resets), &reset))
+        response->headers =
+            (response->headers & ~(unsigned)WEIR_HEADERS_RESET_DELTA) | (reset ? WEIR_HEADERS_RESET_DELTA : 0);
     if (at[3])
         read_body(report, at[3], response);
     if (at[4])

@@ -478,8 +478,7 @@ void weir__own_rule(struct weir__builder *builder, const struct weir__node *node
              check_name(reader.report, at[NAME]->place, name))
         rule->base = name;
     rule->cost = (struct weir__cost){.usual = 1, .attribute = -1};
-    rule->response = (struct weir__response){
-        .status = 429, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER};
+    rule->response = builder->set->response;
     rule->shadow = read_bool(&reader, SHADOW);
     read_policy(&reader);
     reader.pressure = (struct weir__pressure_nodes){at[ELASTIC], at[ADAPTIVE], at[RESERVE], at[PRIORITY]};

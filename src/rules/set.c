@@ -192,8 +192,9 @@ static bool is_weir_yaml(struct weir__report *report, const struct weir__node *r
  * mixture of the two. */
 static bool check_root(struct weir__report *report, const struct weir__node *root)
 {
-    static const char *const names[] = {"rules", "identity", "allow", "block", "domains", "domain", "descriptors"};
-    enum { OWN = 5, ALL = 7 };
+    static const char *const names[] = {"rules",    "identity", "allow",  "block",
+                                        "response", "domains",  "domain", "descriptors"};
+    enum { OWN = 6, ALL = 8 };
     if (root->kind != WEIR__MAP) {
         weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
                            weir__node_is(root));
@@ -228,7 +229,7 @@ static void read_domains(struct weir__builder *builder, const struct weir__node 
             weir__descriptors_read(builder, domain);
 }
 
-/* Reads every source. Identities come first: rules of any file may refer to them. */
+/* Reads every source. What rules of any file may refer to comes first. */
 static void read_all(struct weir__builder *builder)
 {
     struct weir__report *report = builder->report;
@@ -241,7 +242,7 @@ static void read_all(struct weir__builder *builder)
         if (!root || !check_root(report, root))
             continue;
         roots[i] = root;
-        weir__own_identity(builder, root);
+        weir__own_basis(builder, root);
     }
     for (uint32_t i = 0; i < report->source_count; i++) {
         if (!roots[i])
@@ -303,6 +304,8 @@ static bool set_begin(weir_rules *set, const struct weir__report *report)
     set->arena.bytes_max = WEIR__SET_BYTES_MAX;
     all->identity.ipv4_prefix = 32;
     all->identity.ipv6_prefix = 64;
+    set->response = (struct weir__response){
+        .status = 429, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER};
 
     weir_text none = {"", 0};
     if (weir__attribute_add(all, &set->arena, WEIR__ATTR_PATH, none, 0) != WEIR__AT_PATH ||

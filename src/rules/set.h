@@ -22,6 +22,7 @@ struct weir_rules {
     const struct weir__paths *paths;  /* own dialect */
     const struct weir__gate *gates;   /* by rule */
     struct weir__list allow, block;   /* for the whole set */
+    struct weir__response response;   /* of rules that say nothing else, and of what `block` denies */
     struct weir__domain *domains;     /* descriptor dialect */
     bool has_regex;                   /* a request may need a weir__regex_room */
     bool pressed;                     /* some rule is elastic or adaptive, or has a class or a reserve */
@@ -39,9 +40,10 @@ struct weir__builder {
     struct weir__report *report;
     size_t rule_room; /* of set->rules */
     int (*open_zone)(const char *name, weir_zone **zone);
-    struct weir__name_index *names;                              /* rule names, to find doubles */
-    struct weir__place identity_place, allow_place, block_place; /* where they were given; line 0: not yet */
-    struct weir__place none_place;                               /* of a list without rules */
+    struct weir__name_index *names; /* rule names, to find doubles */
+    /* Where they were given; line 0: not yet. */
+    struct weir__place identity_place, response_place, allow_place, block_place;
+    struct weir__place none_place; /* of a list without rules */
     size_t regex_count;
     bool full; /* there were more than WEIR__RULES_MAX rules, and it was said */
 };
@@ -54,9 +56,9 @@ const struct weir__regex *weir__builder_regex(struct weir__builder *builder, str
 /* A time zone that lives as long as the set; NULL after an error, which was reported. */
 const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
 
-/* Reads `identity` of one document of the own dialect: of all documents before the rest of any. */
-void weir__own_identity(struct weir__builder *builder, const struct weir__node *root);
-/* Reads one document of the own dialect into the set, all but its `identity`. */
+/* Reads what rules of any file build upon, `identity` and `response`: of all documents before the rest of any. */
+void weir__own_basis(struct weir__builder *builder, const struct weir__node *root);
+/* Reads the rest of one document of the own dialect into the set. */
 void weir__own_read(struct weir__builder *builder, const struct weir__node *root);
 
 /* What the reading of files needs from the engine, which alone may open things. */

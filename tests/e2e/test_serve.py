@@ -140,6 +140,43 @@ def test_the_client_behind_a_trusted_proxy(serve):
     assert json.loads(log.read_text().splitlines()[0])["client"] == "192.0.2.1"
 
 
+def test_a_response_for_all_rules(serve):
+    one = serve(HEAD + """identity: { client_ip: { trusted_proxies: [127.0.0.1] } }
+block: { networks: [192.0.2.0/24] }
+response: { status: 503, headers: [], body: { text: Later }, message: Wait }
+rules:
+  - { name: quiet, match: { path: /quiet }, limit: 1, window: 1h }
+  - { name: told, match: { path: /told }, limit: 1, window: 1h, response: { headers: [draft, retry-after], body: json } }
+""", start=False)
+    done = one.run("--check")
+    assert done.returncode == 0, done.stderr
+    one.start()
+
+    def asked(path, **headers):
+        answer = one.get(path, headers=headers)
+        names = {name.lower() for name in answer.headers}
+        return answer, sorted(name for name in names if "ratelimit" in name or name == "retry-after")
+
+    answer, names = asked("/quiet")
+    assert answer.status == 200 and names == []
+    answer, names = asked("/quiet")
+    assert (answer.status, answer.body, names) == (503, b"Later", [])
+    answer, names = asked("/told")
+    assert answer.status == 200 and names == ["ratelimit", "ratelimit-policy"]
+    answer, names = asked("/told")
+    assert answer.status == 503 and names == ["ratelimit", "ratelimit-policy", "retry-after"]
+    assert json.loads(answer.body)["message"] == "Wait"
+    answer, names = asked("/none", **{"X-Forwarded-For": "192.0.2.7"})
+    assert (answer.status, answer.body, names) == (503, b"Later", [])
+
+    weir_yaml = one.folder / "weir.yaml"
+    weir_yaml.write_text(weir_yaml.read_text().replace("status: 503", "status: 200"))
+    line = weir_yaml.read_text()[:weir_yaml.read_text().index("response:")].count("\n") + 1
+    done = one.run("--check")
+    assert done.returncode == 1
+    assert f"weir.yaml:{line}:21: error: status must be a number from 400 to 599, not 200" in done.stderr, done.stderr
+
+
 def test_no_tunnel_past_the_limits(serve):
     """A server that is ready to switch to HTTP/2 would answer any number of requests that weir never sees."""
     seen = []

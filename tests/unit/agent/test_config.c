@@ -250,6 +250,9 @@ TEST(rules_are_cut_out)
     check_cut(GATEWAY "identity: { x: host }\nworkers: 1\n# é\nrules: [] # end\n",
               "                                                               \nidentity: { x: host }\n          \n   "
               "\nrules: [] # end\n");
+    check_cut(
+        "response: { headers: [] }\n" GATEWAY "rules: []\n",
+        "response: { headers: [] }\n                                                               \nrules: []\n");
     check_cut("rules:\n  domain: d\n  descriptors: []\n" GATEWAY, "      \n  domain: d\n  descriptors: []\n");
     check_cut("---\nrules: { domain: d }\n" GATEWAY, "   \n       { domain: d }\n");
     check_cut("\xef\xbb\xbfrules: []\r\n" GATEWAY, "rules: []\r\n");

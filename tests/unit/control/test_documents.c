@@ -198,6 +198,22 @@ TEST(json_is_taken_as_it_is)
     service_close(&s);
 }
 
+TEST(a_response_for_all_rules_is_of_the_settings)
+{
+    struct service s = {0};
+    service_open(&s, false);
+    CHECK_EQ(ask(&s, "POST /v1/rules", "response: { staus: 503 }\n"), 422);
+    CHECK_EQ(ask(&s, "POST /v1/rules", "{\"response\":{\"status\":503}}"), 201);
+    CHECK_WORD(&s, "name", "settings");
+    CHECK_WORD(&s, "kind", "settings");
+    CHECK_EQ(ask(&s, "POST /v1/rules/settings/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules", "name: r\nlimit: 1\nwindow: 1m\nresponse: { status: 400 }\n"), 201);
+    CHECK_WORD(&s, "kind", "rule");
+    CHECK_EQ(ask(&s, "POST /v1/rules/r/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK(strstr(file_text(s.path), "\"response\":\n  \"status\": 503\n") != NULL);
+    service_close(&s);
+}
+
 TEST(two_editors_at_once)
 {
     struct service a = {0}, b = {0};

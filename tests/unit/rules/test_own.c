@@ -266,6 +266,44 @@ TEST(response_without_headers)
     weir_rules_free(set);
 }
 
+/* Of another file, and after the rules in name: it is read before any of them. */
+TEST(a_response_for_all_rules)
+{
+    const char *texts[] = {"rules:\n"
+                           "  - { name: all, limit: 1, window: 1s }\n"
+                           "  - { name: some, limit: 1, window: 1s,\n"
+                           "      response: { headers: [draft], body: json, status: 400 } }\n"
+                           "  - { name: reset, limit: 1, window: 1s, response: { reset: epoch, message: '' } }\n"
+                           "  - { name: own, limit: 1, window: 1s, response: { body: { text: Mine } } }\n",
+                           "response: { status: 503, headers: [], reset: delta, body: { text: Sorry }, message: No }\n",
+                           "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 5 } }]\n"};
+    weir_rules *set = compile_all(&told, texts, 3);
+    CHECK(set && set->count == 5);
+    if (!set || set->count != 5)
+        return;
+    const struct weir__response *all = &set->rules[0]->response, *some = &set->rules[1]->response;
+    const struct weir__response *reset = &set->rules[2]->response, *own = &set->rules[3]->response;
+    CHECK_EQ(all->status, 503);
+    CHECK_EQ(all->headers, WEIR_HEADERS_RESET_DELTA);
+    CHECK_EQ(all->body, WEIR_BODY_TEXT);
+    TEXT_IS(all->body_text, "Sorry");
+    TEXT_IS(all->message, "No");
+    CHECK_EQ(some->status, 400);
+    CHECK_EQ(some->headers, WEIR_HEADERS_DRAFT | WEIR_HEADERS_RESET_DELTA);
+    CHECK_EQ(some->body, WEIR_BODY_JSON);
+    CHECK_EQ(some->body_text.len, 0);
+    TEXT_IS(some->message, "No");
+    CHECK_EQ(reset->status, 503);
+    CHECK_EQ(reset->headers, 0);
+    CHECK_EQ(reset->message.len, 0);
+    TEXT_IS(reset->body_text, "Sorry");
+    CHECK_EQ(own->headers, WEIR_HEADERS_RESET_DELTA);
+    TEXT_IS(own->body_text, "Mine");
+    CHECK_EQ(set->rules[4]->response.status, 429); /* descriptors have no such thing */
+    CHECK_EQ(set->rules[4]->response.headers, 7);
+    weir_rules_free(set);
+}
+
 TEST(bans_and_unlimited)
 {
     weir_rules *set;

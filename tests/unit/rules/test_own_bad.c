@@ -395,6 +395,11 @@ static const struct {
      "5:90: message must be text, not a list"},
     {RULE "    response: { body: { txt: x } }\n", "5:25: body has no field \"txt\" -> text"},
     {RULE "    response: { body: {} }\n", "5:23: body is auto, json, problem, none or { text: … }, not an empty"},
+    {"response: 429\n" RULE, "1:11: response must be a map, not a number"},
+    {"response: { status: 200, heders: [] }\n" RULE, "1:26: response has no field \"heders\" -> headers\n"
+                                                     "1:21: status must be a number from 400 to 599, not 200"},
+    {"respons: {}\n" RULE, "1:1: a rule file has no field \"respons\" -> response"},
+    {"response: {}\ndomain: d\n", "1:1: response is of weir's own dialect, but this file has a domain: use two files"},
     {RULE "    response: { stats: 1 }\n", "5:17: response has no field \"stats\" -> status"},
     {RULE "    key: ''\n", "5:10: the key is empty; without one there is one bucket for all"},
     {RULE "    key: [a]\n", "5:10: key must be text, not a list"},
@@ -527,17 +532,18 @@ TEST(bad_rules_are_told_with_their_places)
 TEST(doubles_in_other_files_show_both_places)
 {
     static struct told told;
-    const char *texts[] = {"identity: { user_id: header:X }\nallow: { keys: [a] }\n"
+    const char *texts[] = {"identity: { user_id: header:X }\nallow: { keys: [a] }\nresponse: {}\n"
                            "rules: [{ name: a, limit: 1, window: 1s }]\n",
                            "allow: { keys: [b] }\nidentity: {}\n"
                            "block: {}\nrules: [{ name: a, limit: 2, window: 1s }]\n",
-                           "block: {}\nrules: [{ name: a, limit: 1, window: 1s, shadow: true }]\n"};
+                           "block: {}\nrules: [{ name: a, limit: 1, window: 1s, shadow: true }]\nresponse: {}\n"};
     weir_rules *set = compile_all(&told, texts, 3);
     CHECK(!set);
     CHECK(told_all(&told, WEIR_IS_ERROR,
                    "2:1: identity is given a second time; the first is at f0:1\n"
+                   "3:1: response is given a second time; the first is at f0:3\n"
                    "1:1: allow is given a second time; the first is at f0:2\n"
-                   "4:9: the name \"a\" is taken by the rule at f0:3\n"
+                   "4:9: the name \"a\" is taken by the rule at f0:4\n"
                    "1:1: block is given a second time; the first is at f1:3"));
     CHECK(told.count > 0 && strcmp(told.all[0].file, "f1") == 0);
     weir_rules_free(set);
