@@ -84,7 +84,8 @@ RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests. Nor is it tested for another one how the
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
 TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/% tests/unit/queue/% \
-	tests/unit/store/test_client_memory.c tests/unit/agent/test_accept.c tests/unit/agent/test_drain_request.c \
+	tests/unit/store/test_client_memory.c tests/unit/agent/test_accept.c tests/unit/agent/test_agent_signals.c \
+	tests/unit/agent/test_drain_request.c \
 	tests/unit/agent/test_drain_turn.c tests/unit/agent/test_drain_time.c \
 	tests/unit/agent/test_queue_desk.c),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -84,7 +85,7 @@ static int run(struct watched *w, int signals)
     return end == WEIR__EXCHANGE_STOPPED ? 0 : 1;
 }
 
-int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context)
+static int agent(const char *file, bool once, int signals, weir_diagnose *diagnose, void *context)
 {
     struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
     struct watched w = {.journal = &journal, .print = print_of(file)};
@@ -92,7 +93,7 @@ int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *cont
     w.config = config_read(file, diagnose, context);
     if (!w.config)
         return 1;
-    int code = 1, signals = -1;
+    int code = 1;
     signal(SIGPIPE, SIG_IGN);
     if (once && !w.config->store.url) {
         weir__say(&journal, WEIR__ERROR, "%s names no store: there is nothing to exchange once", file);
@@ -100,16 +101,25 @@ int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *cont
         code = weir__exchange_once(w.config, &journal) == 0 ? 0 : 1;
     } else if (!weir__journal_open(&journal, w.config->log_path, w.config->log_json)) {
         weir__say(&journal, WEIR__ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
-    } else if ((signals = weir__take_signals()) < 0) {
-        weir__say(&journal, WEIR__ERROR, "no signals can be taken: %s", strerror(errno));
     } else {
         journal.plain = false;
         code = run(&w, signals);
     }
-    if (signals >= 0)
-        close(signals);
     weir__journal_close(&journal);
     weir__config_free(w.config);
     free(w.config);
+    return code;
+}
+
+int weir__agent(const char *file, bool once, weir_diagnose *diagnose, void *context)
+{
+    int signals = once ? -1 : weir__take_signals(); /* first: one that comes early is not lost */
+    if (!once && signals < 0) {
+        perror("weir agent");
+        return 1;
+    }
+    int code = agent(file, once, signals, diagnose, context);
+    if (signals >= 0)
+        close(signals);
     return code;
 }
