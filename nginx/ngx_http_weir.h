@@ -110,12 +110,19 @@ typedef struct {
     char text[]; /* of its */
 } ngx_http_weir_deferred_t;
 
+/* Rules that took nothing of a request that they let pass all the same: shadows that denied it, and failures. */
+typedef struct {
+    size_t count;
+    uint64_t id[]; /* weir_outcome_id */
+} ngx_http_weir_untaken_t;
+
 /* What is kept of a decision until the request ends. Requests that wait keep it as well: it is small. */
 typedef struct {
     int64_t limit, remaining; /* negative: nothing limits the request */
     int64_t retry_after_ns;
     int64_t give_back; /* what a client that leaves its place gets back */
     weir_time taken;   /* when it took it: given back later, it must not count for a window that has begun since */
+    ngx_http_weir_untaken_t *untaken;   /* who gets nothing back; NULL: all took something */
     ngx_http_weir_deferred_t *deferred; /* NULL: it is not for a queue, or was not taken there */
     uint16_t rule_len, key_len, headers_len;
     uint8_t verdict; /* enum weir_verdict */

@@ -76,18 +76,40 @@ __attribute__((hot)) static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_req
     return ctx;
 }
 
-/*
- * A request that leaves before its turn gives back what it took: the same from every rule. Where they took different
- * amounts it is the smallest, so that none gets back more than it gave; where not all of them are known, nothing.
- */
-static int64_t ngx_http_weir_to_give_back(const weir_answer *answer, const weir_outcome *outcomes)
+/* Notes who took nothing. NGX_ERROR: no memory. */
+static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_answer *answer, const weir_outcome *outcomes,
+                                            ngx_http_weir_ctx_t *ctx)
 {
-    int64_t least = answer->by.cost;
-    if (answer->outcomes < answer->matched)
-        return 0;
+    size_t count = 0;
     for (size_t i = 0; i < answer->outcomes; i++)
-        least = outcomes[i].cost < least ? outcomes[i].cost : least;
-    return least;
+        count += !weir_outcome_took(&outcomes[i]);
+    if (count == 0)
+        return NGX_OK;
+    ctx->untaken = ngx_palloc(pool, sizeof(ngx_http_weir_untaken_t) + count * sizeof(uint64_t));
+    if (ctx->untaken == NULL)
+        return NGX_ERROR;
+    ctx->untaken->count = 0;
+    for (size_t i = 0; i < answer->outcomes; i++)
+        if (!weir_outcome_took(&outcomes[i]))
+            ctx->untaken->id[ctx->untaken->count++] = weir_outcome_id(&outcomes[i]);
+    return NGX_OK;
+}
+
+/*
+ * A request that leaves before its turn gives back what it took: the same to every rule that it took from. Where they
+ * took different amounts it is the smallest, so that none gets back more than it gave; where not all of them are known,
+ * nothing.
+ */
+static void ngx_http_weir_note_taken(ngx_pool_t *pool, const weir_answer *answer, const weir_outcome *outcomes,
+                                     ngx_http_weir_ctx_t *ctx)
+{
+    int64_t least = 0;
+    if (answer->outcomes < answer->matched || ngx_http_weir_note_untaken(pool, answer, outcomes, ctx) != NGX_OK)
+        return;
+    for (size_t i = 0; i < answer->outcomes; i++)
+        if (weir_outcome_took(&outcomes[i]) && (least == 0 || outcomes[i].cost < least))
+            least = outcomes[i].cost;
+    ctx->give_back = least;
 }
 
 ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes,
@@ -113,7 +135,8 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
     ctx->rule_len = (uint16_t)rule_len;
     ctx->key_len = (uint16_t)key_len;
     ctx->headers_len = (uint16_t)headers_len;
-    ctx->give_back = ngx_http_weir_to_give_back(answer, outcomes);
+    if (answer->decision.verdict == WEIR_DELAY)
+        ngx_http_weir_note_taken(r->pool, answer, outcomes, ctx);
     ctx->taken = answer->now;
     ngx_memcpy(ctx->header_len, lens, sizeof(lens));
     u_char *at = ngx_cpymem(ctx->text, answer->by.rule, rule_len);

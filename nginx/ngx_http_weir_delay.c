@@ -38,6 +38,10 @@ static void ngx_http_weir_leave(void *data)
     ctx->waiting = 0;
     weir_query query = {.has_cost = true, .cost = -ctx->give_back, .now = ctx->taken};
     weir_answer answer;
+    if (ctx->untaken) {
+        query.untaken = ctx->untaken->id;
+        query.untaken_count = ctx->untaken->count;
+    }
     ngx_http_weir_describe(r, &query);
     int error = ngx_http_weir_check_and_go(mcf, &query, &answer);
     if (error)

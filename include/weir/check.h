@@ -206,6 +206,10 @@ typedef struct weir_query {
     /* Where to put the message and the body of a denial, if the rule has its own. */
     char *text;
     size_t text_size;
+
+    /* With a negative cost: the rules that get nothing back (weir_outcome_took), by weir_outcome_id. */
+    const uint64_t *untaken;
+    size_t untaken_count;
 } weir_query;
 
 /* ---- What became of it ---- */
@@ -242,6 +246,18 @@ typedef struct weir_outcome {
     char rule[WEIR_NAME_MAX + 1];
     char key[WEIR_SHOWN_MAX + 1];
 } weir_outcome;
+
+/*
+ * Of a request that passed: whether this rule's counter has something of it. A shadow rule that denied it has not, nor
+ * has one whose counter, or store, could not be reached.
+ */
+static inline bool weir_outcome_took(const weir_outcome *outcome)
+{
+    return outcome->reason == WEIR_BY_LIMIT && !outcome->error && outcome->cost > 0 && weir_passes(&outcome->decision);
+}
+
+/* The rule of an outcome: the same for as long as its name and whether it is a shadow stay the same. */
+uint64_t weir_outcome_id(const weir_outcome *outcome);
 
 /* Sets of response headers, see docs/rules.md. */
 enum {

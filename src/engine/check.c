@@ -100,6 +100,20 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
         hit->cost = weir__units_of(hit->quota, hit->cost);
 }
 
+/* Takes those out that get nothing back, as they took nothing. */
+static void leave_out(const weir_rules *rules, const weir_query *query, struct weir__found *found)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        size_t at = 0;
+        while (at < query->untaken_count && query->untaken[at] != rules->rules[found->rules[i]]->id)
+            at++;
+        if (at == query->untaken_count)
+            found->rules[count++] = found->rules[i];
+    }
+    found->count = count;
+}
+
 /* `only`: 1 + the rule that matches, if that is known already; or 0. */
 static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, uint32_t only,
                      struct weir__trial *trial)
@@ -110,6 +124,8 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
         weir__rules_match(rules, &work->values, &work->matching, &found);
     if (found.overflow)
         return WEIR_ETOOMANY;
+    if (query->untaken_count && query->has_cost && query->cost < 0)
+        leave_out(rules, query, &found);
     for (size_t i = 0; i < found.count; i++)
         make_hit(work, rules, rules->rules[found.rules[i]], query, &work->hits[i]);
     trial->count = found.count;
@@ -259,8 +275,8 @@ static void note_time(const weir *engine, weir_time start)
 static int query_fault(const weir *engine, const weir_query *query)
 {
     if (!engine || !query || (query->attribute_count && !query->attributes && !query->lookup) ||
-        (query->outcomes_max && !query->outcomes) || (query->peer && query->peer_len != 4 && query->peer_len != 16) ||
-        (query->ask && query->ask->engine != engine))
+        (query->outcomes_max && !query->outcomes) || (query->untaken_count && !query->untaken) ||
+        (query->peer && query->peer_len != 4 && query->peer_len != 16) || (query->ask && query->ask->engine != engine))
         return WEIR_EINVAL;
     if (query->has_cost && (query->cost > WEIR__USED_MAX || query->cost < -WEIR__USED_MAX))
         return WEIR_ECOST;

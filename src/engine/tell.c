@@ -33,6 +33,12 @@ void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
     outcome->key_cut = show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
 }
 
+uint64_t weir_outcome_id(const weir_outcome *outcome)
+{
+    size_t len = strnlen(outcome->rule, sizeof outcome->rule);
+    return weir__rule_id((weir_text){outcome->rule, len}, outcome->shadow);
+}
+
 /* Every rule that delays must be waited for. */
 static int64_t longest_delay(const struct weir__trial *trial)
 {

@@ -74,6 +74,26 @@ def test_who_leaves_gives_the_place_back(gateway):
         s.close()
 
 
+def test_who_leaves_gives_back_only_what_was_taken(gateway):
+    """A shadow rule that denied it has nothing of it: what it got back would let one too many pass."""
+    rules = json.loads(leaky(1, 4, window="10s"))
+    rules["rules"] += [{"name": name, "limit": limit, "window": "1d", "algorithm": "fixed_window", "align": "first_request",
+                        "shadow": True} for name, limit in (("tight", 2), ("wide", 3))]
+    g = gateway(json.dumps(rules))
+    assert get(g.port, "/x").status == 200
+    waiting = [asked(g.port) for _ in range(2)]
+    wait_until(lambda: g.rule("wide")["allowed"] == 3 and g.rule("tight")["denied"] == 1, "two that wait")
+    for s in waiting:
+        s.close()  # of the tight one's two, the first that waited had one; of the wide one's three both had one
+    g.log(3)
+    waiting = [asked(g.port) for _ in range(2)]
+    wait_until(lambda: all(g.rule(name)["allowed"] + g.rule(name)["denied"] == 5 for name in ("tight", "wide")), "two more")
+    assert (g.rule("tight")["allowed"], g.rule("tight")["denied"]) == (3, 2)
+    assert (g.rule("wide")["allowed"], g.rule("wide")["denied"]) == (5, 0)
+    for s in waiting:
+        s.close()
+
+
 @pytest.mark.alone
 @measured
 def test_a_reload_lets_the_waiting_go_their_way(gateway):

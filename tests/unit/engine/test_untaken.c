@@ -1,0 +1,95 @@
+/* Giving a whole request back: only what took something of it gets something. */
+#include "../../engine.h"
+
+static const char rules[] = "rules:\n"
+                            "  - { name: all, limit: 10, window: 1h, algorithm: fixed_window }\n"
+                            "  - { name: all, limit: 2, window: 1h, algorithm: fixed_window, shadow: true }\n"
+                            "  - { name: wide, limit: 20, window: 1h, algorithm: fixed_window, shadow: true }\n"
+                            "  - { name: free, limit: unlimited }\n";
+
+enum { RULES = 4 };
+
+static weir_answer check(weir *engine, int64_t cost, const uint64_t *untaken, size_t count, weir_outcome *outcomes)
+{
+    struct test_request r;
+    weir_answer answer;
+    test_request(&r, "GET /x");
+    r.query.now = test_seconds(1);
+    r.query.has_cost = true;
+    r.query.cost = cost;
+    r.query.untaken = untaken;
+    r.query.untaken_count = count;
+    r.query.outcomes = outcomes;
+    r.query.outcomes_max = RULES;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    return answer;
+}
+
+TEST(what_was_not_taken_is_not_given_back)
+{
+    weir *engine = test_engine(rules);
+    weir_outcome outcomes[RULES];
+    uint64_t untaken[RULES];
+    size_t count = 0;
+    for (int i = 0; i < 3; i++)
+        check(engine, 1, NULL, 0, outcomes);
+    for (int i = 0; i < RULES; i++)
+        if (!weir_outcome_took(&outcomes[i]))
+            untaken[count++] = weir_outcome_id(&outcomes[i]);
+    CHECK_EQ(count, 2); /* the shadow that is full, and what counts nothing */
+    CHECK(weir_outcome_took(&outcomes[0]) && !weir_outcome_took(&outcomes[1]) && weir_outcome_took(&outcomes[2]));
+
+    CHECK_EQ(check(engine, -1, untaken, count, outcomes).matched, 2);
+    CHECK_EQ(check(engine, 0, untaken, count, outcomes).matched, RULES); /* who gives nothing back sees all */
+    CHECK_EQ(outcomes[0].decision.remaining, 8);
+    CHECK_EQ(outcomes[1].decision.remaining, 0);
+    CHECK_EQ(outcomes[2].decision.remaining, 18);
+    check(engine, 1, untaken, count, outcomes); /* takes: nobody is left out */
+    CHECK(!weir_passes(&outcomes[1].decision));
+    CHECK_EQ(outcomes[2].decision.remaining, 17);
+
+    check(engine, -1, NULL, 0, outcomes); /* without it every rule gets it */
+    check(engine, 0, NULL, 0, outcomes);
+    CHECK_EQ(outcomes[1].decision.remaining, 1);
+    weir_close(engine);
+}
+
+TEST(a_rule_is_known_by_name_and_kind)
+{
+    weir *engine = test_engine(rules);
+    weir_outcome outcomes[RULES], again[RULES];
+    check(engine, 1, NULL, 0, outcomes);
+    check(engine, 1, NULL, 0, again);
+    for (int i = 0; i < RULES; i++)
+        for (int k = 0; k < RULES; k++)
+            CHECK_EQ(weir_outcome_id(&outcomes[i]) == weir_outcome_id(&again[k]), i == k);
+    weir_close(engine);
+}
+
+TEST(nothing_to_look_at)
+{
+    weir *engine = test_engine(rules);
+    struct test_request r;
+    weir_answer answer;
+    test_request(&r, "GET /x");
+    r.query.untaken_count = 1;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), WEIR_EINVAL);
+    weir_close(engine);
+}
+
+/* A counter that could not be reached has nothing, and a cost of 0 took nothing. */
+TEST(who_took)
+{
+    weir_outcome one = {.reason = WEIR_BY_LIMIT, .cost = 1, .decision = {.verdict = WEIR_DELAY}};
+    CHECK(weir_outcome_took(&one));
+    one.cost = 0;
+    CHECK(!weir_outcome_took(&one));
+    one.cost = 1;
+    one.error = WEIR_EBUSY;
+    CHECK(!weir_outcome_took(&one));
+    one.error = 0;
+    one.reason = WEIR_BY_FAILURE;
+    CHECK(!weir_outcome_took(&one));
+}
+
+TEST_MAIN
