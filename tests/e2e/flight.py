@@ -2,6 +2,8 @@
 import socket
 import threading
 
+from gateway import wait_until
+
 
 class Slow:
     """An upstream whose answers wait until they may go; /ws it upgrades, and echoes until somebody closes."""
@@ -25,6 +27,11 @@ class Slow:
             self.inside += by
             self.seen += by > 0
             self.most = max(self.most, self.inside)
+
+    def hold_again(self):
+        """After go.set(): who has had an answer may still be counted."""
+        wait_until(lambda: self.inside == 0, "an idle upstream")
+        self.go.clear()
 
     def serve(self, s):
         with s:

@@ -121,8 +121,7 @@ def test_a_killed_worker(gateway, slow):
         for s in waiting:
             s.close()
         slow.go.set()
-        wait_until(lambda: slow.inside == 0, "an idle upstream")
-        slow.go.clear()
+        slow.hold_again()
 
 
 def test_a_reload_keeps_what_is_held(gateway, slow):

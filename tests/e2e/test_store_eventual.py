@@ -176,7 +176,7 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
     """Its agent is killed in the middle of intervals, too: the store has what passed, key by key."""
     server, backend = redis_server(), Backend()
     text = "rules: [{ name: e, key: '${path:2}', limit: 9000, window: 30d, consistency: eventual }]\n"
-    host = Served((YAML % (server.url(), text)).replace("50ms", "500ms"), backend).start()
+    host = Served(YAML % (server.url(), "500ms", text), backend).start()
 
     def told():
         return json.loads(get(host.metrics, "/weir/status").body)["ledger"]

@@ -179,8 +179,7 @@ def test_many_deaths_lose_no_slot(redis_server, three, slow):
     assert most == 5
     all_back(server, 5)
     slow.go.set()
-    wait_until(lambda: slow.inside == 0, "an idle upstream")
-    slow.go.clear()
+    slow.hold_again()
     waiting = fill(fleet, slow, 5)
     assert [free(g) for g in fleet] == [0, 0] and waiting
 
@@ -210,8 +209,7 @@ def test_without_the_store_each_host_has_its_own(redis_server, three, slow):
     wait_until(lambda: [free(g) for g in fleet] == [2, 2, 2], "slots of each host's own")
     assert time.monotonic() - began < 5
     slow.go.set()
-    wait_until(lambda: slow.inside == 0, "an idle upstream")
-    slow.go.clear()
+    slow.hold_again()
     local = fill(fleet, slow, 6)
     assert [free(g) for g in fleet] == [0, 0, 0]
     server.resume()
@@ -234,7 +232,7 @@ def test_a_worker_that_ends_gives_back_the_last(redis_server, three, slow):
     slow.go.set()
     assert sum(b" 200 " in s.recv(65536) for s in waiting) == 3
     all_back(server, 3)
-    slow.go.clear()
+    slow.hold_again()
     waiting = fill([one], slow, 3)
     os.kill(one.master, signal.SIGQUIT)
     time.sleep(0.3)
@@ -281,7 +279,7 @@ def test_a_cluster(three, slow):
                 wait_until(lambda: free(g) == 1, "the same after a lease")
             slow.go.set()
             assert sum(b" 200 " in s.recv(65536) for s in waiting) == 4
-            slow.go.clear()
+            slow.hold_again()
             for g in fleet:
                 wait_until(lambda: free(g) == 5, "every slot")
     finally:
