@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     int32_t offset_s = zone->offset_s;
     for (int32_t i = 0; i < zone->count; i++) {
-        const struct weir__turn *turn = &zone->turn[i];
+        const struct weir__zone_turn *turn = &zone->turn[i];
         if ((i > 0 && turn->at_s <= turn[-1].at_s) || turn->offset_s == offset_s || turn->offset_s <= -26 * 3600 ||
             turn->offset_s >= 26 * 3600)
             abort();

@@ -5,7 +5,7 @@
 #include <weir/weir.h>
 
 /* From `at_s` on (seconds since 1970, UTC), local time is UTC plus offset_s. */
-struct weir__turn {
+struct weir__zone_turn {
     int64_t at_s;
     int32_t offset_s;
 };
@@ -14,7 +14,7 @@ struct weir__turn {
 struct weir_zone {
     int32_t offset_s; /* before the first turn */
     int32_t count;
-    struct weir__turn turn[]; /* by at_s, rising */
+    struct weir__zone_turn turn[]; /* by at_s, rising */
 };
 
 /*

@@ -141,7 +141,7 @@ static bool read_bytes(const unsigned char *bytes, size_t len, struct block *blo
 
 static void add_turn(weir_zone *zone, int64_t at_s, int32_t offset_s)
 {
-    zone->turn[zone->count++] = (struct weir__turn){at_s, offset_s};
+    zone->turn[zone->count++] = (struct weir__zone_turn){at_s, offset_s};
 }
 
 /* Drops turns that change nothing, and of two at the same moment the first. */

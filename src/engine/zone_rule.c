@@ -170,7 +170,7 @@ static void add_rule_turn(weir_zone *zone, int64_t after_s, int64_t at_s, int32_
     /* Nearly always in order already: only turns within days of a new year can change places. */
     for (i = zone->count++; i > 0 && zone->turn[i - 1].at_s > at_s; i--)
         zone->turn[i] = zone->turn[i - 1];
-    zone->turn[i] = (struct weir__turn){at_s, offset_s};
+    zone->turn[i] = (struct weir__zone_turn){at_s, offset_s};
 }
 
 void weir__zone_add_rule(weir_zone *zone, const struct weir__zone_rule *rule, int64_t after_s)

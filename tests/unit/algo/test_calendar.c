@@ -28,7 +28,7 @@ static int64_t utc(int year, int month, int day, int hour, int minute)
     return timegm(&tm);
 }
 
-static weir_zone *zone_of(int32_t offset_s, int32_t count, const struct weir__turn *turns)
+static weir_zone *zone_of(int32_t offset_s, int32_t count, const struct weir__zone_turn *turns)
 {
     weir_zone *zone = malloc(sizeof *zone + (size_t)count * sizeof *turns);
 
@@ -102,7 +102,7 @@ TEST(skipped_midnight_is_the_end_of_the_gap)
 {
     /* As in Brazil: 23:59:59 in UTC-3 is followed by 01:00 in UTC-2. */
     int64_t gap = utc(2018, 11, 4, 3, 0);
-    weir_zone *zone = zone_of(-3 * 3600, 1, &(struct weir__turn){gap, -2 * 3600});
+    weir_zone *zone = zone_of(-3 * 3600, 1, &(struct weir__zone_turn){gap, -2 * 3600});
 
     check_window(zone, WEIR_CALENDAR_DAY, gap - 1, gap - DAY, gap);
     check_window(zone, WEIR_CALENDAR_DAY, gap, gap, gap + 23 * HOUR);
@@ -119,7 +119,7 @@ TEST(midnight_that_happens_twice_is_the_first)
 {
     /* As in Cuba: at 01:00 in UTC-4 it is 00:00 again, in UTC-5. */
     int64_t back = utc(2021, 11, 7, 5, 0);
-    weir_zone *zone = zone_of(-4 * 3600, 1, &(struct weir__turn){back, -5 * 3600});
+    weir_zone *zone = zone_of(-4 * 3600, 1, &(struct weir__zone_turn){back, -5 * 3600});
 
     check_window(zone, WEIR_CALENDAR_DAY, back, back - HOUR, back + DAY);
     check_window(zone, WEIR_CALENDAR_DAY, back - 1, back - HOUR, back + DAY);
@@ -140,7 +140,7 @@ TEST(a_day_that_never_was_has_no_window)
 {
     /* Samoa went from 29 to 31 December 2011. */
     int64_t jump = utc(2011, 12, 30, 10, 0);
-    weir_zone *zone = zone_of(-10 * 3600, 1, &(struct weir__turn){jump, 14 * 3600});
+    weir_zone *zone = zone_of(-10 * 3600, 1, &(struct weir__zone_turn){jump, 14 * 3600});
 
     check_window(zone, WEIR_CALENDAR_DAY, jump - 1, jump - DAY, jump);
     check_window(zone, WEIR_CALENDAR_DAY, jump, jump, jump + DAY);
@@ -154,12 +154,12 @@ TEST(wild_zones_agree_with_counting_seconds)
     uint64_t seed = 1;
 
     for (int round = 0; round < 24; round++) {
-        struct weir__turn turns[12];
+        struct weir__zone_turn turns[12];
         int64_t at = 0, reached_at[32];
         int32_t offset = (int32_t)(test_random(&seed) % 187199) - 93599, count = 12, next = 0, now_offset = offset;
         for (int32_t i = 0; i < count; i++) {
             at += 1 + (int64_t)(test_random(&seed) % (round % 2 ? 90000 : 9000));
-            turns[i] = (struct weir__turn){at, (int32_t)(test_random(&seed) % 187199) - 93599};
+            turns[i] = (struct weir__zone_turn){at, (int32_t)(test_random(&seed) % 187199) - 93599};
         }
         weir_zone *zone = zone_of(offset, count, turns);
         /* First pass: when was midnight number m - 8 first reached? */
@@ -225,7 +225,7 @@ TEST(windows_hold_their_moment_and_tile)
 TEST(windows_tile_at_the_ends_of_time)
 {
     uint64_t seed = 3;
-    weir_zone *zone = zone_of(-93599, 1, &(struct weir__turn){0, 93599});
+    weir_zone *zone = zone_of(-93599, 1, &(struct weir__zone_turn){0, 93599});
 
     for (int i = 0; i < 4000; i++) {
         int64_t near = (int64_t)(test_random(&seed) % (uint64_t)(900 * DAY * US));

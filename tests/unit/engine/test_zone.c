@@ -141,7 +141,7 @@ TEST(one_time_all_year_round_is_one_offset)
 TEST(rule_begins_after_the_last_turn)
 {
     /* New York as if it had kept UTC-3 up to 1 July 2040. */
-    struct weir__turn turns[] = {{0, -3 * 3600}, {INT64_C(2224713600), -4 * 3600}};
+    struct weir__zone_turn turns[] = {{0, -3 * 3600}, {INT64_C(2224713600), -4 * 3600}};
     struct file file = make_file('2', turns, 2, "\nEST5EDT,M3.2.0,M11.1.0\n");
     weir_zone *zone = NULL;
 
@@ -159,7 +159,7 @@ TEST(rule_begins_after_the_last_turn)
 
 TEST(all_versions_are_read)
 {
-    struct weir__turn turns[] = {{-100, 60}, {1000, 3600}, {2000, 3600}, {3000, -3600}};
+    struct weir__zone_turn turns[] = {{-100, 60}, {1000, 3600}, {2000, 3600}, {3000, -3600}};
     static const char versions[] = {'\0', '2', '3', '4'};
 
     for (size_t i = 0; i < COUNT(versions); i++) {
@@ -179,7 +179,7 @@ TEST(all_versions_are_read)
 
 TEST(turns_at_the_ends_of_time_are_cut_off)
 {
-    struct weir__turn turns[] = {{INT64_MIN, 1}, {-(INT64_C(1) << 59), 2}, {0, 3}, {INT64_MAX, 4}};
+    struct weir__zone_turn turns[] = {{INT64_MIN, 1}, {-(INT64_C(1) << 59), 2}, {0, 3}, {INT64_MAX, 4}};
     struct file file = make_file('2', turns, 4, "\nEST5EDT,M3.2.0,M11.1.0\n");
     weir_zone *zone = NULL;
 

@@ -72,8 +72,9 @@ TEST(malformed_rules_are_refused)
 
 TEST(malformed_files_are_refused)
 {
-    struct weir__turn turns[] = {{1, 3600}, {2, 7200}};
-    struct weir__turn falling[] = {{2, 3600}, {2, 7200}}, far_east[] = {{2, 26 * 3600}}, far_west[] = {{2, -26 * 3600}};
+    struct weir__zone_turn turns[] = {{1, 3600}, {2, 7200}};
+    struct weir__zone_turn falling[] = {{2, 3600}, {2, 7200}}, far_east[] = {{2, 26 * 3600}},
+                           far_west[] = {{2, -26 * 3600}};
     static const struct {
         size_t at; /* in the first block of a file of version 1 */
         unsigned char byte;
@@ -278,7 +279,7 @@ TEST(failures_leave_the_output_alone)
 
 TEST(only_regular_files_up_to_a_mebibyte)
 {
-    struct weir__turn turn = {7, 42};
+    struct weir__zone_turn turn = {7, 42};
     struct file made = make_file('2', &turn, 1, "\n\n");
     char dir[] = "/tmp/weir_zone_XXXXXX", path[64], long_dir[PATH_MAX];
     weir_zone *zone = NULL;
@@ -318,7 +319,7 @@ TEST(only_regular_files_up_to_a_mebibyte)
 
 TEST(too_many_bytes_are_refused)
 {
-    struct weir__turn turn = {7, 42};
+    struct weir__zone_turn turn = {7, 42};
     struct file made = make_file('2', &turn, 1, "\n\n");
     unsigned char *bytes = calloc(1, (1 << 20) + 1);
     weir_zone *zone = NULL;

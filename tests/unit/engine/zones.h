@@ -52,7 +52,7 @@ static inline void put_number(struct file *file, int64_t number, int width)
 }
 
 /* A block with `count` turns; turn i is to type i, which has the turn's offset. At least one type, UTC. */
-static inline void put_block(struct file *file, char version, int width, const struct weir__turn *turns, int count)
+static inline void put_block(struct file *file, char version, int width, const struct weir__zone_turn *turns, int count)
 {
     char reserved[15] = {0};
 
@@ -76,7 +76,7 @@ static inline void put_block(struct file *file, char version, int width, const s
     put(file, "XXX", 4);
 }
 
-static inline struct file make_file(char version, const struct weir__turn *turns, int count, const char *footer)
+static inline struct file make_file(char version, const struct weir__zone_turn *turns, int count, const char *footer)
 {
     struct file file = {0};
 
