@@ -1,4 +1,7 @@
-/* One at a time, as a mutex has it; but one may wait for one's turn until a deadline only, by the monotonic clock. */
+/*
+ * One at a time, as a mutex has it; but who waits is served in the order of coming, so that nobody who asks again and
+ * again keeps the others waiting, and one may wait until a deadline only, by the monotonic clock.
+ */
 #ifndef WEIR_CONTROL_TURN_H
 #define WEIR_CONTROL_TURN_H
 
@@ -8,8 +11,8 @@
 
 struct weir__turn {
     pthread_mutex_t lock; /* held for moments */
-    pthread_cond_t given;
-    bool taken;
+    struct weir__waiting *first, **end;
+    bool taken; /* if not, nobody waits */
 };
 
 void weir__turn_make(struct weir__turn *turn);
