@@ -342,12 +342,14 @@ def strict_gateway(servers, options, printer):
 def denied(servers, options, printer, api, redis):
     port = servers.gateway(options.weir, "denying", api, redis.port, "limit: 1, window: 1d, consistency: strict")
     wrk(servers, port, 1, 1, 2)  # one passes, and the next is the first that is denied
-    before = redis.calls("evalsha")
+    # Without those by which the agent tells every other second that its host is there, with one HEXISTS each.
+    decisions = lambda: redis.calls("evalsha") - redis.calls("hexists")  # noqa: E731
+    before = decisions()
     figures = wrk(servers, port, 2, 1)
     if figures["denied"] != figures["total"]:
         sys.exit(f"bench store: {figures['total'] - figures['denied']} of {figures['total']} passed")
     printer.show("gateway, strict, all denied", figures["rate"], "a second", p50=figures["p50"], p99=figures["p99"])
-    printer.show("scripts run for these denials", redis.calls("evalsha") - before, "runs", most=0)
+    printer.show("scripts run for these denials", decisions() - before, "runs", most=0)
 
 
 PARTS = {"strict": strict, "memory": memory, "eventual": eventual, "gateway": strict_gateway}
