@@ -30,7 +30,7 @@ struct fake_server {
     int says_times;
     const char *greets; /* what it answers to PING */
     int first_slot, last_slot, ask_slot, ask_port, moved_port;
-    bool apart; /* a slot moves: several keys at once are put off */
+    bool apart;      /* a slot moves: several keys at once are put off */
     int master_port; /* a sentinel says so; 0: it knows none */
     bool slots_empty;
     int evals, loads, pings, selects, asks_after_asking, connects;
