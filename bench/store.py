@@ -8,7 +8,7 @@ other usual one, which has two keys a counter (token_bucket_two_keys.lua).
 
 eventual: a gateway (one worker) with its agent on the first processor, before the API's server as in `./dev bench gateway`,
 once with `consistency: local` and once with `eventual`; wrk and Redis, which would be other machines, on the second. On a
-machine of its own Redis would not hold up the client: so it runs when wrk leaves it the processor (nice 19). What it is when
+machine of its own Redis would not hold up the client: so it runs when wrk leaves it the processor (SCHED_IDLE). What it is when
 Redis takes turns with wrk as an equal is told, too. The first round with many keys is long enough for the kernel to give out
 the pages of segment and ledger, and does not count.
 
@@ -111,12 +111,13 @@ class Servers:
             add(self.processes[name].pid)
         return found
 
-    def redis(self, name, cpu, nice=0):
+    def redis(self, name, cpu, leftovers=False):
+        """With `leftovers` it runs while nobody else wants the processor."""
         home = self.folder / name
         home.mkdir(exist_ok=True)
         port = free_port()
-        command = ["nice", "-n", nice, self.server, "--port", port, "--save", "", "--appendonly", "no", "--dir", home]
-        return Redis(self.start(name, command, port, cpu))
+        command = [self.server, "--port", port, "--save", "", "--appendonly", "no", "--dir", home]
+        return Redis(self.start(name, [*(["chrt", "--idle", "0"] if leftovers else []), *command], port, cpu))
 
     def api(self):
         home, port = self.folder / "api", free_port()
@@ -320,7 +321,8 @@ def gateway_rounds(servers, options, printer, redis, ports, keys):
 
 
 def eventual(servers, options, printer):
-    redis = {"far-redis": servers.redis("far-redis", CLIENT_CPU, 19), "equal-redis": servers.redis("equal-redis", CLIENT_CPU)}
+    redis = {"far-redis": servers.redis("far-redis", CLIENT_CPU, leftovers=True),
+             "equal-redis": servers.redis("equal-redis", CLIENT_CPU)}
     api = servers.api()
     ports = {how: servers.gateway(options.weir, how, api, redis[store].port, f"{PLENTY}, consistency: {how.split(',')[0]}")
              for how, store in STORES.items()}
