@@ -15,8 +15,9 @@
  *
  * Nothing here decides by itself what is not plain: a lane that is not the usual case (table/usual.h, which says the
  * same in scalars), whose key comes twice among the eight, or whose swap fails, is left to weir__batch_decide, in its
- * turn, so that requests of one key stay in their order. Requests from the first on that is not like the others are
- * left to batch.c.
+ * turn, so that requests of one key stay in their order. But eight of one key that has enough for all, as a hot one
+ * often has, take by one swap what they would have taken one after the other. Requests from the first on that is not
+ * like the others are left to batch.c.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
@@ -49,7 +50,8 @@ struct eight {
 struct plan {
     uint64_t lo[LANES], hi[LANES], next_lo[LANES], next_hi[LANES];
     __m512i remaining, reset;
-    unsigned odd; /* a bit for each lane that is not to be swapped */
+    unsigned odd;  /* a bit for each lane that is not to be swapped */
+    bool together; /* one key has enough for all eight: the last lane's swap is for all of them */
 } __attribute__((aligned(64)));
 
 /* What is the same for all requests. */
@@ -59,6 +61,7 @@ struct terms {
     const uint8_t *secret;
     __m512i flip, spread, lines, base;
     __m512i now, mono, period, inverse, hard, cost;
+    __m512i so_far; /* the costs of a lane and of those before it */
 };
 
 /* The first four fields of a request are compared together, and its answer is written by two overlapping stores. */
@@ -221,11 +224,19 @@ INLINE void plan(const struct terms *t, const struct eight *e, struct plan *p)
     const __m512i low17 = all(0x1ffff), none = _mm512_setzero_si512();
     __m512i even = four(e->slot), uneven = four(e->slot + 1);
     __m512i lo = _mm512_unpacklo_epi64(even, uneven), hi = _mm512_unpackhi_epi64(even, uneven);
-    __m512i slots = _mm512_conflict_epi64(_mm512_load_si512(e->slot));
+    __m512i slot = _mm512_load_si512(e->slot), twice = _mm512_conflict_epi64(slot), cost = t->cost;
+    /* One hot key: each lane takes after those before it, from the one state that was read first. */
+    bool one_key = _mm512_cmpeq_epi64_mask(slot, _mm512_broadcastq_epi64(_mm512_castsi512_si128(slot))) == 0xff;
+    if (__builtin_expect(one_key, 0)) {
+        lo = _mm512_broadcastq_epi64(_mm512_castsi512_si128(lo));
+        hi = _mm512_broadcastq_epi64(_mm512_castsi512_si128(hi));
+        twice = none;
+        cost = t->so_far;
+    }
     __m512i since = _mm512_sub_epi64(t->now, hi);
     __m512i differs = _mm512_xor_si512(lo, _mm512_load_si512(e->wanted));
     __mmask8 odd = _mm512_movepi64_mask(since) | _mm512_test_epi64_mask(differs, all(~UINT64_C(0x077fffff))) |
-                   _mm512_test_epi64_mask(slots, slots);
+                   _mm512_test_epi64_mask(twice, twice);
     __m512i elapsed = _mm512_srli_epi64(since, 17);
     __m512i used = _mm512_slli_epi64(_mm512_and_si512(lo, all(0x7fff)), 17);
     used = _mm512_ternarylogic_epi64(used, hi, low17, 0xf8); /* a | (b & c) */
@@ -239,7 +250,7 @@ INLINE void plan(const struct terms *t, const struct eight *e, struct plan *p)
     used = _mm512_mask_sub_epi64(used, more, used, all(1));
     __mmask8 live = _mm512_mask_cmpgt_epi64_mask(_mm512_cmplt_epi64_mask(elapsed, whole), used, none);
     rest = _mm512_maskz_mov_epi64(live, rest);
-    used = _mm512_mask_add_epi64(t->cost, live, used, t->cost);
+    used = _mm512_mask_add_epi64(cost, live, used, cost);
     odd |= _mm512_cmpgt_epi64_mask(used, t->hard);
     whole = _mm512_madd52lo_epu64(none, used, t->period);
 
@@ -251,7 +262,8 @@ INLINE void plan(const struct terms *t, const struct eight *e, struct plan *p)
     _mm512_store_si512(p->hi, hi);
     p->remaining = _mm512_sub_epi64(t->hard, used);
     p->reset = _mm512_mullo_epi64(_mm512_sub_epi64(whole, rest), all(1000));
-    p->odd = odd;
+    p->together = one_key && !odd;
+    p->odd = one_key && odd ? 0xff : odd; /* all of them in their order, or none */
 }
 
 INLINE bool swap(const struct eight *e, const struct plan *p, size_t i)
@@ -291,15 +303,29 @@ WIDE static __attribute__((noinline)) unsigned decide_singly(struct weir__batch 
     return odd;
 }
 
-INLINE void decide(struct weir__batch *b, const struct terms *t, const struct eight *e, const struct plan *p,
-                   weir_request *r)
+/* For all eight at once, which others may want to do as well. Returns as decide_singly does. */
+WIDE static __attribute__((noinline)) unsigned decide_together(struct weir__batch *b, const struct terms *t,
+                                                               const struct eight *e, struct plan *p, weir_request *r)
+{
+    for (int tries = 0; tries < 4 && p->together; tries++) {
+        if (swap(e, p, LANES - 1))
+            return 0;
+        plan(t, e, p);
+    }
+    p->odd = 0xff;
+    return decide_singly(b, e, p, r, 0);
+}
+
+INLINE void decide(struct weir__batch *b, const struct terms *t, const struct eight *e, struct plan *p, weir_request *r)
 {
     size_t done = 0;
     unsigned odd = 0;
-    if (__builtin_expect(!p->odd, 1))
+    if (__builtin_expect(!p->odd && !p->together, 1))
         while (done < LANES && swap(e, p, done))
             done++;
-    if (__builtin_expect(done < LANES, 0))
+    if (__builtin_expect(p->together, 0))
+        odd = decide_together(b, t, e, p, r);
+    else if (__builtin_expect(done < LANES, 0))
         odd = decide_singly(b, e, p, r, done); /* tries again the one that failed, which does no harm */
     b->sum.verdict[WEIR_ALLOW] += LANES - (unsigned)__builtin_popcount(odd);
     if (__builtin_expect(!odd, 1))
@@ -314,19 +340,23 @@ WIDE static struct terms make_terms(const struct weir__batch *b)
     const weir_request *r = b->request;
     const uint8_t *secret = table->header->secret;
     uint64_t mono_us = (uint64_t)b->op.mono_us;
-    return (struct terms){.like = _mm256_loadu_si256((const __m256i *)(const void *)r),
-                          .key_len = r->key_len,
-                          .secret = secret,
-                          .flip = all(XXH_readLE64(secret + 8) ^ XXH_readLE64(secret + 16)),
-                          .spread = all(r->limit->spread),
-                          .lines = all(table->lines),
-                          .base = all((uint64_t)(uintptr_t)table->line),
-                          .now = all(mono_us << 17 | 0x1ffff),
-                          .mono = all(mono_us),
-                          .period = all((uint64_t)r->limit->period_us),
-                          .inverse = all(r->limit->inverse >> 12),
-                          .hard = all((uint64_t)r->limit->hard),
-                          .cost = all((uint64_t)r->cost)};
+    return (struct terms){
+        .like = _mm256_loadu_si256((const __m256i *)(const void *)r),
+        .key_len = r->key_len,
+        .secret = secret,
+        .flip = all(XXH_readLE64(secret + 8) ^ XXH_readLE64(secret + 16)),
+        .spread = all(r->limit->spread),
+        .lines = all(table->lines),
+        .base = all((uint64_t)(uintptr_t)table->line),
+        .now = all(mono_us << 17 | 0x1ffff),
+        .mono = all(mono_us),
+        .period = all((uint64_t)r->limit->period_us),
+        .inverse = all(r->limit->inverse >> 12),
+        .hard = all((uint64_t)r->limit->hard),
+        .cost = all((uint64_t)r->cost),
+        /* What does not fit once is odd in any case, and must not overflow before. */
+        .so_far = _mm512_mullo_epi64(all((uint64_t)r->cost),
+                                     r->cost <= r->limit->hard ? _mm512_set_epi64(8, 7, 6, 5, 4, 3, 2, 1) : all(1))};
 }
 
 WIDE static __attribute__((noinline)) void take(struct weir__batch *b)

@@ -213,7 +213,8 @@ struct crowd {
 
 enum { CROWD_KEYS = 11, CROWD_LIMIT = 5000 };
 
-/* All keys over and over, several times among eight, until long after nothing is left. */
+/* All keys over and over, several times among eight, and each second time one of them alone, until long after nothing
+ * is left. */
 static void *press(void *argument)
 {
     struct crowd *crowd = argument;
@@ -221,8 +222,9 @@ static void *press(void *argument)
     weir_request request[BATCH_MAX];
     for (int round = 0; round < CROWD_LIMIT * CROWD_KEYS * 2 / BATCH_MAX; round++) {
         int64_t passed = 0;
+        uint64_t hot = test_random(&seed) % CROWD_KEYS;
         for (int i = 0; i < BATCH_MAX; i++) {
-            id[i] = test_random(&seed) % CROWD_KEYS;
+            id[i] = round % 2 ? hot : test_random(&seed) % CROWD_KEYS;
             request[i] = (weir_request){.limit = &crowd->limit, .key = &id[i], .key_len = sizeof id[i], .cost = 1};
         }
         CHECK_EQ(weir_take_batch(crowd->segment, request, BATCH_MAX, crowd->now), 0);
