@@ -220,8 +220,8 @@ ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
     event->handler = ngx_weir_look;
     event->data = conf;
     event->log = cycle->log;
-    event->cancelable = 1; /* a worker that is to end does not wait for it */
-    ngx_add_timer(event, LOOK_MS);
+    event->cancelable = 1;   /* a worker that is to end does not wait for it */
+    ngx_add_timer(event, 1); /* what came since the master read the rules is in force from the first requests on */
     return conf->store ? ngx_weir_store_start(cycle, conf->store, conf->engine) : NGX_OK;
 }
 
