@@ -159,8 +159,6 @@ __attribute__((hot)) ngx_http_weir_ctx_t *ngx_http_weir_keep_brief(ngx_http_requ
     ctx->rule_len = brief->rule_len;
     ctx->key_len = brief->key_len;
     ctx->headers_len = brief->values_len;
-    ctx->give_back = brief->cost;
-    ctx->taken = brief->now;
     ngx_memcpy(ctx->header_len, brief->lens, sizeof(brief->lens));
     ngx_memcpy(ctx->text, brief->text, len);
     return ctx;

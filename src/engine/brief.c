@@ -101,7 +101,7 @@ static inline char *put_second(char *to, uint64_t number, struct weir__second *l
 
 /* Behind the key, which ends at `to`. */
 __attribute__((always_inline)) static inline void tell(const struct weir__spoken *spoken, const weir_decision *decision,
-                                                       weir_time now, int64_t cost, char *to, struct weir__brief *brief)
+                                                       weir_time now, char *to, struct weir__brief *brief)
 {
     const char *limit = spoken->text + spoken->name_len, *policy = limit + spoken->limit_len;
     char remaining[WEIR__DIGITS_MAX + WEIR__SPOKEN_STEP], *values = to, *from;
@@ -133,8 +133,6 @@ __attribute__((always_inline)) static inline void tell(const struct weir__spoken
     brief->values_len = (uint16_t)(to - values);
     brief->limit = decision->limit;
     brief->remaining = decision->remaining;
-    brief->cost = cost;
-    brief->now = now;
     brief->told = true;
 }
 
@@ -156,7 +154,7 @@ bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *b
     char *key = put(brief->text, spoken->text, spoken->name_len);
     size_t shown = strnlen(by->key, by->key_len); /* an answer's key ends at a zero byte, if a client sent one */
     memcpy(key, by->key, shown);
-    tell(spoken, &by->decision, trial->now, by->cost, key + shown, brief);
+    tell(spoken, &by->decision, trial->now, key + shown, brief);
     return true;
 }
 
@@ -212,6 +210,6 @@ __attribute__((hot)) bool weir__quick(struct weir__asked *asked, const weir_quer
     if (spoken->written)
         write_down(asked, rule, (weir_text){key, key_len}, spoken->cost);
     count(asked, spoken, rule, &decision, (weir_text){key, key_len});
-    tell(spoken, &decision, asked->now, spoken->cost, key + key_len, brief);
+    tell(spoken, &decision, asked->now, key + key_len, brief);
     return true;
 }

@@ -24,8 +24,7 @@ struct weir__brief {
     uint8_t rule_len, key_len;
     uint16_t values_len;
     uint16_t lens[WEIR_HEADER_COUNT]; /* of the headers' values, as of weir_answer_values; 0: not sent */
-    int64_t limit, remaining, cost;
-    weir_time now;
+    int64_t limit, remaining;
     char *text; /* in: WEIR__BRIEF_ROOM bytes; out: the rule's name, the key, and the values one behind the other */
 };
 

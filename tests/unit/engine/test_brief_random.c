@@ -233,8 +233,6 @@ static void compare_brief(const weir_answer *answer, const weir_outcome *outcome
     CHECK_EQ(brief->limit, answer->decision.limit);
     CHECK_EQ(brief->remaining, answer->decision.remaining);
     CHECK_EQ(answer->outcomes, 1);
-    CHECK_EQ(brief->cost, outcomes[0].cost);
-    CHECK(brief->now.mono_ns == answer->now.mono_ns && brief->now.wall_ns == answer->now.wall_ns);
     CHECK_EQ(brief->rule_len, strlen(answer->by.rule));
     CHECK(memcmp(brief->text, answer->by.rule, brief->rule_len) == 0);
     CHECK_EQ(brief->key_len, strlen(answer->by.key));
