@@ -13,7 +13,7 @@ import pytest
 
 from clients import get, statuses
 from gateway import wait_until
-from measured import always, measured
+from measured import NOISE, always, measured
 from strict import hammer, key, rules, strict
 
 
@@ -87,7 +87,7 @@ def test_faults_under_load(redis_server, hosts, fault):
     took = load.took(begin, end)
     p99 = took[len(took) * 99 // 100]
     print(f"{fault}: {len(took)} requests, p99 {p99 * 1000:.1f} ms, slowest {took[-1] * 1000:.1f} ms, back after {back:.2f} s")
-    assert p99 < 0.05, p99  # the deadline of 20 ms, and what this machine and these clients add
+    assert p99 < 0.02 + NOISE, p99
     store = one.status()["store"]
     assert store["failures"] and store["breaker_opened"] >= 1
     assert store["slow"] < 200  # while it is known to be away nobody waits for it

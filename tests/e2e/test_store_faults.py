@@ -7,14 +7,11 @@ import concurrent.futures
 import pytest
 
 import faults
-from measured import TRIES, again
+from measured import NOISE, TRIES, again
 
 pytestmark = [pytest.mark.alone, pytest.mark.xdist_group("faults")]
 
 AT_A_TIME = 4
-# What a busy machine adds to the deadline: two processors have a dozen hosts, their stores, the loads and perhaps
-# somebody's compiler. A host that waited for the store would be seconds late, not this. ./dev bench faults is stricter.
-NOISE = 0.150
 
 
 @pytest.fixture(scope="module")
