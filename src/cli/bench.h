@@ -48,7 +48,7 @@ struct weir__bench_kind {
     bool tight;       /* under Zipf the hottest keys are, now and then */
 };
 
-/* A segment in which every key has an entry, and bare memory of as many lines for the bound. */
+/* A segment in which every key has an entry, and its memory for the bound, which puts back what it finds. */
 struct weir__bench_table {
     const struct weir__bench_kind *kind;
     weir_limit limit;
@@ -94,9 +94,7 @@ struct weir__bench_step {
 
 /* Spreads ids over the lines as evenly as a hash does; two multiplications, so next to nothing. */
 uint64_t weir__bench_mix(uint64_t id);
-/* Puts every key's id into the bare memory. False: it did not fit. */
-bool weir__bench_table_settle(const struct weir__bench_table *table);
-/* Looks up where the keys are; the table is settled. False: no memory, or one is missing. */
+/* Looks up where each of the keys would be. False: no memory, or they do not fit. */
 bool weir__bench_keys_route(const struct weir__bench_table *table, struct weir__bench_keys *keys);
 
 /* ---- bench_run.c ---- */

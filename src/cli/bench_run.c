@@ -9,6 +9,12 @@
 #include <string.h>
 #include <time.h>
 
+/*
+ * How often the clock is read, as in a turn of an event loop. Time that is only counted runs apart between threads, and
+ * one finds keys that another has changed in what is its future.
+ */
+enum { DECISIONS_A_CLOCK = 1024 };
+
 enum { GROUP = 32 }; /* lines asked for at once by the bound; weir_take_batch has as many on their way */
 
 /* One round of one contender. */
@@ -136,14 +142,14 @@ static inline void ask_for(const void *address)
 #endif
 }
 
-/* One swap that worked. */
+/* One swap that worked, of what is there for the same: the memory is the segment's. */
 static inline void change(struct weir__bench_cell *cell)
 {
     struct weir__bench_cell seen;
     do {
         seen.lo = __atomic_load_n(&cell->lo, __ATOMIC_RELAXED);
         seen.hi = __atomic_load_n(&cell->hi, __ATOMIC_RELAXED);
-    } while (!swap(cell, seen, (struct weir__bench_cell){seen.lo, seen.hi + 1}));
+    } while (!swap(cell, seen, seen));
 }
 
 /* The bound: a group of lines is asked for, then one cell of each is swapped until it worked. */
@@ -172,9 +178,8 @@ static void touch_route(const struct weir__bench_table *table, const struct weir
         change(&table->bare[step[i].cell / 4].slot[step[i].cell % 4]);
 }
 
-static uint64_t take_singly(const struct weir__bench_table *table, const uint64_t *id, bool clock)
+static uint64_t take_singly(const struct weir__bench_table *table, const uint64_t *id, weir_time now, bool clock)
 {
-    weir_time now = weir_clock(table->segment);
     uint64_t passed = 0;
     for (int i = 0; i < WEIR__BENCH_BATCH; i++) {
         weir_decision decision;
@@ -187,23 +192,21 @@ static uint64_t take_singly(const struct weir__bench_table *table, const uint64_
 }
 
 /* How many passed of the batch before: its answers are read while the next keys are set, as a caller would. */
-static uint64_t take_batch(const struct weir__bench_table *table, const uint64_t *id, weir_request *request)
+static uint64_t take_batch(const struct weir__bench_table *table, const uint64_t *id, weir_time now,
+                           weir_request *request)
 {
     uint64_t passed = 0;
     for (int i = 0; i < WEIR__BENCH_BATCH; i++) {
         passed += weir_passes(&request[i].decision);
         request[i].key = &id[i];
     }
-    if (weir_take_batch(table->segment, request, WEIR__BENCH_BATCH, weir_clock(table->segment)))
+    if (weir_take_batch(table->segment, request, WEIR__BENCH_BATCH, now))
         return UINT64_MAX / 2; /* neither all nor none */
     return passed;
 }
 
-/*
- * 256 decisions; how many passed. Decisions read the clock once, as whoever decides many at once would: time that is
- * only counted runs apart between threads, and one finds keys that another has changed in what is its future.
- */
-static uint64_t work_on(const struct weir__bench_contender *who, size_t at, weir_request *request)
+/* 256 decisions; how many passed. */
+static uint64_t work_on(const struct weir__bench_contender *who, size_t at, weir_time now, weir_request *request)
 {
     const uint64_t *id = who->keys->id + at;
     switch (who->mode) {
@@ -217,11 +220,11 @@ static uint64_t work_on(const struct weir__bench_contender *who, size_t at, weir
         return WEIR__BENCH_BATCH;
     case WEIR__BENCH_SINGLE:
     case WEIR__BENCH_CLOCK:
-        return take_singly(who->table, id, who->mode == WEIR__BENCH_CLOCK);
+        return take_singly(who->table, id, now, who->mode == WEIR__BENCH_CLOCK);
     case WEIR__BENCH_IN_BATCHES:
         break;
     }
-    return take_batch(who->table, id, request);
+    return take_batch(who->table, id, now, request);
 }
 
 static void work(void *context, int thread)
@@ -231,6 +234,7 @@ static void work(void *context, int thread)
     struct worker *me = &round->worker[thread];
     weir_request request[WEIR__BENCH_BATCH];
     uint64_t expected = who->table->kind->denied ? 0 : WEIR__BENCH_BATCH, decisions = 0, unexpected = 0;
+    bool decides = who->mode != WEIR__BENCH_BOUND && who->mode != WEIR__BENCH_ROUTE;
     bool some = who->table->kind->tight && !who->keys->even; /* may be denied */
     size_t mask = who->keys->count - 1;
     /* Each thread goes through the keys from a place of its own. */
@@ -245,9 +249,12 @@ static void work(void *context, int thread)
     while (!atomic_load(&round->go))
         sched_yield();
 
+    weir_time now = {0};
     double began = seconds();
     while (!atomic_load_explicit(&round->stop, memory_order_relaxed)) {
-        uint64_t passed = work_on(who, at, request);
+        if (decides && decisions % DECISIONS_A_CLOCK == 0)
+            now = weir_clock(who->table->segment);
+        uint64_t passed = work_on(who, at, now, request);
         unexpected += some ? passed > expected : passed != expected;
         decisions += WEIR__BENCH_BATCH;
         at = (at + WEIR__BENCH_BATCH) & mask;

@@ -1,7 +1,8 @@
-/* What is measured: a filled segment, bare memory of the same size, and keys in the order they are asked for. */
-#define _GNU_SOURCE /* O_TMPFILE, MADV_HUGEPAGE */
+/* What is measured: a filled segment, its bare memory, and keys in the order they are asked for. */
+#define _GNU_SOURCE /* MADV_HUGEPAGE */
 #include "cli/bench.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -47,38 +48,20 @@ static bool fits(uint64_t bytes, uint64_t keys, const char *directory)
     return false;
 }
 
-/* A file without a name: it is gone when the process is, however that ends. */
-static int nameless_file(const char *directory)
-{
-    char path[4096];
-    int file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (file >= 0)
-        return file;
-    snprintf(path, sizeof path, "%s/weir-bench.XXXXXX", directory);
-    file = mkostemp(path, O_CLOEXEC);
-    if (file >= 0)
-        unlink(path);
-    return file;
-}
-
-/* Bare memory of the kind a segment is made of: the bound must not profit from another kind of pages. */
-static struct weir__bench_line *bare_lines(uint64_t lines, const char *directory)
+/*
+ * For the bound: the segment's own memory, mapped once more from its file, for which pages a table gets makes more of a
+ * difference than what is done with them. Only for an anonymous segment it is other memory of the same kind.
+ */
+static struct weir__bench_line *bare_lines(uint64_t lines, int file)
 {
     size_t bytes = lines * sizeof(struct weir__bench_line);
-    int file = directory ? nameless_file(directory) : -1;
-    if (directory && (file < 0 || posix_fallocate(file, 0, (off_t)bytes))) {
-        if (file >= 0)
-            close(file);
-        return NULL;
-    }
     int flags = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
-    if (file >= 0)
-        close(file);
     if (memory == MAP_FAILED)
         return NULL;
     (void)madvise(memory, bytes, MADV_HUGEPAGE); /* as weir_segment_open does */
-    memset(memory, 1, bytes);
+    if (file < 0)
+        memset(memory, 1, bytes);
     return memory;
 }
 
@@ -101,7 +84,9 @@ static bool overhead_bytes(uint64_t *overhead)
     return !error;
 }
 
-static bool open_segment(struct weir__bench_table *table, uint64_t bytes, uint64_t slab, const char *directory)
+/* With its file open as well; -1 if it is anonymous. */
+static bool open_segment(struct weir__bench_table *table, uint64_t bytes, uint64_t slab, const char *directory,
+                         int *file)
 {
     char path[4096];
     weir_segment_options how = {
@@ -115,9 +100,14 @@ static bool open_segment(struct weir__bench_table *table, uint64_t bytes, uint64
         weir__bench_note("no segment in %s: %s", directory ? directory : "memory", weir_strerror(error));
         return false;
     }
-    if (directory)
-        unlink(path); /* at once: the mapping stays, and nothing is left behind if we are killed */
-    return true;
+    *file = -1;
+    if (!directory)
+        return true;
+    *file = open(path, O_RDWR | O_CLOEXEC);
+    unlink(path); /* at once: the mapping stays, and nothing is left behind if we are killed */
+    if (*file < 0)
+        weir__bench_note("%s: %s", path, strerror(errno));
+    return *file >= 0;
 }
 
 struct filling {
@@ -200,19 +190,24 @@ int weir__bench_table_make(const struct weir__bench_kind *kind, uint64_t keys, c
     uint64_t bytes = (overhead + slots * sizeof(struct weir__bench_cell) + slab + 4095) & ~UINT64_C(4095);
     if (bytes < 2 * slab)
         bytes = 2 * slab; /* a slab is at most half of its segment */
-    if (!fits(2 * bytes, keys, directory))
+    if (!fits(directory ? bytes : 2 * bytes, keys, directory))
         return 0;
     int error = weir_limit_init(&table->limit, &kind->params);
     if (error) {
         weir__bench_note("%s: %s", kind->algorithm, weir_strerror(error));
         return -1;
     }
-    if (!open_segment(table, bytes, slab, directory))
+    int file;
+    if (!open_segment(table, bytes, slab, directory, &file)) {
+        weir__bench_table_drop(table);
         return -1;
+    }
     if (weir_stats_read(table->segment, &stats) == 0) {
         table->lines = stats.slots / 4;
-        table->bare = bare_lines(table->lines, directory);
+        table->bare = bare_lines(table->lines, file);
     }
+    if (file >= 0)
+        close(file);
     if (!table->bare)
         weir__bench_note("no memory for the bound");
     if (!table->bare || !fill_table(table)) {

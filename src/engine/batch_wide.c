@@ -14,10 +14,10 @@
  *     decide       swaps one after the other, and answers
  *
  * Nothing here decides by itself what is not plain: a lane that is not the usual case (table/usual.h, which says the
- * same in scalars), whose key comes twice among the eight, or whose swap fails, is left to weir__batch_decide, in its
- * turn, so that requests of one key stay in their order. But eight of one key that has enough for all, as a hot one
- * often has, take by one swap what they would have taken one after the other. Requests from the first on that is not
- * like the others are left to batch.c.
+ * same in scalars), or whose swap fails, as that of a key's second request among the eight does, is left to
+ * weir__batch_decide, in its turn, so that requests of one key stay in their order. But eight of one key that has
+ * enough for all, as a hot one often has, take by one swap what they would have taken one after the other. Requests
+ * from the first on that is not like the others are left to batch.c.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
@@ -32,6 +32,7 @@ bool weir__wide_forbidden;
 
 #define WIDE   __attribute__((target("avx512f,avx512dq,avx512cd,avx512bw,avx512vl,avx512ifma,bmi,bmi2")))
 #define INLINE WIDE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8") /* 2 % faster */
 
 enum { LANES = 8, RING = 8 }; /* a power of two, for the eights on their way */
 
@@ -125,6 +126,7 @@ INLINE __m512i scaled(__m512i hash, __m512i range)
 INLINE bool set_out(const struct terms *t, const weir_request *r, struct eight *e)
 {
     __m256i differs = _mm256_setzero_si256(), least = _mm256_set1_epi64x(-1);
+    UNROLL
     for (size_t i = 0; i < LANES; i++) {
         __m256i one = _mm256_loadu_si256((const __m256i *)(const void *)&r[i]);
         differs = _mm256_ternarylogic_epi64(differs, one, t->like, 0xf6); /* a | (b ^ c) */
@@ -137,6 +139,7 @@ INLINE bool set_out(const struct terms *t, const weir_request *r, struct eight *
         return false;
     _mm512_store_si512(e->wanted, _mm512_slli_epi64(hash, 30));
     _mm512_store_si512(e->home, _mm512_add_epi64(t->base, _mm512_slli_epi64(scaled(hash, t->lines), 6)));
+    UNROLL
     for (size_t i = 0; i < LANES; i++)
         weir__prefetch(e->home[i]);
     return true;
@@ -151,6 +154,7 @@ INLINE unsigned match(const struct weir__line *line, uint64_t wanted)
 
 INLINE void look_home(struct eight *e)
 {
+    UNROLL
     for (size_t i = 0; i < LANES; i++)
         e->found[i] = (uint16_t)match(e->home[i], e->wanted[i]);
 }
@@ -224,19 +228,17 @@ INLINE void plan(const struct terms *t, const struct eight *e, struct plan *p)
     const __m512i low17 = all(0x1ffff), none = _mm512_setzero_si512();
     __m512i even = four(e->slot), uneven = four(e->slot + 1);
     __m512i lo = _mm512_unpacklo_epi64(even, uneven), hi = _mm512_unpackhi_epi64(even, uneven);
-    __m512i slot = _mm512_load_si512(e->slot), twice = _mm512_conflict_epi64(slot), cost = t->cost;
+    __m512i slot = _mm512_load_si512(e->slot), cost = t->cost;
     /* One hot key: each lane takes after those before it, from the one state that was read first. */
     bool one_key = _mm512_cmpeq_epi64_mask(slot, _mm512_broadcastq_epi64(_mm512_castsi512_si128(slot))) == 0xff;
     if (__builtin_expect(one_key, 0)) {
         lo = _mm512_broadcastq_epi64(_mm512_castsi512_si128(lo));
         hi = _mm512_broadcastq_epi64(_mm512_castsi512_si128(hi));
-        twice = none;
         cost = t->so_far;
     }
     __m512i since = _mm512_sub_epi64(t->now, hi);
     __m512i differs = _mm512_xor_si512(lo, _mm512_load_si512(e->wanted));
-    __mmask8 odd = _mm512_movepi64_mask(since) | _mm512_test_epi64_mask(differs, all(~UINT64_C(0x077fffff))) |
-                   _mm512_test_epi64_mask(twice, twice);
+    __mmask8 odd = _mm512_movepi64_mask(since) | _mm512_test_epi64_mask(differs, all(~UINT64_C(0x077fffff)));
     __m512i elapsed = _mm512_srli_epi64(since, 17);
     __m512i used = _mm512_slli_epi64(_mm512_and_si512(lo, all(0x7fff)), 17);
     used = _mm512_ternarylogic_epi64(used, hi, low17, 0xf8); /* a | (b & c) */
@@ -279,6 +281,7 @@ INLINE void answer(const struct terms *t, const struct plan *p, weir_request *r,
      * others the value. */
     __m512i told = _mm512_mask_mov_epi64(_mm512_set_epi64(0, LANES, 0, 0, 0, 0, 0, 0), 1 << 2, t->hard);
     const __m512i step = _mm512_set_epi64(0, 1, 0, 0, 1, 0, 0, 0);
+    UNROLL
     for (size_t i = 0; i < LANES; i++, told = _mm512_add_epi64(told, step)) {
         if (odd >> i & 1)
             continue;
@@ -320,9 +323,12 @@ INLINE void decide(struct weir__batch *b, const struct terms *t, const struct ei
 {
     size_t done = 0;
     unsigned odd = 0;
-    if (__builtin_expect(!p->odd && !p->together, 1))
-        while (done < LANES && swap(e, p, done))
-            done++;
+    if (__builtin_expect(!p->odd && !p->together, 1)) {
+        UNROLL
+        for (; done < LANES; done++)
+            if (!swap(e, p, done))
+                break;
+    }
     if (__builtin_expect(p->together, 0))
         odd = decide_together(b, t, e, p, r);
     else if (__builtin_expect(done < LANES, 0))
