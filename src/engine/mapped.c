@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,6 +69,45 @@ void weir__mapped_close(struct weir__mapped *mapped)
     if (mapped->memory)
         munmap(mapped->memory, mapped->bytes);
     *mapped = (struct weir__mapped){0};
+}
+
+/* Whether the file is on a tmpfs with large pages for those who ask for them. */
+static bool on_huge_advise(int file)
+{
+    char line[4096], device[32];
+    bool found = false;
+    struct stat what;
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    if (!mounts)
+        return false;
+    if (fstat(file, &what) == 0) {
+        snprintf(device, sizeof device, " %u:%u ", major(what.st_dev), minor(what.st_dev));
+        while (!found && fgets(line, sizeof line, mounts))
+            found = strstr(line, device) && strstr(line, "huge=advise");
+    }
+    fclose(mounts);
+    return found;
+}
+
+/*
+ * Takes a file's room through a mapping: huge=advise means mappings that ask for large pages, and only when the room is
+ * taken. (Where nobody asks, posix_fallocate does it in a third of the time.) More than there is must not be tried in
+ * this way, it would take all memory first. Whatever fails here, posix_fallocate fails of as well, and says why.
+ */
+static void take_room_mapped(int file, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    struct statfs where;
+    struct weir__mapped whole = {0};
+    if (!on_huge_advise(file) || fstatfs(file, &where) || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
+        ftruncate(file, (off_t)bytes) || map(file, bytes, false, &whole))
+        return;
+    (void)madvise(whole.memory, bytes, MADV_POPULATE_WRITE);
+    weir__mapped_close(&whole);
+#else
+    (void)file;
+    (void)bytes;
+#endif
 }
 
 /* Maps fresh memory and fills it. Nothing is left mapped on failure. */
@@ -162,6 +203,7 @@ int weir__mapped_make(const struct weir__making *making, struct weir__mapped *ma
     int file = open_unnamed(making->path, making->mode ? making->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
+    take_room_mapped(file, making->bytes);
     int number = EINTR;
     for (int round = 0; round < 16 && number == EINTR; round++)
         number = posix_fallocate(file, 0, (off_t)making->bytes);

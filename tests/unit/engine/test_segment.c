@@ -233,6 +233,40 @@ static void full_tmpfs(void)
     weir_segment_close(segment);
 }
 
+/* How many KiB of this process's shared memory are in large pages. */
+static long in_large_pages(void)
+{
+    static const char name[] = "ShmemPmdMapped:";
+    char line[256];
+    long sum = 0;
+    FILE *file = fopen("/proc/self/smaps", "re");
+    CHECK(file);
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, name, sizeof name - 1) == 0)
+            sum += strtol(line + sizeof name - 1, NULL, 10);
+    fclose(file);
+    return sum;
+}
+
+static void large_pages(void)
+{
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("weir-test", directory, "tmpfs", 0, "huge=advise"))
+        return; /* not allowed here, or a kernel without them */
+    weir_segment *segment;
+    CHECK_EQ(open_with(at("large"), 16 << 20, WEIR_OPEN_CREATE, &segment), 0);
+    CHECK(take(segment, "k", 10));
+    CHECK(in_large_pages() >= 2048);
+    weir_segment_close(segment);
+}
+
+TEST(a_tmpfs_that_advises_large_pages_gives_them)
+{
+    directory_make();
+    in_child(large_pages);
+    directory_remove();
+}
+
 static void limited_files(void)
 {
     struct rlimit small = {128 << 10, 128 << 10};
