@@ -192,9 +192,9 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
     struct weir__ledger_entry entry = {0};
     struct weir__quota room;
     weir_decision here;
-    weir__sync_clock(sync);
     if (note->identity && note->index < sync->ledger->entries) /* it may come from a file that others wrote to */
         weir__ledger_read(sync->ledger, note->index, &entry);
+    weir__sync_clock(sync);
     const weir_limit *limit = NULL;
     if (entry.identity == note->identity && weir__sync_subject(sync, &entry, subject))
         limit = weir__sync_limit(sync, subject, &room);
@@ -203,7 +203,11 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
         weir__sync_fill_nothing(sync, &sync->asks[place]);
         return;
     }
-    weir__sync_fill(sync, place, &(struct weir__looked){&entry.text, limit, &here, entry.amount - note->amount});
+    /* The amount after the counter, as for one that is noted now: who comes between is told of next, and must not be
+     * missing from what is left, too. */
+    struct weir__ledger_held held = weir__ledger_glance(sync->ledger, note->index);
+    int64_t since = held.identity == note->identity ? held.amount - note->amount : 0;
+    weir__sync_fill(sync, place, &(struct weir__looked){&entry.text, limit, &here, since});
 }
 
 /* ---- The answer ---- */

@@ -298,6 +298,34 @@ TEST(what_passes_while_a_counter_is_noted_is_counted_once)
     }
 }
 
+/* The same where the store has not got the first batch, and it is repeated while more pass. */
+TEST(what_passes_while_a_batch_is_repeated_is_counted_once)
+{
+    static const char *const rules[] = {RULE("limit: 1000, window: 30d"),
+                                        RULE("limit: 1000, window: 30d, algorithm: sliding_window_log"),
+                                        RULE("limit: 1000, window: 30d, algorithm: sliding_window_counter"),
+                                        RULE("limit: 1000, window: 30d, algorithm: fixed_window")};
+    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
+        begin(rules[k], 2);
+        weir__sync_free(hosts[0].sync);
+        hosts[0].now = now_with_requests;
+        host_start_sync(&hosts[0]);
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+        store.fate = REFUSES;
+        CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+        store.fate = ANSWERS;
+        passes_between = 3;
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(hosts[0].admitted, 8);
+        CHECK_EQ(store.taken, 8);
+        CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+        hosts_sync(hosts, 2);
+        CHECK_EQ(host_left(&hosts[1], "a", KEY), 1000 - 9);
+        end(2);
+    }
+}
+
 /* ---- Who is asked for, and how often ---- */
 
 TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
