@@ -67,7 +67,7 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait);
 
 /* ---- Figures ---- */
 
-#define NGX_WEIR_STORE_REASONS 14 /* errors of the library from WEIR_ESTOREURL on */
+#define NGX_WEIR_STORE_REASONS 16 /* the library's errors of stores: see ngx_weir_store_figures.c */
 #define NGX_WEIR_STORE_TOTALS  14 /* numbers of struct weir__client_stats, from `questions` to `opened` */
 
 /* Of all workers, http's and stream's. */

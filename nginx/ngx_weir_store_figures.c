@@ -81,10 +81,32 @@ void ngx_weir_figures_publish(ngx_weir_store_t *store)
     }
 }
 
+/* The first stands for what is no error of a store's, such as no memory. */
+static const int ngx_weir_reasons[NGX_WEIR_STORE_REASONS] = {
+    0,
+    WEIR_ESTOREDOWN,
+    WEIR_ESTORESLOW,
+    WEIR_ESTOREAWAY,
+    WEIR_ESTOREGARBAGE,
+    WEIR_ESTORELOADING,
+    WEIR_ESTOREREADONLY,
+    WEIR_ESTOREOOM,
+    WEIR_ESTORECROSSSLOT,
+    WEIR_ESTOREWRONGTYPE,
+    WEIR_ESTOREAUTH,
+    WEIR_ESTOREERROR,
+    WEIR_ESTORECLOCK,
+    WEIR_ESTORELIMIT,
+    WEIR_ESTOREDISK,
+    WEIR_ESTORECLIENTS,
+};
+
 static ngx_uint_t ngx_weir_figures_index(int error)
 {
-    int index = WEIR_ESTOREURL - error;
-    return index >= 0 && index < NGX_WEIR_STORE_REASONS ? (ngx_uint_t)index : 0;
+    for (ngx_uint_t i = 1; i < NGX_WEIR_STORE_REASONS; i++)
+        if (ngx_weir_reasons[i] == error)
+            return i;
+    return 0;
 }
 
 void ngx_weir_figures_failed(ngx_weir_store_t *store, int error)
@@ -138,8 +160,8 @@ const char *ngx_weir_store_reason(ngx_uint_t reason, char text[32])
 {
     static const char before[] = "ESTORE";
     if (reason == 0)
-        return "other"; /* the first is that of a wrong URL, which is told long before; here: no memory */
-    const char *name = weir_error_name(WEIR_ESTOREURL - (int)reason), *at = strstr(name, before);
+        return "other";
+    const char *name = weir_error_name(ngx_weir_reasons[reason]), *at = strstr(name, before);
     at = at ? at + sizeof(before) - 1 : name;
     size_t len = ngx_min(ngx_strlen(at), 31);
     ngx_strlow((u_char *)text, (u_char *)at, len);

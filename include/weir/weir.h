@@ -102,7 +102,10 @@ extern "C" {
     X(ELOST, 48, "the segment's file was cut short while it was in use; remove it and open a new one")                 \
     X(EGUARDS, 49, "more than 16 segments are guarded in this process")                                                \
     X(ELEASE, 50, "the lease is over: its slot was given back, or has become free and may be another's")               \
-    X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one")
+    X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one") \
+    X(ESTOREDISK, 52,                                                                                                  \
+      "the store takes no writes, as it cannot write to its disk (MISCONF); give it room, or see its log")             \
+    X(ESTORECLIENTS, 53, "the store lets in no more clients; raise its maxclients, or see who has connections open")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),

@@ -47,24 +47,17 @@ void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__r
 
 /* ---- Answers ---- */
 
-/* Its disk fails. Servers before version 7 say so within a sentence of their own, as the script runs into it. */
-static bool is_disk_error(const char *why)
-{
-    return strncmp(why, "MISCONF ", 8) == 0 || strstr(why, ": -MISCONF ") != NULL;
-}
-
 static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
 {
     int error = call->question.error;
     weir__queue_note(&q->queue, call->plain.why[0] ? call->plain.why : weir_strerror(error));
-    if (is_disk_error(call->plain.why))
-        return WEIR__QUEUE_READONLY; /* said before anything was written */
     switch (error) {
     case WEIR_ENOMEM:
         return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_MEMORY;
     case WEIR_ESTOREOOM:
         return WEIR__QUEUE_SPACE;
     case WEIR_ESTOREREADONLY:
+    case WEIR_ESTOREDISK:
         return WEIR__QUEUE_READONLY;
     case WEIR_ESTOREWRONGTYPE:
         return WEIR__QUEUE_BROKEN;

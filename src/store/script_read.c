@@ -90,11 +90,23 @@ static int known_error(const char *text, size_t len)
         const char *begins;
         int error;
     } known[] = {
-        {"LOADING", WEIR_ESTORELOADING},     {"BUSY", WEIR_ESTORESLOW},          {"READONLY", WEIR_ESTOREREADONLY},
-        {"NOREPLICAS", WEIR_ESTOREREADONLY}, {"MASTERDOWN", WEIR_ESTORELOADING}, {"OOM", WEIR_ESTOREOOM},
-        {"CROSSSLOT", WEIR_ESTORECROSSSLOT}, {"MOVED", WEIR_ESTORECROSSSLOT},    {"ASK", WEIR_ESTORECROSSSLOT},
-        {"TRYAGAIN", WEIR_ESTORECROSSSLOT},  {"CLUSTERDOWN", WEIR_ESTOREDOWN},   {"WRONGTYPE", WEIR_ESTOREWRONGTYPE},
-        {"NOAUTH", WEIR_ESTOREAUTH},         {"WRONGPASS", WEIR_ESTOREAUTH},     {"NOPERM", WEIR_ESTOREAUTH},
+        {"LOADING", WEIR_ESTORELOADING},
+        {"BUSY", WEIR_ESTORESLOW},
+        {"READONLY", WEIR_ESTOREREADONLY},
+        {"NOREPLICAS", WEIR_ESTOREREADONLY},
+        {"MASTERDOWN", WEIR_ESTORELOADING},
+        {"OOM", WEIR_ESTOREOOM},
+        {"CROSSSLOT", WEIR_ESTORECROSSSLOT},
+        {"MOVED", WEIR_ESTORECROSSSLOT},
+        {"ASK", WEIR_ESTORECROSSSLOT},
+        {"TRYAGAIN", WEIR_ESTORECROSSSLOT},
+        {"CLUSTERDOWN", WEIR_ESTOREDOWN},
+        {"WRONGTYPE", WEIR_ESTOREWRONGTYPE},
+        {"NOAUTH", WEIR_ESTOREAUTH},
+        {"WRONGPASS", WEIR_ESTOREAUTH},
+        {"NOPERM", WEIR_ESTOREAUTH},
+        {"MISCONF", WEIR_ESTOREDISK},
+        {"ERR max number of clients", WEIR_ESTORECLIENTS},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t begins = strlen(known[i].begins);

@@ -184,6 +184,28 @@ def test_errors_have_their_names(release, store, asker):
     assert refused(asker, node) == "WEIR_ESTOREDOWN"
 
 
+def test_a_disk_that_cannot_be_written_to(release, store, asker):
+    server = store(Server, "save 3600 1000000")
+    in_its_way = server.folder / f"{server.port}.rdb"
+    in_its_way.mkdir()
+    server.must("BGSAVE")
+    wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err", "a snapshot that fails")
+    assert refused(asker, server) == "WEIR_ESTOREDISK"
+    in_its_way.rmdir()
+    server.must("BGSAVE")
+    wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "ok", "a snapshot")
+    exact(asker(patient(server.url)))
+
+
+def test_as_many_clients_as_it_lets_in(release, store, asker):
+    server = store(Server)
+    with server.connect() as only:
+        assert only.do("CONFIG", "SET", "maxclients", 1) == "OK"
+        assert refused(asker, server) == "WEIR_ESTORECLIENTS"
+        assert only.do("CONFIG", "SET", "maxclients", 100) == "OK"
+    exact(asker(patient(server.url)))
+
+
 # Those before version 7 answer nobody while they load as little as a test has.
 @pytest.mark.parametrize("release", [name for name in NAMES if name not in ("redis-5.0", "redis-6.0", "redis-6.2")], indirect=True)
 def test_loading(release, store, asker):

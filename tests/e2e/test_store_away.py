@@ -223,6 +223,21 @@ def test_impostors(hosts, kind, talk):
         server.stop()
 
 
+@pytest.mark.parametrize("reason, talk", (
+    ("disk", each_time(b"-MISCONF Redis is configured to save RDB snapshots\r\n")),
+    ("clients", lambda c: c.sendall(b"-ERR max number of clients reached\r\n")),
+))
+def test_what_the_operator_can_mend_has_a_name(hosts, reason, talk):
+    server = Impostor(talk)
+    try:
+        one, = hosts(server.url, 1, rules(strict(failure="open")), settings="connect_timeout=200ms", deadline="20ms")
+        name = f"WEIR_ESTORE{reason.upper()}"
+        wait_until(lambda: get(one.port, "/", **key("k")) and one.status()["store"].get("why") == name, "the news")
+        assert one.status()["store"]["failures"][reason] > 0
+    finally:
+        server.stop()
+
+
 def test_http2_streams_that_are_reset(redis_server, hosts):
     """Their questions are on their way; the connection and the worker go on."""
     server = redis_server()

@@ -88,6 +88,7 @@ TEST(errors_have_their_names)
     } known[] = {{"-LOADING x\r\n", WEIR_ESTORELOADING},
                  {"-READONLY x\r\n", WEIR_ESTOREREADONLY},
                  {"-OOM x\r\n", WEIR_ESTOREOOM},
+                 {"-MISCONF x\r\n", WEIR_ESTOREDISK},
                  {"-NOAUTH x\r\n", WEIR_ESTOREAUTH},
                  {"-NOPERM x\r\n", WEIR_ESTOREAUTH},
                  {"-MOVED 1 f:1\r\n", WEIR_ESTORECROSSSLOT},
