@@ -5,8 +5,6 @@
 #include "engine/noting.h"
 #include "engine/seconds.h"
 
-#include <stdlib.h>
-
 /* What RateLimit's value ends in when both numbers are 0, and what is between them. */
 #define NUMBERS "0;t=0"
 #define BETWEEN ";t="
@@ -17,7 +15,7 @@ _Static_assert(SPOKEN_MAX + WEIR_SHOWN_MAX + 3 * WEIR__DIGITS_MAX + 2 * WEIR__SP
 
 /* ---- With the rules ---- */
 
-static struct weir__spoken *make(const struct weir__rule *rule)
+static struct weir__spoken *make(struct weir__arena *memory, const struct weir__rule *rule)
 {
     const struct weir__quota *quota = rule->quotas;
     const struct weir__hit hit = {
@@ -26,8 +24,10 @@ static struct weir__spoken *make(const struct weir__rule *rule)
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
     weir__hit_tell(&hit, &answer.by);
-    size_t len = rule->name.len + weir_answer_values(&answer, NULL, values, lens);
-    struct weir__spoken *spoken = calloc(1, sizeof *spoken + len + WEIR__SPOKEN_STEP);
+    (void)weir_answer_values(&answer, NULL, values, lens);
+    size_t said = (size_t)lens[WEIR_HEADER_POLICY] + lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1);
+    size_t len = rule->name.len + lens[WEIR_HEADER_LIMIT] + said;
+    struct weir__spoken *spoken = weir__arena_take(memory, sizeof *spoken + len + WEIR__SPOKEN_STEP);
     if (!spoken)
         return NULL;
     const char *policy = values + lens[WEIR_HEADER_LIMIT] + lens[WEIR_HEADER_REMAINING] + lens[WEIR_HEADER_RESET];
@@ -40,7 +40,7 @@ static struct weir__spoken *make(const struct weir__rule *rule)
     char *to = spoken->text;
     to = (char *)memcpy(to, rule->name.data, rule->name.len) + rule->name.len;
     to = (char *)memcpy(to, values, spoken->limit_len) + spoken->limit_len;
-    memcpy(to, policy, (size_t)spoken->policy_len + spoken->ratelimit_len);
+    memcpy(to, policy, said);
     return spoken;
 }
 
@@ -57,11 +57,11 @@ static bool is_quick(const struct weir__loaded *loaded, const struct weir__rule 
 void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only)
 {
     const weir_rules *rules = loaded->rules;
-    loaded->spoken = calloc(rules->count + 1, sizeof(struct weir__spoken *));
-    loaded->spoken_count = loaded->spoken ? rules->count : 0;
-    for (size_t i = 0; i < loaded->spoken_count; i++) {
+    struct weir__arena *memory = &loaded->spoken_memory;
+    loaded->spoken = weir__arena_array(memory, rules->count, sizeof(struct weir__spoken *));
+    for (size_t i = 0; i < rules->count && loaded->spoken; i++) {
         const struct weir__rule *rule = rules->rules[i];
-        struct weir__spoken *spoken = loaded->spoken[i] = rules->gates[i].plain ? make(rule) : NULL;
+        struct weir__spoken *spoken = loaded->spoken[i] = rules->gates[i].plain ? make(memory, rule) : NULL;
         if (!spoken || read_only || !is_quick(loaded, rule))
             continue;
         spoken->quick = &rule->quotas[0].limit;
@@ -70,13 +70,6 @@ void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only)
         spoken->cost = rule->cost.usual;
         spoken->written = loaded->consistency[i] == WEIR__EVENTUAL;
     }
-}
-
-void weir__spoken_free(struct weir__loaded *loaded)
-{
-    for (size_t i = 0; i < loaded->spoken_count; i++)
-        free(loaded->spoken[i]);
-    free(loaded->spoken);
 }
 
 /* ---- Telling ---- */

@@ -61,7 +61,6 @@ struct weir__spoken {
 
 /* For all rules of a set that has all else; what there is no memory for is told the long way. */
 void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only);
-void weir__spoken_free(struct weir__loaded *loaded);
 
 /* False: it is not that simple, and nothing was told. */
 bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *by, struct weir__brief *brief);

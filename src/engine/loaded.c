@@ -90,7 +90,7 @@ void weir__loaded_free(struct weir__loaded *loaded)
 {
     if (!loaded)
         return;
-    weir__spoken_free(loaded);
+    weir__arena_free(&loaded->spoken_memory);
     free(loaded->tally);
     free(loaded->hot);
     free(loaded->consistency);

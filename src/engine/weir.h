@@ -6,6 +6,7 @@
 #include "engine/level.h"
 #include "engine/load.h"
 #include "engine/pins.h"
+#include "rules/arena.h"
 #include "store/options.h"
 #include "table/tally.h"
 
@@ -15,12 +16,12 @@ struct weir__loaded {
     struct weir__tally **tally;   /* by rule index; of a rule for which the segment has none: the engine's own */
     uint64_t *hot;                /* struct weir__hot_panel * by rule index, 0: none yet; NULL: nothing is noted */
     struct weir__spoken **spoken; /* by rule index, see brief.h; NULL for those that do not say the same each time */
-    size_t spoken_count;
-    uint8_t *consistency;       /* by rule index, enum weir__consistency: as it is with this engine's store */
-    bool strict;                /* some request may have to ask the store */
-    struct weir__book *book;    /* the engine's, if a rule needs it; see book.h */
-    struct weir__loaded *older; /* in the list of those that were replaced */
-    uint64_t said;              /* what its texts say, as a number: see weir__sources_said */
+    struct weir__arena spoken_memory; /* theirs and the list's: with a malloc each, many rules would scatter it */
+    uint8_t *consistency;             /* by rule index, enum weir__consistency: as it is with this engine's store */
+    bool strict;                      /* some request may have to ask the store */
+    struct weir__book *book;          /* the engine's, if a rule needs it; see book.h */
+    struct weir__loaded *older;       /* in the list of those that were replaced */
+    uint64_t said;                    /* what its texts say, as a number: see weir__sources_said */
 };
 
 struct weir {

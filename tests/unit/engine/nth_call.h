@@ -1,4 +1,5 @@
-/* The Nth call of one kind fails, once. The test names the kinds, CALLS of them, and says which calls are of them. */
+/* The Nth call of one kind fails, once or from then on. The test names the kinds, CALLS of them, and says which calls
+ * are of them. */
 #ifndef WEIR_TESTS_NTH_CALL_H
 #define WEIR_TESTS_NTH_CALL_H
 
@@ -12,13 +13,17 @@ static struct {
     bool armed;
     unsigned call;
     int nth, number; /* which call of it fails, and with which errno */
+    bool lasting;    /* and so do all after it */
     int calls;       /* so far */
     bool hit;
 } fault;
 
 static bool fails(unsigned call)
 {
-    if (!fault.armed || fault.call != call || ++fault.calls != fault.nth)
+    if (!fault.armed || fault.call != call)
+        return false;
+    fault.calls++;
+    if (fault.lasting ? fault.calls < fault.nth : fault.calls != fault.nth)
         return false;
     fault.hit = true;
     errno = fault.number;

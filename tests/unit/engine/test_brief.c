@@ -259,14 +259,14 @@ TEST(hot_keys)
     double keys = 0;
     CHECK_EQ(weir_open(&how, &engine), 0);
     for (int i = 0; i < 4096; i++) {
-        const uint8_t peer[4] = {10, 0, 0, (uint8_t)(i % 2)};
+        const uint8_t peer[4] = {10, 0, 0, (uint8_t)(i % 8)};
         weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
         weir_answer answer;
         CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
         CHECK(brief.told);
     }
     CHECK_EQ(weir_hot_each(engine, add_keys, &keys), 0);
-    CHECK(keys > 1 && keys < 3);
+    CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see table/hot.h */
     weir_close(engine);
 }
 

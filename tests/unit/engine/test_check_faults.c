@@ -6,6 +6,8 @@
 #include "nth_call.h"
 #include "rules_folder.h"
 
+#include "engine/brief.h"
+
 #include <time.h>
 
 /* ---- Calls that fail on demand ---- */
@@ -47,9 +49,9 @@ static const struct {
     enum call call;
     int number;
 } faults[] = {
-    {MALLOC, ENOMEM}, {CALLOC, ENOMEM}, {REALLOC, ENOMEM}, {STRDUP, ENOMEM},  {ALIGNED, ENOMEM}, {OPEN, EMFILE},
-    {OPEN, EACCES},   {OPEN, ENOENT},   {READ, EIO},       {READ, EINTR},     {STAT, EIO},       {STAT, ENOENT},
-    {FSTAT, EIO},     {FSTAT, ENOMEM},  {OPENDIR, EMFILE}, {OPENDIR, ENOMEM}, {READDIR, EIO},
+    {MALLOC, ENOMEM}, {MALLOC, ENOMEM}, {CALLOC, ENOMEM}, {REALLOC, ENOMEM}, {STRDUP, ENOMEM},  {ALIGNED, ENOMEM},
+    {OPEN, EMFILE},   {OPEN, EACCES},   {OPEN, ENOENT},   {READ, EIO},       {READ, EINTR},     {STAT, EIO},
+    {STAT, ENOENT},   {FSTAT, EIO},     {FSTAT, ENOMEM},  {OPENDIR, EMFILE}, {OPENDIR, ENOMEM}, {READDIR, EIO},
 };
 
 enum { FAULTS = sizeof faults / sizeof *faults };
@@ -58,6 +60,7 @@ static void arm(int which, int nth)
 {
     of_zone = false;
     fault_set(faults[which].call, nth, faults[which].number);
+    fault.lasting = which == 0; /* the set's memory is tried for again, in smaller pieces */
     fault.armed = true;
 }
 
@@ -160,8 +163,23 @@ TEST(weir_rules_load_with_the_nth_call_failing)
     end();
 }
 
+/* Asks under a rule that can be told briefly; what of that there was no memory for is told the long way. */
+static bool is_told_briefly(weir *w)
+{
+    static char text[WEIR__BRIEF_ROOM];
+    struct weir__second reset = {0};
+    struct weir__brief brief = {.reset = &reset, .text = text};
+    struct test_request r;
+    weir_answer answer;
+    test_request(&r, "GET / @x-user-id=7");
+    CHECK_EQ(weir__check_brief(w, &r.query, &answer, &brief), 0);
+    CHECK_EQ(brief.told ? brief.limit : answer.decision.limit, 5);
+    return brief.told;
+}
+
 TEST(weir_open_with_the_nth_call_failing)
 {
+    int briefly = 0, at_length = 0;
     begin();
     for (int i = 0; i < FAULTS; i++) {
         for (int nth = 1; nth < 2000; nth++) {
@@ -178,8 +196,10 @@ TEST(weir_open_with_the_nth_call_failing)
             fault.armed = false;
             CHECK(error == 0 || (fault.hit && is_expected(error)));
             CHECK_EQ(error == 0, w != NULL);
-            if (!error)
+            if (!error) {
                 CHECK_EQ(test_ask(w, "GET /v1/x", 0).matched, 2);
+                *(is_told_briefly(w) ? &briefly : &at_length) += 1;
+            }
             weir_close(w);
             CHECK_EQ(open_files(), files);
             say_where(failures, "weir_open");
@@ -187,6 +207,7 @@ TEST(weir_open_with_the_nth_call_failing)
                 break;
         }
     }
+    CHECK(briefly > 0 && at_length > 0);
     end();
 }
 
