@@ -1,6 +1,7 @@
 /* What weir.yaml speaks of, looked at before anything is started or replaced. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "agent/inspect.h"
+#include "engine/load.h"
 #include "rules/set.h"
 
 #include <errno.h>
@@ -238,8 +239,10 @@ static void look_at_rules(struct look *look)
         weir__report_error(report, config->rules_place, "the rules %s cannot be read: %s", path, strerror(errno));
         return;
     }
-    int error = path ? weir_rules_load(path, report->diagnose, report->context, &rules)
-                     : weir_rules_parse(config->file, text.data, text.len, report->diagnose, report->context, &rules);
+    struct weir__audience audience = {report->diagnose, report->context, .storeless = !config->store.url};
+    struct weir__source inside = {.name = config->file, .text = text};
+    int error =
+        path ? weir__load_path(path, &audience, NULL, &rules) : weir__load_sources(&inside, 1, &audience, &rules);
     if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
         report->errors++; /* told already */
     else if (error)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,12 +21,17 @@
 
 /* ---- Finding ---- */
 
-/* True if `folder`/`name` is a file that `how` allows; it is then in `path`, whole: nginx has a folder of its own. */
+/*
+ * True if `folder`/`name` is a file that `how` allows; it is then in `path`, whole: nginx has a folder of its own. A
+ * folder is none: weir's build has one of nginx's name beside the command, and who tries that has it in the PATH.
+ */
 static bool is_there(const char *folder, size_t len, const char *name, int how, char path[4096])
 {
     char given[4096];
+    struct stat at;
     int used = snprintf(given, sizeof given, "%.*s/%s", (int)len, folder, name);
-    if (used > 0 && used < (int)sizeof given && len > 0 && access(given, how) == 0 && realpath(given, path))
+    if (used > 0 && used < (int)sizeof given && len > 0 && access(given, how) == 0 && stat(given, &at) == 0 &&
+        S_ISREG(at.st_mode) && realpath(given, path))
         return true;
     path[0] = 0;
     return false;

@@ -159,6 +159,34 @@ def test_rules_that_the_workers_cannot_read(serve):
     assert "weir.yaml:7:8: warning: the workers run as www-data, which cannot read" in done.stderr
 
 
+@pytest.mark.parametrize("inside", [True, False], ids=["in weir.yaml", "in a file"])
+def test_rules_that_want_a_store(serve, inside):
+    """Who forgets the store has limits of each host's own, and is told so before anything runs, and when it does."""
+    rules = RULES + "    consistency: strict\n"
+    one = serve(HEAD + (rules if inside else "rules: rules.yaml\n"), start=False)
+    (one.folder / "rules.yaml").write_text(rules)
+    place = "weir.yaml:12" if inside else f"{one.folder}/rules.yaml:6"
+    wanted = f"{place}:18: warning: consistency: strict acts as local: there is no store"
+    done = one.run("--check")
+    assert done.returncode == 0 and wanted in done.stderr, done.stderr
+    one.start()
+    assert "consistency: strict acts as local: there is no store" in one.said()
+    (one.folder / "weir.yaml").write_text((one.folder / "weir.yaml").read_text() + "store: redis://127.0.0.1:1\n")
+    done = one.run("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_folder_is_no_nginx(serve):
+    """Who puts weir's build folder into the PATH has a folder of nginx's name in it."""
+    one = serve(start=False)
+    (one.folder / "bin" / "nginx").mkdir(parents=True)
+    environment = {**ENVIRONMENT, "PATH": f"{one.folder}/bin:{ENVIRONMENT['PATH']}"}
+    environment.pop("WEIR_NGINX", None)
+    done = subprocess.run([WEIR, "serve", "--check", "weir.yaml"], cwd=one.folder, env=environment, capture_output=True,
+                          text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # ---- Looking without running ----
 
 def test_check_changes_nothing(serve):
