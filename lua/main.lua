@@ -6,7 +6,8 @@
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
 --     then for each counter: the limit's place among them, how, cost; of requests in flight also the lease (two
 --     numbers), else for a refund its time (or, negative, how long ago that was), for an exchange level, what is left of the host's window, negative
---     if it is over (of a bucket: for how long it could not be told), and 1 if what is stored may be less than the host was told before.
+--     if it is over (of a bucket: for how long it could not be told), and 1 if what is stored may be less than the host was told before,
+--     or 2 if it is less and each host tells its own part of that again.
 -- ARGV[2]: the number of a sender's batch, as text; ARGV[3]: that of the batch before it.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
@@ -30,7 +31,7 @@ local a = {cmsgpack.unpack(ARGV[1])}
 if not a[2] then
     a = a[1]
 end
-local repeated, missed = false, 0
+local repeated, missed, all = false, 0, 1099511627776
 if ARGV[2] then
     local sender = keys[#keys]
     local last = call('GET', sender)
@@ -39,7 +40,7 @@ if ARGV[2] then
         call('SET', sender, ARGV[2], 'PX', 14400000) -- a sync_interval is an hour at most, and one may fail
         if ARGV[3] and last ~= ARGV[3] then
             local gap = ARGV[3] - (tonumber(last or '') or -1000000)
-            missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or 1099511627776
+            missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or all
         end
     end
 end
@@ -95,7 +96,7 @@ local counter = 0
 local function evaluate(pending, others)
     counter = counter + 1
     local limit, how, cost, time = a[place], a[place + 1], a[place + 2], now
-    local name, decide, charge, level, left, doubt = keys[counter], a[limit], how == 3, nil, nil, false
+    local name, decide, charge, level, left, doubt = keys[counter], a[limit], how == 3, nil, nil, 0
     place = place + 3
     if decide == flight then
         return flight(limit, how, cost, name, pending and pending[name])
@@ -111,7 +112,7 @@ local function evaluate(pending, others)
         end
         place = place + 1
     elseif how == 4 then
-        charge, level, left, doubt = true, a[place], a[place + 1], a[place + 2] == 1
+        charge, level, left, doubt = true, a[place], a[place + 1], a[place + 2]
         place = place + 3
     end
     local value, whole = pending and pending[name], false
@@ -140,16 +141,19 @@ local function evaluate(pending, others)
             cost = 0
         end
         if not value then
-            -- What the host knows of it, and not less than it has used: its own counter may have recovered since.
+            -- What the host knows of it, and not less than it has used: its own counter may have recovered since. But
+            -- what this server never got, each host tells again, and is not to be brought back by the others.
             local owed = a[limit + 2] - level
-            cost = owed > cost and owed or cost
+            if owed > cost and doubt < 2 and (missed == 0 or missed == all) then
+                cost = owed
+            end
             cost = cost > 0 and cost or 0
         end
     end
     local code, remaining, reset, wait, fresh, till, always =
         decide(limit, value, time, cost, charge, left, name, whole, level)
     if level then
-        if doubt and value and code >= 0 and code < 32 and remaining > level then
+        if doubt == 1 and value and code >= 0 and code < 32 and remaining > level then
             -- No more is left than the host knows of.
             cost = cost + remaining - level
             code, remaining, reset, wait, fresh, till = decide(limit, value, time, cost, charge, left, name, whole, level)

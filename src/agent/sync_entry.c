@@ -172,7 +172,9 @@ void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct
     ask->limit.zone = NULL;
     ask->how = WEIR__ASK_EXCHANGE;
     ask->cost = note->amount;
-    ask->doubt = sync->followed[note->index].age != sync->age;
+    uint32_t age = sync->followed[note->index].age;
+    ask->doubt = (int32_t)(age - sync->doubted) < 0;
+    ask->own_only = !ask->doubt && age != sync->age;
     ask->level = looked->here->remaining + looked->since;
     if (note->window_end_us)
         ask->left_us = note->window_end_us - sync->now.wall_ns / 1000;

@@ -3,15 +3,17 @@
  * somebody emptied it.
  *
  * The server remembers the number of a sender's last batch beside the counters, and both are replicated together. So
- * it can tell how many of our batches it does not know of, and what they told is told again. If it does not know us at
- * all, or the batches are further back than we remember, every counter is in doubt once: the store then has no more
- * left than this host knows of.
+ * it can tell how many of our batches it does not know of, and what they told is told again. So do the others with
+ * theirs: a counter that the server has never heard of is not brought back as this host knows it, with all of them in
+ * it. If it does not know us at all, or the batches are further back than we remember, every counter is in doubt once:
+ * the store then has no more left than this host knows of.
  */
 #include "agent/sync_parts.h"
 
 #include <stdlib.h>
 
-#define IN_STEP_MIN 8 /* batches in a row that followed each other; if two hosts have one name, they never do */
+#define IN_STEP_MIN 8                 /* batches that followed each other; if two hosts have one name, they never do */
+#define IN_STEP_MAX (3 * IN_STEP_MIN) /* one failover may follow the other: each costs as many */
 
 bool weir__sync_memory(struct weir__sync *sync)
 {
@@ -34,7 +36,7 @@ void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_note
 void weir__sync_doubt(struct weir__sync *sync, uint64_t index)
 {
     if (index < sync->ledger->entries)
-        sync->followed[index].age = sync->age - 1;
+        sync->followed[index].age = sync->doubted - 1;
 }
 
 /* Everything that was told after batch `known` and before the present one goes to the ledger again. */
@@ -68,15 +70,16 @@ void weir__sync_compare(struct weir__sync *sync, uint64_t count)
     uint64_t before = sync->ledger->header->batch - 1;
     sync->set_back = missed > 0 && before > 0; /* whom nobody has heard of yet, nobody has forgotten */
     if (!sync->set_back) {
-        sync->in_step += sync->in_step < IN_STEP_MIN;
+        sync->in_step += sync->in_step < IN_STEP_MAX;
         return;
     }
-    bool known = missed < WEIR__MISSED_ALL && (uint64_t)missed <= before && sync->in_step == IN_STEP_MIN;
+    bool known = missed < WEIR__MISSED_ALL && (uint64_t)missed <= before && sync->in_step >= IN_STEP_MIN;
+    sync->age++;
     if (known)
         tell_again(sync, before - (uint64_t)missed);
     if (!known || before - (uint64_t)missed < sync->forgotten) {
-        sync->age++;
+        sync->doubted = sync->age;
         weir__sync_follow_all(sync);
     }
-    sync->in_step = 0;
+    sync->in_step = known ? sync->in_step - IN_STEP_MIN : 0;
 }

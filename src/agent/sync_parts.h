@@ -11,7 +11,7 @@
 
 /* What the agent remembers of an entry of the ledger; nothing of it is missed after a restart. */
 struct weir__followed {
-    uint32_t age;   /* the exchange's when it was last asked for; if that has become another, the counter is in doubt */
+    uint32_t age;   /* the exchange's when it was last asked for */
     uint32_t due;   /* the round in which to ask again, if it is followed */
     uint8_t again;  /* times that it is asked for again without news */
     bool idle;      /* so it was when the sweep came by */
@@ -60,8 +60,9 @@ struct weir__sync {
     struct weir__acknowledged *told; /* the newest, around */
     uint64_t told_count;
     uint64_t forgotten; /* the last batch of which not all is remembered */
-    uint32_t age;       /* how often the store was found to have forgotten what it knew */
-    uint32_t in_step;   /* batches in a row that the store found to follow each other, up to a few */
+    uint32_t age;       /* how often the store was found to lack what it knew */
+    uint32_t doubted;   /* the age since which it was not known what: counters of before are in doubt */
+    uint32_t in_step;   /* batches that the store found to follow each other, up to a few; being set back costs some */
     bool set_back;      /* so it was found by the present batch */
 
     struct weir__question question;

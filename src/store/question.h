@@ -42,6 +42,9 @@ struct weir__ask {
     int64_t left_us;
     /* EXCHANGE: the store may have forgotten what it once told this host: no more than `level` is left then. */
     bool doubt;
+    /* EXCHANGE, without doubt: what the store lacks of this counter, others tell again. If it does not know it at all,
+     * `cost` is all there is. */
+    bool own_only;
     /*
      * REFUND: when it was taken (the take's), or, negative, how long ago that was for those who do not know it. All
      * others, out: the server's time, to give back with.

@@ -156,7 +156,7 @@ static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, ui
     if (ask->how == WEIR__ASK_EXCHANGE) {
         weir__number_add(to, clamp(ask->level, WEIR__EXACT_MAX / 4));
         weir__number_add(to, left_of(ask));
-        weir__number_add(to, ask->doubt);
+        weir__number_add(to, ask->doubt ? 1 : ask->own_only ? 2 : 0);
         return 6;
     }
     return 3;

@@ -91,7 +91,8 @@ static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask
     CHECK_EQ(weir_peek(store->counters, &ask->limit, ask->name, ask->name_len, 0, now, d), 0);
     int64_t cost = repeated ? 0 : ask->cost, owed = ask->limit.hard - ask->level;
     if (d->reset_after_ns == 0) { /* it does not know the counter */
-        cost = owed > cost ? owed : cost;
+        bool bring = !ask->own_only && (!store->missed || store->missed == WEIR__MISSED_ALL);
+        cost = bring && owed > cost ? owed : cost;
         cost = cost > 0 ? cost : 0;
     }
     if (cost >= 0)

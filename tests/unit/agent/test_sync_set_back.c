@@ -73,6 +73,47 @@ TEST(what_a_new_master_never_got_is_told_again)
     }
 }
 
+#define OTHER "GET / ip=192.0.2.2" /* exchanged before, so that the server knows its senders */
+
+/* So it is with a key that was first used after the replica was cut off: nobody brings back what others tell again. */
+TEST(a_key_that_a_new_master_never_heard_of)
+{
+    for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
+        if (!begin(kept_for_a_day[k], HOSTS))
+            return;
+        for (int round = 0; round < 10; round++)
+            for (int i = 0; i < HOSTS; i++) {
+                CHECK_EQ(host_ask(&hosts[i], OTHER, 1), 1);
+                CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+                hosts[i].admitted--;
+            }
+        replica_is_cut_off();
+        use(0, HOSTS - 1, 4);
+        replica_takes_over();
+        use(0, HOSTS - 1, 3);
+        check_all_is_known(kept_for_a_day[k], 1000);
+        end(HOSTS);
+    }
+}
+
+/* On a machine that is too busy for its sentinels, failovers come in a row. */
+TEST(one_failover_after_the_other)
+{
+    for (size_t k = 0; k < sizeof kept_for_a_day / sizeof *kept_for_a_day; k++) {
+        if (!begin(kept_for_a_day[k], HOSTS))
+            return;
+        use(0, HOSTS - 1, 24);
+        for (int again = 0; again < 3; again++) {
+            replica_is_cut_off();
+            use(0, HOSTS - 1, 2);
+            replica_takes_over();
+            use(again % HOSTS, again % HOSTS, 1);
+        }
+        check_all_is_known(kept_for_a_day[k], 1000);
+        end(HOSTS);
+    }
+}
+
 /* As it usually is: exchanges fail between the end of the one and the beginning of the other. */
 TEST(a_master_that_died_while_it_was_asked)
 {

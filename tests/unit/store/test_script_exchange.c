@@ -253,6 +253,42 @@ TEST(what_is_stored_is_doubted_when_it_is_to_be)
     }
 }
 
+/* A counter that is not there: brought back by who knows of it, but not if each host tells its own part again. */
+TEST(what_is_told_again_is_not_brought_back)
+{
+    if (!begin())
+        return;
+    struct weir__ask ask = exchange(slow(10), "o1", 1, 4);
+    ask.own_only = true;
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.decision.remaining, 9);
+    ask = exchange(slow(10), "o2", -3, 4); /* nothing to give back to */
+    ask.own_only = true;
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.decision.remaining, 10);
+    CHECK_EQ(number_of("EXISTS o2"), 0);
+    ask = exchange(slow(10), "o3", 1, 4);
+    ask.own_only = ask.doubt = true; /* nobody knows what it lacks */
+    CHECK_EQ(server_one(&ask), 0);
+    CHECK_EQ(ask.decision.remaining, 4);
+
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {
+        .asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1, .sender = "weir:own"};
+    static const struct {
+        uint64_t batch;
+        int64_t remaining;
+    } each[] = {{1, 4}, {2, 4}, {5, 9}, {6, 4}}; /* whom it does not know, who is in step, who is not, who is again */
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "b%zu", i);
+        ask = exchange(slow(10), name, 1, 4);
+        question.batch = each[i].batch;
+        CHECK_EQ(server_question(&question), 0);
+        CHECK_EQ(ask.decision.remaining, each[i].remaining);
+    }
+}
+
 static int64_t missed(const char *sender, uint64_t batch)
 {
     struct weir__ask ask = exchange(slow(10), "m", 1, 9);
