@@ -63,15 +63,19 @@ static int64_t place(const struct view *view, int64_t unit)
     return at < 0 ? at + view->capacity : at;
 }
 
-/* When unit `unit` of the span was logged. */
+/*
+ * When unit `unit` of the span was logged. A late writer may have left a time in a place that is later than the newest,
+ * when what it expected to find came back: units were given back, and then some were logged by a clock that is behind.
+ * Such a unit leaves late; taken for one that is older than any, it would leave at once.
+ */
 static int64_t span_time(const struct view *view, int64_t unit)
 {
     const struct log_head *h = &view->head;
     if (unit >= h->span - h->pending)
         return h->newest_us;
     int64_t newest = h->newest_us / view->limit->quantum_us;
-    uint32_t age = (uint32_t)newest - weir__load32(&view->time[place(view, unit)]);
-    return (newest - (int64_t)age) * view->limit->quantum_us;
+    int32_t age = (int32_t)((uint32_t)newest - weir__load32(&view->time[place(view, unit)]));
+    return (newest - age) * view->limit->quantum_us;
 }
 
 /* The same for the live ones, as the algorithm asks. */

@@ -90,4 +90,40 @@ TEST(one_that_lost_nothing_forgets_what_is_given_back)
     free(f.memory);
 }
 
+/*
+ * Somebody is about to write a pending time, has looked what is in its place, and is held up. Meanwhile the unit is
+ * written, given back, and one that a clock behind has logged is written there: just what the first one expects to
+ * find. So it writes a time that is later than the newest. The unit must not leave for that.
+ */
+TEST(a_time_that_was_written_late_does_not_let_a_unit_leave_early)
+{
+    struct fixture f;
+    fixture_make(&f);
+    take(&f, 98, 29);
+    take(&f, 1, 30);
+    take(&f, -1, 30); /* has written 30 */
+    take(&f, 1, 31);
+
+    struct weir__op late = at(&f, 31);
+    struct weir__where where = salted(&f.limit, &f.where);
+    struct weir__key_record key;
+    CHECK_EQ(weir__key_record_find(&late, &where, &key), 0);
+    struct view seen = look(&late, &f.limit, &key);
+    uint32_t *to = (uint32_t *)weir__record_body(&late, key.record) + place(&seen, 98);
+    uint32_t held = weir__load32(to), want = (uint32_t)(seen.head.newest_us / f.limit.quantum_us);
+    CHECK(held != want && weir__cell_equal(weir__cell_read(weir__record_head(&late, key.record)), key.head));
+
+    take(&f, -1, 31);
+    take(&f, 1, 30);
+    CHECK_EQ(take(&f, 1, 30).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 30).verdict, WEIR_DENY);
+    CHECK(weir__cas32(to, &held, want)); /* goes on */
+    CHECK_EQ(take(&f, 1, 30).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 1, 88).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 98, 89).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 89).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 2, 91).verdict, WEIR_ALLOW);
+    free(f.memory);
+}
+
 TEST_MAIN
