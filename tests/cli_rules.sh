@@ -339,3 +339,37 @@ done
 printf 'limit_req_zone $uri zone=z:1m rate=1r/h;\nlimit_req zone=z;\n' >"$work/bad.conf"
 fails 1 "$weir" convert "$work/bad.conf"
 said 'neither r/s nor r/m'
+
+# ---- a weir.yaml instead of rules ----
+mkdir "$work/host" "$work/host/rules.d"
+cd "$work/host"
+"$weir" init | grep -q 'weir lint'
+"$weir" lint | grep -qx 'weir.yaml: 3 rules, 1 of them in shadow; no warnings'
+"$weir" check --ip 203.0.113.9 --repeat 6 POST /login | grep -qx '5 allowed, 1 denied'
+sed 's/limit: 5$/limit: five/' weir.yaml >bad.yaml
+for command in lint "check / --rules"; do
+    # shellcheck disable=SC2086 # words
+    fails 1 "$weir" $command bad.yaml
+    said 'bad.yaml:41:12: error: limit is a number'
+done
+sed 's/listen:/lisen:/' weir.yaml >bad.yaml
+fails 1 "$weir" lint bad.yaml
+said 'gateway has no field "lisen"'
+cp "$OLDPWD/shop.yaml" rules.d/
+printf '%s\n' 'gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }' "segment: { path: $work/host/segment }" 'rules: rules.d' >weir.yaml
+"$weir" lint | grep -q '/rules.d: 5 rules'
+"$weir" lint --json weir.yaml | json 'd["ok"] and len(d["rules"]) == 5'
+# With a rules service: what the file names until something is published, then that.
+echo "{ admin: 127.0.0.1:9091, state: $work/host/state, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] }, rules: rules.d }" >served.yaml
+"$weir" lint served.yaml | grep -q '/rules.d: 5 rules'
+mkdir state
+echo 'rules: [{ name: a, limit: 1, window: 1s }]' >state/published.yaml
+"$weir" lint served.yaml | grep -q '/state/published.yaml: 1 rule;'
+echo '{ rules: https://127.0.0.1:9/, state: nowhere, gateway: { listen: 8080, upstreams: [http://127.0.0.1:9000] } }' >far.yaml
+fails 1 "$weir" lint far.yaml
+said 'nothing was published yet'
+# The counters of one: there are none yet.
+fails 1 "$weir" check --segment weir.yaml /
+said "$work/host/segment: no segment"
+fails 1 "$weir" dump weir.yaml
+said "$work/host/segment: no segment"

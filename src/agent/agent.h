@@ -14,6 +14,7 @@
  *   supervise   the loop that looks after nginx
  *   serve       all of it together
  *   init        the starter weir.yaml
+ *   file_rules  where its rules and counters are, for commands that look at them
  *
  * And the agent, a process that weir serve runs beside nginx and weir agent alone:
  *
@@ -92,6 +93,23 @@ void weir__file_queue_close(struct weir__file_queue *queue);
 
 /* The rules service's database that the file names, or NULL: it has no such service. */
 const char *weir__file_queue_rules(const struct weir__file_queue *queue);
+
+/*
+ * Where the rules of a weir.yaml are and where its counters: the rules in force if a rules service has them, and before
+ * the first were published those that the file names.
+ */
+struct weir__file_rules {
+    const char *path; /* of a file or a directory; or NULL, and they are: */
+    const char *text; /* the file with everything else blanked out */
+    size_t len;
+    const char *segment;
+};
+/* True for a file that has what only a weir.yaml has; a rule file, and one that cannot be read, is none. */
+bool weir__is_weir_yaml(const char *path);
+/* NULL: what is wrong was told to `diagnose`. */
+struct weir__file_rules *weir__file_rules_open(const char *file, weir_diagnose *diagnose, void *context);
+/* NULL is allowed. */
+void weir__file_rules_close(struct weir__file_rules *rules);
 
 /* The address of the database that a weir.yaml's rules service has. False: what is wrong was told to `diagnose`. */
 bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *context, char *url, size_t size);

@@ -74,6 +74,8 @@ int weir__init(const char *file, bool force)
         fprintf(stderr, "weir init: %s: %s\n", file, strerror(errno));
         return 1;
     }
-    printf("%s is written; edit it, then: weir serve %s\n", file, file);
+    printf("%s is written; edit it, then: weir serve %s\n(weir lint %s shows its rules, weir check --rules %s GET "
+           "/path plays a request)\n",
+           file, file, file, file);
     return 0;
 }

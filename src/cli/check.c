@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* open_memstream */
 #include "cli/check.h"
 #include "cli/cli.h"
-#include "cli/diagnose.h"
+#include "cli/given.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,6 +18,8 @@ struct play {
     const struct weir__check *check;
     weir *engine;
     weir_segment *segment;
+    const char *path; /* of the segment; NULL: fresh counters */
+    char room[4096];
     bool dry;
     weir_time start;
     struct weir__check_result result;
@@ -163,16 +165,18 @@ static int play_and_tell(struct play *play)
 }
 
 /* The counters: those of --segment, or fresh ones. */
-static int open_segment(struct play *play)
+static int open_segment(struct play *play, struct weir__findings *findings)
 {
     const struct weir__check *check = play->check;
-    weir_segment_options how = {.path = check->segment,
+    if (check->segment && !(play->path = weir__given_segment(check->segment, findings, play->room)))
+        return WEIR_ERULES;
+    weir_segment_options how = {.path = play->path,
                                 .size = SEGMENT_BYTES,
                                 .slab_bytes = SEGMENT_BYTES / 2,
                                 .flags = play->dry ? WEIR_OPEN_READONLY : 0};
     int error = weir_segment_open(&how, &play->segment);
     if (error) {
-        fprintf(stderr, "weir check: %s: %s (%s)\n", check->segment ? check->segment : "segment", weir_strerror(error),
+        fprintf(stderr, "weir check: %s: %s (%s)\n", play->path ? play->path : "segment", weir_strerror(error),
                 weir_error_name(error));
         return error;
     }
@@ -188,28 +192,28 @@ static int open_segment(struct play *play)
 /* False after the findings were shown. */
 static bool open_engine(struct play *play, struct weir__findings *findings)
 {
-    const char *path = play->check->rules;
+    struct weir__given given = {.findings = findings, .errors_only = play->check->json};
+    bool opened = weir__given_open(&given, play->check->rules);
     weir_options options = {.attached = play->segment,
-                            .rules_path = path,
-                            .diagnose = play->check->json ? weir__find_errors : weir__find,
-                            .diagnose_context = findings,
+                            .rules_path = given.path,
+                            .rules_text = given.text,
+                            .diagnose = weir__given_find,
+                            .diagnose_context = &given,
                             .flags = WEIR_NO_WATCH};
-    char *text = NULL, load[PATH_MAX];
-    size_t len;
-    if (play->check->segment) { /* of a host: what its load makes of its limits */
-        int written = snprintf(load, sizeof load, "%s.load", play->check->segment);
+    char load[PATH_MAX];
+    if (play->path) { /* of a host: what its load makes of its limits */
+        int written = snprintf(load, sizeof load, "%s.load", play->path);
         options.load = written < (int)sizeof load && access(load, F_OK) == 0 ? load : NULL;
     }
-    errno = 0;
-    if (weir__is_stream(path)) {
-        options.rules_path = NULL;
-        options.rules_text = text = weir__read_all(path, WEIR__INPUT_MAX, &len);
+    if (opened) {
+        errno = 0;
+        int error = weir_open(&options, &play->engine);
+        if (error)
+            weir__find_failure(findings, given.path ? given.path : given.name, error);
+        opened = error == 0;
     }
-    int error = options.rules_path || text ? weir_open(&options, &play->engine) : WEIR_ERULESPATH;
-    if (error)
-        weir__find_failure(findings, path, error);
-    free(text);
-    return error == 0;
+    weir__given_close(&given);
+    return opened;
 }
 
 static int run(const struct weir__check *check)
@@ -220,7 +224,7 @@ static int run(const struct weir__check *check)
     int code = 1;
     play.result.outcomes = calloc(room, sizeof *play.result.outcomes);
     int error = play.result.outcomes ? 0 : WEIR_ENOMEM;
-    if (!error && open_segment(&play) == 0 && open_engine(&play, &findings)) {
+    if (!error && open_segment(&play, &findings) == 0 && open_engine(&play, &findings)) {
         error = play_and_tell(&play);
         code = error ? 1 : check->exit_code && !weir_passes(&play.result.answer.decision) ? 1 : 0;
     }

@@ -1,5 +1,6 @@
 /* weir check: the command line. */
 #include "cli/check.h"
+#include "cli/given.h"
 #include "cli/options.h"
 
 #include <arpa/inet.h>
@@ -10,12 +11,12 @@
 #define REPEAT_MAX 1000000
 
 static const char usage[] =
-    "usage: weir check --rules FILE|DIR [OPTIONS] [METHOD] URL\n"
-    "       weir check --rules FILE|DIR --domain DOMAIN [OPTIONS] KEY=VALUE[,KEY=VALUE...]...\n"
+    "usage: weir check [--rules FILE|DIR] [OPTIONS] [METHOD] URL\n"
+    "       weir check [--rules FILE|DIR] --domain DOMAIN [OPTIONS] KEY=VALUE[,KEY=VALUE...]...\n"
     "Plays a request against rules and says what would happen and why. The URL is absolute, or a path.\n"
     "With --domain it plays descriptors, one an argument ('\\,' is a comma in a value).\n"
     "\n"
-    "  -r, --rules PATH        a file, a directory, or '-' for standard input\n"
+    "  -r, --rules PATH        a file, a directory, '-' for standard input, or a weir.yaml (the default)\n"
     "  -i, --ip ADDR           the address the connection comes from\n"
     "  -H, --header 'N: V'     a header of the request; may be given several times\n"
     "  -A, --attribute N=V     a named attribute, such as user_id=42; the same\n"
@@ -24,7 +25,7 @@ static const char usage[] =
     "      --at TIME           when: seconds since 1970, or ISO 8601 (2026-01-02T03:04:05Z)\n"
     "      --repeat N          play it N times and show each (--all: also if they are many)\n"
     "      --every DURATION    with so much time in between (100ms, 2s, 1m); default: none\n"
-    "      --segment PATH      use the counters there; look only, unless:\n"
+    "      --segment PATH      use the counters there, or those of a weir.yaml; look only, unless:\n"
     "      --take              take from them\n"
     "      --json              one object\n"
     "      --exit-code         exit with 1 if it is denied\n"
@@ -131,7 +132,7 @@ static bool makes_sense(const struct weir__check *check)
 {
     const char *why = NULL;
     if (!check->rules)
-        why = "which rules? give --rules FILE";
+        why = "which rules? give --rules FILE; there is no weir.yaml in this folder";
     else if (check->take && !check->segment)
         why = "--take is for --segment; without one the counters are thrown away";
     else if (check->domain && (check->has_cost || check->ip || check->attribute_count > 0))
@@ -167,5 +168,6 @@ int weir__check_parse(struct weir__check *check, int argc, char **argv)
         else if (!take_option(check, option, args.value))
             return 2;
     }
+    check->rules = check->rules ? check->rules : weir__given_default();
     return makes_sense(check) && weir__check_finish(check) ? -1 : 2;
 }

@@ -1,5 +1,6 @@
 /* weir dump: what is in a segment, for people or as JSON. Reads only, also while others write. */
 #include "cli/cli.h"
+#include "cli/given.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -105,9 +106,10 @@ static void print_json(struct dump *dump)
 }
 
 static const char usage[] =
-    "usage: weir dump [--json] [--all] SEGMENT\n"
-    "Shows statistics and the first 20 entries of a segment, or all of them. Exits with 1 if it "
-    "is damaged.\n";
+    "usage: weir dump [--json] [--all] SEGMENT|FILE\n"
+    "Shows statistics and the first 20 entries of a segment, or all of them; FILE is the weir.yaml that\n"
+    "names it. Of keys there are only hashes: weir top shows the heaviest by name. Exits with 1 if it is\n"
+    "damaged.\n";
 
 int weir__cmd_dump(int argc, char **argv)
 {
@@ -134,6 +136,11 @@ int weir__cmd_dump(int argc, char **argv)
         return 2;
     }
 
+    struct weir__findings findings = {.to = stderr};
+    char room[4096];
+    path = weir__given_segment(path, &findings, room);
+    if (!path)
+        return 1;
     weir_segment_options options = {.path = path, .flags = WEIR_OPEN_READONLY};
     int error = weir_segment_open(&options, &dump.segment);
     if (error) {

@@ -1,6 +1,6 @@
 /* weir lint: are these rules good, and what is in them? */
 #include "cli/cli.h"
-#include "cli/diagnose.h"
+#include "cli/given.h"
 #include "cli/lint.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -10,9 +10,10 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: weir lint [--json] [--strict] [--all] FILE|DIR...\n"
+    "usage: weir lint [--json] [--strict] [--all] [FILE|DIR...]\n"
     "Checks rules and shows what is in them. Each argument is a set of its own: a file, a directory\n"
-    "whose *.yaml and *.yml files belong together, or '-' for standard input.\n"
+    "whose *.yaml and *.yml files belong together, '-' for standard input, or a weir.yaml (the default)\n"
+    "for the rules that it has or names; weir serve --check looks at all else that it says.\n"
     "\n"
     "  --json      one object: ok, errors, warnings, rules\n"
     "  --strict    warnings are errors\n"
@@ -28,29 +29,21 @@ struct lint {
     struct weir__findings findings;
 };
 
-static const char *name_of(const char *path)
-{
-    return strcmp(path, "-") == 0 ? "<stdin>" : path;
-}
-
-/* Loads one argument; NULL after findings. */
-static weir_rules *load(struct weir__findings *findings, const char *path)
+/* Loads one argument; NULL after findings. `shown` becomes where the rules are, as people know it. */
+static weir_rules *load(struct weir__findings *findings, const char *path, char shown[4096])
 {
     weir_rules *rules = NULL;
-    int error;
-    errno = 0;
-    if (weir__is_stream(path)) {
-        size_t len;
-        char *text = weir__read_all(path, WEIR__INPUT_MAX, &len);
-        error = text ? weir_rules_parse(name_of(path), text, len, weir__find, findings, &rules) : WEIR_ERULESPATH;
-        free(text);
-    } else {
-        error = weir_rules_load(path, weir__find, findings, &rules);
+    struct weir__given given = {.findings = findings};
+    if (weir__given_open(&given, path)) {
+        errno = 0;
+        int error = given.path ? weir_rules_load(given.path, weir__given_find, &given, &rules)
+                               : weir_rules_parse(given.name, given.text, given.len, weir__given_find, &given, &rules);
+        if (error)
+            weir__find_failure(findings, given.path ? given.path : given.name, error);
     }
-    if (error == 0)
-        return rules;
-    weir__find_failure(findings, name_of(path), error);
-    return NULL;
+    snprintf(shown, 4096, "%s", given.path ? given.path : given.name);
+    weir__given_close(&given);
+    return rules;
 }
 
 /* One argument for people; false if it has errors. */
@@ -58,14 +51,14 @@ static bool lint(struct lint *lint, const char *path)
 {
     struct weir__findings *findings = &lint->findings;
     findings->errors = findings->warnings = 0;
-    weir_rules *rules = load(findings, path);
-    path = name_of(path);
+    char shown[4096];
+    weir_rules *rules = load(findings, path, shown);
     bool good = rules && !(lint->strict && findings->warnings > 0);
     if (good) {
-        weir__lint_table(stdout, path, rules, lint->most, findings->warnings);
+        weir__lint_table(stdout, shown, rules, lint->most, findings->warnings);
     } else {
         size_t errors = findings->errors + (lint->strict ? findings->warnings : 0);
-        weir__print_text(stderr, path, SIZE_MAX, false);
+        weir__print_text(stderr, shown, SIZE_MAX, false);
         fprintf(stderr, ": %zu error%s\n", errors, errors == 1 ? "" : "s");
     }
     weir_rules_free(rules);
@@ -73,14 +66,15 @@ static bool lint(struct lint *lint, const char *path)
 }
 
 /* All arguments as one object; `sets` has room for them. */
-static bool lint_json(struct lint *lint, char **paths, size_t count, weir_rules **sets)
+static bool lint_json(struct lint *lint, const char *const *paths, size_t count, weir_rules **sets)
 {
     struct weir__findings *findings = &lint->findings;
     struct weir__json json = {.to = stdout};
     bool good = true;
     for (size_t i = 0; i < count; i++) {
         findings->errors = 0;
-        sets[i] = load(findings, paths[i]);
+        char shown[4096];
+        sets[i] = load(findings, paths[i], shown);
         good &= sets[i] != NULL;
     }
     good &= !(lint->strict && findings->warnings > 0) && !findings->out_of_memory;
@@ -104,7 +98,7 @@ static bool lint_json(struct lint *lint, char **paths, size_t count, weir_rules 
     return good;
 }
 
-static int lint_all(struct lint *all, char **paths, size_t count)
+static int lint_all(struct lint *all, const char *const *paths, size_t count)
 {
     bool good = true;
     all->findings.to = all->json ? NULL : stderr;
@@ -134,7 +128,7 @@ int weir__cmd_lint(int argc, char **argv)
     struct weir__args args = {"lint", options, sizeof options / sizeof *options, argv, argc, 1, 0, false, NULL};
     struct lint all = {.most = SHOWN};
     size_t count = 0;
-    char **paths = calloc((size_t)argc, sizeof *paths);
+    const char **paths = calloc((size_t)argc, sizeof *paths);
     int option, code = 2;
     while (paths && (option = weir__args_next(&args)) != WEIR__ARG_END) {
         if (option == WEIR__ARG_BAD)
@@ -151,8 +145,10 @@ int weir__cmd_lint(int argc, char **argv)
         if (option == WEIR__ARG_WORD)
             paths[count++] = argv[args.at - 1];
     }
-    if (count == 0) {
-        fprintf(stderr, "weir lint: which file or directory?\n%s", usage);
+    if (count == 0 && paths)
+        paths[count++] = weir__given_default();
+    if (!paths || !paths[0]) {
+        fprintf(stderr, "weir lint: which file or directory? there is no weir.yaml in this one\n%s", usage);
         goto done;
     }
     code = lint_all(&all, paths, count);

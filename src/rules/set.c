@@ -170,22 +170,28 @@ static bool has_domain(const struct weir__node *root)
     return weir__node_get(root, "domain") || weir__node_get(root, "descriptors");
 }
 
+const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root)
+{
+    static const char *const names[] = {"gateway", "service", "segment", "admin", "store", "metrics", "workers"};
+    if (root->kind != WEIR__MAP)
+        return NULL;
+    for (const struct weir__node *member = root->first; member; member = member->next)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (weir__text_is(member->name->text, names[i]))
+                return member;
+    return NULL;
+}
+
 /* Reports a file that is no rule file at all: what it needs is not another word here and there. */
 static bool is_weir_yaml(struct weir__report *report, const struct weir__node *root)
 {
-    static const char *const names[] = {"gateway", "service", "segment", "admin", "store", "metrics", "workers"};
-    for (const struct weir__node *member = root->first; member; member = member->next) {
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            if (!weir__text_is(member->name->text, names[i]))
-                continue;
-            weir__report_error(report, member->name->place,
-                               "this is a weir.yaml, which has %s, and no rule file: weir serve --check looks at it, "
-                               "and at the rules that it names",
-                               names[i]);
-            return true;
-        }
-    }
-    return false;
+    const struct weir__node *member = weir__rules_weir_yaml(root);
+    if (member)
+        weir__report_error(report, member->name->place,
+                           "this is a weir.yaml, which has %.*s, and no rule file: weir serve --check looks at it, and "
+                           "at the rules that it names",
+                           (int)member->name->text.len, member->name->text.data);
+    return member != NULL;
 }
 
 /* Reports a root that is no map or of another kind of file (then false), words that are of neither dialect, and a

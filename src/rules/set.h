@@ -70,6 +70,9 @@ struct weir__surroundings {
 /* Compiles sources into a set. WEIR_ERULES after reported errors, WEIR_ENOMEM. */
 int weir__rules_compile(struct weir__report *report, const struct weir__surroundings *around, weir_rules **set);
 
+/* A member of a document that only a weir.yaml has, which is no rule file; or NULL. */
+const struct weir__node *weir__rules_weir_yaml(const struct weir__node *root);
+
 /* Warnings that need all rules at once: never match, shadow one another, spoofable keys … */
 void weir__rules_lint(const weir_rules *set, struct weir__report *report);
 
