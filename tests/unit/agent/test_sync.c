@@ -65,13 +65,13 @@ TEST(what_is_not_acknowledged_is_told_again)
     store.fate = REFUSES;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
     CHECK(weir__sync_is_down(hosts[0].sync));
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 7), 7);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+    CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
     CHECK_EQ(host_untold(&hosts[0]), 17);
     store.fate = ANSWERS;
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK(!weir__sync_is_down(hosts[0].sync));
     CHECK_EQ(store.taken, 17);
     CHECK_EQ(host_untold(&hosts[0]), 0);
@@ -80,11 +80,11 @@ TEST(what_is_not_acknowledged_is_told_again)
     /* The server did it, and its answer was lost. */
     store.fate = LOSES_ANSWER;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTORESLOW);
+    CHECK_EQ(host_round(&hosts[0]), WEIR_ESTORESLOW);
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTORESLOW);
+    CHECK_EQ(host_round(&hosts[0]), WEIR_ESTORESLOW);
     store.fate = ANSWERS;
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 27);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 73);
     end(2);
@@ -249,13 +249,13 @@ TEST(requests_while_it_exchanges)
         pthread_create(&thread[i], NULL, be_a_client, &client[i]);
     }
     while (__atomic_load_n(&ended, __ATOMIC_SEQ_CST) < CLIENTS)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     int64_t admitted = 0;
     for (int i = 0; i < CLIENTS; i++) {
         pthread_join(thread[i], NULL);
         admitted += client[i].host.admitted;
     }
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, admitted);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     CHECK_EQ(admitted, CLIENTS * client[0].rounds);
@@ -288,7 +288,7 @@ TEST(what_passes_while_a_counter_is_noted_is_counted_once)
         CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
         passes_between = 3;
         for (int i = 0; i < 3; i++)
-            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+            CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(hosts[0].admitted, 8);
         CHECK_EQ(store.taken, 8);
         CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
@@ -312,11 +312,11 @@ TEST(what_passes_while_a_batch_is_repeated_is_counted_once)
         host_start_sync(&hosts[0]);
         CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
         store.fate = REFUSES;
-        CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
         store.fate = ANSWERS;
         passes_between = 3;
         for (int i = 0; i < 3; i++)
-            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+            CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(hosts[0].admitted, 8);
         CHECK_EQ(store.taken, 8);
         CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
@@ -331,20 +331,20 @@ TEST(what_passes_while_a_batch_is_repeated_is_counted_once)
 TEST(a_hot_key_costs_one_ask_a_round_and_idle_ones_nothing)
 {
     begin(RULE("limit: 1000, window: 1h"), 1);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     store.asks = 0;
     for (int i = 0; i < 10; i++) {
         host_ask(&hosts[0], REQUEST, 20);
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     }
     CHECK_EQ(store.asks, 10);
     store.asks = 0;
     for (int i = 0; i < 20; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK(store.asks >= 2 && store.asks <= 5);
     store.asks = 0;
     for (int i = 0; i < 10; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.asks, 0);
     end(1);
 }
@@ -355,8 +355,8 @@ TEST(what_others_use_is_followed)
     host_ask(&hosts[0], REQUEST, 1);
     for (int i = 0; i < 30; i++) {
         host_ask(&hosts[1], REQUEST, 1);
-        CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[1]), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 2 - i);
     }
     end(2);
@@ -378,11 +378,11 @@ TEST(who_uses_a_little_alone_does_not_ask_again)
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         begin(cases[k].rule, 1);
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
         store.asks = 0;
         CHECK_EQ(host_ask(&hosts[0], REQUEST, cases[k].used), cases[k].used);
         for (int i = 0; i < 40; i++)
-            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+            CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(store.asks, cases[k].asks);
         end(1);
     }
@@ -393,17 +393,17 @@ TEST(who_used_a_little_hears_of_others)
 {
     begin(RULE("limit: 100000, window: 30d"), 2);
     host_ask(&hosts[0], REQUEST, 1);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     host_ask(&hosts[1], REQUEST, 500);
-    CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
+    CHECK_EQ(host_round(&hosts[1]), 0);
     host_ask(&hosts[0], REQUEST, 1);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 502);
     store.asks = 0;
     for (int i = 0; i < 30; i++) {
         host_ask(&hosts[1], REQUEST, 1);
-        CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[1]), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 100000 - 503 - i);
     }
     CHECK_EQ(store.asks, 60); /* both, each time */
@@ -418,7 +418,7 @@ TEST(little_of_others_is_heard_with_ones_own)
         for (int h = 0; h < 2; h++) {
             host_ask(&hosts[h], REQUEST, 1);
             for (int round = 0; round < 5; round++)
-                CHECK_EQ(weir__sync_round(hosts[h].sync), 0);
+                CHECK_EQ(host_round(&hosts[h]), 0);
             CHECK_EQ(host_left(&hosts[h], "a", KEY), 100000 - 2 * (i - 1) - h - 1);
         }
     CHECK_EQ(store.asks, 40);
@@ -435,9 +435,9 @@ TEST(who_paused_admits_too_much_for_one_interval_only)
     begin(RULE("limit: 10000, window: 30d"), 3);
     for (int i = 0; i < 3; i++) { /* a little each, alone */
         host_ask(&hosts[i], REQUEST, 2);
-        CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+        CHECK_EQ(host_round(&hosts[i]), 0);
         for (int round = 0; round < 20; round++)
-            CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+            CHECK_EQ(host_round(&hosts[i]), 0);
     }
     int64_t passed = 6;
     for (int turn = 0; turn < 60; turn++) {
@@ -459,12 +459,12 @@ TEST(idle_entries_are_freed)
     const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
     uint64_t used = 0;
     for (int i = 0; i < 700; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < ledger->entries; i++)
         used += ledger->cell[i].lo != 0;
     CHECK_EQ(used, 0);
     host_ask(&hosts[0], REQUEST, 1);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 2);
     end(1);
 }
@@ -477,15 +477,15 @@ TEST(windows_of_another_time)
     host_ask(&hosts[0], REQUEST, 4);
     store.other_window = 1; /* has not begun there: waits */
     for (int i = 0; i < 3; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 4);
     store.other_window = 0;
     for (int i = 0; i < 9; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
     host_ask(&hosts[0], REQUEST, 2);
     store.other_window = -1; /* is over there: nothing left to limit */
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
     CHECK_EQ(hosts[0].engine->book->ledger.header->dropped, 2);
@@ -500,7 +500,7 @@ TEST(what_is_of_an_earlier_window_is_not_told)
     hosts_time = 61;
     host_ask(&hosts[0], REQUEST, 3);
     store.fate = ANSWERS;
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 3);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     end(1);
@@ -513,7 +513,7 @@ TEST(a_batch_that_is_late_is_of_its_own_window)
     hosts_time = 30;
     store.fate = REFUSES;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 9), 9);
-    CHECK(weir__sync_round(hosts[0].sync) != 0);
+    CHECK(host_round(&hosts[0]) != 0);
     hosts_time = 70;
     store.fate = ANSWERS;
     hosts_sync(hosts, 2);
@@ -531,11 +531,11 @@ TEST(errors_of_one_counter_leave_its_amount)
     host_ask(&hosts[0], REQUEST, 4);
     store.error = WEIR_ESTOREWRONGTYPE;
     for (int i = 0; i < 30; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 4);
     store.error = 0;
     for (int i = 0; i < 10; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(store.taken, 4);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     end(1);
@@ -548,10 +548,10 @@ TEST(a_counter_that_nobody_knows_is_given_up)
     const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
     CHECK(weir__ledger_enter(ledger, 99, &text, 5));
     for (int i = 0; i < 500; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 5); /* not at once: the rule may come back */
     for (int i = 0; i < 1500; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     CHECK_EQ(ledger->header->dropped, 5);
     CHECK_EQ(store.taken, 0);
@@ -563,11 +563,11 @@ TEST(notes_that_make_no_sense)
     begin(RULE("limit: 10, window: 1h"), 1);
     const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
     ledger->header->noted = UINT64_C(1) << 40;
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < 100; i++)
         ledger->note[i] = (struct weir__ledger_note){i, 5, -1, UINT64_MAX - i};
     ledger->header->noted = 100;
-    CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+    CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(ledger->header->noted, 0);
     CHECK_EQ(store.taken, 0);
     end(1);
@@ -583,7 +583,7 @@ TEST(figures)
     host_ask(&hosts[1], REQUEST, 3);
     store.fate = REFUSES;
     for (int i = 0; i < 3; i++)
-        CHECK(weir__sync_round(hosts[0].sync) != 0);
+        CHECK(host_round(&hosts[0]) != 0);
     weir__store64(&hosts[0].engine->book->ledger.header->told_ms, weir__book_ms() - 500);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
@@ -595,7 +595,7 @@ TEST(figures)
     CHECK(stats.agent && stats.store == WEIR_STORE_UP && stats.lag_ns == 0);
     CHECK(stats.told == 4 && stats.applied == 3 && stats.entries > 1000 && stats.full == 0);
     for (int i = 0; i < 200; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+        CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK_EQ(stats.used, 1);
     weir *none = test_engine("rules: [{name: a, limit: 1, window: 1s}]\n");
@@ -627,7 +627,7 @@ static struct measured run(int count, int64_t limit, double interval, double sec
         m.over = over > m.over ? over : m.over;
         if (hosts_time + step / 2 >= next) {
             for (int i = 0; i < count; i++)
-                CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+                CHECK_EQ(host_round(&hosts[i]), 0);
             next += interval;
         }
     }

@@ -30,7 +30,7 @@ static void use(int rounds)
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < 2; i++) {
             CHECK_EQ(host_ask(&hosts[i], REQUEST, 1), 1);
-            CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+            CHECK_EQ(host_round(&hosts[i]), 0);
         }
 }
 
@@ -54,7 +54,7 @@ TEST(what_failed_in_a_cluster_is_in_doubt_once)
     use(10);
     store.fate = LOSES_ANSWER;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
-    CHECK(weir__sync_round(hosts[0].sync) != 0);
+    CHECK(host_round(&hosts[0]) != 0);
     store.fate = ANSWERS;
     store.doubts = 0;
     use(20);
@@ -77,7 +77,7 @@ TEST(a_counter_with_an_error_of_its_own_is_not_in_doubt)
     use(3);
     store.error = 0;
     for (int i = 0; i < 2; i++)
-        CHECK_EQ(weir__sync_round(hosts[i].sync), 0);
+        CHECK_EQ(host_round(&hosts[i]), 0);
     use(10);
     CHECK(store.doubts >= 2);
     store.doubts = 0;
@@ -93,7 +93,7 @@ TEST(what_failed_elsewhere_is_not)
     use(10);
     store.fate = LOSES_ANSWER;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
-    CHECK(weir__sync_round(hosts[0].sync) != 0);
+    CHECK(host_round(&hosts[0]) != 0);
     store.fate = ANSWERS;
     use(20);
     CHECK_EQ(store.doubts, 0);
@@ -112,7 +112,7 @@ TEST(who_was_forgotten_brings_back_all_it_knows)
     CHECK(store.doubts >= 2);
     CHECK_EQ(host_ask(&hosts[1], "GET / ip=192.0.2.7", 1), 1);
     for (int i = 0; i < 2; i++)
-        CHECK_EQ(weir__sync_round(hosts[1].sync), 0);
+        CHECK_EQ(host_round(&hosts[1]), 0);
     CHECK_EQ(host_left(&hosts[1], "a", "192.0.2.7"), 1000 - 31);
     store.doubts = 0;
     use(20);
@@ -141,10 +141,10 @@ TEST(the_reason_stays)
     weir_ledger_stats stats;
     store.fate = REFUSES;
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
-    CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREDOWN);
+    CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
     store.fate = IS_AWAY;
     for (int i = 0; i < 5; i++)
-        CHECK_EQ(weir__sync_round(hosts[0].sync), WEIR_ESTOREAWAY);
+        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREAWAY);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK_EQ(stats.last_error, WEIR_ESTOREDOWN);
     CHECK_EQ(stats.store, WEIR_STORE_DOWN);

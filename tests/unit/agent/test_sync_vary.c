@@ -75,7 +75,7 @@ TEST(a_load_that_changes_on_the_way_moves_nothing)
         throttle_is(&hosts[0], 1000);
         CHECK_EQ(host_ask(&hosts[0], REQUEST, 15), 15);
         for (int round = 0; round < 9; round++)
-            CHECK_EQ(weir__sync_round(hosts[0].sync), 0);
+            CHECK_EQ(host_round(&hosts[0]), 0);
         throttle_is(&hosts[0], 1000);
         CHECK_EQ(host_left(&hosts[0], "a", KEY), 85);
         CHECK_EQ(store.taken, 15);
