@@ -7,9 +7,12 @@
  *
  * Ordering. On both machines weir__cell_cas acquires and releases. Everything a decision depends on is inside the
  * cell it swaps (or in words that are compared-and-swapped themselves): a stale or torn pair of halves makes the swap
- * fail. What is decided *without* swapping the cell it was read from must come from weir__cell_read. Two places need
- * more, and say so where they stand:
+ * fail. What is decided *without* swapping the cell it was read from must come from weir__cell_read. Three need more,
+ * and say so where they stand:
  *   - weir__fence: "I put my entry, now I look for yours" (lines.c, twins), which only a full fence orders;
+ *   - weir__load64_ordered: "I swapped, now I look at a word" (ledger.c: is the bit set? lease.c: whose record is it?).
+ *     On arm64 it is an ldar, which stays behind the stlxp or stlxr of the swap; a load that only acquires may be an
+ *     ldapr on newer processors, which does not;
  *   - acquire on loads whose value lets us trust other words (the generation of moves, a slab record's head).
  */
 #ifndef WEIR_TABLE_ATOMIC_H
