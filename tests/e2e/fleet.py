@@ -97,7 +97,7 @@ class Fleet:
     def status(self, at):
         host = self.hosts[at]
         done = subprocess.run([*host.inside, "curl", "-sS", f"http://127.0.0.1:{host.metrics}/weir/status"],
-                              capture_output=True, text=True, timeout=10, check=True)
+                              capture_output=True, text=True, timeout=60, check=True)
         return json.loads(done.stdout)
 
     def load(self, *paths, **more):

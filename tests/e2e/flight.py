@@ -4,6 +4,8 @@ import threading
 
 from gateway import wait_until
 
+LEASE = "4s"  # renewed at a third of it: a machine that stands still for two seconds does not end it
+
 
 class Slow:
     """An upstream whose answers wait until they may go; /ws it upgrades, and echoes until somebody closes."""

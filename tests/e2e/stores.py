@@ -195,7 +195,7 @@ class Sentinel(Server):
 class Sentinels:
     """A master with two replicas and three sentinels that know each other from the start."""
 
-    def __init__(self, name="mymaster", down_after_ms=500):
+    def __init__(self, name="mymaster", down_after_ms=1000):
         self.folder, self.name = folder("weir-sentinel-"), name
         first = Server(where=self.folder)
         self.servers = [first] + [Server(f"replicaof 127.0.0.1 {first.port}", where=self.folder) for _ in range(2)]

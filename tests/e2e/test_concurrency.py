@@ -6,7 +6,7 @@ import threading
 import time
 
 from clients import get, together
-from flight import asked, through
+from flight import LEASE, asked, through
 from gateway import wait_until
 from resp import Client, RespGateway, fields
 
@@ -95,10 +95,10 @@ def test_what_another_rule_denies_holds_nothing(gateway, slow):
 
 
 def test_longer_than_the_lease(gateway, slow):
-    g = gateway(rules(1, "1500ms"), server=through(slow) + "location = /page.txt {}")
+    g = gateway(rules(1, LEASE), server=through(slow) + "location = /page.txt {}")
     waiting = asked(g.port)
     wait_until(lambda: slow.inside == 1, "a request")
-    end = time.monotonic() + 4
+    end = time.monotonic() + 6
     while time.monotonic() < end:
         assert get(g.port, "/page.txt").status == 429
         time.sleep(0.05)
@@ -108,7 +108,7 @@ def test_longer_than_the_lease(gateway, slow):
 
 
 def test_a_killed_worker(gateway, slow):
-    g = gateway(rules(4, "2s"), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport",
+    g = gateway(rules(4, LEASE), server=through(slow) + "location = /page.txt {}", workers=2, listen="reuseport",
                 expected=("exited on signal 9",))
     for _ in range(3):
         waiting = fill(g, slow, 4)

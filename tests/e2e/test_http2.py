@@ -10,6 +10,7 @@ import pytest
 
 from clients import in_time
 from gateway import wait_until
+from measured import measured
 from ports import free_port
 
 LIMIT_ONE = json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 1, "window": "1d"}]})
@@ -79,6 +80,7 @@ def test_a_grpc_call_that_is_denied(gateway, echo):
         assert 3500_000 < int(told["grpc-retry-pushback-ms"]) <= 3600_000 and told["retry-after"] == "3600"
 
 
+@measured
 def test_grpc_clients_retry_when_told(gateway, echo):
     g = grpc_gateway(gateway, echo, {"limit": 1, "window": "1s", "algorithm": "fixed_window", "align": "first_request"})
     policy = {"methodConfig": [{"name": [{}], "retryPolicy": {

@@ -119,7 +119,7 @@ def test_the_histogram(one):
     assert len(buckets) == 16 and buckets[-1][0] == float("inf")
     counts = [count for _, count in buckets]
     assert counts == sorted(counts) and counts[-1] == samples["weir_check_seconds_count", ()] >= 2
-    assert 0 < samples["weir_check_seconds_sum", ()] < 1
+    assert 0 < samples["weir_check_seconds_sum", ()] < 60
 
 
 def test_only_there(one):

@@ -12,6 +12,7 @@ from building import ROOT, built
 from clients import get, statuses
 from flight import asked, through
 from gateway import wait_until
+from measured import measured
 from resp import Client, RespGateway, fields
 from served import ENVIRONMENT, WEIR
 from test_metrics import parse
@@ -76,6 +77,7 @@ def test_an_elastic_limit_follows_the_level(pressed):
     wait_until(lambda: limit(g) == 1000, "the limit as it is written")
 
 
+@measured
 def test_an_adaptive_limit_follows_the_throttle_and_is_withdrawn_at_once(pressed):
     g, press = pressed([rule(limit=50, adaptive={"min": "20%"})], server="location /page.txt { }")
     press()

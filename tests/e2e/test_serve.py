@@ -16,6 +16,7 @@ import pytest
 
 from clients import get, raw
 from gateway import wait_until
+from measured import measured
 from ports import free_port
 from served import ENVIRONMENT, WEIR, Backend, certificate, open_folder
 from serving import HEAD, RULES
@@ -95,11 +96,13 @@ def test_signals_that_nginx_knows(serve):
     assert one.nothing_left()
 
 
+@measured
 def test_a_second_signal_hurries(serve):
     one = serve()
     c = http.client.HTTPConnection("127.0.0.1", one.port, timeout=20)
+    asked = one.backend.asked
     c.request("GET", "/slow/30")
-    wait_until(lambda: one.backend.asked, "the request")
+    wait_until(lambda: one.backend.asked > asked, "the request")
     before = time.monotonic()
     one.signal(signal.SIGTERM)
     one.says("stopping")

@@ -243,6 +243,7 @@ def test_policies_while_the_store_is_away(redis_server, served, failure):
     assert time.monotonic() - back < 3
 
 
+@measured
 def test_an_agent_that_exchanges_rarely_is_alive(redis_server, served):
     server = redis_server()
     host = served(server, text=rules(limit=1000, more=", on_store_failure: closed"), interval="7s")
