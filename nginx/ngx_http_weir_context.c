@@ -117,7 +117,7 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT] = {0};
-    size_t rule_len = ngx_strlen(answer->by.rule), key_len = ngx_strlen(answer->by.key), headers_len = 0;
+    size_t rule_len = ngx_strlen(answer->by.rule), key_len = answer->by.key_len, headers_len = 0;
     /* Clients must not notice a dry run. */
     if (!dry_run)
         headers_len = weir_answer_values(answer, outcomes, values, lens);

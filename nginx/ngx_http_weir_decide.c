@@ -42,7 +42,7 @@ static void ngx_http_weir_tell_info(ngx_http_request_t *r, const weir_answer *an
     u_char key[KEY_ROOM], *last = key + sizeof(key);
     if (r->connection->log->log_level < NGX_LOG_INFO)
         return;
-    last = ngx_http_weir_json_string(key, last, (const u_char *)answer->by.key, ngx_strlen(answer->by.key));
+    last = ngx_http_weir_json_string(key, last, (const u_char *)answer->by.key, answer->by.key_len);
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0, "weir: %s%s by rule \"%s\", key %*s",
                   answer->by.reason == WEIR_BY_SHED ? "shed" : "denied", dry_run ? " (dry run)" : "", answer->by.rule,
                   (size_t)(last - key), key);

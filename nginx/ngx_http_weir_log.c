@@ -68,7 +68,7 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     at = ngx_http_weir_log_name(at, last, "rule");
     at = ngx_http_weir_json_string(at, last, (const u_char *)answer->by.rule, ngx_strlen(answer->by.rule));
     at = ngx_http_weir_log_name(at, last, "key");
-    at = ngx_http_weir_log_who(at, last, log, answer->by.key, ngx_strlen(answer->by.key));
+    at = ngx_http_weir_log_who(at, last, log, answer->by.key, answer->by.key_len);
     at = ngx_http_weir_log_name(at, last, "client");
     at = ngx_http_weir_log_who(at, last, log, client.data, client.len);
     at = ngx_http_weir_log_name(at, last, "method");

@@ -239,6 +239,7 @@ typedef struct weir_outcome {
     int error;         /* with WEIR_BY_FAILURE: why; with WEIR_BY_LIMIT: why the host decided alone, not the store */
     bool shadow;       /* counted, not enforced */
     bool key_cut;      /* the key is longer than shown */
+    uint16_t key_len;  /* bytes of it that are shown: clients may well have put zero bytes among them */
     int64_t cost;      /* what the request was to take */
     int64_t quota;     /* units a window, as the rule says */
     int64_t in_force;  /* the same with what the load makes of it: for RateLimit-Policy */

@@ -143,7 +143,8 @@ static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *
     weir__resp_map(out, 8 + (*lease != '\0') + shed);
     weir__resp_named_text(out, "decision", word);
     weir__resp_named_text(out, "rule", answer->by.rule);
-    weir__resp_named_text(out, "key", answer->by.key);
+    weir__resp_bulk(out, "key", 3);
+    weir__resp_bulk(out, answer->by.key, answer->by.key_len);
     weir__resp_named_number(out, "limit", decision->limit);
     weir__resp_named_number(out, "remaining", decision->remaining);
     weir__resp_named_number(out, "reset_ms", ngx_stream_weir_ms(decision->reset_after_ns));

@@ -234,7 +234,7 @@ static bool add_outcomes(const weir_outcome *outcomes, size_t count, struct weir
             return false;
         ticket->parts[ticket->count++] = (struct weir__ticket_part){.cost = outcome->cost,
                                                                     .rule = {outcome->rule, strlen(outcome->rule)},
-                                                                    .key = {outcome->key, strlen(outcome->key)},
+                                                                    .key = {outcome->key, outcome->key_len},
                                                                     .shadow = outcome->shadow,
                                                                     .quota = outcome->quota,
                                                                     .window_ns = outcome->window_ns};

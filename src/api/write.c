@@ -43,9 +43,14 @@ static char *put_or_null(char *to, bool known, int64_t value)
     return known ? weir__put_int(to, value) : PUT(to, "null");
 }
 
+static char *put_text(char *to, weir_text text)
+{
+    return text.len ? weir__put_string(to, text) : PUT(to, "null");
+}
+
 static char *put_name(char *to, const char *text)
 {
-    return *text ? weir__put_string(to, (weir_text){text, strlen(text)}) : PUT(to, "null");
+    return put_text(to, (weir_text){text, strlen(text)});
 }
 
 static char *put_decision(char *to, const weir_outcome *by, const weir_decision *decision)
@@ -63,7 +68,7 @@ static char *put_decision(char *to, const weir_outcome *by, const weir_decision 
     to = PUT(to, ",\"rule\":");
     to = put_name(to, by->rule);
     to = PUT(to, ",\"key\":");
-    to = put_name(to, by->key);
+    to = put_text(to, (weir_text){by->key, by->key_len});
     to = PUT(to, ",\"limit\":");
     to = put_or_null(to, known, decision->limit);
     to = PUT(to, ",\"remaining\":");

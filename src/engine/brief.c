@@ -145,9 +145,8 @@ bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *b
     if (!spoken || !is_brief(trial, by, spoken))
         return false;
     char *key = put(brief->text, spoken->text, spoken->name_len);
-    size_t shown = strnlen(by->key, by->key_len); /* an answer's key ends at a zero byte, if a client sent one */
-    memcpy(key, by->key, shown);
-    tell(spoken, &by->decision, trial->now, key + shown, brief);
+    memcpy(key, by->key, by->key_len);
+    tell(spoken, &by->decision, trial->now, key + by->key_len, brief);
     return true;
 }
 

@@ -3,14 +3,14 @@
 
 #define SHED_STATUS 503
 
-/* As much of a text as fits, and a zero byte. Returns whether something was cut. */
-static bool show(char *to, size_t size, weir_text text)
+/* As much of a text as fits, and a zero byte. Returns how much that is. */
+static size_t show(char *to, size_t size, weir_text text)
 {
     size_t len = text.len < size - 1 ? text.len : size - 1;
     if (len)
         memcpy(to, text.data, len);
     to[len] = 0;
-    return len < text.len;
+    return len;
 }
 
 void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
@@ -30,7 +30,8 @@ void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
     }
     weir_text none = hit->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
     show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : none);
-    outcome->key_cut = show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
+    outcome->key_len = (uint16_t)show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
+    outcome->key_cut = outcome->key_len < hit->key_len;
 }
 
 uint64_t weir_outcome_id(const weir_outcome *outcome)

@@ -96,6 +96,22 @@ TEST(cancel_gives_all_back)
     test_api_close(t);
 }
 
+/* Else who writes one into its name would give itself back what it took by another. */
+TEST(a_zero_byte_does_not_end_a_key)
+{
+    struct test_api *t = test_api_open("rules: [{ name: q, key: \"u:${query:u}\", limit: 100, window: 1d }]\n");
+    char ticket[1400];
+    test_post(t, "check", "{\"attributes\":{\"query\":\"u=me\"},\"cost\":50}");
+    test_post(t, "reserve", "{\"attributes\":{\"query\":\"u=me%00x\"},\"cost\":30}");
+    SAYS(t, "\"key\":\"u:me\\u0000x\"");
+    ticket_of(t, ticket);
+    settle(t, "cancel", ticket, -1);
+    CHECK_EQ(t->status, 200);
+    SAYS(t, "\"key\":\"u:me\\u0000x\",\"reserved\":30,\"cost\":0,\"limit\":100,\"remaining\":100}");
+    CHECK_EQ(left(t, "q", "u:me"), 50);
+    test_api_close(t);
+}
+
 static void wait_ms(int ms)
 {
     usleep((useconds_t)ms * 1000);
