@@ -86,16 +86,10 @@ static bool make_salt(char salt[33])
 
 /* Another weir serve that starts at the same time may take a folder for stale until its lock is held: then it is gone.
  */
-static bool make_once(struct weir__private *folder, const char *base)
+static bool hold(struct weir__private *folder)
 {
     char lock_path[300];
     struct stat lock;
-    folder->lock = folder->itself = -1;
-    snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
-    if (!mkdtemp(folder->path)) {
-        folder->path[0] = 0;
-        return false;
-    }
     snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
     folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB) != 0 || fstat(folder->lock, &lock) != 0)
@@ -104,8 +98,20 @@ static bool make_once(struct weir__private *folder, const char *base)
         errno = ENOENT;
         return false;
     }
-    folder->itself = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->itself < 0)
+        folder->itself = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return folder->itself >= 0 && flock(folder->itself, LOCK_EX | LOCK_NB) == 0;
+}
+
+static bool make_once(struct weir__private *folder, const char *base)
+{
+    folder->lock = folder->itself = -1;
+    snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
+    if (!mkdtemp(folder->path)) {
+        folder->path[0] = 0;
+        return false;
+    }
+    return hold(folder);
 }
 
 bool weir__private_make(struct weir__private *folder, unsigned group)
@@ -142,6 +148,43 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
 bool weir__private_admit(const struct weir__private *folder, unsigned group)
 {
     return group == 0 || (chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0);
+}
+
+/* ---- Making it again ---- */
+
+/* What has its name is what was made, and nothing that somebody put in its place. */
+static bool has_its_name(const struct weir__private *folder)
+{
+    struct stat made, named;
+    return fstat(folder->itself, &made) == 0 && lstat(folder->path, &named) == 0 && made.st_dev == named.st_dev &&
+           made.st_ino == named.st_ino;
+}
+
+bool weir__private_is_there(const struct weir__private *folder)
+{
+    struct stat lock;
+    return has_its_name(folder) && fstat(folder->lock, &lock) == 0 && lock.st_nlink > 0;
+}
+
+bool weir__private_restore(struct weir__private *folder, unsigned group)
+{
+    struct weir__private made = *folder;
+    bool emptied = has_its_name(folder), fresh = !emptied && mkdir(folder->path, 0700) == 0;
+    made.lock = -1;
+    made.itself = emptied ? folder->itself : -1;
+    bool good = (emptied || fresh) && hold(&made) && weir__private_admit(&made, group);
+    int error = errno;
+    if (!good && fresh)
+        remove_tree(AT_FDCWD, folder->path, 1);
+    const struct weir__private *gone = good ? folder : &made;
+    if (gone->lock >= 0)
+        close(gone->lock);
+    if (gone->itself >= 0 && !emptied)
+        close(gone->itself);
+    if (good)
+        *folder = made;
+    errno = error;
+    return good;
 }
 
 bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,

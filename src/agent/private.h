@@ -21,6 +21,10 @@ bool weir__private_admit(const struct weir__private *folder, unsigned group);
 /* Writes a file in it that the group (not 0) may read. False: errno says why. */
 bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
                          unsigned group);
+/* False: somebody has removed it, or what is in it, or something else has its name. */
+bool weir__private_is_there(const struct weir__private *folder);
+/* Makes it again after that, with nothing in it and by the same name. False: errno says why; it may be tried again. */
+bool weir__private_restore(struct weir__private *folder, unsigned group);
 void weir__private_remove(struct weir__private *folder);
 
 #endif

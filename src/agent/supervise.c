@@ -33,9 +33,9 @@ enum {
 enum phase { STARTING, RUNNING, RELOADING, STOPPING };
 
 struct supervisor {
-    struct weir__plan *plan, *next; /* what runs; what nginx was asked to take */
+    struct weir__plan *plan, *next; /* what runs; what nginx was asked to take, NULL if that is what runs */
     const struct weir__nginx *nginx;
-    const struct weir__private *folder;
+    struct weir__private *folder;
     struct weir__journal *journal;
     struct weir__companion agent;
     int signals, children, output;
@@ -49,7 +49,7 @@ struct supervisor {
     unsigned older;  /* of the one whose workers may still end their last requests */
     bool has_older;
     uint64_t print, seen;
-    bool reload_asked, gone_told;
+    bool reload_asked, gone_told, folder_told;
     int64_t looked;
     char line[LINE + 1]; /* with room to end the last one */
     size_t line_len;
@@ -130,9 +130,21 @@ static void drop_next(struct supervisor *s)
     s->phase = RUNNING;
 }
 
-static void reload(struct supervisor *s)
+/* Has nginx take the configuration that was written last. False: it was not asked. */
+static bool hand_over(struct supervisor *s)
 {
     char from[512], to[512];
+    snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, s->folder->path);
+    snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, s->folder->path);
+    if (rename(from, to) != 0 || kill(s->master, SIGHUP) != 0)
+        return false;
+    s->phase = RELOADING;
+    s->deadline = milliseconds() + ANSWER_MS;
+    return true;
+}
+
+static void reload(struct supervisor *s)
+{
     const struct weir__config *running = &s->plan->config;
     s->reload_asked = false;
     s->next = weir__plan_read(running->file, running, weir__say_diagnostic, s->journal);
@@ -146,20 +158,43 @@ static void reload(struct supervisor *s)
         s->reload_asked = true;
         return;
     }
-    snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, s->folder->path);
-    snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, s->folder->path);
-    if (tried == WEIR__TRIAL_BAD || rename(from, to) != 0 || kill(s->master, SIGHUP) != 0) {
+    if (tried == WEIR__TRIAL_BAD || !hand_over(s)) {
         weir__say(s->journal, WEIR__ERROR, "%s was not taken; what ran before goes on", running->file);
         drop_next(s);
+    }
+}
+
+/*
+ * The private folder is gone. nginx runs on without it, but no reload can, and what is too large for memory, of
+ * requests or answers, fails: so there must be one again, with what runs in it. Not in one that is somebody else's.
+ */
+static void restore(struct supervisor *s)
+{
+    char pid[32];
+    const char *path = s->folder->path;
+    int len = snprintf(pid, sizeof pid, "%ld\n", (long)s->master);
+    if (!weir__private_restore(s->folder, s->plan->facts.group_id)) {
+        if (!s->folder_told)
+            weir__say(s->journal, WEIR__ERROR, "the folder %s was removed, and cannot be made again: %s", path,
+                      strerror(errno));
+        s->folder_told = true;
         return;
     }
-    s->phase = RELOADING;
-    s->deadline = milliseconds() + ANSWER_MS;
+    s->folder_told = false;
+    weir__say(s->journal, WEIR__WARNING, "the folder %s was removed; it is made again%s", path,
+              s->plan->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
+    if (!weir__plan_write(s->plan, s->nginx, s->folder, ++s->number, false, s->journal) ||
+        !weir__private_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
+        weir__say(s->journal, WEIR__ERROR, "%s is not what it was; a reload tries again: %s", path, strerror(errno));
 }
 
 /* nginx has started workers with the new configuration. */
 static void reloaded(struct supervisor *s)
 {
+    if (!s->next) {
+        s->phase = RUNNING;
+        return;
+    }
     const struct weir__config *config = &s->next->config;
     if (!weir__journal_open(s->journal, config->log_path, config->log_json))
         weir__say(s->journal, WEIR__ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
@@ -183,6 +218,10 @@ static void look(struct supervisor *s)
     if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_asked))
         return;
     s->looked = now;
+    if (!weir__private_is_there(s->folder)) {
+        restore(s);
+        return;
+    }
     uint64_t print = weir__supervise_print(&s->plan->config);
     bool settled = print == s->seen; /* nobody is writing just now */
     s->seen = print;
@@ -391,7 +430,7 @@ static int take_children(void)
 }
 
 int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__nginx *nginx,
-                    const struct weir__private *folder, struct weir__journal *journal, int signals)
+                    struct weir__private *folder, struct weir__journal *journal, int signals)
 {
     struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .journal = journal, .signals = signals};
     char from[512], to[512];
