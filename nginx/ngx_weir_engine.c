@@ -101,7 +101,8 @@ static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *co
 {
     weir_segment_options options = {.path = (const char *)conf->segment_path.data,
                                     .size = (uint64_t)conf->segment_size,
-                                    .flags = WEIR_OPEN_CREATE | (conf->rebuild ? WEIR_OPEN_REBUILD : 0),
+                                    .flags =
+                                        WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED | (conf->rebuild ? WEIR_OPEN_REBUILD : 0),
                                     .mode = conf->segment_mode};
     weir_segment *segment;
     weir_stats stats;

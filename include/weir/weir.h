@@ -105,7 +105,8 @@ extern "C" {
     X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one") \
     X(ESTOREDISK, 52,                                                                                                  \
       "the store takes no writes, as it cannot write to its disk (MISCONF); give it room, or see its log")             \
-    X(ESTORECLIENTS, 53, "the store lets in no more clients; raise its maxclients, or see who has connections open")
+    X(ESTORECLIENTS, 53, "the store lets in no more clients; raise its maxclients, or see who has connections open")   \
+    X(EOWNER, 54, "another user has put the segment where everybody may make files; remove it, or use another folder")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
@@ -212,7 +213,9 @@ enum {
     WEIR_OPEN_CREATE = 1,    /* make the segment if there is none; otherwise attach to it */
     WEIR_OPEN_EXCLUSIVE = 2, /* with CREATE: fail with WEIR_EEXIST if there is one */
     WEIR_OPEN_READONLY = 4,  /* map it read-only: peek, stats, validate and dump work, nothing else */
-    WEIR_OPEN_REBUILD = 8    /* with CREATE: replace a damaged one or one of another version by an empty one */
+    WEIR_OPEN_REBUILD = 8,   /* with CREATE: replace a damaged one or one of another version by an empty one */
+    /* Fail with WEIR_EOWNER where everybody may make files (/dev/shm) and one is neither this user's nor root's. */
+    WEIR_OPEN_TRUSTED = 16
 };
 
 typedef struct weir_segment_options {

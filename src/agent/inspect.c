@@ -111,6 +111,8 @@ const char *weir__segment_advice(int error)
     case WEIR_EDAMAGED:
     case WEIR_ETRUNCATED:
         return "it is damaged; remove the file, and the counters in it are lost";
+    case WEIR_EOWNER:
+        return "another user has put it where everybody may make files; remove it, or choose a path in another folder";
     case WEIR_ENOTSEG:
         return "the file is not a weir segment; choose another path or remove the file";
     default:
@@ -126,7 +128,7 @@ static void look_at_segment(struct look *look)
     struct statvfs system;
     char folder[4096];
     if (stat(config->segment_path, &at) == 0) {
-        weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY};
+        weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
         weir_segment *segment;
         if (config->segment_is_ours && at.st_uid != geteuid()) {
             weir__report_error(look->report, place, "the segment %s belongs to somebody else; choose another path",

@@ -233,8 +233,21 @@ int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *m
         error = WEIR_ENOTSEG;
     if (!error)
         error = map(file, (uint64_t)what.st_size, read_only, mapped);
+    if (!error)
+        mapped->owner = what.st_uid;
     close(file);
     return error;
+}
+
+bool weir__mapped_is_strangers(const char *path, const struct weir__mapped *mapped)
+{
+    const mode_t everybodys = S_ISVTX | S_IWOTH; /* as the kernel's fs.protected_regular has it */
+    char directory[4096];
+    struct stat folder;
+    if (mapped->owner == 0 || mapped->owner == geteuid())
+        return false;
+    return !directory_of(path, directory, sizeof directory) || stat(directory, &folder) != 0 ||
+           ((folder.st_mode & everybodys) == everybodys && folder.st_uid != mapped->owner);
 }
 
 int weir__mapped_lock(const char *path)

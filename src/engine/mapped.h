@@ -14,7 +14,8 @@ struct weir__mapped {
     void *memory;
     uint64_t bytes;
     bool read_only;
-    uint32_t lost; /* its file was cut short, and there is other memory in its place (guard.c) */
+    unsigned owner; /* of a file that was there: its user */
+    uint32_t lost;  /* its file was cut short, and there is other memory in its place (guard.c) */
 };
 
 /* What is to be made, and how it is filled: `format` returns 0 or an error. */
@@ -31,6 +32,8 @@ struct weir__making {
 int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped);
 /* Maps what is there, whatever it is: WEIR_ENOTSEG if it is no file, or empty. */
 int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped);
+/* True if somebody else than this user, root or the folder's owner may have put it there. */
+bool weir__mapped_is_strangers(const char *path, const struct weir__mapped *mapped);
 void weir__mapped_close(struct weir__mapped *mapped);
 /*
  * Maps what is at the path, if `check` finds it sound, or makes it. What is broken is replaced (`replace` means

@@ -86,6 +86,10 @@ static int attach(const weir_segment_options *options, weir_segment **segment)
     struct weir__mapped mapped;
     weir_segment *made = calloc(1, sizeof *made);
     int error = made ? weir__mapped_attach(options->path, options->flags & WEIR_OPEN_READONLY, &mapped) : WEIR_ENOMEM;
+    if (!error && options->flags & WEIR_OPEN_TRUSTED && weir__mapped_is_strangers(options->path, &mapped)) {
+        weir__mapped_close(&mapped);
+        error = WEIR_EOWNER;
+    }
     if (error) {
         free(made);
         return error;
@@ -119,7 +123,8 @@ static int rebuild(const weir_segment_options *options, weir_segment **segment)
 
 int weir_segment_open(const weir_segment_options *options, weir_segment **segment)
 {
-    const int known = WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE | WEIR_OPEN_READONLY | WEIR_OPEN_REBUILD;
+    const int known =
+        WEIR_OPEN_CREATE | WEIR_OPEN_EXCLUSIVE | WEIR_OPEN_READONLY | WEIR_OPEN_REBUILD | WEIR_OPEN_TRUSTED;
     if (!options || !segment || (options->flags & ~known) || (options->path && !options->path[0]))
         return WEIR_EINVAL;
     bool make = options->flags & WEIR_OPEN_CREATE || !options->path;

@@ -81,6 +81,21 @@ def test_a_damaged_segment(gateway, how, name):
     assert statuses(g.port, "/x", 2) == [200, 429]
 
 
+def test_a_segment_that_another_user_put_there(gateway):
+    g = gateway(GOOD, start=False)
+    if os.geteuid() != 0:
+        pytest.skip("needs another user's file")
+    assert g.test()[0]
+    os.chown(g.segment, 65534, -1)
+    assert g.test()[0]  # in a folder of its own
+    g.folder.chmod(0o1777)
+    refused(g, "another user has put the segment where everybody may make files", "WEIR_EOWNER")
+    g.config.write_text(g.config.read_text().replace(" 4m;", " 4m rebuild;"))
+    refused(g, "WEIR_EOWNER")
+    os.chown(g.segment, 0, -1)
+    assert g.test()[0]
+
+
 def test_something_else_in_the_ledgers_place(gateway):
     """It is not to be taken for the segment, or for the rules: whoever is told to remove a file does so."""
     g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1, "window": "1d", "consistency": "eventual"}]}), start=False,

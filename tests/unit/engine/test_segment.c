@@ -162,7 +162,7 @@ TEST(contradictory_options)
     CHECK_EQ(weir_segment_open(&(weir_segment_options){.size = SIZE}, NULL), WEIR_EINVAL);
     CHECK(segment == UNTOUCHED);
     check_refused((weir_segment_options){.path = "", .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_EINVAL);
-    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = 16}, WEIR_EINVAL);
+    check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = 32}, WEIR_EINVAL);
     check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = -1}, WEIR_EINVAL);
     check_refused((weir_segment_options){.path = at("x"), .size = SIZE, .flags = WEIR_OPEN_CREATE | WEIR_OPEN_READONLY},
                   WEIR_EINVAL);
@@ -307,6 +307,42 @@ TEST(no_permission)
     in_child(without_rights);
     CHECK_EQ(chmod(directory, 0700), 0);
     directory_remove();
+}
+
+/* Where everybody may make files, a path is whose file comes first. */
+TEST(strangers)
+{
+    enum { STRANGER = 65534 };
+    const struct {
+        mode_t mode; /* of the folder */
+        uid_t folder, file;
+        int expected;
+    } cases[] = {{01777, 0, STRANGER, WEIR_EOWNER},
+                 {01777, 0, 0, 0},
+                 {01777, STRANGER, STRANGER, 0},
+                 {0777, 0, STRANGER, 0},
+                 {0755, 0, STRANGER, 0},
+                 {01755, 0, STRANGER, 0}};
+    if (geteuid() != 0)
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_segment *segment = UNTOUCHED;
+        directory_make();
+        CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED, &segment), 0);
+        weir_segment_close(segment);
+        CHECK_EQ(chown(at("seg"), cases[i].file, (gid_t)-1), 0);
+        CHECK_EQ(chown(directory, cases[i].folder, (gid_t)-1), 0);
+        CHECK_EQ(chmod(directory, cases[i].mode), 0);
+        for (int flags = 0; flags <= WEIR_OPEN_READONLY; flags += WEIR_OPEN_READONLY) {
+            segment = NULL;
+            CHECK_EQ(open_with(at("seg"), SIZE, flags | WEIR_OPEN_TRUSTED, &segment), cases[i].expected);
+            weir_segment_close(segment);
+        }
+        segment = NULL;
+        CHECK_EQ(open_with(at("seg"), SIZE, WEIR_OPEN_CREATE, &segment), 0); /* not asked */
+        weir_segment_close(segment);
+        directory_remove();
+    }
 }
 
 TEST(no_place)
