@@ -95,12 +95,24 @@ ngx_int_t ngx_http_weir_deny_plain(ngx_http_request_t *r, const weir_answer *ans
     return ngx_http_weir_send(r, (u_char *)body, len, type);
 }
 
+/* True if the client waits for a word before it sends its body. */
+static ngx_uint_t ngx_http_weir_holds_body(ngx_http_request_t *r)
+{
+    return r->headers_in.expect && !r->expect_tested && r->http_version == NGX_HTTP_VERSION_11 &&
+           r->header_in->pos == r->header_in->last;
+}
+
 ngx_int_t ngx_http_weir_deny(ngx_http_request_t *r, const weir_answer *answer)
 {
     const char *grpc = ngx_http_weir_grpc_type(r);
     r->err_status = 0; /* of an error that led here */
     if (grpc == NULL && ngx_http_weir_has_page(r, answer->status))
         return answer->status;
+    /* It is not asked for a body that nobody wants. It may send it all the same, so nothing can follow. */
+    if (ngx_http_weir_holds_body(r)) {
+        r->expect_tested = 1;
+        r->keepalive = 0;
+    }
     /* What the client is still sending is read and forgotten: the connection stays good for the next request. */
     if (ngx_http_discard_request_body(r) != NGX_OK)
         r->keepalive = 0;
