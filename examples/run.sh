@@ -36,7 +36,7 @@ kill -0 $api 2>/dev/null || { echo "./dev run: WEIR_PORT=8090 ./dev run takes ot
 
 Try in another terminal:
   curl -i 'http://127.0.0.1:$port/hello/[1-3]'                        # three requests at once: the third gets 429
-  curl -i -H 'X-User-Id: ada' http://127.0.0.1:$port/api/items        # headers say what is left; without the user: 429
+  curl -i -H 'X-User-Id: ada' http://127.0.0.1:$port/api/items        # headers say what is left; without the user: 429, and why
   curl -s http://127.0.0.1:$metrics_port/metrics | grep weir_decisions      # what was decided
 Ctrl-C stops everything.
 

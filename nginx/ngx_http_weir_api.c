@@ -56,8 +56,9 @@ static ngx_int_t ngx_http_weir_api_admit(ngx_http_request_t *r, const struct wei
         ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
         if (conf->tokens == NULL)
             return ngx_http_weir_api_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only",
-                                            "this is for operators: configure weir_api_token … operator, or "
-                                            "weir_api_operator on");
+                                            "this is for operators, and there are none: weir.yaml makes them with "
+                                            "operator_tokens or open_operator in service.access, nginx.conf with "
+                                            "weir_api_token … operator or weir_api_operator on");
         if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase,
                                      "Bearer realm=\"weir\", error=\"insufficient_scope\"") != NGX_OK)
             return NGX_ERROR;

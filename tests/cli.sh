@@ -13,6 +13,10 @@ for command in $("$weir" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
 done
 fails 2 "$weir" help nonsense
 said "no command 'nonsense'"
+fails 2 "$weir" explain
+said "did you mean 'check'?"
+fails 2 "$weir" reload
+said SIGHUP
 "$weir" version | grep -qE '^weir [0-9]+\.[0-9]+\.[0-9]+$'
 fails 2 "$weir"
 fails 2 "$weir" nonsense

@@ -56,7 +56,9 @@ static int print_text(const struct weir__looker *looker, const char *rule)
     }
     if (!p.told)
         printf("nothing to advise about %zu rule%s%s\n", p.rules, p.rules == 1 ? "" : "s",
-               !looker->sight.history.rows ? ": no history was written; weir agent does" : "");
+               !looker->sight.history.rows
+                   ? ": no history was written; weir serve and weir agent do, with hot_keys: 8MiB in weir.yaml"
+                   : " (which takes at least ten minutes, 1000 requests and 50 denials)");
     return fflush(stdout) != 0;
 }
 

@@ -56,7 +56,7 @@ static void changed(void *context, bool up, int error, const char *where)
     if (up)
         weir__say(x->journal, WEIR__INFO, "the store %s is there; what was let pass is exchanged", where);
     else
-        weir__say(x->journal, WEIR__WARNING, "the store %s is away: %s; what is let pass is told later", where,
+        weir__say(x->journal, WEIR__WARNING, "the store %s is away; what is let pass is told later: %s", where,
                   weir_strerror(error));
 }
 

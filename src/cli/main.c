@@ -47,6 +47,18 @@ static void usage(FILE *to)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
 }
 
+/* What others call it. */
+static const char *called_here(const char *name)
+{
+    static const char *const others[][2] = {{"explain", "check"}, {"simulate", "check"}, {"test", "check"},
+                                            {"validate", "lint"}, {"status", "top"},     {"stats", "top"},
+                                            {"start", "serve"},   {"run", "serve"},      {"import", "convert"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i][0]) == 0)
+            return others[i][1];
+    return NULL;
+}
+
 /* Runs a command by its name; 2 if there is none. */
 static int run(const char *name, int argc, char **argv)
 {
@@ -56,9 +68,13 @@ static int run(const char *name, int argc, char **argv)
             return commands[i].run(argc, argv);
         names[i] = commands[i].name;
     }
-    const char *likely = weir__likely_word(name, names, COMMANDS);
+    const char *likely = called_here(name);
+    if (!likely)
+        likely = weir__likely_word(name, names, COMMANDS);
     fprintf(stderr, "weir: no command '%s'", name);
-    if (likely)
+    if (strcmp(name, "reload") == 0)
+        fprintf(stderr, ": weir serve takes up a changed file by itself, and again after SIGHUP\n");
+    else if (likely)
         fprintf(stderr, "; did you mean '%s'?\n", likely);
     else
         fprintf(stderr, "; 'weir help' lists them\n");

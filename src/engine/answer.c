@@ -67,6 +67,8 @@ static weir_text message_of(const weir_answer *answer, char *room, size_t size)
         return answer->message;
     if (answer->decision.verdict == WEIR_NEVER_FITS && answer->by.reason == WEIR_BY_LIMIT)
         return text_of("This request costs more than the limit allows at once; it can never pass.");
+    if (answer->by.reason == WEIR_BY_MISSING_KEY)
+        return text_of("The request lacks a header or something else that is needed here.");
     if (!wait)
         return text_of("Requests of this kind are not allowed.");
     struct writer to = {room, 0, size};

@@ -21,18 +21,34 @@ static const char *belongs_in(weir_text name)
     return NULL;
 }
 
+/* What others call a field of a rule: no letter of it may be like ours. The field's name here, or else `name`. */
+static weir_text called_here(weir_text name)
+{
+    static const char *const fields[][2] = {
+        {"rate", "limit"},         {"requests", "limit"},  {"max", "limit"},       {"quota", "limit"},
+        {"per", "window"},         {"period", "window"},   {"interval", "window"}, {"duration", "window"},
+        {"dry_run", "shadow"},     {"log_only", "shadow"}, {"by", "key"},          {"paths", "match"},
+        {"strategy", "algorithm"}, {"type", "algorithm"},  {"capacity", "burst"},  {"weight", "cost"}};
+    for (size_t i = 0; i < WEIR__COUNT(fields); i++)
+        if (weir__text_is(name, fields[i][0]))
+            return (weir_text){fields[i][1], strlen(fields[i][1])};
+    return name;
+}
+
 static void report_unknown(struct weir__report *report, const struct weir__node *member, const char *what,
                            const char *const *names, size_t count)
 {
     char shown[WEIR__SHOWN];
     weir_text name = member->name->text;
-    const char *inside = strcmp(what, "a rule") == 0 ? belongs_in(name) : NULL;
+    bool rule = strcmp(what, "a rule") == 0;
+    const char *inside = rule ? belongs_in(name) : NULL;
     weir__printable(name, shown, sizeof shown);
     if (inside)
         weir__report_error(report, member->name->place, "a rule has no field \"%s\"; it belongs in %s: { %s: … }",
                            shown, inside, shown);
     else
-        weir__report_word(report, member->name->place, name, names, count, "%s has no field \"%s\"", what, shown);
+        weir__report_word(report, member->name->place, rule ? called_here(name) : name, names, count,
+                          "%s has no field \"%s\"", what, shown);
 }
 
 bool weir__own_pick(struct weir__report *report, const struct weir__node *map, const char *what,

@@ -221,6 +221,29 @@ TEST(bodies)
     CHECK(strcmp(type, "text/plain; charset=utf-8") == 0);
 }
 
+TEST(the_message_fits_the_reason)
+{
+    static const struct {
+        enum weir_reason reason;
+        const char *message;
+    } cases[] = {{WEIR_BY_LIMIT, "Too many requests. Please retry after 1 second."},
+                 {WEIR_BY_MISSING_KEY, "The request lacks a header or something else that is needed here."},
+                 {WEIR_BY_BAN, "Requests of this kind are not allowed."}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[2048];
+        const char *type;
+        weir_answer a = answer(WEIR_DENY);
+        a.by.reason = cases[i].reason;
+        if (cases[i].reason != WEIR_BY_LIMIT) /* waiting does not help */
+            a.decision.retry_after_ns = a.by.decision.retry_after_ns = -1;
+        weir_answer_body(&a, false, body, sizeof body, &type);
+        CHECK(strstr(body, cases[i].message) != NULL);
+        a.message = (weir_text){"ours", 4};
+        weir_answer_body(&a, false, body, sizeof body, &type);
+        CHECK(strstr(body, "\"message\":\"ours\"") != NULL);
+    }
+}
+
 TEST(a_short_buffer_is_not_overrun)
 {
     weir_answer a = answer(WEIR_DENY);

@@ -45,6 +45,16 @@ static const struct {
                               "1:17: limit is missing"},
     {"rules:\n"
      "  - name: a\n"
+     "    limit: 1\n"
+     "    window: 1s\n"
+     "    dry_run: true\n"
+     "    rate: 1\n"
+     "    nonsense: 1\n",
+     "5:5: a rule has no field \"dry_run\" -> shadow\n"
+     "6:5: a rule has no field \"rate\" -> limit\n"
+     "7:5: a rule has no field \"nonsense\""},
+    {"rules:\n"
+     "  - name: a\n"
      "    limt: 1\n"
      "    windw: 1s\n",
      "3:5: a rule has no field \"limt\" -> limit\n"
