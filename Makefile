@@ -101,7 +101,7 @@ help:
 	@echo "make dashboard  the dashboard alone, in build/web (needs npm's packages, by ./dev)"
 	@echo "make nginx      the module for nginx (needs nginx-dev)"
 	@echo "make tidy       clang-tidy, and clang's warnings (CC=clang)"
-	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with the module if it is built"
+	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with module and systemd unit if 'make nginx' was there before"
 	@echo "make clean      removes build/"
 	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
 
@@ -357,7 +357,7 @@ $B/bench/%: bench/%.c $B/libweir.a
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
 	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 include/weir/weir.h include/weir/check.h include/weir/load.h $(DESTDIR)$(PREFIX)/include/weir/
+	install -m 644 include/weir/*.h $(DESTDIR)$(PREFIX)/include/weir/
 	install -m 644 $B/libweir.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 $B/libweir.so $(DESTDIR)$(PREFIX)/lib/libweir.so.$(VERSION)
 	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
@@ -365,7 +365,11 @@ install: all
 	install -m 644 $B/weir.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 	if [ -f $B/nginx/ngx_http_weir_module.so ]; then \
 	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so \
-	        $B/nginx/ngx_stream_weir_module.so; fi
+	        $B/nginx/ngx_stream_weir_module.so; \
+	    install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
+	    sed 's|@BIN@|$(PREFIX)/bin|' packaging/systemd/weir.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/weir.service; \
+	else echo "without weir serve's module for nginx: make nginx builds it"; fi
+	if [ -z "$(DESTDIR)" ] && [ "$(PREFIX)" = /usr/local ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 clean:
 	rm -rf build

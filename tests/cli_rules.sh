@@ -340,6 +340,16 @@ printf 'limit_req_zone $uri zone=z:1m rate=1r/h;\nlimit_req zone=z;\n' >"$work/b
 fails 1 "$weir" convert "$work/bad.conf"
 said 'neither r/s nor r/m'
 
+# ---- examples/api.yaml does what its comments say ----
+plays() { "$weir" check --rules ../../examples/api.yaml --ip 203.0.113.9 "$@"; }
+"$weir" lint --strict ../../examples/api.yaml | grep -q ': 5 rules, 1 of them in shadow; no warnings$'
+plays -H 'X-API-Key: k-acme' --repeat 70 /api/items | grep -qx '70 allowed, 0 denied'
+plays -H 'X-API-Key: k-other' --repeat 70 /api/items | grep -qx '60 allowed, 10 denied'
+plays -H 'X-API-Key: k-other' --repeat 4 /api/export | grep -qx '3 allowed, 1 denied'
+plays /api/items | grep -qF '(the request lacks an attribute of the key, free)'
+plays --repeat 6 POST /login | grep -qx '5 allowed, 1 denied'
+plays --repeat 200 /healthz | grep -qx '200 allowed, 0 denied'
+
 # ---- a weir.yaml instead of rules ----
 mkdir "$work/host" "$work/host/rules.d"
 cd "$work/host"

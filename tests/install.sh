@@ -6,6 +6,11 @@ to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT
 make -s install PREFIX="$to/usr" CC=gcc
 export PKG_CONFIG_PATH="$to/usr/lib/pkgconfig"
+for header in weir check load store; do # each is whole by itself
+    echo "#include <weir/$header.h>" | gcc -std=c99 -Wall -Wextra -Werror -I"$to/usr/include" -fsyntax-only -x c -
+done
+unit=$to/usr/lib/systemd/system/weir.service
+[ ! -f "$to/usr/lib/weir/ngx_http_weir_module.so" ] || grep -qx "ExecStart=$to/usr/bin/weir serve /etc/weir/weir.yaml" "$unit"
 [ "$(pkg-config --modversion weir)" = "$(build/gcc/weir version | cut -d' ' -f2)" ]
 # shellcheck disable=SC2046
 gcc -std=c99 -Wall -Wextra -Werror examples/quickstart.c $(pkg-config --cflags --libs weir) -o "$to/shared"
