@@ -85,6 +85,7 @@ printed 'would be: 3 created, 0 changed, 0 deleted, 0 as before; nothing was wri
 "$weir" rules list --json "$db" | json 'd["items"] == []'
 "$weir" rules apply "$db" shop.yaml --reason "the first" >"$work/out"
 printed '3 created, 0 changed, 0 deleted, 0 as before'
+printed 'these are drafts: --publish enforced, or weir rules publish, puts them in force'
 "$weir" rules list --json "$db" | json '[(i["name"], i["version"], i["stage"]) for i in d["items"]] == \
     [("login", 1, "draft"), ("settings", 1, "draft"), ("user-api", 1, "draft")]'
 "$weir" rules history login --json "$db" | json 'd["items"][0]["reason"] == "the first" and d["items"][0]["author"]'

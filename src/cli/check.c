@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* open_memstream */
 #include "cli/check.h"
 #include "cli/cli.h"
-#include "cli/given.h"
+#include "cli/input.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -168,7 +168,7 @@ static int play_and_tell(struct play *play)
 static int open_segment(struct play *play, struct weir__findings *findings)
 {
     const struct weir__check *check = play->check;
-    if (check->segment && !(play->path = weir__given_segment(check->segment, findings, play->room)))
+    if (check->segment && !(play->path = weir__input_segment(check->segment, findings, play->room)))
         return WEIR_ERULES;
     weir_segment_options how = {.path = play->path,
                                 .size = SEGMENT_BYTES,
@@ -192,13 +192,13 @@ static int open_segment(struct play *play, struct weir__findings *findings)
 /* False after the findings were shown. */
 static bool open_engine(struct play *play, struct weir__findings *findings)
 {
-    struct weir__given given = {.findings = findings, .errors_only = play->check->json};
-    bool opened = weir__given_open(&given, play->check->rules);
+    struct weir__input input = {.findings = findings, .errors_only = play->check->json};
+    bool opened = weir__input_open(&input, play->check->rules);
     weir_options options = {.attached = play->segment,
-                            .rules_path = given.path,
-                            .rules_text = given.text,
-                            .diagnose = weir__given_find,
-                            .diagnose_context = &given,
+                            .rules_path = input.path,
+                            .rules_text = input.text,
+                            .diagnose = weir__input_find,
+                            .diagnose_context = &input,
                             .flags = WEIR_NO_WATCH};
     char load[PATH_MAX];
     if (play->path) { /* of a host: what its load makes of its limits */
@@ -209,10 +209,10 @@ static bool open_engine(struct play *play, struct weir__findings *findings)
         errno = 0;
         int error = weir_open(&options, &play->engine);
         if (error)
-            weir__find_failure(findings, given.path ? given.path : given.name, error);
+            weir__find_failure(findings, input.path ? input.path : input.name, error);
         opened = error == 0;
     }
-    weir__given_close(&given);
+    weir__input_close(&input);
     return opened;
 }
 

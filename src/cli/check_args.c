@@ -1,6 +1,6 @@
 /* weir check: the command line. */
 #include "cli/check.h"
-#include "cli/given.h"
+#include "cli/input.h"
 #include "cli/options.h"
 
 #include <arpa/inet.h>
@@ -168,6 +168,6 @@ int weir__check_parse(struct weir__check *check, int argc, char **argv)
         else if (!take_option(check, option, args.value))
             return 2;
     }
-    check->rules = check->rules ? check->rules : weir__given_default();
+    check->rules = check->rules ? check->rules : weir__input_default();
     return makes_sense(check) && weir__check_finish(check) ? -1 : 2;
 }

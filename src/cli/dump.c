@@ -1,6 +1,6 @@
 /* weir dump: what is in a segment, for people or as JSON. Reads only, also while others write. */
 #include "cli/cli.h"
-#include "cli/given.h"
+#include "cli/input.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,7 +138,7 @@ int weir__cmd_dump(int argc, char **argv)
 
     struct weir__findings findings = {.to = stderr};
     char room[4096];
-    path = weir__given_segment(path, &findings, room);
+    path = weir__input_segment(path, &findings, room);
     if (!path)
         return 1;
     weir_segment_options options = {.path = path, .flags = WEIR_OPEN_READONLY};

@@ -1,6 +1,6 @@
 /* weir lint: are these rules good, and what is in them? */
 #include "cli/cli.h"
-#include "cli/given.h"
+#include "cli/input.h"
 #include "cli/lint.h"
 #include "cli/options.h"
 #include "cli/text.h"
@@ -33,16 +33,16 @@ struct lint {
 static weir_rules *load(struct weir__findings *findings, const char *path, char shown[4096])
 {
     weir_rules *rules = NULL;
-    struct weir__given given = {.findings = findings};
-    if (weir__given_open(&given, path)) {
+    struct weir__input input = {.findings = findings};
+    if (weir__input_open(&input, path)) {
         errno = 0;
-        int error = given.path ? weir_rules_load(given.path, weir__given_find, &given, &rules)
-                               : weir_rules_parse(given.name, given.text, given.len, weir__given_find, &given, &rules);
+        int error = input.path ? weir_rules_load(input.path, weir__input_find, &input, &rules)
+                               : weir_rules_parse(input.name, input.text, input.len, weir__input_find, &input, &rules);
         if (error)
-            weir__find_failure(findings, given.path ? given.path : given.name, error);
+            weir__find_failure(findings, input.path ? input.path : input.name, error);
     }
-    snprintf(shown, 4096, "%s", given.path ? given.path : given.name);
-    weir__given_close(&given);
+    snprintf(shown, 4096, "%s", input.path ? input.path : input.name);
+    weir__input_close(&input);
     return rules;
 }
 
@@ -146,7 +146,7 @@ int weir__cmd_lint(int argc, char **argv)
             paths[count++] = argv[args.at - 1];
     }
     if (count == 0 && paths)
-        paths[count++] = weir__given_default();
+        paths[count++] = weir__input_default();
     if (!paths || !paths[0]) {
         fprintf(stderr, "weir lint: which file or directory? there is no weir.yaml in this one\n%s", usage);
         goto done;

@@ -89,7 +89,7 @@ static bool print_table(const struct weir__changes *changes)
     return good;
 }
 
-static void print_sum(const struct weir__changes *changes)
+static void print_sum(const struct weir__changes *changes, bool published)
 {
     size_t counts[WEIR__DELETE + 1] = {0}, failed = 0;
     for (size_t i = 0; i < changes->count; i++) {
@@ -107,6 +107,8 @@ static void print_sum(const struct weir__changes *changes)
     if (changes->revision > 0)
         printf("; revision %" PRId64 " is in force", changes->revision);
     puts(changes->dry_run ? "; nothing was written" : "");
+    if (!changes->dry_run && !published && counts[WEIR__CREATE] + counts[WEIR__UPDATE] > 0)
+        puts("these are drafts: --publish enforced, or weir rules publish, puts them in force");
 }
 
 static json_t *change_json(const struct weir__change *change)
@@ -130,7 +132,7 @@ int weir__rules_report(const struct weir__given *given, const struct weir__chang
     }
     if (!given->json) {
         good &= print_table(changes);
-        print_sum(changes);
+        print_sum(changes, given->is[WEIR__WITH_PUBLISH]);
         return good ? 0 : 1;
     }
     json_t *list = json_array();

@@ -1,10 +1,10 @@
 /* The rules that a command was given: a file, a directory, a stream, or the weir.yaml that has or names them. */
-#ifndef WEIR_CLI_GIVEN_H
-#define WEIR_CLI_GIVEN_H
+#ifndef WEIR_CLI_INPUT_H
+#define WEIR_CLI_INPUT_H
 
 #include "cli/diagnose.h"
 
-struct weir__given {
+struct weir__input {
     const char *name; /* as people know it */
     const char *path; /* of the rules; or NULL, and they are: */
     const char *text;
@@ -16,18 +16,18 @@ struct weir__given {
 };
 
 /* Zero it but for `findings` and `errors_only`. False: what is wrong is among the findings. Close it in any case. */
-bool weir__given_open(struct weir__given *given, const char *path);
-void weir__given_close(struct weir__given *given);
-/* A weir_diagnose for those who read the rules, with `given` as its context: text has the name of where it is from. */
-void weir__given_find(void *context, const weir_diagnostic *diagnostic);
+bool weir__input_open(struct weir__input *input, const char *path);
+void weir__input_close(struct weir__input *input);
+/* A weir_diagnose for those who read the rules, with `input` as its context: text has the name of where it is from. */
+void weir__input_find(void *context, const weir_diagnostic *diagnostic);
 
 /* The weir.yaml of this folder, for commands that were given nothing; NULL: there is none. */
-const char *weir__given_default(void);
+const char *weir__input_default(void);
 
 /*
  * `path`, or, if that is a weir.yaml, the path of its segment in `room`. NULL: what is wrong with it is among the
  * findings.
  */
-const char *weir__given_segment(const char *path, struct weir__findings *findings, char room[4096]);
+const char *weir__input_segment(const char *path, struct weir__findings *findings, char room[4096]);
 
 #endif
