@@ -21,6 +21,19 @@ if [ -n "${WEIR_PORT:-}" ]; then
     file=$copy/quickstart.yaml
 fi
 
+# Before anything is started: another one that runs would answer in the place of this one, and has the same segment.
+python3 -c '
+import socket, sys
+for port in sys.argv[1:]:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", int(port)))
+            listener.listen()
+        except (OSError, OverflowError) as error:
+            sys.exit(f"./dev run: port {port}: {error}; WEIR_PORT=8090 ./dev run takes others")
+' "$port" "$api_port" "$metrics_port" || { [ -z "$copy" ] || rm -rf "$copy"; exit 1; }
+
 python3 examples/demo_api.py "$api_port" &
 api=$!
 sleep 0.5

@@ -266,7 +266,8 @@ def test_the_quick_start():
         assert get(port, "/api/items", headers={"X-User-Id": "ada"}).headers["X-RateLimit-Remaining"] == "4"
         again = subprocess.run([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
                                capture_output=True, text=True, timeout=20, check=False)
-        assert again.returncode == 1 and "in use" in again.stderr
+        assert again.returncode == 1 and "in use" in again.stderr and "Try in" not in again.stdout
+        assert pathlib.Path(f"/dev/shm/weir-quickstart-{port}").exists()  # it is the first one's
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         process.communicate(timeout=20)
         assert process.returncode == 0
