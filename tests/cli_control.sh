@@ -92,6 +92,7 @@ printed 'these are drafts: --publish enforced, or weir rules publish, puts them 
 [ "$("$weir" rules list "$db" | wc -l)" -eq 4 ]
 [ "$("$weir" rules list "$db" --search LOGIN | wc -l)" -eq 2 ]
 [ "$("$weir" rules list "$db" --kind settings | wc -l)" -eq 2 ]
+"$weir" rules list "$db" --kind settings | grep -qE ' identity$'
 "$weir" rules list "$db" --stage enforced | grep -qx 'no documents'
 fails 1 "$weir" rules list "$db" --stage great
 

@@ -11,7 +11,7 @@ static const char usage[] =
     "weir.yaml (the default), SEGMENT the path of a segment; then --rules says what the rules are called.\n"
     "Only reads. docs/seeing.md says what the numbers are.\n"
     "\n"
-    "  --once            one look, as text\n"
+    "  --once            one look, as text, as wide as COLUMNS says (default 80)\n"
     "  --json            the same as JSON, for scripts\n"
     "  --interval TIME   between two looks (default 1s)\n"
     "  --keys N          of each rule, in JSON (default 10)\n"

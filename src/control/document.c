@@ -166,7 +166,11 @@ static void summarise(struct weir__document *d)
         const struct weir__node *descriptors = weir__node_get(d->root, "descriptors");
         snprintf(raw, sizeof raw, "%zu descriptors", descriptors ? descriptors->count : 0);
     } else if (d->kind == WEIR__SETTINGS_DOCUMENT) {
-        snprintf(raw, sizeof raw, "identity, allow, block, response");
+        size_t used = 0;
+        static const char *const parts[] = {"identity", "allow", "block", "response"};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (weir__node_get(d->root, parts[i]))
+                used += (size_t)snprintf(raw + used, sizeof raw - used, "%s%s", used ? ", " : "", parts[i]);
     } else {
         const char *often = limits                                 ? "several limits"
                             : limit && limit->kind == WEIR__SCALAR ? limit->text.data
