@@ -360,9 +360,9 @@ WIDE static struct terms make_terms(const struct weir__batch *b)
         .inverse = all(r->limit->inverse >> 12),
         .hard = all((uint64_t)r->limit->hard),
         .cost = all((uint64_t)r->cost),
-        /* What does not fit once is odd in any case, and must not overflow before. */
-        .so_far = _mm512_mullo_epi64(all((uint64_t)r->cost),
-                                     r->cost <= r->limit->hard ? _mm512_set_epi64(8, 7, 6, 5, 4, 3, 2, 1) : all(1))};
+        /* Below 2^35, as a cost is at most WEIR__USED_MAX. */
+        .so_far = _mm512_mullo_epi64(all((uint64_t)r->cost), _mm512_set_epi64(8, 7, 6, 5, 4, 3, 2, 1)),
+    };
 }
 
 WIDE static __attribute__((noinline)) void take(struct weir__batch *b)

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
+#include "table/hash.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -102,6 +103,7 @@ struct asking {
     uint8_t key[BATCH_MAX][KEY_MAX];
     weir_request request[2][BATCH_MAX];
     size_t count;
+    uint64_t verdict[5], soft, errors; /* of all that were asked */
 };
 
 /* Mostly all alike; sometimes one is not, or is wrong, at any place. */
@@ -165,11 +167,32 @@ static int64_t ask_both(weir_segment *twin[2], struct asking *a, weir_time now)
     weir__wide_forbidden = false;
     CHECK_EQ(failed[0], failed[1]);
     for (size_t i = 0; i < a->count; i++) {
-        CHECK(same(&a->request[0][i], &a->request[1][i]));
-        passed += !a->request[0][i].error && weir_passes(&a->request[0][i].decision);
+        const weir_request *r = &a->request[0][i];
+        CHECK(same(r, &a->request[1][i]));
+        passed += !r->error && weir_passes(&r->decision);
+        if (r->error) {
+            a->errors++;
+        } else {
+            a->verdict[r->decision.verdict]++;
+            a->soft += r->decision.flags & WEIR_OVER_SOFT;
+        }
     }
     CHECK(memcmp(twin[0]->table.line, twin[1]->table.line, twin[0]->table.lines * sizeof(struct weir__line)) == 0);
     return passed;
+}
+
+/* What both have counted is what they have answered. */
+static void check_counts(weir_segment *twin[2], const struct asking *a)
+{
+    for (int i = 0; i < 2; i++) {
+        weir_stats stats;
+        CHECK_EQ(weir_stats_read(twin[i], &stats), 0);
+        CHECK_EQ(stats.allowed, a->verdict[WEIR_ALLOW]);
+        CHECK_EQ(stats.denied, a->verdict[WEIR_DENY]);
+        CHECK_EQ(stats.never_fits, a->verdict[WEIR_NEVER_FITS]);
+        CHECK_EQ(stats.soft, a->soft);
+        CHECK_EQ(stats.errors, a->errors);
+    }
 }
 
 TEST(both_ways_agree)
@@ -183,6 +206,7 @@ TEST(both_ways_agree)
         weir_segment *twin[2];
         weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
         open_twins(twin);
+        memset(&asking, 0, sizeof asking);
         asking.limit[0] = random_limit(&seed);
         asking.limit[1] = random_limit(&seed);
         for (int round = 0; round < 150 && !test_failures; round++) {
@@ -193,6 +217,7 @@ TEST(both_ways_agree)
             if (at > 0 && at < WEIR_DAY * 40000)
                 now = (weir_time){at, at};
         }
+        check_counts(twin, &asking);
         if (test_failures)
             printf("  in world %" PRId64 "\n", world);
         weir_segment_close(twin[0]);
@@ -202,16 +227,210 @@ TEST(both_ways_agree)
     CHECK(passed > asked / 10 && passed < asked);
 }
 
+/* ---- What a random world hardly ever has ---- */
+
+enum { SOME = 64 };
+
+/* As many different keys, all alike. */
+static void fill_some(struct asking *a)
+{
+    weir_params params = {.limit = 100, .window_ns = 100 * WEIR_SECOND};
+    CHECK_EQ(weir_limit_init(&a->limit[0], &params), 0);
+    a->count = SOME;
+    for (uint64_t i = 0; i < SOME; i++) {
+        memcpy(a->key[i], &i, sizeof i);
+        a->request[0][i] = a->request[1][i] =
+            (weir_request){.limit = &a->limit[0], .key = a->key[i], .key_len = sizeof i, .cost = 1};
+    }
+}
+
+/* In any state but the normal one, or on the other clock: left by somebody who died, or moves things just now. */
+TEST(entries_that_do_not_count_are_left_to_the_long_way)
+{
+    static struct asking asking;
+    const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    for (uint64_t state = 1; state < 9; state++) {
+        weir_segment *twin[2];
+        int changed = 0;
+        open_twins(twin);
+        fill_some(&asking);
+        CHECK_EQ(ask_both(twin, &asking, now), SOME);
+        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__SLOTS; i++)
+            for (int t = 0; t < 2; t++) {
+                weir__cell *slot = &twin[t]->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+                if (!weir__cell_tag(slot->lo))
+                    continue;
+                slot->lo |= state < 8 ? state << 27 : UINT64_C(1) << 23;
+                changed++;
+            }
+        CHECK_EQ(changed, 2 * SOME);
+        CHECK_EQ(ask_both(twin, &asking, now), SOME);
+        weir_segment_close(twin[0]);
+        weir_segment_close(twin[1]);
+    }
+}
+
+/* Every code of how long an entry lasts, also those that nobody writes. */
+TEST(however_long_an_entry_says_it_lasts)
+{
+    static struct asking asking;
+    const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000}, later = {now.mono_ns + WEIR_SECOND, now.wall_ns};
+    for (uint64_t code = 0; code < 256; code++) {
+        weir_segment *twin[2];
+        open_twins(twin);
+        fill_some(&asking);
+        CHECK_EQ(ask_both(twin, &asking, now), SOME);
+        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__SLOTS; i++)
+            for (int t = 0; t < 2; t++) {
+                weir__cell *slot = &twin[t]->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+                if (weir__cell_tag(slot->lo)) {
+                    slot->lo = (slot->lo & ~(UINT64_C(0xff) << 15)) | code << 15;
+                    slot->hi |= 50; /* units, so that they have not come back */
+                }
+            }
+        CHECK_EQ(ask_both(twin, &asking, later), SOME);
+        weir_segment_close(twin[0]);
+        weir_segment_close(twin[1]);
+    }
+}
+
+TEST(a_blocked_key_among_others)
+{
+    static struct asking asking;
+    const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    weir_segment *twin[2];
+    open_twins(twin);
+    fill_some(&asking);
+    CHECK_EQ(ask_both(twin, &asking, now), SOME);
+    for (int t = 0; t < 2; t++)
+        CHECK_EQ(weir_block(twin[t], &asking.limit[0], asking.key[11], sizeof(uint64_t), WEIR_SECOND, now), 0);
+    CHECK_EQ(ask_both(twin, &asking, now), SOME - 1);
+    CHECK_EQ(asking.request[0][11].decision.verdict, WEIR_BLOCKED);
+    weir_segment_close(twin[0]);
+    weir_segment_close(twin[1]);
+}
+
+/* The next key from *id on that is at home in `line`, or has it for its other one. */
+static void next_key(const weir_segment *segment, const weir_limit *limit, uint64_t line, bool at_home, uint64_t *id)
+{
+    struct weir__where where;
+    do {
+        ++*id;
+        weir__key_locate(&segment->table, limit, id, sizeof *id, &where);
+    } while ((at_home ? where.home : where.other) != line || where.home == where.other);
+}
+
+/* Eight that were seen in one slot, though not all of them are of the key that is there. */
+TEST(a_key_without_an_entry_before_seven_of_a_hot_one)
+{
+    static struct asking asking;
+    const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    for (size_t at = 0; at < 8; at++) {
+        weir_segment *twin[2];
+        uint64_t line = 7, id = 0;
+        open_twins(twin);
+        fill_some(&asking);
+        for (int i = 0; i < WEIR__SLOTS; i++) { /* the last of them is in the last slot */
+            next_key(twin[0], &asking.limit[0], line, true, &id);
+            asking.count = 1;
+            memcpy(asking.key[0], &id, sizeof id);
+            CHECK_EQ(ask_both(twin, &asking, now), 1);
+        }
+        CHECK_EQ(weir__cell_tag(twin[0]->table.line[line].slot[3].lo) != 0, 1);
+        asking.count = 8;
+        for (size_t i = 0; i < 8; i++)
+            memcpy(asking.key[i], &id, sizeof id);
+        next_key(twin[0], &asking.limit[0], line, false, &id);
+        memcpy(asking.key[at], &id, sizeof id);
+        CHECK_EQ(ask_both(twin, &asking, now), 8);
+        for (size_t i = 0; i < 8; i++)
+            CHECK_EQ(asking.request[0][i].decision.remaining, i == at ? 99 : 98 - (int64_t)i + (i > at));
+        weir_segment_close(twin[0]);
+        weir_segment_close(twin[1]);
+    }
+}
+
+/* The tags that stand for an empty slot: one key in 2^33 would have one. */
+TEST(no_key_has_the_tag_of_an_empty_slot)
+{
+    static struct asking asking;
+    const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    for (uint64_t tag = 0; tag < 2; tag++) {
+        weir_segment *twin[2];
+        open_twins(twin);
+        fill_some(&asking);
+        uint64_t hash = weir__hash(asking.key[11], sizeof hash, twin[0]->table.header->secret);
+        asking.limit[0].spread = hash ^ (UINT64_C(0x123456) << 40 | tag);
+        CHECK_EQ(ask_both(twin, &asking, now), SOME);
+        CHECK_EQ(ask_both(twin, &asking, now), SOME);
+        CHECK_EQ(asking.request[0][11].decision.remaining, 98);
+        weir_decision d;
+        CHECK_EQ(weir_take(twin[1], &asking.limit[0], asking.key[11], sizeof hash, 1, now, &d), 0);
+        CHECK_EQ(d.remaining, 97);
+        weir_segment_close(twin[0]);
+        weir_segment_close(twin[1]);
+    }
+}
+
+/* More lines than 32 bits can number, with memory behind those alone that are used. */
+TEST(a_table_of_more_than_2_32_lines)
+{
+    static struct asking asking;
+    const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
+    const uint64_t lines = (UINT64_C(1) << 32) + 12345, bytes = lines * sizeof(struct weir__line);
+    weir_segment *twin[2], huge;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        printf("SKIP a table of 256 GiB: this process may not have as many addresses\n");
+        return;
+    }
+    open_twins(twin);
+    fill_some(&asking);
+    huge = *twin[0];
+    huge.table.line = memory;
+    huge.table.lines = lines;
+    for (int round = 1; round <= 3; round++) {
+        CHECK_EQ(weir_take_batch(&huge, asking.request[0], SOME, now), 0);
+        for (int i = 0; i < SOME; i++) {
+            weir_decision d;
+            CHECK_EQ(asking.request[0][i].decision.remaining, 100 - round);
+            CHECK_EQ(weir_peek(&huge, &asking.limit[0], asking.key[i], sizeof(uint64_t), 0, now, &d), 0);
+            CHECK_EQ(d.remaining, 100 - round);
+        }
+    }
+    munmap(memory, bytes);
+    weir_segment_close(twin[0]);
+    weir_segment_close(twin[1]);
+}
+
 /* ---- From several threads ---- */
 
 struct crowd {
     weir_segment *segment;
     weir_limit limit;
     weir_time now;
-    int64_t passed; /* of all threads */
+    int64_t passed;  /* of all threads */
+    uint32_t *taken; /* how often each unit of each key was given out */
 };
 
 enum { CROWD_KEYS = 11, CROWD_LIMIT = 5000 };
+
+/* Nothing comes back, so what is left after each request that passed tells which unit it was given. */
+static int64_t count_passed(struct crowd *crowd, const weir_request *request)
+{
+    int64_t passed = 0;
+    for (int i = 0; i < BATCH_MAX; i++) {
+        const weir_decision *d = &request[i].decision;
+        uint64_t id;
+        memcpy(&id, request[i].key, sizeof id);
+        if (!weir_passes(d))
+            continue;
+        passed++;
+        CHECK(d->remaining >= 0 && d->remaining < CROWD_LIMIT);
+        __atomic_fetch_add(&crowd->taken[(int64_t)id * CROWD_LIMIT + d->remaining], 1, __ATOMIC_RELAXED);
+    }
+    return passed;
+}
 
 /* All keys over and over, several times among eight, and each second time one of them alone, until long after nothing
  * is left. */
@@ -221,16 +440,13 @@ static void *press(void *argument)
     uint64_t id[BATCH_MAX], seed = (uint64_t)(uintptr_t)&id;
     weir_request request[BATCH_MAX];
     for (int round = 0; round < CROWD_LIMIT * CROWD_KEYS * 2 / BATCH_MAX; round++) {
-        int64_t passed = 0;
         uint64_t hot = test_random(&seed) % CROWD_KEYS;
         for (int i = 0; i < BATCH_MAX; i++) {
             id[i] = round % 2 ? hot : test_random(&seed) % CROWD_KEYS;
             request[i] = (weir_request){.limit = &crowd->limit, .key = &id[i], .key_len = sizeof id[i], .cost = 1};
         }
         CHECK_EQ(weir_take_batch(crowd->segment, request, BATCH_MAX, crowd->now), 0);
-        for (int i = 0; i < BATCH_MAX; i++)
-            passed += weir_passes(&request[i].decision);
-        __atomic_fetch_add(&crowd->passed, passed, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&crowd->passed, count_passed(crowd, request), __ATOMIC_RELAXED);
     }
     return NULL;
 }
@@ -244,6 +460,7 @@ TEST(no_more_than_the_limit_passes_however_many_ask)
         pthread_t thread[THREADS];
         open_twins(twin);
         crowd.segment = twin[0];
+        crowd.taken = calloc((size_t)CROWD_KEYS * CROWD_LIMIT, sizeof *crowd.taken);
         weir__wide_forbidden = way == 1;
         CHECK_EQ(weir_limit_init(&crowd.limit, &params), 0);
         for (int i = 0; i < THREADS; i++)
@@ -252,6 +469,11 @@ TEST(no_more_than_the_limit_passes_however_many_ask)
             pthread_join(thread[i], NULL);
         weir__wide_forbidden = false;
         CHECK_EQ(crowd.passed, CROWD_LIMIT * CROWD_KEYS);
+        int64_t once = 0;
+        for (int i = 0; i < CROWD_KEYS * CROWD_LIMIT; i++)
+            once += crowd.taken[i] == 1;
+        CHECK_EQ(once, CROWD_LIMIT * CROWD_KEYS);
+        free(crowd.taken);
         weir_segment_close(twin[0]);
         weir_segment_close(twin[1]);
     }
