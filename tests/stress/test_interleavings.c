@@ -365,6 +365,77 @@ TEST(one_slot)
     RUN(25000, {SLOT});
 }
 
+/* ---- Moves alone: a key that has an entry is found, wherever that is on its way ---- */
+
+/* The slot in which the key counts, of all there are, as nobody but the test can see them; NULL: it is on its way. */
+static weir__cell *counting_slot(uint64_t *line)
+{
+    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++) {
+        weir__cell *slot = &world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+        *line = i / WEIR__SLOTS;
+        if (weir__counts(slot->lo, keys[0].where.tag))
+            return slot;
+    }
+    return NULL;
+}
+
+static void move_key(const struct weir__op *op)
+{
+    uint64_t line, next;
+    weir__cell *from = counting_slot(&line), seen, there;
+    if (!from)
+        return;
+    seen = *from;
+    next = weir__other_line(keys[0].where.tag, line, table.lines);
+    weir__cell *to = free_slot(op, next, &there);
+    if (to)
+        move(op, line, from, seen, to, there, (int)(to - world.line[next].slot));
+}
+
+/* The first ones move it back and forth, the last one looks for it. */
+static void move_or_look(int me)
+{
+    const struct weir__op op = op_at(clocks[0]), only = {&table, NULL, clocks[0], clocks[0]};
+    for (int i = 0; i < 3; i++) {
+        weir__cell *slot = NULL, seen;
+        if (me + 1 < explore.count)
+            move_key(&op);
+        else if (weir__look(explore_random(2) ? &op : &only, &keys[0].where, &slot, &seen) || !slot)
+            explore_fail("not found, though it is there");
+    }
+}
+
+TEST(found_while_it_is_moved)
+{
+    static const struct scenario one = {.algorithm = WEIR_TOKEN_BUCKET, .unit = 1};
+    const char *only = getenv("WEIR_TEST_SEED");
+    int64_t moved = 0, total = only ? 1 : test_scaled(25000, 50);
+    uint64_t first = only ? strtoull(only, NULL, 0) : 1;
+    scenario = &one;
+    explore.trace = only;
+    for (uint64_t seed = first; seed < first + (uint64_t)total && !test_failures; seed++) {
+        explore.random = seed;
+        explore.why[0] = 0;
+        clocks[0] = clocks[1] = BASE;
+        do {
+            make_world(0, true);
+        } while (keys[0].where.home == keys[0].where.other);
+        empty_lines();
+        world.line[keys[0].where.home].slot[explore_random(WEIR__SLOTS)] =
+            weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
+                                                 .version = (unsigned)explore_random(WEIR__VERSIONS),
+                                                 .whole = weir__whole_encode(HOUR),
+                                                 .used = 5,
+                                                 .anchor = BASE});
+        explore_run(2 + explore_random(2), move_or_look);
+        moved += (int64_t)world.stats.moved;
+        if (explore.why[0])
+            printf("  %s: WEIR_TEST_SEED=%" PRIu64 " test_interleavings found_while_it_is_moved\n", explore.why, seed);
+        CHECK(!explore.why[0]);
+    }
+    CHECK(only || moved > total);
+}
+
 TEST(packed_counter)
 {
     RUN(25000, {PACKED, .edge = true});
