@@ -29,6 +29,13 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
         return -43
     end
     local cap, hard, p, q = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
+    -- Used in what is the future now: the clock was set back. No time has passed since, and from now on it does; that is
+    -- written even if nothing is taken, or it would begin anew with each request. (The library cannot do so: to it a time
+    -- ahead is one that another thread has read a moment later, and that moment would count twice.)
+    local ahead = used > 0 and since > now
+    if ahead then
+        since = now
+    end
     if not spare or ends <= now or ends > now + 5000000 then
         spare = 0
         if level and late > 0 and cost > 0 then
@@ -111,18 +118,20 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
         local queue = used > 0 and since + drip(limit, used) - time or 0
         if queue > most and code ~= 3 then
             local shrink = queue - most
-            return 2, taken and remaining + cost or remaining, queue, wait > shrink and wait or shrink
+            return 2, taken and remaining + cost or remaining, queue, wait > shrink and wait or shrink,
+                ahead and packed(1, since, used, time + queue) or nil, time + queue, true
         end
         if taken and queue > 0 then
             code, wait = code + 1, queue
         end
     end
-    if not taken or cost == 0 and paid == 0 then
+    local unchanged = not taken or cost == 0 and paid == 0
+    if unchanged and not ahead then
         return code, remaining, reset, wait
     end
     if spare > 0 then
         till = till > ends and till or ends
-        return code, remaining, reset, wait, format('b%d:%d:%d:%d', since, after, spare, ends), till
+        return code, remaining, reset, wait, format('b%d:%d:%d:%d', since, after, spare, ends), till, unchanged
     end
-    return code, remaining, reset, wait, after > 0 and packed(1, since, after, till), till
+    return code, remaining, reset, wait, after > 0 and packed(1, since, after, till), till, unchanged
 end

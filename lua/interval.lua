@@ -6,6 +6,10 @@ interval = function(limit, value, time, cost, charge)
         return -43
     end
     local cap, hard, window, most = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
+    local ahead = used > 0 and since > now -- as in bucket.lua
+    if ahead then
+        since = now
+    end
     if cost < 0 then
         charge = true
         if used > 0 and time < since then
@@ -48,8 +52,9 @@ interval = function(limit, value, time, cost, charge)
     end
     local till = since + lasts(after)
     local reset = after > 0 and till > time and till - time or 0
-    if not taken or cost == 0 then
+    local unchanged = not taken or cost == 0
+    if unchanged and not ahead then
         return code, remaining, reset, wait
     end
-    return code, remaining, reset, wait, after > 0 and packed(1, since, after, till), till
+    return code, remaining, reset, wait, after > 0 and packed(1, since, after, till), till, unchanged
 end

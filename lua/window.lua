@@ -19,8 +19,12 @@ fixed = function(limit, value, time, cost, charge, left)
         return -43
     end
     local kind, cap, hard = a[limit + 4], a[limit + 1], a[limit + 2]
-    local finish
+    local finish, ahead
     if kind == 1 then
+        ahead = used > 0 and since > now -- as in bucket.lua
+        if ahead then
+            since = now
+        end
         if used == 0 or time - since >= a[limit + 3] then
             -- An exchange: it began with the host's, or the two would never end together.
             since, used = left and left > 0 and time - a[limit + 3] + left or time, 0
@@ -65,8 +69,9 @@ fixed = function(limit, value, time, cost, charge, left)
         remaining = hard - used
     end
     local wait = finish - time
-    if not taken or cost == 0 then
+    local unchanged = not taken or cost == 0
+    if unchanged and not ahead then
         return code, remaining, used > 0 and wait or 0, wait
     end
-    return code, remaining, used > 0 and wait or 0, wait, used > 0 and packed(2, since, used, finish), finish
+    return code, remaining, used > 0 and wait or 0, wait, used > 0 and packed(2, since, used, finish), finish, unchanged
 end
