@@ -6,6 +6,8 @@ import socket
 import sqlite3
 import time
 
+import pytest
+
 from clients import Answer, get
 from controlled import Host
 from gateway import wait_until
@@ -100,8 +102,8 @@ def usual(answer, rule="kept"):
             answer.headers["Location"] is None)
 
 
-@contextlib.contextmanager
-def queueing(backend):
+@pytest.fixture
+def host(backend):
     """Makes as many of them as are asked for, with the usual rules unless others are given."""
     made = []
 
@@ -109,11 +111,9 @@ def queueing(backend):
         made.append(Queueing(yaml, backend))
         return made[-1].start() if start else made[-1]
 
-    try:
-        yield make
-    finally:
-        for one in made:
-            one.remove()
+    yield make
+    for one in made:
+        one.remove()
 
 
 def chunked(port, sizes, path="/kept", wait=0.0, head=""):

@@ -14,13 +14,7 @@ import pytest
 
 from clients import get, raw, together
 from gateway import pause, wait_until
-from queued import BOUND, HEAD, QUEUE, RULES, chunked, queueing, usual
-
-
-@pytest.fixture
-def host(backend):
-    with queueing(backend) as make:
-        yield make
+from queued import BOUND, HEAD, QUEUE, RULES, chunked, host, usual  # noqa: F401
 
 
 # ---- What is kept ----

@@ -10,19 +10,11 @@ import stat
 import threading
 import time
 
-import pytest
-
 from clients import together
 from controlled import Host
 from gateway import pause, wait_until
 from measured import measured
-from queued import BOUND, chunked, queueing, usual
-
-
-@pytest.fixture
-def host(backend):
-    with queueing(backend) as make:
-        yield make
+from queued import BOUND, chunked, host, usual  # noqa: F401
 
 
 # ---- When the agent is gone, or nobody waits any more ----

@@ -20,6 +20,28 @@ static const weir_params kinds[] = {
     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .buckets = 10},
 };
 
+/* A test that runs once for each of them, with a segment of its own; what fails says with which. */
+#define TEST_OF_EACH_KIND(name)                                                                                        \
+    static void name##_of(weir_segment *s, const weir_limit *limit);                                                   \
+    TEST(name)                                                                                                         \
+    {                                                                                                                  \
+        with_each_kind(name##_of);                                                                                     \
+    }                                                                                                                  \
+    static void name##_of(weir_segment *s, const weir_limit *limit)
+
+static inline void with_each_kind(void (*check)(weir_segment *s, const weir_limit *limit))
+{
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        weir_segment *s = make();
+        weir_limit limit = limit_of(kinds[i]);
+        int failures = test_failures;
+        check(s, &limit);
+        if (test_failures != failures)
+            printf("  with algorithm %d, %d buckets\n", (int)kinds[i].algorithm, kinds[i].buckets);
+        weir_segment_close(s);
+    }
+}
+
 static inline weir_time later(int64_t ns)
 {
     return (weir_time){NOW.mono_ns + ns, NOW.wall_ns + ns};

@@ -1,27 +1,25 @@
 /* The same requests, at the ends of time and where anchors wrap: all decisions must be the same. */
 #include "table/cell.h"
 
-#include "segments.h"
+#include "api.h"
 
 #define START   (WEIR_DAY * 20000)
 #define WRAP_NS ((INT64_C(1) << WEIR__TIME_BITS) * 1000)
 #define STEPS   60
 
-static const weir_params kinds[] = {
-    {.limit = 10, .window_ns = 100 * WEIR_SECOND},
+/* And some more. */
+static const weir_params others[] = {
     {.limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 20, .soft_percent = 30},
-    {.limit = 10, .window_ns = 100 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL},
-    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 100 * WEIR_SECOND},
-    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 100 * WEIR_SECOND, .delay = true},
-    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 100 * WEIR_SECOND},
-    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .align = WEIR_ALIGN_CALENDAR},
-    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 100 * WEIR_SECOND, .align = WEIR_ALIGN_FIRST_REQUEST},
-    {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 100 * WEIR_SECOND},
     {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 10, .window_ns = 100 * WEIR_SECOND, .count_rejected = true},
-    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND},
     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .round = WEIR_ROUND_UP},
-    {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 100 * WEIR_SECOND, .buckets = 10},
 };
+
+enum { ALL = COUNT(kinds) + COUNT(others) };
+
+static const weir_params *params_of(size_t k)
+{
+    return k < COUNT(kinds) ? &kinds[k] : &others[k - COUNT(kinds)];
+}
 
 /* A script of requests from `base` on, with clocks that step back a little now and then. */
 static void play(const weir_params *params, int64_t base, weir_decision out[STEPS])
@@ -53,13 +51,13 @@ static void play(const weir_params *params, int64_t base, weir_decision out[STEP
 
 static void check_same(int64_t base)
 {
-    for (size_t k = 0; k < COUNT(kinds); k++) {
+    for (size_t k = 0; k < ALL; k++) {
         weir_decision here[STEPS], there[STEPS];
         int failures = test_failures;
         /* All windows must begin alike: whole days for the calendar, whole hundreds of seconds for the others. */
-        int64_t unit = kinds[k].align == WEIR_ALIGN_CALENDAR ? WEIR_DAY : 100 * WEIR_SECOND;
-        play(&kinds[k], START, here);
-        play(&kinds[k], base - base % unit, there);
+        int64_t unit = params_of(k)->align == WEIR_ALIGN_CALENDAR ? WEIR_DAY : 100 * WEIR_SECOND;
+        play(params_of(k), START, here);
+        play(params_of(k), base - base % unit, there);
         for (int i = 0; i < STEPS; i++) {
             CHECK_EQ(there[i].verdict, here[i].verdict);
             CHECK_EQ(there[i].flags, here[i].flags);
@@ -84,18 +82,18 @@ TEST(up_to_the_end_of_time)
     check_same(INT64_MAX - 4 * WEIR_DAY);
     check_same(INT64_MAX - 1000 * WEIR_DAY);
     /* The very last moment can be asked about, too. */
-    for (size_t k = 0; k < COUNT(kinds); k++) {
+    for (size_t k = 0; k < ALL; k++) {
         weir_segment *s = make();
         weir_limit limit;
         weir_decision d;
         int64_t passed = 0;
-        CHECK_EQ(weir_limit_init(&limit, &kinds[k]), 0);
+        CHECK_EQ(weir_limit_init(&limit, params_of(k)), 0);
         for (int i = 0; i < 40; i++) {
             CHECK_EQ(weir_take(s, &limit, "k", 1, 1, (weir_time){INT64_MAX, INT64_MAX}, &d), 0);
             passed += weir_passes(&d);
             CHECK(d.reset_after_ns > 0 && d.delay_ns >= 0 && d.retry_after_ns >= 0);
         }
-        CHECK_EQ(passed, kinds[k].burst ? 26 : 10);
+        CHECK_EQ(passed, params_of(k)->burst ? 26 : 10);
         weir_segment_close(s);
     }
 }
@@ -112,9 +110,9 @@ TEST(across_the_wrap_of_anchors)
 
 TEST(idle_for_three_years)
 {
-    for (size_t k = 0; k < COUNT(kinds); k++) {
+    for (size_t k = 0; k < ALL; k++) {
         for (int days = 0; days <= 400; days += 400) {
-            weir_params params = kinds[k];
+            weir_params params = *params_of(k);
             if (days && params.window_ns)
                 params.window_ns = days * WEIR_DAY;
             params.burst = 0;
@@ -140,18 +138,18 @@ TEST(idle_for_three_years)
 TEST(clocks_that_go_back)
 {
     /* A request that read its clock before another one that has already been counted: nothing is given back. */
-    for (size_t k = 0; k < COUNT(kinds); k++) {
+    for (size_t k = 0; k < ALL; k++) {
         weir_segment *s = make();
         weir_limit limit;
         weir_decision d;
-        CHECK_EQ(weir_limit_init(&limit, &kinds[k]), 0);
+        CHECK_EQ(weir_limit_init(&limit, params_of(k)), 0);
         int64_t passed = 0;
         for (int64_t i = 0; i < 1000; i++) {
             int64_t now = START + 50 * WEIR_SECOND - i * 10 * 1000 * WEIR_MICROSECOND;
             CHECK_EQ(weir_take(s, &limit, "k", 1, 1, (weir_time){now, now}, &d), 0);
             passed += weir_passes(&d);
         }
-        CHECK_EQ(passed, kinds[k].burst ? 26 : 10);
+        CHECK_EQ(passed, params_of(k)->burst ? 26 : 10);
         weir_segment_close(s);
     }
 }

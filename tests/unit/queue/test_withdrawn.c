@@ -27,35 +27,45 @@ static int count(struct weir__queue *queue, int counts[WEIR__DEFERRED_STATES])
     return weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, count_one, counts);
 }
 
+/* Opened, with one item in it. */
+static struct weir__queue *place_begin(struct place *place)
+{
+    place_new(place, true, true);
+    struct weir__queue *queue = place_open(place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    return queue;
+}
+
+/* One was taken back, so many wait, and that is all. */
+static void place_finish(struct place *place, struct weir__queue *queue, int waiting)
+{
+    int counts[WEIR__DEFERRED_STATES];
+    CHECK_EQ(count(queue, counts), 0);
+    CHECK_EQ(counts[WEIR__WAITING], waiting);
+    CHECK_EQ(counts[WEIR__CANCELLED], 1);
+    weir__queue_close(queue);
+    place_end(place);
+}
+
 /* No answer comes although the put is carried out: it is taken back when the server is there again. */
 TEST(no_answer)
 {
     struct place place;
-    int counts[WEIR__DEFERRED_STATES] = {0};
     if (!server_begin())
         return;
-    place_new(&place, true, true);
-    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
-    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    struct weir__queue *queue = place_begin(&place);
     put_unanswered(queue);
     CHECK_EQ(put_in_time(queue, "c", NULL), 0);
-    CHECK_EQ(count(queue, counts), 0);
-    CHECK_EQ(counts[WEIR__WAITING], 2);
-    CHECK_EQ(counts[WEIR__CANCELLED], 1);
-    weir__queue_close(queue);
-    place_end(&place);
+    place_finish(&place, queue, 2);
 }
 
 /* The same when nobody puts anything any more: who has put it withdraws it as soon as the server is there again. */
 TEST(withdrawn_without_another_put)
 {
     struct place place;
-    int counts[WEIR__DEFERRED_STATES] = {0};
     if (!server_begin())
         return;
-    place_new(&place, true, true);
-    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
-    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    struct weir__queue *queue = place_begin(&place);
     CHECK_EQ(weir__queue_withdraw(queue), 0);
     put_unanswered(queue);
     size_t left = 1;
@@ -64,11 +74,7 @@ TEST(withdrawn_without_another_put)
         left = weir__queue_withdraw(queue);
     }
     CHECK_EQ(left, 0);
-    CHECK_EQ(count(queue, counts), 0);
-    CHECK_EQ(counts[WEIR__WAITING], 1);
-    CHECK_EQ(counts[WEIR__CANCELLED], 1);
-    weir__queue_close(queue);
-    place_end(&place);
+    place_finish(&place, queue, 1);
 }
 
 /* Whoever shares the list of those does not deliver them, though it asks first. */

@@ -301,6 +301,13 @@ static void fake_shut(struct fake_channel *channel)
     *channel = (struct fake_channel){.serial = channel->serial + 1};
 }
 
+/* The other end has closed it. */
+static inline void fake_lose(unsigned number)
+{
+    fake_shut(&fake_channels[number]);
+    weir__client_closed(fake_client, number, 0, fake_now);
+}
+
 static void fake_open(void *context, unsigned number, const char *host, uint16_t port)
 {
     struct fake_channel *channel = &fake_channels[number];
@@ -383,8 +390,7 @@ static bool fake_move(unsigned number)
         if (server->black)
             return false;
         if (server->down) {
-            fake_shut(channel);
-            weir__client_closed(fake_client, number, 0, fake_now);
+            fake_lose(number);
             return true;
         }
         channel->opening = false;

@@ -61,8 +61,7 @@ TEST(what_was_taken_can_be_given_back)
     /* Even if the server is away for a while. */
     ask_one("k", 4);
     fake_servers[0].down = true;
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
     weir__client_give_back(fake_client, &one.question, fake_now);
     fake_pass(2000000);
     CHECK_EQ(*fake_used(&fake_servers[0], "k"), 4);
@@ -81,8 +80,7 @@ TEST(what_may_have_been_carried_out_is_not_repeated)
     ask(&one);
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
     CHECK_EQ(one.question.error, WEIR_ESTOREDOWN);
     fake_pass(100000);
     CHECK_EQ(fake_servers[0].evals, 1);
@@ -94,8 +92,7 @@ TEST(an_idle_connection_that_was_closed_is_no_failure)
     fake_begin("redis://f:1?breaker_failures=1");
     for (int i = 0; i < 5; i++) {
         CHECK_EQ(ask_one("k", 0), 0);
-        fake_shut(&fake_channels[0]);
-        weir__client_closed(fake_client, 0, 0, fake_now);
+        fake_lose(0);
     }
     CHECK_EQ(fake_stats().opened, 0);
     fake_end();
@@ -106,8 +103,7 @@ TEST(the_breaker_opens_and_closes)
     fake_begin("redis://f:1");
     ask_one("k", 0);
     fake_servers[0].down = true;
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
     for (int i = 0; i < 5; i++)
         CHECK_EQ(ask_one("k", 0), WEIR_ESTOREDOWN);
     CHECK_EQ(fake_downs, 1);
@@ -144,8 +140,7 @@ TEST(the_breaker_closes_though_who_tried_has_left)
     fake_begin("redis://f:1?breaker_failures=1");
     ask_one("k", 0);
     fake_servers[0].down = true;
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
     CHECK_EQ(ask_one("k", 0), WEIR_ESTOREDOWN);
     fake_servers[0].down = fake_servers[0].script = false;
     fake_pass(2000000);
@@ -336,10 +331,8 @@ TEST(random_faults)
                 server->script = false;
                 break;
             case 2:
-                if (fake_channels[0].open) {
-                    fake_shut(&fake_channels[0]);
-                    weir__client_closed(fake_client, 0, 0, fake_now);
-                }
+                if (fake_channels[0].open)
+                    fake_lose(0);
                 break;
             case 3:
                 server->down = true;

@@ -252,10 +252,8 @@ TEST(a_lost_master_takes_only_its_slots_with_it)
     ask_one(kept, 1);
     fake_servers[1].down = true;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++)
-        if (fake_channels[i].open && fake_channels[i].server == 1) {
-            fake_shut(&fake_channels[i]);
-            weir__client_closed(fake_client, i, 0, fake_now);
-        }
+        if (fake_channels[i].open && fake_channels[i].server == 1)
+            fake_lose(i);
     for (int i = 0; i < 100; i++) {
         CHECK(ask_one(lost, 0) < 0);
         CHECK_EQ(ask_one(kept, 0), 0);
@@ -408,10 +406,8 @@ TEST(random_faults_in_a_cluster)
                 break;
             case 4:
                 for (unsigned c = 0; c < WEIR__CHANNELS; c++)
-                    if (fake_channels[c].open && fake_channels[c].server == server - fake_servers) {
-                        fake_shut(&fake_channels[c]);
-                        weir__client_closed(fake_client, c, 0, fake_now);
-                    }
+                    if (fake_channels[c].open && fake_channels[c].server == server - fake_servers)
+                        fake_lose(c);
                 break;
             case 5:
                 fake_piece = test_random(&random) % 5;

@@ -24,8 +24,7 @@ static void lose(void)
 {
     weir__client_flush(fake_client, fake_now);
     fake_transmit(0);
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
 }
 
 TEST(a_take_in_doubt_is_given_back)
@@ -55,8 +54,7 @@ TEST(one_that_was_never_sent_is_not)
     fake_run();
     take(slots());
     weir__client_flush(fake_client, fake_now); /* made ready, and not a byte of it has left */
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
     fake_pass(500000);
     CHECK_EQ(fake_stats().gave_back, 0);
     fake_end();
@@ -86,8 +84,7 @@ TEST(but_not_for_ever)
     take(slots());
     fake_run();
     fake_servers[0].down = true;
-    fake_shut(&fake_channels[0]);
-    weir__client_closed(fake_client, 0, 0, fake_now);
+    fake_lose(0);
     weir__client_give_back(fake_client, &one.question, fake_now);
     CHECK(weir__client_owes(fake_client));
     fake_pass(7000000);
