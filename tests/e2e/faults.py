@@ -17,12 +17,14 @@ import typing
 import wire
 from fleet import Fleet, quantile, rule
 from gateway import wait_until
+from measured import Lateness
 from relay import Relay
 from stores import Cluster, Sentinels, Server, small_disk
 
 KEYS = 20
 DAY = 1_000_000  # more than anybody asks for: what is denied is denied by a policy
 DEADLINE = 0.020
+LONGEST = 110  # seconds of load, however long fault and cure take
 RULES = (rule("closed", DAY, "1d", "strict", "algorithm: fixed_window", "closed", "response: { status: 503 }") +
          rule("local", DAY, "1d", "strict", "algorithm: fixed_window", "local") +
          rule("eventual", DAY, "1d", "eventual", "algorithm: fixed_window"))
@@ -210,14 +212,14 @@ wired("loss of 5 % of the packets", {"loss": 0.05}, interrupts=None)
 SET_BACK = 24  # batches after which three failovers may follow each other: on a busy machine the sentinels see more than ours
 
 
-@fault("Sentinel: the master killed", batches=SET_BACK, alone=1.0, settle=4.0)
+@fault("Sentinel: the master killed", batches=SET_BACK, alone=1.0, settle=2.0)
 def sentinel_killed(keep):
     sentinels = keep(Sentinels()).start()
     master = sentinels.master()
     return Case(sentinels.url, master.kill, lambda: sentinels.promoted(master))
 
 
-@fault("Sentinel: failover on request", interrupts=None, batches=SET_BACK, settle=4.0)
+@fault("Sentinel: failover on request", interrupts=None, batches=SET_BACK, settle=2.0)
 def sentinel_failover(keep):
     sentinels = keep(Sentinels()).start()
     return Case(sentinels.url, sentinels.failover, nothing)
@@ -270,7 +272,7 @@ class Keeper(contextlib.ExitStack):
     enter = contextlib.ExitStack.enter_context
 
 
-Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost bearable changes back begun cured")
+Outcome = collections.namedtuple("Outcome", "failed statuses p99 p99_before worst recovery refused lost bearable changes back begun cured machine")
 
 
 def exchanged(fleet, host):
@@ -322,7 +324,8 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
         for host in range(len(fleet.hosts)):  # each has met its store
             wait_until(lambda: ask(fleet, host) == 200, "a first answer from the store")
         during = max(during, one.alone)
-        with fleet.load(*PATHS, seconds=before + during + one.settle + after, rate=rate, keys=KEYS) as load:
+        seconds = before + during + one.settle + after
+        with Lateness() as machine, fleet.load(*PATHS, seconds=LONGEST, rate=rate, keys=KEYS) as load:
             time.sleep(before)
             for host in range(len(fleet.hosts) if one.batches else 0):
                 wait_until(lambda: exchanged(fleet, host) >= one.batches, f"{one.batches} batches")
@@ -332,9 +335,11 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             time.sleep(max(begun + during - time.monotonic(), 0))
             case.cure()
             cured = time.monotonic()
+            time.sleep(max(load.begun + seconds - cured, after))  # long enough to tell, however long the cure took
+            load.end()
         changes = sum(host.said().count("store") for host in fleet.hosts) - said
         back = min(host.said().count("is back") for host in fleet.hosts)
-        return outcome(load, fleet, begun, cured, changes)._replace(back=back)
+        return outcome(load, fleet, begun, cured, changes)._replace(back=back, machine=machine.p99(begun))
 
 
 def ask(fleet, host):
@@ -355,14 +360,13 @@ def well(records, host, never):
 
 def outcome(load, fleet, begun, cured, changes):
     end = load.records[-1].begun + 1
-    never = max(end, cured + 3)  # also if the load ended too soon to tell
     meanwhile = load.between(begun, cured, "closed")
     allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,)}
     failed = [record for record in load.records if record.status not in allowed[record.path]]
     return Outcome(
         failed=len(failed), statuses=dict(load.statuses()), p99=quantile(load.between(begun, end), 0.99),
         p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(load.between(begun, end), 1.0),
-        recovery=max(well(load.between(cured, end, "closed"), host, never) for host in range(len(fleet.hosts))) - cured,
+        recovery=max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts))) - cured,
         refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1), lost=lost_units(fleet, load),
         bearable=told_meanwhile(load),
-        changes=changes, back=0, begun=begun - load.begun, cured=cured - load.begun)
+        changes=changes, back=0, machine=0.0, begun=begun - load.begun, cured=cured - load.begun)

@@ -75,9 +75,12 @@ def store():
         one.remove()
 
 
-def patient(url):
-    """Where it matters what is answered, not when: the machine may be busy."""
-    return url + ("&" if "?" in url else "?") + "deadline=500ms"
+PATIENT = "deadline=3s&connect_timeout=3s"
+
+
+def patient(url, deadline=None):
+    """Where it matters what is answered, not when: the machine may be busy. Or with another deadline than it has."""
+    return url + ("&" if "?" in url else "?") + (f"deadline={deadline}" if deadline else PATIENT)
 
 
 def exact(ask, limit=3, name="weir:t:k"):

@@ -1,11 +1,40 @@
 """Bounds of time, on a machine that others use, too."""
 import functools
+import threading
+import time
 import warnings
 
 TRIES = 3
 # What a busy machine adds to a deadline, in seconds: two processors have a dozen hosts, their stores, the loads and perhaps
 # somebody's compiler. A host that waited for the store would be seconds late, not this. ./dev bench faults is stricter.
 NOISE = 0.150
+
+
+class Lateness:
+    """How late this process gets its turn while the block runs: what the machine adds to each step of everybody's."""
+
+    EVERY = 0.010
+
+    def __enter__(self):
+        self.late, self.ended = [], threading.Event()
+        self.thread = threading.Thread(target=self._look)
+        self.thread.start()
+        return self
+
+    def _look(self):
+        while not self.ended.is_set():
+            due = time.monotonic() + self.EVERY
+            time.sleep(self.EVERY)
+            self.late.append((due, time.monotonic() - due))
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def p99(self, since):
+        """Of what was due after `since`, in seconds."""
+        late = sorted(late for due, late in self.late if due >= since)
+        return late[len(late) * 99 // 100] if late else 0.0
 
 
 class Never(Exception):

@@ -5,14 +5,15 @@
  *
  * A path is a prefix and a key. COUNT requests go through the keys in turn, and then through them again with the next
  * prefix, so that each path is asked for equally often; or, COUNT being 0, paths are drawn at random until SECONDS have
- * passed. RATE requests a second are begun (0: each client sends its next at once); then the time of each counts from
- * when it was due, not from when a client was free for it. OUT gets a record for each request.
+ * passed, or SIGTERM comes. RATE requests a second are begun (0: each client sends its next at once); then the time of
+ * each counts from when it was due, not from when a client was free for it. OUT gets a record for each request.
  */
 #define _GNU_SOURCE /* memmem */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -56,6 +57,7 @@ static int poller;
 static FILE *out;
 static uint32_t keys;
 static uint64_t failed;
+static volatile sig_atomic_t enough;
 
 static uint64_t now_us(void)
 {
@@ -198,6 +200,12 @@ static unsigned begin_due(struct client *clients, struct plan *plan)
     return busy;
 }
 
+static void on_enough(int number)
+{
+    (void)number;
+    enough = 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 10)
@@ -217,11 +225,13 @@ int main(int argc, char **argv)
         return 2;
     for (unsigned i = 0; i < plan.clients; i++)
         memset(clients[i].sockets, -1, sizeof clients[i].sockets);
+    signal(SIGTERM, on_enough);
     plan.begun_us = now_us();
     plan.end_us = plan.begun_us + (uint64_t)(atof(argv[3]) * 1e6);
     unsigned busy;
     while ((busy = begin_due(clients, &plan)) > 0 || (plan.count ? plan.begun < plan.count : now_us() < plan.end_us)) {
         struct epoll_event events[64];
+        plan.end_us = enough ? 0 : plan.end_us;
         int got = epoll_wait(poller, events, 64, plan.rate || busy < plan.clients ? 1 : 100);
         for (int i = 0; i < got; i++)
             receive(&clients[events[i].data.u64 >> 8], (unsigned)(events[i].data.u64 & 255));

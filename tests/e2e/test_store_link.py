@@ -5,7 +5,7 @@ import time
 import pytest
 
 from gateway import wait_until
-from linked import asker, exact, patient, place, store  # noqa: F401
+from linked import PATIENT, asker, exact, patient, place, store  # noqa: F401
 from measured import measured
 from relay import Relay
 from stores import Authority, Cluster, Sentinel, Sentinels, Server, openssl
@@ -41,7 +41,7 @@ def test_tls(store, asker, place):
     authority, other = Authority(place), Authority(place, "other")
     own = authority.sign("client")
     server = store(Server, tls=(authority, authority.sign("server", "DNS:store.test,IP:127.0.0.1")))
-    url = f"{server.url}?deadline=500ms&"
+    url = f"{server.url}?{PATIENT}&"
     exact(asker(f"{url}ca={authority.ca}"))
     exact(asker(f"{url}ca={authority.ca}&certificate={own[0]}&key={own[1]}"), name="weir:t:own")
     exact(asker(f"{url}ca={authority.ca}&server_name=store.test"), name="weir:t:sni")
@@ -63,7 +63,7 @@ def test_renewed_certificates_are_read(store, asker, place):
     server.must("CONFIG", "SET", "tls-auth-clients", "yes")
     old, new = (one.sign(name) for one, name in ((other, "old"), (authority, "new")))
     own = [shutil.copy(file, place / f"own{file.suffix}") for file in old]
-    ask = asker(f"{server.url}?deadline=500ms&ca={authority.ca}&certificate={own[0]}&key={own[1]}")
+    ask = asker(f"{server.url}?{PATIENT}&ca={authority.ca}&certificate={own[0]}&key={own[1]}")
     assert ask.do("take", 9, 1, "weir:k")["error"] == "WEIR_ESTOREAUTH"
     for file, to in zip(new, own):
         shutil.copy(file, to)
@@ -95,11 +95,11 @@ def test_a_child_makes_its_own_connections(store, asker):
 @measured
 def test_away_and_back(store, asker):
     server = store(Server)
-    ask = asker(server.url)
+    ask = asker(patient(server.url, "200ms"))
     exact(ask)
     server.kill()
     seen = [ask.do("take", 9, 1, "weir:t:k") for _ in range(50)]
-    assert all(one["us"] < 60000 for one in seen)
+    assert all(one["us"] < 400000 for one in seen)
     assert seen[-1]["error"] == "WEIR_ESTOREAWAY"
     server.start()
     begun = time.monotonic()
@@ -113,9 +113,10 @@ def asked_rarely(ask, every=1.2):
     return ask.do("take", 1000, 1, "weir:t:k")["error"]
 
 
+@measured
 def test_who_asks_rarely_has_the_store_back_too(store, asker):
     server = store(Server)
-    ask = asker(patient(server.url))
+    ask = asker(patient(server.url, "500ms"))
     exact(ask)
     server.kill()
     wait_until(lambda: ask.do("take", 9, 1, "weir:t:k")["error"] == "WEIR_ESTOREAWAY", "the breaker")
@@ -123,9 +124,10 @@ def test_who_asks_rarely_has_the_store_back_too(store, asker):
     assert "" in [asked_rarely(ask) for _ in range(2)]
 
 
+@measured
 def test_who_asks_rarely_finds_a_master_too(store, asker):
     stores = store(Sentinels)
-    ask = asker(patient(stores.url))
+    ask = asker(patient(stores.url, "500ms"))
     exact(ask)
     for one in [*stores.sentinels, *stores.servers]:
         one.kill()
@@ -134,6 +136,7 @@ def test_who_asks_rarely_finds_a_master_too(store, asker):
     assert "" in [asked_rarely(ask) for _ in range(3)]
 
 
+@measured
 def test_a_connection_that_takes_longer_than_a_question(store, asker, place):
     authority = Authority(place)
     # Of the older version, as it takes more ways to and fro.
@@ -150,7 +153,7 @@ def test_a_connection_that_takes_longer_than_a_question(store, asker, place):
 @measured
 def test_paused(store, asker):
     server = store(Server)
-    ask = asker(server.url)
+    ask = asker(patient(server.url, "200ms"))
     exact(ask)
     server.pause()
     seen = [ask.do("take", 1000000, 1, "weir:t:k") for _ in range(50)]
@@ -180,21 +183,21 @@ def test_scripts_flushed_while_asked(store, asker):
 @measured
 def test_sentinel_failover(store, asker):
     stores = store(Sentinels)
-    ask = asker(stores.url)
+    ask = asker(patient(stores.url, "200ms"))
     exact(ask)
     ask.send("hammer", 8000, 1000000, 20)
     time.sleep(1)
     stores.failover()
     seen = ask.receive()
     assert seen["last_bad_us"] < 7000000, seen["errors"]
-    assert seen["longest_us"] < 100000
+    assert seen["longest_us"] < 400000
     exact(ask, name="weir:t:after")
 
 
 @measured
 def test_sentinel_master_killed(store, asker):
     stores = store(Sentinels)
-    ask = asker(stores.url)
+    ask = asker(patient(stores.url, "200ms"))
     exact(ask)
     old = stores.master()
     old.kill()
@@ -205,7 +208,7 @@ def test_sentinel_master_killed(store, asker):
 
 
 @pytest.mark.parametrize("secret, error", [("sentinel_password=others", ""), ("sentinel_password=no", "WEIR_ESTOREAUTH"),
-                                           ("deadline=500ms", "WEIR_ESTOREAUTH")])
+                                           ("deadline=3s", "WEIR_ESTOREAUTH")])
 def test_sentinels_with_a_password_of_their_own_and_tls(store, asker, place, secret, error):
     authority = Authority(place)
     signed = authority.sign("server")
@@ -215,7 +218,7 @@ def test_sentinels_with_a_password_of_their_own_and_tls(store, asker, place, sec
         "tls-replication yes", f"sentinel monitor m 127.0.0.1 {master.port} 1", "sentinel auth-pass m theirs"]) + "\n")
     try:
         sentinel.start()
-        ask = asker(f"rediss+sentinel://weir:mine@127.0.0.1:{sentinel.port}/m/3?deadline=500ms&ca={authority.ca}&{secret}")
+        ask = asker(f"rediss+sentinel://weir:mine@127.0.0.1:{sentinel.port}/m/3?{PATIENT}&ca={authority.ca}&{secret}")
         if error:
             assert ask.do("take", 1, 1, "weir:t:k")["error"] == error
             return
@@ -235,7 +238,7 @@ def test_a_cluster_with_users_and_tls(store, asker, place):
     one.must("CLUSTER", "MEET", "127.0.0.1", two.port)
     for server in (one, two):
         wait_until(lambda: b"cluster_state:ok" in server.do("CLUSTER", "INFO"), "a cluster")
-    url = f"127.0.0.1:{one.port}?deadline=500ms&ca={authority.ca}"
+    url = f"127.0.0.1:{one.port}?{PATIENT}&ca={authority.ca}"
     ask = asker(f"rediss+cluster://weir:mine@{url}")
     for name in range(8):
         exact(ask, name=f"weir:t:{name}")
@@ -279,7 +282,7 @@ def test_cluster_exact_through_a_resharding(store, asker):
 @measured
 def test_cluster_master_lost(store, asker):
     cluster = store(Cluster)
-    ask = asker(patient(cluster.url))
+    ask = asker(patient(cluster.url, "500ms"))
     exact(ask)
     lost = cluster.masters()[0]
     ask.send("hammer", 6000, 1000000, 100)
