@@ -352,10 +352,11 @@ WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_ti
 
 /* Sums since the segment was made. Counted without waiting, so a reader may see one a moment before another. */
 typedef struct weir_stats {
-    uint64_t allowed, delayed, denied, never_fits, blocked; /* decisions of weir_take, one each; and of a store's */
-    uint64_t soft;                                          /* of the allowed ones, those over the limit proper */
-    uint64_t errors;                                        /* takes that failed with a code */
-    uint64_t created;                                       /* keys that got a slot */
+    /* Decisions: of weir_take, one each; of a store; and of rules that denied before anything was taken. */
+    uint64_t allowed, delayed, denied, never_fits, blocked;
+    uint64_t soft;         /* of the allowed ones, those over the limit proper */
+    uint64_t errors;       /* takes that failed with a code */
+    uint64_t created;      /* keys that got a slot */
     uint64_t evicted_live; /* keys that lost theirs before they had recovered: the segment is too small */
     uint64_t moved;        /* entries moved to their other line to make room */
     uint64_t retries;      /* compare-and-swaps lost to another writer */

@@ -143,8 +143,12 @@ static void look_at_segment(struct look *look)
             weir_segment_close(segment);
         return;
     }
+    int error = errno;
     folder_of(config->segment_path, folder, sizeof folder);
-    if (access(folder, W_OK | X_OK) != 0)
+    if (error != ENOENT && error != ENOTDIR)
+        weir__report_error(look->report, place, "the segment %s cannot be reached: %s", config->segment_path,
+                           strerror(error));
+    else if (access(folder, W_OK | X_OK) != 0)
         weir__report_error(look->report, place, "the segment cannot be made in %s: %s", folder, strerror(errno));
     else if (statvfs(folder, &system) == 0 &&
              (uint64_t)system.f_bavail * system.f_frsize < (uint64_t)config->segment_bytes)

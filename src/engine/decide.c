@@ -161,6 +161,14 @@ static void give_back(const struct weir__trial *trial, size_t end)
         trial->held->count = 0; /* so far only these had any: shadows come later */
 }
 
+void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit)
+{
+    struct weir__stripe *stats = &trial->engine->segment->table.stats[trial->cpu % WEIR__STRIPES];
+    weir__count(&stats->verdict[hit->decision.verdict], 1);
+    if (hit->decision.flags & WEIR_OVER_SOFT)
+        weir__count(&stats->soft, 1);
+}
+
 /*
  * Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
  * What denied stays a denial, even if others made room meanwhile: the rest of the counters have not been taken from.
@@ -176,6 +184,8 @@ static void take_rejected(const struct weir__trial *trial, size_t from)
             ask(trial, hit, TAKE);
         else if (!weir__hit_denies(hit))
             hit->decision.remaining += hit->cost;
+        else if (!trial->dry_run && hit->reason == WEIR_BY_LIMIT)
+            weir__hit_count_verdict(trial, hit); /* it was only looked at */
         if (!weir_passes(&looked) && !weir__hit_denies(hit))
             hit->decision = looked;
     }

@@ -78,6 +78,8 @@ bool weir__trial_takes(const struct weir__trial *trial);
 /* Looks at the enforced hits' counters in the segment. */
 void weir__trial_peek(const struct weir__trial *trial);
 void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit);
+/* Among the segment's decisions, where no take of the segment's own has counted it. */
+void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit);
 /* What an error does to the request is the rule's policy. */
 void weir__hit_fail(struct weir__hit *hit, int error);
 /* What can be said without a counter; a quota that has none is taken off the hit. */

@@ -339,16 +339,12 @@ void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool 
     failed(hit, trial->away ? trial->away : WEIR_ESTOREAWAY);
 }
 
-/* Among the segment's decisions, as its own takes are. */
 static void count_decision(const struct weir__trial *trial, const struct weir__hit *hit)
 {
-    struct weir__stripe *stats = &trial->engine->segment->table.stats[trial->cpu % WEIR__STRIPES];
     if (trial->dry_run || !hit->strict || hit->unasked || hit->cost <= 0 || hit->reason != WEIR_BY_LIMIT ||
         !(weir__hit_denies(hit) || (hit->told && hit->told->taken)))
         return;
-    weir__count(&stats->verdict[hit->decision.verdict], 1);
-    if (hit->decision.flags & WEIR_OVER_SOFT)
-        weir__count(&stats->soft, 1);
+    weir__hit_count_verdict(trial, hit);
 }
 
 void weir__strict_keep(struct weir__trial *trial)

@@ -31,6 +31,8 @@ BAD = [
      "weir.yaml:5:18: error: the segment /etc/hostname: the file is not a weir segment"),
     (HEAD.replace("@FOLDER@/segment", "/nonexistent/segment") + RULES,
      "weir.yaml:5:18: error: the segment cannot be made in /nonexistent: No such file"),
+    (HEAD.replace("@FOLDER@/segment", "/dev/shm/" + 300 * "s") + RULES,
+     "weir.yaml:5:18: error: the segment /dev/shm/" + 300 * "s" + " cannot be reached: File name too long"),
     (HEAD.replace("1MiB", "1048576GiB") + RULES, "weir.yaml:5:18: error: the segment's size is more than "),
     (HEAD + RULES + "log: { path: /nonexistent/log }\n", "weir.yaml:12:14: error: the log /nonexistent/log cannot be"),
     (HEAD + RULES + "denied_log: /tmp\n", "weir.yaml:12:13: error: the log of denied requests /tmp is a directory"),

@@ -313,6 +313,34 @@ TEST(who_speaks)
     weir_close(w);
 }
 
+/* Of rules that deny together nothing is taken; the segment's figures have their verdicts all the same, once each. */
+TEST(denials_are_counted)
+{
+    weir *w =
+        test_engine("rules:\n"
+                    "  - { name: a, match: { path: /two }, limit: 2, window: 1d }\n"
+                    "  - { name: b, match: { path: /two }, limit: 9, window: 1d }\n"
+                    "  - { name: c, match: { path: /count }, limit: 1, window: 1d, algorithm: sliding_window_log,\n"
+                    "      count_rejected: true }\n"
+                    "  - { name: d, match: { path: /count }, limit: 1, window: 1d }\n"
+                    "  - { name: e, match: { path: /dear }, limit: 5, window: 1d, cost: 6 }\n"
+                    "  - { name: f, match: { path: /dear }, limit: 9, window: 1d }\n");
+    weir_stats stats;
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(test_ask(w, "GET /two", 0).decision.verdict, i < 2 ? WEIR_ALLOW : WEIR_DENY);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(test_ask(w, "GET /count", 0).decision.verdict, i < 1 ? WEIR_ALLOW : WEIR_DENY);
+    CHECK_EQ(test_ask(w, "GET /dear", 0).decision.verdict, WEIR_NEVER_FITS);
+    CHECK_EQ(weir_key_block(w, "b", "*", 1, WEIR_DAY, test_seconds(0)), 0);
+    CHECK_EQ(test_ask(w, "GET /two", 0).decision.verdict, WEIR_BLOCKED);
+    CHECK_EQ(weir_stats_read(weir_engine_segment(w), &stats), 0);
+    CHECK_EQ(stats.allowed, 2 * 2 + 2 * 1);
+    CHECK_EQ(stats.denied, 3 + 2 * 2 + 1); /* by a; by c and d; by a, beside what is blocked */
+    CHECK_EQ(stats.never_fits, 1);
+    CHECK_EQ(stats.blocked, 1);
+    weir_close(w);
+}
+
 TEST(banned_and_unlimited)
 {
     weir *w = test_engine("rules:\n"
