@@ -1,10 +1,12 @@
 """Each request of a client is decided once, whatever happens to it inside nginx; and it is decided at the right time."""
 import base64
+import http.client
 import json
 
 import pytest
 
 from clients import get, statuses
+from gateway import wait_until
 
 RULES = json.dumps({"rules": [{"name": "r", "key": "ip:${client_ip}", "limit": 100, "window": "1d"}]})
 
@@ -27,16 +29,23 @@ SERVER = """
     location = /page.txt { root @FOLDER@/html; }
     location /dir/ { root @FOLDER@/html; index page.txt; rewrite ^ / break; }
     location /precondition { try_files /page.txt =404; }
+    location /posted/ { post_action @named; proxy_pass http://@BACKEND@; }
+    location /any/ { satisfy any; deny all; auth_request /permission; proxy_pass http://@BACKEND@; }
+    location /refused/ { auth_request /forbidden; error_page 403 = @named; proxy_pass http://@BACKEND@; }
+    location = /forbidden { internal; return 403; }
+    location /included/ { ssi on; ssi_types *; default_type text/html; root @FOLDER@/html; try_files /include.html =404; }
     location /late/ { weir_phase precontent; auth_request /permission; try_files /nothing @named; }
 """
 
 
 def test_every_way_through_nginx_costs_one(gateway):
     g = gateway(RULES, server=SERVER)
+    (g.folder / "html" / "include.html").write_text('<!--#include virtual="/recovered" --><!--#include virtual="/named/x" -->')
     left = 100
     for path, status in [("/plain", 200), ("/error/x", 200), ("/named/x", 200), ("/tried/x", 200), ("/tried-uri/", 200),
                          ("/file", 200), ("/authenticated/", 200), ("/mirrored/", 200), ("/rewritten/x", 200),
-                         ("/accel/", 200), ("/missing/x", 404), ("/dir/", 200), ("/late/", 200)]:
+                         ("/accel/", 200), ("/posted/", 200), ("/any/", 200),
+                         ("/refused/", 200), ("/included/", 200), ("/missing/x", 404), ("/dir/", 200), ("/late/", 200)]:
         left -= 1
         answer = get(g.port, path)
         told = answer.headers.get_all("X-RateLimit-Remaining")
@@ -56,6 +65,19 @@ def test_what_led_nowhere_is_decided_where_it_goes(gateway):
         location /static/ { weir off; root @FOLDER@/html; error_page 404 @api; }
         location @api { weir on; proxy_pass http://@BACKEND@; }""")
     assert statuses(g.port, "/static/none", 3) == [404, 404, 429]  # the error's status, but not on a denial
+
+
+def test_what_is_denied_after_the_answer_is_not_heard_of(gateway):
+    """A post_action comes when the client has its answer: that is neither changed nor followed by another."""
+    g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1, "window": "1d"}]}), server="""
+        location /posted { weir off; post_action @after; proxy_pass http://@BACKEND@; }
+        location @after { weir on; proxy_pass http://@BACKEND@; }""")
+    c = http.client.HTTPConnection("127.0.0.1", g.port, timeout=20)
+    for _ in range(3):
+        answer = get(g.port, "/posted", connection=c)
+        assert (answer.status, answer.body, answer.headers["Retry-After"]) == (200, b"backend /posted\n", None)
+    c.close()
+    wait_until(lambda: (g.rule("r")["allowed"], g.rule("r")["denied"]) == (1, 2), "all three are decided")
 
 
 def test_a_page_of_ones_own_for_denials(gateway):
