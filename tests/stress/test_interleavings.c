@@ -409,7 +409,7 @@ TEST(found_while_it_is_moved)
 {
     static const struct scenario one = {.algorithm = WEIR_TOKEN_BUCKET, .unit = 1};
     const char *only = getenv("WEIR_TEST_SEED");
-    int64_t moved = 0, total = only ? 1 : test_scaled(25000, 50);
+    int64_t moved = 0, total = only ? 1 : test_scaled(100000, 50);
     uint64_t first = only ? strtoull(only, NULL, 0) : 1;
     scenario = &one;
     explore.trace = only;
@@ -427,7 +427,7 @@ TEST(found_while_it_is_moved)
                                                  .whole = weir__whole_encode(HOUR),
                                                  .used = 5,
                                                  .anchor = BASE});
-        explore_run(2 + explore_random(2), move_or_look);
+        explore_run(2 + explore_random(EXPLORE_MAX - 1), move_or_look);
         moved += (int64_t)world.stats.moved;
         if (explore.why[0])
             printf("  %s: WEIR_TEST_SEED=%" PRIu64 " test_interleavings found_while_it_is_moved\n", explore.why, seed);
