@@ -324,6 +324,9 @@ __attribute__((hot)) int weir__check_brief(weir *engine, const weir_query *query
                                            struct weir__brief *brief)
 {
     brief->told = false;
+    /* Makes sense or not: what is counted besides would be written into memory that cannot be. */
+    if (__builtin_expect(engine->segment->read_only, 0) && !query->dry_run)
+        return WEIR_EREADONLY;
     return check(engine, query, answer, brief);
 }
 

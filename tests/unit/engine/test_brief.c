@@ -5,6 +5,8 @@
 #include "engine/brief.h"
 #include "engine/weir.h"
 
+#include <unistd.h>
+
 static const char *const RULES[] = {
     /* As most are. */
     "rules:\n  - { name: api, match: { path: '/api/*' }, key: 'ip:${client_ip}', limit: 20, window: 1s }\n",
@@ -212,6 +214,33 @@ TEST(what_is_not_usual)
     CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
     CHECK(!brief.told);
     CHECK_EQ(answer.by.reason, WEIR_BY_MISSING_KEY);
+    weir_close(engine);
+}
+
+/* In a segment that is only looked at nothing is taken, nor are times of checks written. */
+TEST(read_only)
+{
+    static char text[WEIR__BRIEF_ROOM];
+    char path[64];
+    const uint8_t peer[4] = {10, 0, 0, 1};
+    struct weir__second reset = {0};
+    struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+    weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
+    weir_answer answer;
+    weir *engine = NULL;
+    snprintf(path, sizeof path, "/dev/shm/weir-brief-%ld", (long)getpid());
+    weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = RULES[0]};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    weir_close(engine);
+    how.segment.flags = WEIR_OPEN_READONLY;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    unlink(path);
+    for (int i = 0; i < 5000; i++) { /* by the clock: some checks are timed */
+        query.dry_run = i % 2;
+        brief.told = true;
+        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), query.dry_run ? 0 : WEIR_EREADONLY);
+        CHECK(query.dry_run || !brief.told);
+    }
     weir_close(engine);
 }
 
