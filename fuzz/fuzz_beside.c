@@ -102,7 +102,7 @@ static void write_seconds(struct weir__history *history, uint64_t from, uint64_t
         weir__history_begin(history, second);
         for (uint64_t rule = 1; rule < 4; rule++) {
             struct weir__tally_stripe sums = {.allowed = second * rule, .denied = second, .delayed = rule};
-            weir__history_add_used(history, second, rule, &sums, rule & 1 ? 500 : WEIR__HISTORY_UNSEEN);
+            weir__history_add(history, second, rule, &sums, rule & 1 ? 500 : WEIR__HISTORY_UNSEEN);
         }
         weir__history_end(history, second);
     }

@@ -278,8 +278,7 @@ void weir__drain_claim(struct weir__drain *drain, int64_t now)
     drain->look_ms = now + (drain->waiting ? WEIR__DRAIN_BUSY_MS : WEIR__DRAIN_IDLE_MS);
     if (!room.free)
         return;
-    int count =
-        weir__queue_claim_shared(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, &room, claimed, drain);
+    int count = weir__queue_claim(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, &room, claimed, drain);
     weir__drain_trouble(drain, count < 0 ? count : 0, weir__queue_why(drain->queue));
     drain->counts.drains = count >= 0;
     drain->counts.stands_by = count == WEIR__QUEUE_STANDBY;

@@ -177,8 +177,8 @@ static int add_rule(void *context, const struct weir__seen_rule *rule)
                                       .delayed = rule->stats.delayed,
                                       .denied = rule->stats.denied,
                                       .word = rule->stats.shed};
-    weir__history_add_used(&o->history, second->number, rule->id, &sums,
-                           panel ? weir__hot_most(panel, weir__sight_minute(&o->sight)) : WEIR__HISTORY_UNSEEN);
+    weir__history_add(&o->history, second->number, rule->id, &sums,
+                      panel ? weir__hot_most(panel, weir__sight_minute(&o->sight)) : WEIR__HISTORY_UNSEEN);
     return 0;
 }
 

@@ -111,11 +111,6 @@ void weir__sync_beat(struct weir__sync *sync)
     weir__store64(&sync->ledger->header->beat_ms, weir__book_ms());
 }
 
-bool weir__sync_is_down(const struct weir__sync *sync)
-{
-    return weir__load64(&sync->ledger->header->state) == WEIR__LEDGER_DOWN;
-}
-
 void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in)
 {
     weir__store64(&sync->ledger->header->bytes_out, out);

@@ -54,8 +54,6 @@ int weir__sync_step(struct weir__sync *sync, unsigned count);
 unsigned weir__sync_parts(const struct weir__sync *sync);
 /* The agent's life sign for the data plane; rounds give it, too. */
 void weir__sync_beat(struct weir__sync *sync);
-/* True if the data plane takes the store for away. */
-bool weir__sync_is_down(const struct weir__sync *sync);
 /* What went over the wire so far, for the figures. */
 void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in);
 

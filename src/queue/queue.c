@@ -183,20 +183,14 @@ size_t weir__queue_withdraw(struct weir__queue *queue)
 
 /* ---- Claims and changes ---- */
 
-int weir__queue_claim_shared(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
-                             const struct weir__queue_room *room, weir__deferred_visit *visit, void *context)
+int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, const struct weir__queue_room *room,
+                      weir__deferred_visit *visit, void *context)
 {
     struct weir__claim claim = {
         .now_ms = now_ms, .claim_ms = claim_ms > 0 ? claim_ms : 0, .ahead_ms = latest(now_ms), .room = *room};
     if (claim.room.free > WEIR__QUEUE_CLAIM_MAX)
         claim.room.free = WEIR__QUEUE_CLAIM_MAX;
     return claim.room.free == 0 ? 0 : queue->calls->claim(queue, &claim, visit, context);
-}
-
-int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
-                      weir__deferred_visit *visit, void *context)
-{
-    return weir__queue_claim_shared(queue, now_ms, claim_ms, &(struct weir__queue_room){.free = max}, visit, context);
 }
 
 /* 32 digits, lower case: nothing else is ever looked for. */
@@ -248,35 +242,6 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
             *told[i] = error ? error : changes[i].error;
     }
     return failed;
-}
-
-static int end_one(struct weir__queue *queue, struct weir__queue_ending ending)
-{
-    int error = weir__queue_end(queue, &ending, 1);
-    return error ? error : ending.error;
-}
-
-int weir__queue_delivered(struct weir__queue *queue, const char *ticket, int status)
-{
-    return end_one(queue,
-                   (struct weir__queue_ending){.ticket = ticket, .kind = WEIR__ENDED_DELIVERED, .status = status});
-}
-
-int weir__queue_again(struct weir__queue *queue, const char *ticket, int64_t due_ms, const char *why, int status,
-                      bool attempt_counts)
-{
-    return end_one(queue, (struct weir__queue_ending){.ticket = ticket,
-                                                      .kind = WEIR__ENDED_AGAIN,
-                                                      .due_ms = due_ms,
-                                                      .why = why,
-                                                      .status = status,
-                                                      .attempt_counts = attempt_counts});
-}
-
-int weir__queue_dead(struct weir__queue *queue, const char *ticket, const char *why, int status)
-{
-    return end_one(
-        queue, (struct weir__queue_ending){.ticket = ticket, .kind = WEIR__ENDED_DEAD, .why = why, .status = status});
 }
 
 static int change_one(struct weir__queue *queue, const char *ticket, enum weir__change_kind kind)

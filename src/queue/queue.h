@@ -170,23 +170,14 @@ struct weir__queue_room {
  * agent drains, which is asked anew with every call; call it at least twice in lease_ms to stay the one. Returns the
  * number of claimed ones, or an error. There may be more as long as that is not 0.
  */
-int weir__queue_claim_shared(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
-                             const struct weir__queue_room *room, weir__deferred_visit *visit, void *context);
-/* The same for who has nothing under way, and room for `max`. */
-int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, size_t max,
+int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, const struct weir__queue_room *room,
                       weir__deferred_visit *visit, void *context);
 
-/*
- * What has become of one that is under way; with the handle that claimed it. LOST: its claim has ended. Delivered and
- * dead count as an attempt. Status 0 and no `why` leave those of the attempt before.
- */
-int weir__queue_delivered(struct weir__queue *queue, const char *ticket, int status);
-/* It waits again, until due_ms: it failed (attempt_counts), or there are no tokens yet. */
-int weir__queue_again(struct weir__queue *queue, const char *ticket, int64_t due_ms, const char *why, int status,
-                      bool attempt_counts);
-int weir__queue_dead(struct weir__queue *queue, const char *ticket, const char *why, int status);
-
-enum weir__queue_end_kind { WEIR__ENDED_DELIVERED, WEIR__ENDED_AGAIN, WEIR__ENDED_DEAD };
+enum weir__queue_end_kind {
+    WEIR__ENDED_DELIVERED,
+    WEIR__ENDED_AGAIN, /* it waits again, until due_ms: it failed (attempt_counts), or there are no tokens yet */
+    WEIR__ENDED_DEAD
+};
 
 struct weir__queue_ending {
     const char *ticket;
@@ -199,8 +190,9 @@ struct weir__queue_ending {
 };
 
 /*
- * The same for several at once: one transaction, or one round trip. An error is that of all, and each may be told
- * again: LOST then says that it was carried out.
+ * What has become of those that are under way, with the handle that claimed them: in one transaction, or one round
+ * trip. Of each, LOST: its claim has ended. Delivered and dead count as an attempt. Status 0 and no `why` leave those
+ * of the attempt before. An error is that of all, and each may be told again: LOST then says that it was carried out.
  */
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count);
 

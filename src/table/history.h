@@ -65,12 +65,9 @@ bool weir__history_attach(void *memory, size_t bytes, struct weir__history *hist
  * is in the sums' `word`, as in a tally (weir__tally_shed).
  */
 void weir__history_begin(struct weir__history *history, uint64_t second);
+/* `most`: how much of its limit the key has used that used most of it lately; WEIR__HISTORY_UNSEEN, if unknown. */
 void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,
-                       const struct weir__tally_stripe *sums);
-/* The same, and how much of its limit the key has used that used most of it lately: WEIR__HISTORY_UNSEEN, if unknown.
- */
-void weir__history_add_used(struct weir__history *history, uint64_t second, uint64_t rule,
-                            const struct weir__tally_stripe *sums, uint32_t most);
+                       const struct weir__tally_stripe *sums, uint32_t most);
 void weir__history_end(struct weir__history *history, uint64_t second);
 
 /*

@@ -197,6 +197,12 @@ static inline int64_t host_left(struct host *host, const char *rule, const char 
     return outcome.decision.remaining;
 }
 
+/* True if the data plane is told that the store is away. */
+static inline bool is_down(const struct host *host)
+{
+    return weir__load64(&host->engine->book->ledger.header->state) == WEIR__LEDGER_DOWN;
+}
+
 /* The sum of what is not told yet. */
 static inline int64_t host_untold(const struct host *host)
 {

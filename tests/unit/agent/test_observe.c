@@ -204,7 +204,7 @@ static void write_strict_past(weir *engine)
         sums.allowed += 12;
         sums.denied += 12;
         weir__history_begin(&history, s);
-        weir__history_add(&history, s, id, &sums);
+        weir__history_add(&history, s, id, &sums, WEIR__HISTORY_UNSEEN);
         weir__history_end(&history, s);
     }
     weir__mapped_close(&mapped);

@@ -66,13 +66,13 @@ TEST(what_is_not_acknowledged_is_told_again)
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 10), 10);
     for (int i = 0; i < 5; i++)
         CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
-    CHECK(weir__sync_is_down(hosts[0].sync));
+    CHECK(is_down(&hosts[0]));
     CHECK_EQ(host_ask(&hosts[0], REQUEST, 7), 7);
     CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
     CHECK_EQ(host_untold(&hosts[0]), 17);
     store.fate = ANSWERS;
     CHECK_EQ(host_round(&hosts[0]), 0);
-    CHECK(!weir__sync_is_down(hosts[0].sync));
+    CHECK(!is_down(&hosts[0]));
     CHECK_EQ(store.taken, 17);
     CHECK_EQ(host_untold(&hosts[0]), 0);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 83);

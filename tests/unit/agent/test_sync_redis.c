@@ -152,7 +152,7 @@ TEST(a_flush_and_a_lost_server)
         for (int i = 0; i < HOSTS; i++)
             CHECK(weir__sync_round(hosts[i].sync) != 0);
     for (int i = 0; i < HOSTS; i++)
-        CHECK(weir__sync_is_down(hosts[i].sync));
+        CHECK(is_down(&hosts[i]));
     CHECK(server_begin());
     double back = seconds();
     for (int i = 0; i < HOSTS; i++)
@@ -160,7 +160,7 @@ TEST(a_flush_and_a_lost_server)
             usleep(50000);
     CHECK(seconds() - back < 2);
     for (int i = 0; i < HOSTS; i++)
-        CHECK(!weir__sync_is_down(hosts[i].sync));
+        CHECK(!is_down(&hosts[i]));
     hosts_sync(hosts, HOSTS);
     CHECK_EQ(host_left(&hosts[0], "a", KEY), 1000 - 90); /* what left_in_store took, nobody else had heard of */
     end(HOSTS);

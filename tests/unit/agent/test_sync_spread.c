@@ -225,11 +225,11 @@ TEST(a_part_that_fails_ends_the_round_and_all_is_told_again)
             use(0, KEYS);
             CHECK(step() != 0);
             CHECK_EQ(weir__sync_parts(host.sync), 1); /* and no sooner tried again than before */
-            CHECK(weir__sync_is_down(host.sync) == (failed == 3));
+            CHECK(is_down(&host) == (failed == 3));
         }
         store.fate = ANSWERS;
         CHECK_EQ(step(), 0);
-        CHECK(!weir__sync_is_down(host.sync));
+        CHECK(!is_down(&host));
         CHECK_EQ(weir__sync_round(host.sync), 0);
         CHECK_EQ(store.taken, host.admitted);
         CHECK_EQ(host_untold(&host), 0);

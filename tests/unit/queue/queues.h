@@ -133,6 +133,36 @@ static inline int put_in_time(struct weir__queue *queue, const char *body, char 
     return error;
 }
 
+/* What has become of one that is under way; its error. */
+static inline int end_one(struct weir__queue *queue, struct weir__queue_ending ending)
+{
+    int error = weir__queue_end(queue, &ending, 1);
+    return error ? error : ending.error;
+}
+
+static inline int end_delivered(struct weir__queue *queue, const char *ticket, int status)
+{
+    return end_one(queue,
+                   (struct weir__queue_ending){.ticket = ticket, .kind = WEIR__ENDED_DELIVERED, .status = status});
+}
+
+static inline int end_again(struct weir__queue *queue, const char *ticket, int64_t due_ms, const char *why, int status,
+                            bool attempt_counts)
+{
+    return end_one(queue, (struct weir__queue_ending){.ticket = ticket,
+                                                      .kind = WEIR__ENDED_AGAIN,
+                                                      .due_ms = due_ms,
+                                                      .why = why,
+                                                      .status = status,
+                                                      .attempt_counts = attempt_counts});
+}
+
+static inline int end_dead(struct weir__queue *queue, const char *ticket, const char *why, int status)
+{
+    return end_one(
+        queue, (struct weir__queue_ending){.ticket = ticket, .kind = WEIR__ENDED_DEAD, .why = why, .status = status});
+}
+
 /* Visited requests, copied. */
 #define SEEN_MAX 2048
 struct seen {
@@ -175,7 +205,7 @@ static inline bool text_is(weir_text text, const char *expected)
 static inline int claim_some(struct weir__queue *queue, size_t max, int64_t claim_ms, struct seen *seen)
 {
     seen->count = 0;
-    return weir__queue_claim(queue, clock_now, claim_ms, max, see, seen);
+    return weir__queue_claim(queue, clock_now, claim_ms, &(struct weir__queue_room){.free = max}, see, seen);
 }
 
 /* The state of a ticket, or an error. */

@@ -169,7 +169,7 @@ TEST(damaged)
             (void)put_one(queue, item_of("r", "k", "x"), unbounded, NULL);
             for (int i = 0; i < 5; i++)
                 if (claim_some(queue, 10, HOUR, &seen) > 0)
-                    (void)weir__queue_delivered(queue, seen.items[0].ticket, 200);
+                    (void)end_delivered(queue, seen.items[0].ticket, 200);
             (void)state_of(queue, ticket);
             (void)weir__queue_expire(queue, clock_now + 10 * HOUR);
             weir__queue_close(queue);
@@ -235,7 +235,7 @@ TEST(what_is_over_leaves_nothing)
         CHECK_EQ(weir__queue_cancel(queue, tickets[i]), 0);
     CHECK_EQ(claim_some(queue, 4, HOUR, &seen), 4);
     for (size_t i = 0; i < seen.count; i++)
-        CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+        CHECK_EQ(end_delivered(queue, seen.items[i].ticket, 200), 0);
     clock_now += 60000;
     CHECK_EQ(weir__queue_expire(queue, clock_now) >= 0, true);
     CHECK(!is_in(&place, "", secret) && !is_in(&place, "-wal", secret));

@@ -23,7 +23,7 @@ TEST(away_and_back)
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
     server_do("SCRIPT FLUSH");
-    CHECK_EQ(weir__queue_delivered(queue, ticket, 200), 0);
+    CHECK_EQ(end_delivered(queue, ticket, 200), 0);
     weir__queue_close(queue);
     place_end(&place);
 }
@@ -118,7 +118,7 @@ TEST(another_takes_over)
     usleep(1500000);
     CHECK_EQ(claim_some(two, 10, 2500, &seen), 2);
     CHECK(strcmp(seen.items[0].ticket, tickets[0]) == 0 && strcmp(seen.items[1].ticket, tickets[1]) == 0);
-    CHECK_EQ(weir__queue_delivered(two, tickets[0], 200), 0);
+    CHECK_EQ(end_delivered(two, tickets[0], 200), 0);
     CHECK_EQ(claim_some(two, 10, 3000, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, tickets[2]) == 0);
     weir__queue_close(one);

@@ -69,20 +69,20 @@ static void drain_some(struct weir__queue *queue, uint64_t *random)
 {
     static struct seen seen;
     seen.count = 0;
-    if (weir__queue_claim(queue, real_clock(), HOUR, 4, see, &seen) < 0)
+    if (weir__queue_claim(queue, real_clock(), HOUR, &(struct weir__queue_room){.free = 4}, see, &seen) < 0)
         return;
     for (size_t i = 0; i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
         tell(CLAIMED, item);
         int error, chance = (int)(test_random(random) % 8);
         if (chance == 0) {
-            error = weir__queue_again(queue, item->ticket, real_clock(), "no", 503, true);
+            error = end_again(queue, item->ticket, real_clock(), "no", 503, true);
         } else if (chance == 1) {
-            error = weir__queue_dead(queue, item->ticket, "enough", 500);
+            error = end_dead(queue, item->ticket, "enough", 500);
             if (!error)
                 tell(DEAD, item);
         } else {
-            error = weir__queue_delivered(queue, item->ticket, 200);
+            error = end_delivered(queue, item->ticket, 200);
             if (!error)
                 tell(DELIVERED, item);
         }
@@ -224,13 +224,14 @@ static void account(const struct place *place)
     CHECK(states[WEIR__DELIVERED] + states[WEIR__DEAD] > 0);
     for (int turns = 0; turns < 1000; turns++) {
         seen.count = 0;
-        if (weir__queue_claim(queue, real_clock() + 1000, HOUR, 100, see, &seen) <= 0)
+        if (weir__queue_claim(queue, real_clock() + 1000, HOUR, &(struct weir__queue_room){.free = 100}, see, &seen) <=
+            0)
             break;
         for (size_t i = 0; i < seen.count; i++) {
             int key = seen.items[i].key.data[0] - 'a';
             CHECK(seen.items[i].sequence > done_up_to[key]);
             done_up_to[key] = seen.items[i].sequence;
-            CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+            CHECK_EQ(end_delivered(queue, seen.items[i].ticket, 200), 0);
         }
     }
     struct tallied t = {0};

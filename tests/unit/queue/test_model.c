@@ -155,7 +155,7 @@ static void claim(struct weir__queue *queue, uint64_t *random)
         held[i] = (struct weir__queue_held){text_of(rule_names[i]), test_random(random) % 4};
     size_t count = share_out(&room, held, heads);
     seen.count = 0;
-    CHECK_EQ(weir__queue_claim_shared(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
+    CHECK_EQ(weir__queue_claim(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
     CHECK_EQ(seen.count, count);
     for (size_t i = 0; i < count && i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
@@ -194,7 +194,7 @@ static void finish(struct weir__queue *queue, uint64_t *random)
     bool counts = test_random(random) % 2 == 0;
     switch (test_random(random) % 3) {
     case 0:
-        CHECK_EQ(weir__queue_delivered(queue, e->ticket, 200), expected);
+        CHECK_EQ(end_delivered(queue, e->ticket, 200), expected);
         if (!expected) {
             e->attempts++;
             e->status = 200;
@@ -202,7 +202,7 @@ static void finish(struct weir__queue *queue, uint64_t *random)
         }
         break;
     case 1:
-        CHECK_EQ(weir__queue_again(queue, e->ticket, due, "busy", 503, counts), expected);
+        CHECK_EQ(end_again(queue, e->ticket, due, "busy", 503, counts), expected);
         if (!expected) {
             e->state = WEIR__WAITING;
             e->due = due;
@@ -211,7 +211,7 @@ static void finish(struct weir__queue *queue, uint64_t *random)
         }
         break;
     default:
-        CHECK_EQ(weir__queue_dead(queue, e->ticket, "tired", 0), expected);
+        CHECK_EQ(end_dead(queue, e->ticket, "tired", 0), expected);
         if (!expected) {
             e->attempts++;
             end(e, WEIR__DEAD);

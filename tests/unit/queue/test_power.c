@@ -136,7 +136,7 @@ static void work(struct weir__queue *queue, uint64_t *random)
         }
     } else if (claim_some(queue, 3, HOUR, &seen) > 0) {
         for (size_t i = 0; i < seen.count; i++)
-            CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+            CHECK_EQ(end_delivered(queue, seen.items[i].ticket, 200), 0);
     }
     if (clock_now % 1000 < 40)
         CHECK(weir__queue_expire(queue, clock_now) >= 0);
@@ -164,7 +164,7 @@ static void look_after(const struct place *place, int64_t until_ms)
     CHECK_EQ(counted, waiting);
     while (claim_some(queue, 100, HOUR, &seen) > 0 && counted >= 0)
         for (size_t i = 0; i < seen.count; i++, counted--)
-            CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+            CHECK_EQ(end_delivered(queue, seen.items[i].ticket, 200), 0);
     CHECK_EQ(counted, 0);
     weir__queue_close(queue);
 }
@@ -247,7 +247,7 @@ TEST(how_often)
     CHECK_EQ(weir__queue_put(queue, items, bounds, errors, 100), 0);
     CHECK_EQ(syncs, before + 1);
     CHECK_EQ(claim_some(queue, 1, HOUR, &seen), 1);
-    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
     CHECK_EQ(syncs, before + 1);
     CHECK_EQ(weir__queue_cancel(queue, items[5].ticket), 0);
     CHECK_EQ(syncs, before + 2);

@@ -58,7 +58,7 @@ BOTH(bounds_at_and_over)
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 3);
     item.rule = text_of("r");
     CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
-    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
     CHECK_EQ(put_one(queue, item, two, NULL), 0);
     CHECK_EQ(put_one(queue, item, two, NULL), WEIR__QUEUE_FULL);
     CHECK_EQ(weir__queue_cancel(queue, ticket), 0);
@@ -122,7 +122,7 @@ BOTH(large_ones)
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 6);
     for (size_t i = 0; i < seen.count; i++) {
         CHECK_EQ(seen.items[i].body.len, items[i].body.len);
-        CHECK_EQ(weir__queue_delivered(queue, seen.items[i].ticket, 200), 0);
+        CHECK_EQ(end_delivered(queue, seen.items[i].ticket, 200), 0);
     }
     free(bytes);
     weir__queue_close(queue);
@@ -156,7 +156,7 @@ BOTH(hostile_bytes)
     char long_why[1000];
     memset(long_why, 0xc3, sizeof long_why - 1);
     long_why[sizeof long_why - 1] = '\0';
-    CHECK_EQ(weir__queue_dead(queue, tickets[0], long_why, 599), 0);
+    CHECK_EQ(end_dead(queue, tickets[0], long_why, 599), 0);
     seen.count = 0;
     CHECK_EQ(weir__queue_find(queue, tickets[0], see, &seen), 0);
     CHECK_EQ(seen.items[0].why.len, WEIR__QUEUE_WHY_MAX);
@@ -185,17 +185,17 @@ BOTH(claims_end)
     CHECK_EQ(claim_some(one, 10, 1000, &seen), 1);
     usleep(40000); /* the lease ends; the claim does not */
     CHECK_EQ(claim_some(two, 10, 1000, &seen), 0);
-    CHECK_EQ(weir__queue_delivered(two, ticket, 200), WEIR__QUEUE_LOST);
+    CHECK_EQ(end_delivered(two, ticket, 200), WEIR__QUEUE_LOST);
     CHECK_EQ(weir__queue_cancel(two, ticket), WEIR__QUEUE_STATE);
     clock_now += 1000;
     usleep(1000000);
     CHECK_EQ(claim_some(two, 10, 1000, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
-    CHECK_EQ(weir__queue_delivered(one, ticket, 200), WEIR__QUEUE_LOST);
-    CHECK_EQ(weir__queue_again(one, ticket, 0, "x", 0, true), WEIR__QUEUE_LOST);
+    CHECK_EQ(end_delivered(one, ticket, 200), WEIR__QUEUE_LOST);
+    CHECK_EQ(end_again(one, ticket, 0, "x", 0, true), WEIR__QUEUE_LOST);
     CHECK_EQ(state_of(two, ticket), WEIR__UNDER_WAY);
-    CHECK_EQ(weir__queue_delivered(two, ticket, 204), 0);
-    CHECK_EQ(weir__queue_delivered(two, ticket, 204), WEIR__QUEUE_LOST);
+    CHECK_EQ(end_delivered(two, ticket, 204), 0);
+    CHECK_EQ(end_delivered(two, ticket, 204), WEIR__QUEUE_LOST);
     CHECK_EQ(claim_some(two, 10, 1000, &seen), 1);
     CHECK(text_is(seen.items[0].body, "b"));
     weir__queue_close(one);
@@ -217,8 +217,8 @@ BOTH(the_same_name_again)
     CHECK_EQ(claim_some(next, 10, HOUR, &seen), 1);
     CHECK(text_is(seen.items[0].body, "a"));
     CHECK_EQ(seen.items[0].attempts, 0);
-    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), WEIR__QUEUE_LOST);
-    CHECK_EQ(weir__queue_delivered(next, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), WEIR__QUEUE_LOST);
+    CHECK_EQ(end_delivered(next, seen.items[0].ticket, 200), 0);
     CHECK_EQ(claim_some(next, 10, HOUR, &seen), 1);
     CHECK(text_is(seen.items[0].body, "b"));
     weir__queue_close(queue);
@@ -330,7 +330,7 @@ BOTH(many_of_one_key)
         CHECK_EQ(claim_some(queue, 100, HOUR, &seen), 1);
         CHECK(seen.items[0].sequence > last);
         last = seen.items[0].sequence;
-        CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
+        CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
     }
     double took = seconds() - begin;
     printf("  %d waiting: %.2f ms a claim and delivery\n", (int)many, took * 1000 / (double)claims);
@@ -358,16 +358,16 @@ BOTH(many_keys)
         CHECK_EQ(claim_some(queue, 2, HOUR, &seen), 2);
         took[0] += seconds() - begin;
         CHECK(text_is(seen.items[0].rule, "r") && text_is(seen.items[1].rule, "s"));
-        CHECK_EQ(weir__queue_again(queue, seen.items[0].ticket, clock_now + 1000, "no", 0, false), 0);
-        CHECK_EQ(weir__queue_delivered(queue, seen.items[1].ticket, 200), 0);
+        CHECK_EQ(end_again(queue, seen.items[0].ticket, clock_now + 1000, "no", 0, false), 0);
+        CHECK_EQ(end_delivered(queue, seen.items[1].ticket, 200), 0);
         begin = seconds();
-        CHECK_EQ(
-            weir__queue_claim_shared(
-                queue, clock_now, HOUR,
-                &(struct weir__queue_room){
-                    .free = 1, .fair = true, .held = &(struct weir__queue_held){WEIR__TEXT("r"), 63}, .held_count = 1},
-                see, &seen),
-            0);
+        CHECK_EQ(weir__queue_claim(queue, clock_now, HOUR,
+                                   &(struct weir__queue_room){.free = 1,
+                                                              .fair = true,
+                                                              .held = &(struct weir__queue_held){WEIR__TEXT("r"), 63},
+                                                              .held_count = 1},
+                                   see, &seen),
+                 0);
         took[1] += seconds() - begin;
     }
     printf("  %d keys: %.2f ms a claim of two, %.2f ms one that finds nothing it may have\n", (int)many,
@@ -456,9 +456,9 @@ BOTH(the_clock_is_set_back)
     for (int i = 0; i < 3; i++)
         CHECK_EQ(put_one(queue, item_of("r", i < 2 ? "k" : "l", "x"), unbounded, tickets[i]), 0);
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 2);
-    CHECK_EQ(weir__queue_again(queue, tickets[0], clock_now + 300000, "no", 503, true), 0);
+    CHECK_EQ(end_again(queue, tickets[0], clock_now + 300000, "no", 503, true), 0);
     /* Longer than anybody waits: no longer than that. */
-    CHECK_EQ(weir__queue_again(queue, tickets[2], clock_now + 20 * HOUR, "no", 503, true), 0);
+    CHECK_EQ(end_again(queue, tickets[2], clock_now + 20 * HOUR, "no", 503, true), 0);
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 0);
     clock_now = was + 299999;
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 0);
@@ -468,7 +468,7 @@ BOTH(the_clock_is_set_back)
     clock_now = was - HOUR;
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, tickets[0]) == 0);
-    CHECK_EQ(weir__queue_delivered(queue, tickets[0], 200), 0);
+    CHECK_EQ(end_delivered(queue, tickets[0], 200), 0);
     CHECK_EQ(claim_some(queue, 9, 9 * HOUR, &seen), 1); /* due ever since */
     CHECK(strcmp(seen.items[0].ticket, tickets[1]) == 0);
     clock_now = was;

@@ -46,10 +46,10 @@ static _Noreturn void drain(const struct place *place, int agent)
         place_open(place, (struct weir__queue_options){.name = name, .lease_ms = 100, .clock_ms = real_clock});
     for (;;) {
         seen.count = 0;
-        (void)weir__queue_claim(queue, real_clock(), 200, 3, see, &seen);
+        (void)weir__queue_claim(queue, real_clock(), 200, &(struct weir__queue_room){.free = 3}, see, &seen);
         for (size_t i = 0; i < seen.count; i++) {
             deliver(&seen.items[i], agent);
-            (void)weir__queue_delivered(queue, seen.items[i].ticket, 200);
+            (void)end_delivered(queue, seen.items[i].ticket, 200);
         }
         usleep(2000);
     }
@@ -193,9 +193,9 @@ TEST(in_a_cluster)
         CHECK_EQ(put_one(queue, item_of(rule, i % 3 ? "{k" : "l}", "x"), unbounded, NULL), 0);
     }
     CHECK_EQ(claim_some(queue, 100, HOUR, &seen), 8);
-    CHECK_EQ(weir__queue_delivered(queue, seen.items[0].ticket, 200), 0);
-    CHECK_EQ(weir__queue_again(queue, seen.items[1].ticket, 0, "x", 0, true), 0);
-    CHECK_EQ(weir__queue_dead(queue, seen.items[2].ticket, "x", 0), 0);
+    CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(end_again(queue, seen.items[1].ticket, 0, "x", 0, true), 0);
+    CHECK_EQ(end_dead(queue, seen.items[2].ticket, "x", 0), 0);
     CHECK_EQ(weir__queue_requeue(queue, seen.items[2].ticket), 0);
     CHECK_EQ(weir__queue_cancel(queue, seen.items[2].ticket), 0);
     seen.count = 0;

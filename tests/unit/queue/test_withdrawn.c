@@ -90,7 +90,7 @@ TEST(withdrawn_instead_of_delivered)
     struct weir__queue *drains = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
     CHECK_EQ(put_one(puts, item_of("r", "k", "a"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(drains, 9, HOUR, &seen), 1);
-    CHECK_EQ(weir__queue_delivered(drains, seen.items[0].ticket, 200), 0);
+    CHECK_EQ(end_delivered(drains, seen.items[0].ticket, 200), 0);
     put_unanswered(puts);
     for (int i = 0; i < 500 && !counts[WEIR__CANCELLED]; i++) {
         usleep(20000);

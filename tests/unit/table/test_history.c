@@ -19,7 +19,7 @@ static void write_second(struct weir__history *history, uint64_t second, uint64_
 {
     struct weir__tally_stripe sums = {.allowed = allowed, .denied = denied, .word = 2 * denied};
     weir__history_begin(history, second);
-    weir__history_add(history, second, rule, &sums);
+    weir__history_add(history, second, rule, &sums, WEIR__HISTORY_UNSEEN);
     weir__history_end(history, second);
 }
 
@@ -77,16 +77,16 @@ TEST(a_rule_that_went_gives_its_row_to_a_new_one)
     struct weir__history_second seconds[8];
     struct weir__tally_stripe sums = {.allowed = 1};
     weir__history_begin(&history, 10);
-    weir__history_add(&history, 10, 1, &sums);
-    weir__history_add(&history, 10, 2, &sums);
-    weir__history_add(&history, 10, 3, &sums); /* there is no room, and nobody has gone */
+    weir__history_add(&history, 10, 1, &sums, WEIR__HISTORY_UNSEEN);
+    weir__history_add(&history, 10, 2, &sums, WEIR__HISTORY_UNSEEN);
+    weir__history_add(&history, 10, 3, &sums, WEIR__HISTORY_UNSEEN); /* there is no room, and nobody has gone */
     weir__history_end(&history, 10);
     CHECK_EQ(weir__history_read(&history, 3, seconds, 8), 0);
     for (uint64_t s = 11; s < 14; s++) {
         sums.allowed++;
         weir__history_begin(&history, s);
-        weir__history_add(&history, s, 2, &sums);
-        weir__history_add(&history, s, 3, &sums);
+        weir__history_add(&history, s, 2, &sums, WEIR__HISTORY_UNSEEN);
+        weir__history_add(&history, s, 3, &sums, WEIR__HISTORY_UNSEEN);
         weir__history_end(&history, s);
     }
     CHECK_EQ(weir__history_read(&history, 1, seconds, 8), 0);
@@ -120,7 +120,7 @@ TEST(hours_have_sums_and_the_most_that_was_used)
         sums.allowed += 10;
         sums.denied += s / 3600 == 100;
         weir__history_begin(&history, s);
-        weir__history_add_used(&history, s, 7, &sums, s / 3600 == 120 && s % 3600 == 600 ? 555 : 100);
+        weir__history_add(&history, s, 7, &sums, s / 3600 == 120 && s % 3600 == 600 ? 555 : 100);
         weir__history_end(&history, s);
     }
     size_t count = weir__history_hours(&history, 7, hours);
