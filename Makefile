@@ -255,6 +255,9 @@ $B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 # How often the quick way is taken.
 $B/tests/unit/engine/test_brief_random: ALL_LDFLAGS += -Wl,--wrap=weir__quick
 
+# What comes between the look and the take of several counters.
+$B/tests/unit/engine/test_brief_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look
+
 # What comes between the look and the take of a denial.
 $B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 

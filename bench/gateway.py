@@ -41,7 +41,7 @@ done = function(summary, latency, requests)
 end
 """
 
-RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: 'ip:${{client_ip}}', limit: {limit}, window: {window}{more} }}\n"
+RULE = "  - {{ name: {name}, match: {{ path: '{path}' }}, key: '{key}', limit: {limit}, window: {window}{more} }}\n"
 
 
 def free_port():
@@ -50,9 +50,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def rules(*entries, more=""):
+def rules(*entries, key="ip:${client_ip}", more=""):
     return "rules:\n" + "".join(
-        RULE.format(name=f"r{i}", path=path, limit=limit, window=window, more=more)
+        RULE.format(name=f"r{i}", path=path, key=key, limit=limit, window=window, more=more)
         for i, (path, limit, window) in enumerate(entries))
 
 
@@ -237,6 +237,19 @@ def contestants(servers):
     return made
 
 
+def other_ways(servers):
+    """More of what is counted, and not worth half a minute of timing each."""
+    return {
+        "nginx, weir, 1 rule, a header's key": lambda name: servers.weir(
+            name, rules(("/api/*", *WIDE), key="key:${header:host}")),
+        "nginx, weir, 1 rule, fixed window": lambda name: servers.weir(
+            name, rules(("/api/*", *WIDE), more=", algorithm: fixed_window")),
+        "nginx, weir, 3 rules match, one by a header": lambda name: servers.weir(
+            name, rules(("/api/*", *WIDE), ("/*", *WIDE)) + RULE.format(
+                name="r2", path="/api/items", key="key:${header:host}", limit=WIDE[0], window=WIDE[1], more="")),
+    }
+
+
 def middle_mean(values):
     """The mean of the middle half: neither a stumble of the machine nor a lucky round counts, and yet it is steadier
     than the one value in the middle. And how far it may be off: its standard error, by how wide that half is."""
@@ -330,7 +343,7 @@ def counted(servers, make, times, keep):
 
 def instructions(servers, printer, keep):
     bare = None
-    for case, make in contestants(servers).items():
+    for case, make in (contestants(servers) | other_ways(servers)).items():
         if case.startswith("HAProxy"):
             continue
         few, many = 1000, 2000

@@ -14,7 +14,7 @@ typedef struct ngx_http_weir_spare_s {
     struct ngx_http_weir_spare_s *next;
 } ngx_http_weir_spare_t;
 
-#define SPARE_TEXT 120  /* bytes of text in one; what needs more is in the pool after all */
+#define SPARE_TEXT 376  /* bytes of text in one, also of a few rules; what needs more is in the pool after all */
 #define SPARE_MAX  1024 /* that are kept */
 
 static ngx_http_weir_spare_t *ngx_http_weir_spare;

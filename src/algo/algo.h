@@ -69,6 +69,12 @@ static inline bool weir__is_packed(const weir_limit *limit)
            !limit->wide;
 }
 
+/* True if one state is all that there is of a key; then weir__state_take decides. */
+static inline bool weir__is_one_slot(const weir_limit *limit)
+{
+    return limit->algorithm <= WEIR_FIXED_WINDOW || weir__is_packed(limit);
+}
+
 bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64_t now_us, int64_t cost,
                        enum weir__mode mode, weir_decision *decision);
 

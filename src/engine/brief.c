@@ -5,72 +5,12 @@
 #include "engine/noting.h"
 #include "engine/seconds.h"
 
-/* What RateLimit's value ends in when both numbers are 0, and what is between them. */
-#define NUMBERS "0;t=0"
+/* What is between the numbers in RateLimit's value. */
 #define BETWEEN ";t="
 
-#define SPOKEN_MAX (2 * (2 * WEIR_NAME_MAX + 2) + WEIR_NAME_MAX + 4 * WEIR__DIGITS_MAX + 64)
-_Static_assert(SPOKEN_MAX + WEIR_SHOWN_MAX + 3 * WEIR__DIGITS_MAX + 2 * WEIR__SPOKEN_STEP <= WEIR__BRIEF_ROOM,
-               "all of it fits");
-
-/* ---- With the rules ---- */
-
-static struct weir__spoken *make(struct weir__arena *memory, const struct weir__rule *rule)
-{
-    const struct weir__quota *quota = rule->quotas;
-    const struct weir__hit hit = {
-        .rule = rule, .quota = quota, .decision = {.verdict = WEIR_ALLOW, .limit = quota->limit.hard}};
-    weir_answer answer = {.decision = hit.decision, .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT};
-    char values[WEIR_HEADER_ROOM];
-    uint16_t lens[WEIR_HEADER_COUNT];
-    weir__hit_tell(&hit, &answer.by);
-    (void)weir_answer_values(&answer, NULL, values, lens);
-    size_t said = (size_t)lens[WEIR_HEADER_POLICY] + lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1);
-    size_t len = rule->name.len + lens[WEIR_HEADER_LIMIT] + said;
-    struct weir__spoken *spoken = weir__arena_take(memory, sizeof *spoken + len + WEIR__SPOKEN_STEP);
-    if (!spoken)
-        return NULL;
-    const char *policy = values + lens[WEIR_HEADER_LIMIT] + lens[WEIR_HEADER_REMAINING] + lens[WEIR_HEADER_RESET];
-    *spoken = (struct weir__spoken){.limit = quota->limit.hard,
-                                    .headers = rule->response.headers,
-                                    .name_len = (uint8_t)rule->name.len,
-                                    .limit_len = (uint8_t)lens[WEIR_HEADER_LIMIT],
-                                    .policy_len = lens[WEIR_HEADER_POLICY],
-                                    .ratelimit_len = (uint16_t)(lens[WEIR_HEADER_RATELIMIT] - (sizeof NUMBERS - 1))};
-    char *to = spoken->text;
-    to = (char *)memcpy(to, rule->name.data, rule->name.len) + rule->name.len;
-    to = (char *)memcpy(to, values, spoken->limit_len) + spoken->limit_len;
-    memcpy(to, policy, said);
-    return spoken;
-}
-
-/* True if nothing but the rule's own counter in the segment has a say. */
-static bool is_quick(const struct weir__loaded *loaded, const struct weir__rule *rule)
-{
-    const weir_rules *rules = loaded->rules;
-    return rules->gates[rule->index].open && !rules->pressed && !loaded->strict &&
-           loaded->consistency[rule->index] != WEIR__STRICT && rule->quotas[0].limit.usual && rule->cost.usual > 0 &&
-           weir__template_is_address(&rule->key, &rules->attributes) &&
-           rule->key.parts[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_SHOWN_MAX;
-}
-
-void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only)
-{
-    const weir_rules *rules = loaded->rules;
-    struct weir__arena *memory = &loaded->spoken_memory;
-    loaded->spoken = weir__arena_array(memory, rules->count, sizeof(struct weir__spoken *));
-    for (size_t i = 0; i < rules->count && loaded->spoken; i++) {
-        const struct weir__rule *rule = rules->rules[i];
-        struct weir__spoken *spoken = loaded->spoken[i] = rules->gates[i].plain ? make(memory, rule) : NULL;
-        if (!spoken || read_only || !is_quick(loaded, rule))
-            continue;
-        spoken->quick = &rule->quotas[0].limit;
-        spoken->key = &rule->key;
-        spoken->tally = loaded->tally[i];
-        spoken->cost = rule->cost.usual;
-        spoken->written = loaded->consistency[i] == WEIR__EVENTUAL;
-    }
-}
+#define POLICY_MAX (2 * WEIR_NAME_MAX + 2 + 2 * WEIR__DIGITS_MAX + 16)
+#define SPOKEN_MAX (WEIR_NAME_MAX + WEIR__FEW_MAX * POLICY_MAX + POLICY_MAX + 4 * WEIR__DIGITS_MAX)
+_Static_assert(SPOKEN_MAX + WEIR__KEY_MAX + 2 * WEIR__SPOKEN_STEP <= WEIR__BRIEF_ROOM, "all of it fits");
 
 /* ---- Telling ---- */
 
@@ -92,13 +32,54 @@ static inline char *put_second(char *to, uint64_t number, struct weir__second *l
     return put(to, last->text, last->len);
 }
 
-/* Behind the key, which ends at `to`. */
-__attribute__((always_inline)) static inline void tell(const struct weir__spoken *spoken, const weir_decision *decision,
-                                                       weir_time now, char *to, struct weir__brief *brief)
+static inline const char *limit_of(const struct weir__spoken *spoken)
 {
-    const char *limit = spoken->text + spoken->name_len, *policy = limit + spoken->limit_len;
+    return spoken->text + spoken->name_len;
+}
+
+static inline const char *policy_of(const struct weir__spoken *spoken)
+{
+    return limit_of(spoken) + spoken->limit_len;
+}
+
+/* True if the caller would list so many rules: one is told by itself. */
+static inline bool lists_all(const weir_query *query, size_t count)
+{
+    return count == 1 || query->outcomes_max >= count;
+}
+
+/* What there is to tell: of all rules that let the request pass, the one that speaks and what it decided. */
+struct speech {
+    const struct weir__spoken *const *all; /* NULL: it is one */
+    size_t count;
+    const struct weir__spoken *by;
+    const weir_decision *decision;
+    weir_time now;
+};
+
+static inline char *put_policy(char *to, const struct weir__spoken *spoken)
+{
+    return put(to, policy_of(spoken), spoken->policy_len);
+}
+
+static inline char *put_policies(char *to, const struct speech *speech)
+{
+    if (speech->count == 1)
+        return put_policy(to, speech->by);
+    for (size_t i = 0; i < speech->count; i++) {
+        to = put_policy(to, speech->all[i]);
+        *to++ = ',';
+    }
+    return to - 1;
+}
+
+/* Behind the key, which ends at `to`. */
+__attribute__((always_inline)) static inline void tell(const struct speech *speech, char *to, struct weir__brief *brief)
+{
+    const struct weir__spoken *by = speech->by;
+    const weir_decision *decision = speech->decision;
     char remaining[WEIR__DIGITS_MAX + WEIR__SPOKEN_STEP], *values = to, *from;
-    unsigned headers = brief->headers ? spoken->headers : 0;
+    unsigned headers = brief->headers ? by->headers : 0;
     size_t digits = 0;
 
     memset(brief->lens, 0, sizeof brief->lens);
@@ -106,47 +87,55 @@ __attribute__((always_inline)) static inline void tell(const struct weir__spoken
         digits = (size_t)(weir__put_digits(remaining, (uint64_t)decision->remaining) - remaining);
 #define VALUE(header, put) (from = to, to = (put), brief->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
     if (headers & WEIR_HEADERS_X_RATELIMIT) {
-        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : now.wall_ns);
-        VALUE(LIMIT, put(to, limit, spoken->limit_len));
+        int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : speech->now.wall_ns);
+        VALUE(LIMIT, put(to, limit_of(by), by->limit_len));
         VALUE(REMAINING, put(to, remaining, digits));
         VALUE(RESET, put_second(to, (uint64_t)weir__seconds_up(reset), brief->reset));
     }
     if (headers & WEIR_HEADERS_DRAFT) {
-        VALUE(POLICY, put(to, policy, spoken->policy_len));
+        VALUE(POLICY, put_policies(to, speech));
         from = to;
-        to = put(to, policy + spoken->policy_len, spoken->ratelimit_len);
+        to = put(to, policy_of(by) + by->policy_len, by->ratelimit_len);
         to = put(to, remaining, digits);
         to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
         to = weir__put_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
         brief->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
     }
 #undef VALUE
-    brief->rule_len = spoken->name_len;
-    brief->key_len = (uint8_t)(values - brief->text - spoken->name_len);
+    brief->rule_len = by->name_len;
+    brief->key_len = (uint8_t)(values - brief->text - by->name_len);
     brief->values_len = (uint16_t)(to - values);
     brief->limit = decision->limit;
     brief->remaining = decision->remaining;
     brief->told = true;
 }
 
-/* One rule, enforced, with its own limit, and its counter decided here or in the store; and nothing else to tell. */
-static bool is_brief(const struct weir__trial *trial, const struct weir__hit *by, const struct weir__spoken *spoken)
+/* A rule that is enforced, with its own limit, and its counter decided here or in the store; nothing else to tell. */
+static bool is_brief(const struct weir__hit *hit, const struct weir__spoken *spoken)
 {
-    const weir_decision *decision = &by->decision;
-    return trial->count == 1 && spoken && by->quota == by->rule->quotas && by->reason == WEIR_BY_LIMIT &&
+    const weir_decision *decision = &hit->decision;
+    return spoken && hit->quota == hit->rule->quotas && hit->reason == WEIR_BY_LIMIT &&
            decision->verdict == WEIR_ALLOW && decision->limit == spoken->limit && decision->remaining >= 0 &&
-           decision->reset_after_ns >= 0 && by->key_len <= WEIR_SHOWN_MAX && !by->held && !by->store_error;
+           decision->reset_after_ns >= 0 && hit->key_len <= WEIR_SHOWN_MAX && !hit->held && !hit->store_error;
 }
 
-bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *by, struct weir__brief *brief)
+bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+                      struct weir__brief *brief)
 {
-    const struct weir__spoken *spoken =
-        by && by->rule && trial->loaded->spoken ? trial->loaded->spoken[by->rule->index] : NULL;
-    if (!spoken || !is_brief(trial, by, spoken))
+    const struct weir__spoken *all[WEIR__FEW_MAX];
+    if (!by || by->decision.verdict != WEIR_ALLOW || !trial->loaded->spoken || trial->count > WEIR__FEW_MAX ||
+        !lists_all(query, trial->count))
         return false;
-    char *key = put(brief->text, spoken->text, spoken->name_len);
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        all[i] = hit->rule ? trial->loaded->spoken[hit->rule->index] : NULL;
+        if (!is_brief(hit, all[i]))
+            return false;
+    }
+    const struct speech speech = {all, trial->count, all[by - trial->hits], &by->decision, trial->now};
+    char *key = put(brief->text, speech.by->text, speech.by->name_len);
     memcpy(key, by->key, by->key_len);
-    tell(spoken, &by->decision, trial->now, key + by->key_len, brief);
+    tell(&speech, key + by->key_len, brief);
     return true;
 }
 
@@ -180,28 +169,147 @@ static void write_down(const struct weir__asked *asked, uint32_t rule, weir_text
         weir__book_add(book, asked->engine->segment, its, its->quotas, key, cost);
 }
 
-__attribute__((hot)) bool weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief)
+/* Any key but the most usual one. */
+static __attribute__((noinline)) size_t fill_key(const struct weir__asked *asked, const struct weir__spoken *spoken,
+                                                 const weir_query *query, char to[WEIR__KEY_MAX])
 {
-    const struct weir__loaded *loaded = asked->loaded;
+    struct weir__values values; /* not cleared as a whole: it is large */
+    if (!spoken->key->part_count) {
+        memcpy(to, WEIR__SHARED_KEY, sizeof WEIR__SHARED_KEY - 1);
+        return sizeof WEIR__SHARED_KEY - 1;
+    }
+    weir__values_begin(&values, &asked->loaded->rules->attributes, query);
+    int len = weir__template_fill(spoken->key, &values, spoken->share, to, WEIR__KEY_MAX);
+    return len < 0 || len > WEIR_SHOWN_MAX ? 0 : (size_t)len;
+}
+
+/* Writes the key of a rule. Returns its length; 0: there is none, or more than is shown. */
+static inline size_t put_key(const struct weir__asked *asked, const struct weir__spoken *spoken,
+                             const weir_query *query, char to[WEIR__KEY_MAX])
+{
+    if (spoken->address && query->peer && query->peer_len == 4)
+        return weir__template_dotted(spoken->key, query->peer, to);
+    return fill_key(asked, spoken, query, to);
+}
+
+/* The rule decides by itself, whoever is away. */
+static inline bool is_there(const struct weir__asked *asked, const struct weir__spoken *spoken, uint32_t rule)
+{
+    return !spoken->written || !weir__book_away(asked->loaded, asked->loaded->rules->rules[rule]);
+}
+
+__attribute__((always_inline)) static inline bool quick_one(struct weir__asked *asked, const weir_query *query,
+                                                            struct weir__brief *brief)
+{
+    uint32_t rule = asked->rules[0];
+    const struct weir__spoken *spoken = asked->loaded->spoken[rule];
     weir_decision decision;
-    uint32_t rule;
-    if (!loaded->spoken || query->has_cost || query->dry_run || !query->peer || query->peer_len != 4 ||
-        query->path.len > WEIR__PATH_MAX || !weir__paths_only(loaded->rules->paths, query->path, &rule))
-        return false;
-    const struct weir__spoken *spoken = loaded->spoken[rule];
     if (!spoken || !spoken->quick)
         return false;
-    asked->only = 1 + rule;
-    if (spoken->written && weir__book_away(loaded, loaded->rules->rules[rule]))
+    asked->count = 1;
+    if (!is_there(asked, spoken, rule))
         return false;
     char *key = put(brief->text, spoken->text, spoken->name_len);
-    size_t key_len = weir__template_dotted(spoken->key, query->peer, key);
-    if (!weir__take_usual(asked->cpu, asked->engine->segment, spoken->quick, key, key_len, spoken->cost, asked->now,
-                          &decision))
+    size_t key_len = put_key(asked, spoken, query, key);
+    if (!key_len || !weir__take_usual(asked->cpu, asked->engine->segment, spoken->quick, key, key_len, spoken->cost,
+                                      asked->now, &decision))
         return false;
     if (spoken->written)
         write_down(asked, rule, (weir_text){key, key_len}, spoken->cost);
     count(asked, spoken, rule, &decision, (weir_text){key, key_len});
-    tell(spoken, &decision, asked->now, key + key_len, brief);
+    tell(&(struct speech){NULL, 1, spoken, &decision, asked->now}, key + key_len, brief);
     return true;
+}
+
+/* ---- Deciding by several ---- */
+
+/* A few rules and what they say. */
+struct few {
+    const struct weir__spoken *spoken[WEIR__FEW_MAX];
+    struct weir__share shares[WEIR__FEW_MAX];
+    char keys[WEIR__FEW_MAX][WEIR__KEY_MAX];
+};
+
+/* True if two keys are alike whatever the request. */
+static inline bool same_key(const struct weir__spoken *a, const struct weir__spoken *b)
+{
+    return a->address && b->address && weir__text_equal(a->key->parts[0].literal, b->key->parts[0].literal);
+}
+
+static inline bool fill_share(const struct weir__asked *asked, const weir_query *query, struct few *few, size_t i)
+{
+    const struct weir__spoken *spoken = few->spoken[i];
+    struct weir__share *share = &few->shares[i];
+    share->limit = spoken->quick;
+    share->cost = spoken->cost;
+    if (i && same_key(spoken, few->spoken[i - 1])) {
+        share->key = share[-1].key;
+        share->key_len = share[-1].key_len;
+        return true;
+    }
+    share->key = few->keys[i];
+    share->key_len = put_key(asked, spoken, query, few->keys[i]);
+    return share->key_len > 0;
+}
+
+/* Which of them speaks: of those that let a request pass, the tightest, as on the long way. */
+static inline size_t tightest(const struct weir__share *shares, size_t count)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < count; i++) {
+        const weir_decision *a = &shares[i].decision, *b = &shares[best].decision;
+        if (a->remaining != b->remaining ? a->remaining < b->remaining : a->reset_after_ns > b->reset_after_ns)
+            best = i;
+    }
+    return best;
+}
+
+static void count_back(const struct weir__asked *asked, const struct few *few, size_t back)
+{
+    for (size_t i = 0; i < back; i++)
+        weir__count(&few->spoken[i]->tally->stripe[asked->cpu % WEIR__TALLY_STRIPES].gave_back, 1);
+}
+
+__attribute__((hot, noinline)) static bool quick_few(struct weir__asked *asked, size_t count_of,
+                                                     const weir_query *query, struct weir__brief *brief)
+{
+    struct few few; /* large, and touched only as far as it is used */
+    size_t back;
+    if (!lists_all(query, count_of))
+        return false;
+    for (size_t i = 0; i < count_of; i++) {
+        few.spoken[i] = asked->loaded->spoken[asked->rules[i]];
+        if (!few.spoken[i] || !few.spoken[i]->quick)
+            return false;
+    }
+    asked->count = (uint32_t)count_of;
+    for (size_t i = 0; i < count_of; i++)
+        if (!is_there(asked, few.spoken[i], asked->rules[i]) || !fill_share(asked, query, &few, i))
+            return false;
+    if (!weir__take_few(asked->cpu, asked->engine->segment, few.shares, count_of, asked->now, &back)) {
+        count_back(asked, &few, back);
+        return false;
+    }
+    for (size_t i = 0; i < count_of; i++) {
+        const struct weir__share *share = &few.shares[i];
+        weir_text key = {share->key, share->key_len};
+        if (few.spoken[i]->written)
+            write_down(asked, asked->rules[i], key, share->cost);
+        count(asked, few.spoken[i], asked->rules[i], &share->decision, key);
+    }
+    size_t by = tightest(few.shares, count_of);
+    const struct weir__share *its = &few.shares[by];
+    const struct speech speech = {few.spoken, count_of, few.spoken[by], &its->decision, asked->now};
+    char *key = put(brief->text, speech.by->text, speech.by->name_len);
+    tell(&speech, put(key, its->key, its->key_len), brief);
+    return true;
+}
+
+__attribute__((hot)) bool weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief)
+{
+    const struct weir__loaded *loaded = asked->loaded;
+    if (!loaded->spoken || query->has_cost || query->dry_run || query->path.len > WEIR__PATH_MAX)
+        return false;
+    size_t found = weir__paths_few(loaded->rules->paths, query->path, asked->rules, WEIR__FEW_MAX);
+    return found == 1 ? quick_one(asked, query, brief) : found && quick_few(asked, found, query, brief);
 }

@@ -1,14 +1,15 @@
 /*
- * The usual request at a gateway: one rule lets it pass. Nobody asks for more of that than the rule's name, the key,
- * what is left and the headers; so it is told right where it will be kept, without an answer in between, and what is
- * always the same of it was written when the rules were read.
+ * The usual request at a gateway: one rule lets it pass, or each of a few. Nobody asks for more of that than the rule's
+ * name, the key, what is left and the headers; so it is told right where it will be kept, without an answer in between,
+ * and what is always the same of it was written when the rules were read.
  */
 #ifndef WEIR_ENGINE_BRIEF_H
 #define WEIR_ENGINE_BRIEF_H
 
 #include <weir/check.h>
 
-#define WEIR__BRIEF_ROOM 1024 /* bytes: enough for all of it */
+#define WEIR__BRIEF_ROOM 2304 /* bytes: enough for all of it */
+#define WEIR__FEW_MAX    6    /* rules that are a few */
 
 /* A second as text: requests that come one after the other mostly tell the same one. Zeroed at first. */
 struct weir__second {
@@ -39,7 +40,6 @@ WEIR_MUST_CHECK int weir__check_brief(weir *engine, const weir_query *query, wei
 
 struct weir__hit;
 struct weir__loaded;
-struct weir__rule;
 struct weir__tally;
 struct weir__template;
 struct weir__trial;
@@ -48,9 +48,11 @@ struct weir__trial;
 struct weir__spoken {
     int64_t limit;                    /* as decisions tell it */
     const weir_limit *quick;          /* NULL: it needs more than there is here */
-    const struct weir__template *key; /* some text and an address */
+    const struct weir__template *key; /* of the rule */
     struct weir__tally *tally;
     int64_t cost;
+    bool address; /* the key is some text and an address: see weir__template_is_address */
+    bool share;   /* what the key lacks does not matter */
     bool written; /* what it lets pass may have to be written down: see book.h */
     unsigned headers;
     uint8_t name_len, limit_len;
@@ -63,18 +65,20 @@ struct weir__spoken {
 void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only);
 
 /* False: it is not that simple, and nothing was told. */
-bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *by, struct weir__brief *brief);
+bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+                      struct weir__brief *brief);
 
 /*
- * All of it at once: a path that leads to one rule, a key that is an address, a token bucket that has enough. False:
- * the request is not as usual as that, and nothing was taken.
+ * All of it at once: a path that leads to a few rules, whose counters are in one slot each and have enough. False: the
+ * request is not as usual as that, and nothing was taken.
  */
 struct weir__asked {
     weir *engine;
     const struct weir__loaded *loaded;
     unsigned cpu;
-    uint32_t only; /* out, if that much was found: 1 + the one rule that matches */
+    uint32_t count; /* out, if that much was found: of the rules that match; else 0 */
     weir_time now;
+    uint32_t rules[WEIR__FEW_MAX];
 };
 bool weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief);
 

@@ -20,9 +20,6 @@ struct work {
     char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
 };
 
-/* The counter of a rule without a key template. */
-static const char shared_key[] = "*";
-
 static bool on_network(const struct weir__list *list, struct weir__values *values)
 {
     if (!list->networks)
@@ -39,8 +36,8 @@ static bool on_keys(const struct weir__list *list, weir_text key)
 /* Fills in the key. False: an attribute is missing. */
 static bool fill_key(struct work *work, const struct weir__rule *rule, struct weir__hit *hit)
 {
-    hit->key = shared_key;
-    hit->key_len = sizeof shared_key - 1;
+    hit->key = WEIR__SHARED_KEY;
+    hit->key_len = sizeof WEIR__SHARED_KEY - 1;
     if (!rule->key.part_count)
         return true;
     char *to = work->keys + work->keys_used;
@@ -114,13 +111,14 @@ static void leave_out(const weir_rules *rules, const weir_query *query, struct w
     found->count = count;
 }
 
-/* `only`: 1 + the rule that matches, if that is known already; or 0. */
-static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query, uint32_t only,
-                     struct weir__trial *trial)
+/* `asked` has the rules that match, if that is known already. */
+static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query,
+                     const struct weir__asked *asked, struct weir__trial *trial)
 {
-    struct weir__found found = {.rules = work->found, .max = WEIR__HITS_MAX, .count = only ? 1 : 0};
-    work->found[0] = only - 1;
-    if (!only)
+    struct weir__found found = {.rules = work->found, .max = WEIR__HITS_MAX, .count = asked->count};
+    for (uint32_t i = 0; i < asked->count; i++)
+        work->found[i] = asked->rules[i];
+    if (!asked->count)
         weir__rules_match(rules, &work->values, &work->matching, &found);
     if (found.overflow)
         return WEIR_ETOOMANY;
@@ -231,7 +229,7 @@ static int begin(struct work *work, const struct request *request, const weir_qu
     trial->held->count = trial->held->names_len = 0;
     return whole_list(rules, &work->values, query, request->asked.now, answer)
                ? 1
-               : find_hits(work, rules, query, request->asked.only, trial);
+               : find_hits(work, rules, query, &request->asked, trial);
 }
 
 static int check_with(const struct request *request, const weir_query *query, weir_answer *answer,
@@ -242,7 +240,7 @@ static int check_with(const struct request *request, const weir_query *query, we
     int begun = begin(&work, request, query, &trial, answer);
     if (begun == 0) {
         const struct weir__hit *by = weir__trial_decide(&trial);
-        if (!brief || !weir__brief_tell(&trial, by, brief))
+        if (!brief || !weir__brief_tell(&trial, by, query, brief))
             tell(&trial, by, query, answer);
     }
     if (work.matching.limited)
@@ -289,7 +287,11 @@ static int query_fault(const weir *engine, const weir_query *query)
 static inline struct request begin_request(weir *engine, const weir_query *query)
 {
     bool given = query->now.mono_ns || query->now.wall_ns;
-    struct request request = {.asked = {.engine = engine, .cpu = weir__cpu()}};
+    struct request request;
+    request.asked.engine = engine;
+    request.asked.cpu = weir__cpu();
+    request.asked.count = 0;
+    request.room = NULL;
     request.asked.loaded = weir__pin_near(&engine->pins, request.asked.cpu, &request.pin);
     request.asked.now = given ? query->now : weir__clock_quick(engine->segment);
     /* Only sets with expressions: the rooms were made before the first of them was put in force. */

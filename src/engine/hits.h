@@ -13,6 +13,9 @@
 
 #define WEIR__HITS_MAX 256 /* rules that apply to one request */
 
+/* The counter of a rule without a key template. */
+#define WEIR__SHARED_KEY "*"
+
 struct weir__ask;
 
 struct weir__hit {

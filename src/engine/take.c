@@ -62,22 +62,6 @@ int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, 
     return take(&segment->table.stats[cpu % WEIR__STRIPES], segment, limit, key, key_len, cost, now, decision);
 }
 
-__attribute__((hot)) bool weir__take_usual(unsigned cpu, weir_segment *segment, const weir_limit *limit,
-                                           const void *key, size_t key_len, int64_t cost, weir_time now,
-                                           weir_decision *decision)
-{
-    struct weir__stripe *stats = &segment->table.stats[cpu % WEIR__STRIPES];
-    struct weir__op op = weir__operation(segment, stats, now);
-    struct weir__where where;
-    weir__key_home(op.table, limit, key, key_len, &where);
-    weir__cell *slot = weir__slot_at(&op.table->line[where.home], where.tag);
-    if (weir__any_blocked(&op) || !weir__may_be_usual(limit, cost) || weir__lost(segment) ||
-        !weir__usual_take(op.mono_us, limit, slot, where.tag, cost, decision))
-        return false;
-    weir__count(&stats->verdict[WEIR_ALLOW], 1);
-    return true;
-}
-
 int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
               weir_time now, weir_decision *decision)
 {

@@ -220,14 +220,39 @@ void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text
             walk(&search, paths->hosts[i].root);
 }
 
-/* One list more on the way. False: that makes more than one entry. */
-static inline bool only_link(const struct weir__paths *paths, uint32_t list, uint32_t *only)
+/* Where the few rules go that a path leads to. */
+struct few {
+    const struct weir__path_link *links;
+    uint32_t *rules;
+    size_t count, max;
+};
+
+/* Puts a rule where it belongs among those before it. False: there is no room for it. */
+static bool insert_few(struct few *few, uint32_t rule)
 {
-    if (list == 0)
-        return true;
-    if (*only || paths->links[list].next)
+    size_t at = few->count;
+    while (at > 0 && few->rules[at - 1] > rule)
+        at--;
+    if (at > 0 && few->rules[at - 1] == rule)
+        return true; /* by another of its paths */
+    if (few->count == few->max)
         return false;
-    *only = list;
+    for (size_t i = few->count++; i > at; i--)
+        few->rules[i] = few->rules[i - 1];
+    few->rules[at] = rule;
+    return true;
+}
+
+/* One list more on the way. False: that makes too many. */
+static inline bool add_few(struct few *few, uint32_t link)
+{
+    for (; link; link = few->links[link].next) {
+        uint32_t rule = few->links[link].value;
+        if (few->count == 0)
+            few->rules[few->count++] = rule;
+        else if (!insert_few(few, rule))
+            return false;
+    }
     return true;
 }
 
@@ -241,24 +266,22 @@ static inline uint32_t next_node(const struct weir__paths *paths, const struct w
     return weir__label_slot(&paths->map, (uint32_t)(node - paths->nodes), label, weir__label_hash(label))->value;
 }
 
-__attribute__((hot)) bool weir__paths_only(const struct weir__paths *paths, weir_text path, uint32_t *rule)
+__attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, weir_text path, uint32_t *rules,
+                                            size_t max)
 {
     const struct weir__path_node *node = paths->nodes;
     const char *at = path.data, *end = at + path.len;
-    uint32_t only = 0, child = 1;
+    struct few few = {paths->links, rules, 0, max};
+    uint32_t child = 1;
 
-    if (!paths->straight || path.len == 0 || !only_link(paths, node->always, &only) ||
-        !only_link(paths, node->present, &only))
-        return false;
+    if (!paths->straight || path.len == 0 || !add_few(&few, node->always) || !add_few(&few, node->present))
+        return 0;
     /* As deep as the tree is. */
     while (child && at < end && *at == '/') {
-        if (!only_link(paths, node->below, &only))
-            return false;
+        if (!add_few(&few, node->below))
+            return 0;
         child = node->labels ? next_node(paths, node, &at, end) : 0;
         node = &paths->nodes[child];
     }
-    if (child && at == end && !only_link(paths, node->here, &only))
-        return false;
-    *rule = paths->links[only].value;
-    return only != 0;
+    return child && at == end && !add_few(&few, node->here) ? 0 : few.count;
 }

@@ -51,9 +51,9 @@ struct weir__found {
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
 
 /*
- * True if the path leads to one entry and no more; *rule is whose. False: it leads to none or several, or the index is
- * not as simple as most are: weir__paths_find knows.
+ * The same where a path leads to few rules, at most `max` (1 or more): how many, in ascending order. 0: it leads to
+ * none or to more, or the index is not as simple as most are: weir__paths_find knows.
  */
-bool weir__paths_only(const struct weir__paths *paths, weir_text path, uint32_t *rule);
+size_t weir__paths_few(const struct weir__paths *paths, weir_text path, uint32_t *rules, size_t max);
 
 #endif

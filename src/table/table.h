@@ -12,7 +12,22 @@
 int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                      enum weir__mode mode, weir_decision *decision);
 
-/* The same for a slot under a limit of requests in flight; if it passes, *lease gives it back (lease.h). */
+/* What a request makes of an entry, if that is still as it was seen; and what depends on it of the decision. */
+struct weir__step {
+    weir__cell seen, next;
+    int64_t remaining, reset_after_ns;
+};
+
+/*
+ * Decides for a limit whose whole state is one slot (weir__is_one_slot): true if the entry is in that slot, and the
+ * request passes without soft and without a delay. Nothing is taken before the step's swap succeeds, and what was never
+ * there as a whole, no swap finds.
+ */
+bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const weir__cell *slot, uint64_t tag,
+                     int64_t cost, struct weir__step *step);
+
+/* The same as the first for a slot under a limit of requests in flight; if it passes, *lease gives it back (lease.h).
+ */
 int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                         weir_lease *lease, weir_decision *decision);
 

@@ -3,44 +3,61 @@
 
 #define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
 
-int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision)
+/*
+ * What a request makes of the entry that was seen (NULL: there is none), in *next. False: it changes nothing, or may
+ * not.
+ */
+__attribute__((always_inline)) static inline bool change(const struct weir__op *op, const weir_limit *limit,
+                                                         uint64_t tag, const weir__cell *seen, int64_t cost,
+                                                         enum weir__mode mode, weir__cell *next,
+                                                         weir_decision *decision)
 {
     bool wall = weir__on_wall(limit);
     int64_t now_us = wall ? op->wall_us : op->mono_us;
+    struct weir__state state = {0, 0, 0};
+    struct weir__parts parts = {.tag = tag, .wall = wall};
 
+    if (seen) {
+        struct weir__parts held = weir__cell_unpack(*seen);
+        /*
+         * After a change of alignment the old anchor means nothing on the other clock. What had recovered under
+         * the limit it was written by is no entry, also for another limit.
+         */
+        if (held.state != WEIR__TENTATIVE && held.wall == wall &&
+            weir__cell_life(*seen, op->mono_us, op->wall_us) > 0) {
+            state.anchor_us = weir__anchor_expand(held.anchor, now_us);
+            state.used = (int64_t)held.used;
+        }
+        parts.version = weir__version_kept(*seen);
+    }
+    if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats)
+        return false;
+    parts.whole = weir__whole_encode(state.whole_us);
+    parts.used = (uint64_t)state.used;
+    parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
+    *next = weir__cell_pack(parts);
+    return true;
+}
+
+int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision)
+{
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        weir__cell seen, *slot = weir__find(op->table, where, &seen);
-        struct weir__state state = {0, 0, 0};
+        weir__cell seen, next, *slot = weir__find(op->table, where, &seen);
 
         if (!slot) {
             int error = weir__look(op, where, &slot, &seen);
             if (error)
                 return error;
         }
-        struct weir__parts parts = {.tag = where->tag, .wall = wall};
-        if (slot) {
-            struct weir__parts held = weir__cell_unpack(seen);
-            /*
-             * After a change of alignment the old anchor means nothing on the other clock. What had recovered under
-             * the limit it was written by is no entry, also for another limit.
-             */
-            if (held.state != WEIR__TENTATIVE && held.wall == wall &&
-                weir__cell_life(seen, op->mono_us, op->wall_us) > 0) {
-                state.anchor_us = weir__anchor_expand(held.anchor, now_us);
-                state.used = (int64_t)held.used;
-            }
-            parts.version = weir__version_kept(seen);
-        }
-
-        if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats) {
+        if (!change(op, limit, where->tag, slot ? &seen : NULL, cost, mode, &next, decision)) {
             /* No swap checks what was read, so make sure it was one state; a denial must not come from a torn one. */
             if (slot && !weir__cell_equal(weir__cell_peek(slot), seen))
                 continue;
             return 0;
         }
         if (!slot) {
-            if (!state.used)
+            if (!weir__cell_unpack(next).used)
                 return 0; /* given back to a key that holds nothing */
             int error = weir__claim(op, where, weir__cell_tentative(op, where->tag), &slot, &seen);
             if (error)
@@ -48,14 +65,25 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
             if (weir__cell_state(seen.lo) != WEIR__TENTATIVE)
                 continue;
         }
-        parts.whole = weir__whole_encode(state.whole_us);
-        parts.used = (uint64_t)state.used;
-        parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
-        if (weir__cell_cas(slot, &seen, weir__cell_pack(parts)))
+        if (weir__cell_cas(slot, &seen, next))
             return 0;
         weir__count(&op->stats->retries, 1);
     }
     return WEIR_EBUSY;
+}
+
+bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const weir__cell *slot, uint64_t tag,
+                     int64_t cost, struct weir__step *step)
+{
+    weir_decision decision;
+    step->seen = weir__cell_peek(slot);
+    if (!weir__counts(step->seen.lo, tag) ||
+        !change(op, limit, tag, &step->seen, cost, WEIR__TAKE, &step->next, &decision))
+        return false;
+    step->remaining = decision.remaining;
+    step->reset_after_ns = decision.reset_after_ns;
+    return decision.verdict == WEIR_ALLOW && !decision.flags && decision.limit == limit->hard &&
+           decision.remaining >= 0 && decision.reset_after_ns >= 0;
 }
 
 int weir__slot_drop(const struct weir__op *op, const struct weir__where *where)
@@ -153,7 +181,7 @@ static int take_slot(const struct weir__op *op, const weir_limit *limit, const s
 static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                           int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    if (limit->algorithm <= WEIR_FIXED_WINDOW || weir__is_packed(limit))
+    if (weir__is_one_slot(limit))
         return weir__slot_take(op, limit, where, cost, mode, decision);
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_store_take(op, limit, where, cost, mode, decision);

@@ -42,13 +42,12 @@ static inline void weir__usual_promise(const weir_limit *limit, weir_decision *d
 }
 
 /*
- * Decides and takes, given that it may be usual; false if it is not, or the entry was changed meanwhile: then nothing
- * was done. `slot` may be any; `wanted` is the tag as it stands in an entry (weir__wanted). Of the decision only that
- * is told which depends on the entry: a swap waits until all that was written before it has left the processor.
+ * Decides, given that it may be usual; false if it is not. `slot` may be any; `wanted` is the tag as it stands in an
+ * entry (weir__wanted). Nothing is taken before the step's swap succeeds.
  */
-__attribute__((always_inline)) static inline bool weir__usual_swap(int64_t mono_us, const weir_limit *limit,
-                                                                   weir__cell *slot, uint64_t wanted, int64_t cost,
-                                                                   weir_decision *decision)
+__attribute__((always_inline)) static inline bool weir__usual_look(int64_t mono_us, const weir_limit *limit,
+                                                                   const weir__cell *slot, uint64_t wanted,
+                                                                   int64_t cost, struct weir__step *step)
 {
     weir__cell seen = weir__cell_peek(slot);
     /* The count below the anchor is no more than what is added here below the time: no borrow. */
@@ -64,13 +63,29 @@ __attribute__((always_inline)) static inline bool weir__usual_swap(int64_t mono_
         return false;
 
     uint64_t used = (uint64_t)state.used;
-    weir__cell next = {(seen.lo & ~UINT64_C(0x7fffff)) |
-                           ((uint64_t)weir__whole_encode_long(state.whole_us) << 32 | used) >> 17,
-                       (uint64_t)(mono_us - state.elapsed_us) << 17 | (used & 0x1ffff)};
-    if (!weir__cell_cas(slot, &seen, next))
+    step->seen = seen;
+    step->next = (weir__cell){(seen.lo & ~UINT64_C(0x7fffff)) |
+                                  ((uint64_t)weir__whole_encode_long(state.whole_us) << 32 | used) >> 17,
+                              (uint64_t)(mono_us - state.elapsed_us) << 17 | (used & 0x1ffff)};
+    step->remaining = limit->hard - state.used;
+    step->reset_after_ns = (state.whole_us - state.elapsed_us) * 1000;
+    return true;
+}
+
+/*
+ * The same, and takes; false also if the entry was changed meanwhile: then nothing was done. Of the decision only that
+ * is told which depends on the entry, and that last: a swap waits until all that was written before it has left the
+ * processor.
+ */
+__attribute__((always_inline)) static inline bool weir__usual_swap(int64_t mono_us, const weir_limit *limit,
+                                                                   weir__cell *slot, uint64_t wanted, int64_t cost,
+                                                                   weir_decision *decision)
+{
+    struct weir__step step;
+    if (!weir__usual_look(mono_us, limit, slot, wanted, cost, &step) || !weir__cell_cas(slot, &step.seen, step.next))
         return false;
-    decision->remaining = limit->hard - state.used;
-    decision->reset_after_ns = (state.whole_us - state.elapsed_us) * 1000;
+    decision->remaining = step.remaining;
+    decision->reset_after_ns = step.reset_after_ns;
     return true;
 }
 

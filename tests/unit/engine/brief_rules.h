@@ -8,7 +8,8 @@
 
 struct rules_text {
     uint64_t *seed;
-    bool odd; /* this set has what the quick way does not know */
+    bool odd;  /* this set has what the quick way does not know */
+    bool many; /* in this one several rules match most requests */
     size_t len;
     char text[16384];
 };
@@ -63,9 +64,13 @@ static inline void say_name(struct rules_text *to, int number)
 static inline void say_match(struct rules_text *to, int number)
 {
     static const char *const usual[] = {"'/a/*'", "'/api/*'", "/x", "'/y/*'"};
-    if (one_in(to, 24))
+    if (one_in(to, to->many ? 4 : 24))
         return;
     say(to, ", match: { path: ");
+    if (to->many && one_in(to, 2)) {
+        SAY_ONE(to, "'/*' }", "['/a/*', '/api/*', /x] }", "['/y/*', '/*'] }");
+        return;
+    }
     if (to->odd && one_in(to, 4))
         SAY_ONE(to, "'/a/*/c'", "'/api/x*'", "'*.php'", "[/a, '/a/b/*', /api]", "'/*/b'");
     else if (number < 4 && !one_in(to, 8))
@@ -85,7 +90,7 @@ static inline void say_key(struct rules_text *to)
     if (one_in(to, 16))
         return;
     say(to, ", key: '");
-    if (to->odd && one_in(to, 3)) {
+    if (one_in(to, to->odd ? 3 : 5)) {
         SAY_ONE(to, "${client_ip}x", "${client_ip}:${path}", "q:${query:q}", "${header:x-a}", "%${client_ip}",
                 "${user_id}", "${query:q}${client_ip}", "fixed");
     } else {
@@ -112,7 +117,7 @@ static inline void say_limit(struct rules_text *to)
     SAY_ONE(to, ", limit: 1", ", limit: 5", ", limit: 9", ", limit: 20", ", limit: 50", ", limit: 100", ", limit: 1000",
             ", limit: 30000", ", limit: 1000000");
     SAY_ONE(to, ", window: 1s", ", window: 90s", ", window: 500ms", ", window: 1h", ", window: 1d", ", window: 7s");
-    if (to->odd && one_in(to, 3))
+    if (one_in(to, to->odd ? 3 : 5))
         SAY_ONE(
             to, ", algorithm: fixed_window", ", algorithm: sliding_window_counter", ", algorithm: sliding_window_log",
             ", algorithm: leaky_bucket", ", algorithm: leaky_bucket, on_limit: delay", ", refill: interval",
@@ -153,6 +158,7 @@ static inline void make_rules(struct rules_text *to)
     int count = 1 + (int)dice(to, one_in(to, 4) ? 10 : 4);
     to->len = 0;
     to->odd = one_in(to, 3);
+    to->many = one_in(to, 2);
     if (to->odd && one_in(to, 5))
         SAY_ONE(to, "identity: { client_ip: { trusted_proxies: [10.0.0.0/30] } }\n",
                 "identity: { client_ip: { ipv4_prefix: 31 } }\n", "identity: { user_id: client_ip }\n");
