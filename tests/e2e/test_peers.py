@@ -86,9 +86,12 @@ def ratelimit(folder):
 
 def random_descriptor(chance):
     shape, values, limit = chance.choice(SHAPES), VALUES, None
-    if chance.random() < 0.1:  # with values of their own: there, such a limit shares the counter of the rule that it replaces
-        limit = chance.randint(1, 12), rls_pb2.Unit.Value(chance.choice(["HOUR", "DAY", "MONTH", "YEAR"]))
-        values = ["own", "own too"]
+    if chance.random() < 0.1:
+        # With values of their own, for there such a limit shares the counter of the rule that it replaces; of their unit's own,
+        # for there windows that begin at the same second have one counter, as an hour and a day do until one in the morning.
+        unit = chance.choice(["HOUR", "DAY", "MONTH", "YEAR"])
+        limit = chance.randint(1, 12), rls_pb2.Unit.Value(unit)
+        values = [f"own {unit}", f"own {unit} too"]
     # A look at a limit of 0 is told apart in docs/service-grpc.md.
     hits = None if "banned" in shape or chance.random() < 0.6 else chance.choice([0, 0, 1, 2, 5, 20])
     return descriptor(*(f"{key}={chance.choice(values)}" for key in shape), hits=hits, limit=limit)
