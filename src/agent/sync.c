@@ -223,7 +223,8 @@ static int send(struct weir__sync *sync, uint64_t count)
  * What is to be told, after the counter was looked at: who comes between is told of now, and the store does not learn
  * of it twice, from what is left and from what is told next. In fixed windows, what was let pass before the present one
  * has nothing left to limit. It cannot be more than the counter has, with which it was read: what is beyond that is of
- * a window that is over.
+ * a window that is over. Nor is it read again after the counter: that might be of the next window, and lost with this
+ * one's end; so who comes between counts twice there, if the store does not know the counter yet.
  */
 static int64_t to_tell(struct weir__sync *sync, uint64_t index, const struct weir__ledger_entry *entry,
                        const weir_limit *limit, const weir_decision *here)

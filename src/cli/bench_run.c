@@ -15,7 +15,7 @@
  */
 enum { DECISIONS_A_CLOCK = 1024 };
 
-enum { GROUP = 32 }; /* lines asked for at once by the bound; weir_take_batch has as many on their way */
+enum { GROUP = 32 }; /* lines asked for at once by the bound */
 
 /* One round of one contender. */
 struct round {

@@ -274,55 +274,43 @@ static weir_time now_with_requests(const weir_segment *segment)
     return hosts_now(segment);
 }
 
-/* The store begins a counter with what the host has left: what passed a moment ago must not come off it again. */
-TEST(what_passes_while_a_counter_is_noted_is_counted_once)
+/*
+ * The store begins a counter with what the host has left: what passed a moment ago must not come off it again.
+ * `repeated`: the store has not got the first batch, and it is repeated while more pass.
+ */
+static void check_counted_once(const char *rule, bool repeated)
 {
-    static const char *const rules[] = {RULE("limit: 1000, window: 30d"),
-                                        RULE("limit: 1000, window: 30d, algorithm: sliding_window_log"),
-                                        RULE("limit: 1000, window: 30d, algorithm: sliding_window_counter")};
-    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
-        begin(rules[k], 2);
-        weir__sync_free(hosts[0].sync);
-        hosts[0].now = now_with_requests;
-        host_start_sync(&hosts[0]);
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
-        passes_between = 3;
-        for (int i = 0; i < 3; i++)
-            CHECK_EQ(host_round(&hosts[0]), 0);
-        CHECK_EQ(hosts[0].admitted, 8);
-        CHECK_EQ(store.taken, 8);
-        CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
-        hosts_sync(hosts, 2);
-        CHECK_EQ(host_left(&hosts[1], "a", KEY), 1000 - 9);
-        end(2);
+    begin(rule, 2);
+    weir__sync_free(hosts[0].sync);
+    hosts[0].now = now_with_requests;
+    host_start_sync(&hosts[0]);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
+    if (repeated) {
+        store.fate = REFUSES;
+        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
+        store.fate = ANSWERS;
     }
+    passes_between = 3;
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(hosts[0].admitted, 8);
+    CHECK_EQ(store.taken, 8);
+    CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
+    hosts_sync(hosts, 2);
+    CHECK_EQ(host_left(&hosts[1], "a", KEY), 1000 - 9);
+    end(2);
 }
 
-/* The same where the store has not got the first batch, and it is repeated while more pass. */
-TEST(what_passes_while_a_batch_is_repeated_is_counted_once)
+TEST(what_passes_meanwhile_is_counted_once)
 {
     static const char *const rules[] = {RULE("limit: 1000, window: 30d"),
                                         RULE("limit: 1000, window: 30d, algorithm: sliding_window_log"),
                                         RULE("limit: 1000, window: 30d, algorithm: sliding_window_counter"),
                                         RULE("limit: 1000, window: 30d, algorithm: fixed_window")};
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
-        begin(rules[k], 2);
-        weir__sync_free(hosts[0].sync);
-        hosts[0].now = now_with_requests;
-        host_start_sync(&hosts[0]);
-        CHECK_EQ(host_ask(&hosts[0], REQUEST, 5), 5);
-        store.fate = REFUSES;
-        CHECK_EQ(host_round(&hosts[0]), WEIR_ESTOREDOWN);
-        store.fate = ANSWERS;
-        passes_between = 3;
-        for (int i = 0; i < 3; i++)
-            CHECK_EQ(host_round(&hosts[0]), 0);
-        CHECK_EQ(hosts[0].admitted, 8);
-        CHECK_EQ(store.taken, 8);
-        CHECK_EQ(host_ask(&hosts[1], REQUEST, 1), 1);
-        hosts_sync(hosts, 2);
-        CHECK_EQ(host_left(&hosts[1], "a", KEY), 1000 - 9);
-        end(2);
+        if (k < 3) /* of a fixed window that is noted first, the amount is the one before: see to_tell */
+            check_counted_once(rules[k], false);
+        check_counted_once(rules[k], true);
     }
 }
 
