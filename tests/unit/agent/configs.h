@@ -14,8 +14,17 @@ static struct told told;
 static struct weir__config config;
 static char folder[64], file[96];
 
-/* Reads a file with this text. */
-static inline int load_bytes(const char *yaml, size_t len)
+/* What is at the path, a file or not. */
+static inline int load_path(const char *path)
+{
+    weir__config_free(&config);
+    told_end(&told);
+    told_begin(&told, "", 0);
+    return weir__config_load(&config, path, told_hear, &told);
+}
+
+/* Writes `file`, in a folder of its own. */
+static inline void write_file(const char *yaml, size_t len)
 {
     if (!*folder) {
         strcpy(folder, "/tmp/weir-test-XXXXXX");
@@ -26,10 +35,13 @@ static inline int load_bytes(const char *yaml, size_t len)
     FILE *to = fopen(file, "w");
     if (!to || fwrite(yaml, 1, len, to) != len || fclose(to) != 0)
         exit(1);
-    weir__config_free(&config);
-    told_end(&told);
-    told_begin(&told, "", 0);
-    int error = weir__config_load(&config, file, told_hear, &told);
+}
+
+/* Reads a file with this text. */
+static inline int load_bytes(const char *yaml, size_t len)
+{
+    write_file(yaml, len);
+    int error = load_path(file);
     unlink(file);
     return error;
 }

@@ -211,14 +211,20 @@ TEST(all_errors_are_told)
 
 TEST(no_file)
 {
-    weir__config_free(&config);
-    told_begin(&told, "", 0);
-    CHECK_EQ(weir__config_load(&config, "/nonexistent/weir.yaml", told_hear, &told), WEIR_ERULESPATH);
+    CHECK_EQ(load_path("/nonexistent/weir.yaml"), WEIR_ERULESPATH);
     CHECK(told.count == 1 && strstr(told.all[0].message, "No such file"));
-    weir__config_free(&config);
-    told_begin(&told, "", 0);
-    CHECK(weir__config_load(&config, "/tmp", told_hear, &told) != 0);
-    CHECK(told.count >= 1);
+}
+
+/* A folder of the test's own: in /tmp, other tests' files come and go while it is read. */
+TEST(a_folder_for_a_file)
+{
+    CHECK_EQ(load(RULES GATEWAY), 0);
+    CHECK_EQ(load_path(folder), WEIR_ERULESPATH);
+    CHECK(told.count == 1 && strstr(told.all[0].message, "the directory has no"));
+    write_file(RULES GATEWAY, strlen(RULES GATEWAY));
+    CHECK_EQ(load_path(folder), WEIR_ERULESPATH);
+    CHECK(told.count == 1 && strstr(told.all[0].message, "this is a directory; name the file in it"));
+    unlink(file);
 }
 
 TEST(mutations)
