@@ -152,7 +152,7 @@ static inline void change(struct weir__bench_cell *cell)
     } while (!swap(cell, seen, seen));
 }
 
-/* The bound: a group of lines is asked for, then one cell of each is swapped until it worked. */
+/* The bound of one line a key: a group of lines is asked for, then one cell of each is swapped until it worked. */
 static void touch(const struct weir__bench_table *table, const uint64_t *id)
 {
     struct weir__bench_cell *cell[GROUP];
@@ -165,8 +165,8 @@ static void touch(const struct weir__bench_table *table, const uint64_t *id)
 }
 
 /*
- * The same on the very lines of the decisions: of a key that is not at home, that line and the one where it is. Asked
- * for at once: twice for one line costs less than telling whether there are two.
+ * The bound: the same on the very lines of the decisions; of a key that is not at home, that line and the one where it
+ * is. Asked for at once: twice for one line costs less than telling whether there are two.
  */
 static void touch_route(const struct weir__bench_table *table, const struct weir__bench_step *step)
 {

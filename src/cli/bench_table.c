@@ -32,19 +32,23 @@ static uint64_t memory_available(void)
     return kib * 1024;
 }
 
-/* Whether `bytes` would fit, with a tenth to spare: running out in the middle would kill somebody else. */
-static bool fits(uint64_t bytes, uint64_t keys, const char *directory)
+/* Whether a segment of `bytes` and `more` beside it would fit, with a tenth to spare: running out in the middle would
+ * kill somebody else. */
+static bool fits(uint64_t bytes, uint64_t more, uint64_t keys, const char *directory)
 {
     struct statvfs disk;
-    uint64_t have = memory_available();
+    uint64_t have = memory_available(), need = bytes + more;
     if (directory && statvfs(directory, &disk) == 0) {
         uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
-        have = !have || room < have ? room : have;
+        if (room / 11 * 10 < bytes) {
+            have = room;
+            need = bytes;
+        }
     }
-    if (!have || have / 11 * 10 >= bytes)
+    if (!have || have / 11 * 10 >= need)
         return true;
     weir__bench_note("skipped %llu keys: they need %.1f GB (table and bound), %.1f GB are free",
-                     (unsigned long long)keys, (double)bytes / 1e9, (double)have / 1e9);
+                     (unsigned long long)keys, (double)need / 1e9, (double)have / 1e9);
     return false;
 }
 
@@ -190,7 +194,8 @@ int weir__bench_table_make(const struct weir__bench_kind *kind, uint64_t keys, c
     uint64_t bytes = (overhead + slots * sizeof(struct weir__bench_cell) + slab + 4095) & ~UINT64_C(4095);
     if (bytes < 2 * slab)
         bytes = 2 * slab; /* a slab is at most half of its segment */
-    if (!fits(directory ? bytes : 2 * bytes, keys, directory))
+    /* Besides, what the bounds need: where the keys are (bench_route.c), and memory like an anonymous segment's. */
+    if (!fits(bytes, directory ? bytes : 2 * bytes, keys, directory))
         return 0;
     int error = weir_limit_init(&table->limit, &kind->params);
     if (error) {
