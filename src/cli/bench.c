@@ -30,6 +30,7 @@ static const struct weir__bench_kind token = {
     .params = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .window_ns = WEIR_SECOND, .burst = PLENTY},
     .slots = 1,
     .bytes_bar = 20,
+    .routed = true,
 };
 
 static const struct weir__bench_kind denied = {
@@ -222,7 +223,7 @@ static bool token_distribution(const struct options *o, const struct weir__bench
     bool done = weir__bench_keys_draw(draw, table->keys, &keys);
     if (!done)
         return false;
-    if (cases & CASE_TOKEN) {
+    if (cases & CASE_TOKEN && table->kind->routed) {
         done = weir__bench_keys_route(table, &keys);
         if (!done)
             weir__bench_note("no memory for the bound");

@@ -46,6 +46,7 @@ struct weir__bench_kind {
     double bytes_bar; /* a key at 90 % full; 0: no bar */
     bool denied;      /* every request after the first is */
     bool tight;       /* under Zipf the hottest keys are, now and then */
+    bool routed;      /* beside the bound by its own access pattern, too */
 };
 
 /* A segment in which every key has an entry, and its memory for the bound, which puts back what it finds. */

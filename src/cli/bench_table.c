@@ -195,7 +195,7 @@ int weir__bench_table_make(const struct weir__bench_kind *kind, uint64_t keys, c
     if (bytes < 2 * slab)
         bytes = 2 * slab; /* a slab is at most half of its segment */
     /* Besides, what the bounds need: where the keys are (bench_route.c), and memory like an anonymous segment's. */
-    if (!fits(bytes, directory ? bytes : 2 * bytes, keys, directory))
+    if (!fits(bytes, (kind->routed ? bytes : 0) + (directory ? 0 : bytes), keys, directory))
         return 0;
     int error = weir_limit_init(&table->limit, &kind->params);
     if (error) {
