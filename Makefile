@@ -100,6 +100,7 @@ help:
 	@echo "make fuzzers    the fuzz targets (CC=clang SANITIZER=fuzzer)"
 	@echo "make dashboard  the dashboard alone, in build/web (needs npm's packages, by ./dev)"
 	@echo "make nginx      the module for nginx (needs nginx-dev)"
+	@echo "make man        the man pages and the completion for bash, from the help texts and docs/"
 	@echo "make tidy       clang-tidy, and clang's warnings (CC=clang)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with module and systemd unit if 'make nginx' was there before"
 	@echo "make clean      removes build/"
@@ -357,7 +358,18 @@ $B/bench/%: bench/%.c $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir.a -o $@ -lm $(LDLIBS)
 
-install: all
+# What weir says of itself, and docs/, as man pages; the former as a completion for bash, too.
+MAN := $(addprefix $B/man/,weir.1 weir.yaml.5 weir-rules.5)
+man: $(MAN) $B/weir.bash
+
+$(MAN) &: $B/weir docs/serve.md docs/rules.md $(addprefix tools/,man_pages.py command_help.py markdown_to_man.py troff.py)
+	@mkdir -p $(@D)
+	python3 -B tools/man_pages.py $B/weir docs $(@D)
+
+$B/weir.bash: $B/weir tools/completion.py tools/command_help.py
+	python3 -B tools/completion.py $B/weir > $@.new && mv $@.new $@
+
+install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/weir
 	install -m 755 $B/weir $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 include/weir/*.h $(DESTDIR)$(PREFIX)/include/weir/
@@ -366,6 +378,10 @@ install: all
 	ln -sf libweir.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libweir.so
 	install -m 644 $B/weir.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter %.1,$(MAN))
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(filter %.5,$(MAN))
+	install -D -m 644 $B/weir.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir README.md CHANGELOG.md LICENSE docs/*.md
 	if [ -f $B/nginx/ngx_http_weir_module.so ]; then \
 	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so \
 	        $B/nginx/ngx_stream_weir_module.so; \
@@ -378,7 +394,7 @@ clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers dashboard nginx tidy install clean FORCE
+.PHONY: all help tests fuzzers dashboard nginx man tidy install clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(CONTROL_OBJ:.o=.d) $(QUEUE_OBJ:.o=.d) $(TESTS:=.d)

@@ -11,6 +11,9 @@ for header in weir check load store; do # each is whole by itself
 done
 unit=$to/usr/lib/systemd/system/weir.service
 [ ! -f "$to/usr/lib/weir/ngx_http_weir_module.so" ] || grep -qx "ExecStart=$to/usr/bin/weir serve /etc/weir/weir.yaml" "$unit"
+for file in man/man1/weir.1 man/man5/weir.yaml.5 man/man5/weir-rules.5 bash-completion/completions/weir doc/weir/serve.md; do
+    [ -s "$to/usr/share/$file" ]
+done
 [ "$(pkg-config --modversion weir)" = "$(build/gcc/weir version | cut -d' ' -f2)" ]
 # shellcheck disable=SC2046
 gcc -std=c99 -Wall -Wextra -Werror examples/quickstart.c $(pkg-config --cflags --libs weir) -o "$to/shared"
