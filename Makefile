@@ -103,6 +103,7 @@ help:
 	@echo "make man        the man pages and the completion for bash, from the help texts and docs/"
 	@echo "make tidy       clang-tidy, and clang's warnings (CC=clang)"
 	@echo "make install    into DESTDIR/PREFIX (default /usr/local), with module and systemd unit if 'make nginx' was there before"
+	@echo "make deb        a Debian package, build/weir_VERSION_ARCH.deb (needs nginx-dev and dpkg-dev)"
 	@echo "make clean      removes build/"
 	@echo "CC=clang, SANITIZER=address|thread|fuzzer, ERR=1, CROSS=aarch64-linux-gnu- change how"
 
@@ -390,11 +391,17 @@ install: all man
 	else echo "without weir serve's module for nginx: make nginx builds it"; fi
 	if [ -z "$(DESTDIR)" ] && [ "$(PREFIX)" = /usr/local ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
+# A package for the distribution and the nginx of this machine, in build/.
+deb: all man nginx
+	rm -rf $B/deb
+	+$(MAKE) -s install DESTDIR=$(CURDIR)/$B/deb PREFIX=/usr
+	packaging/debian/build.sh $B/deb build
+
 clean:
 	rm -rf build
 
 FORCE:
-.PHONY: all help tests fuzzers dashboard nginx man tidy install clean FORCE
+.PHONY: all help tests fuzzers dashboard nginx man tidy install deb clean FORCE
 .SECONDARY:
 -include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
 	$(CONTROL_OBJ:.o=.d) $(QUEUE_OBJ:.o=.d) $(TESTS:=.d)

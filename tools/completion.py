@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the completion for bash of what the weir command says of itself: completion.py WEIR > FILE
 
-What a value or a word may be is said where the help text lists it (`--stage draft|shadow|enforced`); all else is left to
-the shell, which offers files.
+What a value may be is said where the help text lists it (`--stage draft|shadow|enforced`); all else is left to the
+shell, which offers files.
 """
 import re
 import sys
@@ -14,7 +14,8 @@ CHOICES = re.compile(r"[a-z_]+(\|[a-z_]+)*")
 FUNCTION = r"""# bash completion for weir. Made by tools/completion.py from the help texts.
 _weir()
 {
-    local at=$COMP_CWORD word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words=
+    local at=$COMP_CWORD word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+    local command=${COMP_WORDS[1]} words=
     COMPREPLY=()
     # "--stage=dr" is three words to bash.
     [[ $word == = ]] && word=
@@ -69,7 +70,8 @@ def main():
                 if words:
                     values.append(f'    "{name} --{option}") words="{words}" ;;')
             options.append(f'        "{name}") words="{" ".join("--" + option for option in sorted(known))}" ;;')
-    parts = {"COMMANDS": [" ".join(one.words[0] for one in commands)], "INNER": inner, "VALUES": values, "OPTIONS": options}
+    names = " ".join(one.words[0] for one in commands)
+    parts = {"COMMANDS": [names], "INNER": inner, "VALUES": values, "OPTIONS": options}
     print(re.sub("@([A-Z]+)@", lambda found: "\n".join(parts[found[1]]), FUNCTION), end="")
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the man pages: man_pages.py WEIR DOCS FOLDER
 
-weir(1) is what `weir help` and `weir COMMAND --help` print, weir.yaml(5) is docs/serve.md, weir-rules(5) is docs/rules.md.
+weir(1) is what `weir help` and `weir COMMAND --help` print, weir.yaml(5) is docs/serve.md, weir-rules(5) is
+docs/rules.md.
 """
 import pathlib
 import re

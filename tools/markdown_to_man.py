@@ -1,6 +1,6 @@
-"""As much of Markdown as docs/ has, as a man page's body: headings, paragraphs, lists, code, tables, links. A table becomes
-a list of its first column, since three columns of prose do not fit a terminal. What it does not know is an error: nothing
-is lost in silence."""
+"""As much of Markdown as docs/ has, as a man page's body: headings, paragraphs, lists, code, tables, links. A table
+becomes a list of its first column, since three columns of prose do not fit a terminal. What it does not know is an
+error: nothing is lost in silence."""
 import re
 
 import troff

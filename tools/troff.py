@@ -35,5 +35,6 @@ def heading(macro, text):
 
 def begin(name, section, version, what):
     """Words are not parted: half of them are names, options and paths."""
-    return [r'.\" Made by tools/man_pages.py.', ".nr HY 0", f'.TH "{name.upper()}" "{section}" "" "weir {version}" "weir"',
-            ".ad l", ".SH NAME", rf"{name} \- {plain(what)}"]
+    return [r'.\" Made by tools/man_pages.py.', ".nr HY 0",
+            f'.TH "{name.upper()}" "{section}" "" "weir {version}" "weir"', ".ad l", ".SH NAME",
+            rf"{name} \- {plain(what)}"]

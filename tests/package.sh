@@ -1,0 +1,44 @@
+#!/bin/sh
+# Makes the Debian package and looks at it: what is in it, what it needs, and whether weir runs from it.
+set -eu
+cd "$(dirname "$0")/.."
+to=$(mktemp -d)
+trap 'rm -rf "$to"' EXIT
+fail() { echo "wrong: $*" && exit 1; }
+make -s deb CC=gcc
+version=$(build/gcc/weir version | cut -d' ' -f2)
+package=build/weir_${version}_$(dpkg --print-architecture).deb
+dpkg-deb -I "$package"
+[ "$(dpkg-deb -f "$package" Package Version | tr '\n' ' ')" = "Package: weir Version: $version " ] || fail name
+for needed in libc6 libyaml libpcre2 libhiredis libssl libsqlite3 libpq5 libjansson libcurl4 libmicrohttpd libprotobuf-c nginx-abi- \
+    libnginx-mod-stream; do
+    dpkg-deb -f "$package" Depends | tr ',' '\n' | grep -q "^ *$needed" || fail "Depends: no $needed"
+done
+[ "$(dpkg-deb -I "$package" conffiles)" = /etc/weir/weir.yaml ] || fail conffiles
+# Everything is root's, nobody else may write, and nothing is in a folder of its own making.
+dpkg-deb -c "$package" >"$to/list"
+! grep -v '^[-dl]rw[x-]r-[x-]r-[x-] root/root \|^l.* root/root ' "$to/list" || fail "modes and owners"
+! awk '{ print $6 }' "$to/list" | grep -vE '^\./($|etc/($|weir/)|usr/($|(bin|include|lib|share)/))' || fail "files elsewhere"
+
+dpkg-deb -R "$package" "$to/all"
+cd "$to/all"
+for script in postinst prerm postrm; do
+    [ -x "DEBIAN/$script" ] || fail "$script"
+    sh -n "DEBIAN/$script"
+done
+md5sum --quiet -c DEBIAN/md5sums
+for file in usr/bin/weir usr/include/weir/weir.h usr/lib/libweir.so.0 usr/lib/pkgconfig/weir.pc \
+    usr/lib/nginx/modules/ngx_stream_weir_module.so usr/share/nginx/modules-available/mod-http-weir.conf \
+    usr/share/nginx/modules-available/mod-stream-weir.conf \
+    usr/share/man/man1/weir.1.gz usr/share/man/man5/weir.yaml.5.gz usr/share/man/man5/weir-rules.5.gz \
+    usr/share/bash-completion/completions/weir usr/share/doc/weir/copyright usr/share/doc/weir/serve.md \
+    usr/share/doc/weir/examples/api.yaml usr/share/doc/weir/packaging/grafana/weir.json; do
+    [ -s "$file" ] || fail "no $file"
+done
+grep -qx 'ExecStart=/usr/bin/weir serve /etc/weir/weir.yaml' usr/lib/systemd/system/weir.service || fail unit
+grep -q '^prefix=/usr$' usr/lib/pkgconfig/weir.pc || fail weir.pc
+[ "$(usr/bin/weir version)" = "weir $version" ] || fail "weir version"
+usr/bin/weir lint etc/weir/weir.yaml
+# Its own module is found and loaded: nginx itself tests the configuration.
+XDG_RUNTIME_DIR=$to usr/bin/weir serve --print-nginx etc/weir/weir.yaml | grep -q "$to/all/.*/ngx_http_weir_module.so" || fail module
+XDG_RUNTIME_DIR=$to usr/bin/weir serve --check etc/weir/weir.yaml
