@@ -63,12 +63,16 @@ static weir__cell pack(const struct weir__where *where, const weir_limit *limit,
                                                 .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
 }
 
-/* The window to count in: that of now, or a later one if the buckets show that it was reached. */
+/*
+ * The window to count in: that of now, or a later one if the buckets show that it was reached. Where no window begins,
+ * none was: that is an entry so old that its anchor has come round, or damage, and would lead to a time that no cell
+ * can hold.
+ */
 static int64_t reached(const weir_limit *limit, const struct bucket *a, const struct bucket *b, int64_t start_us)
 {
     const struct bucket *both[2] = {a, b};
     for (int i = 0; i < 2; i++) {
-        if (!both[i]->slot)
+        if (!both[i]->slot || both[i]->start_us % limit->part_us)
             continue;
         int64_t other = both[i]->start_us + (both[i]->sealed ? limit->part_us : 0);
         if (other > start_us)

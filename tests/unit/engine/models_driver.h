@@ -17,7 +17,7 @@
 
 /*
  * A slot keeps the start of its window modulo 4.4 years, so the library cannot tell an entry from a later one when
- * that lies more than 3.3 years back or 1.1 years ahead. A window may be 400 days, a jump 365.
+ * that lies more than 3.9 years back or half a year ahead. A window may be 400 days, a jump 365.
  */
 #define OLDEST_US (1200 * DAY_US)
 #define FORGET_US (430 * DAY_US)

@@ -135,6 +135,32 @@ TEST(idle_for_three_years)
     }
 }
 
+/* From 3.9 years on an anchor may look like a later one. What is said then is nobody's promise, but something is. */
+TEST(idle_until_anchors_come_round)
+{
+    for (size_t k = 0; k <= ALL; k++) {
+        weir_params pair = {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40000}; /* in two slots */
+        weir_params params = k < ALL ? *params_of(k) : pair;
+        if (params.align != WEIR_ALIGN_CALENDAR)
+            params.window_ns = 400 * WEIR_DAY;
+        params.burst = 0;
+        params.soft_percent = 0;
+        weir_limit limit;
+        CHECK_EQ(weir_limit_init(&limit, &params), 0);
+        for (int64_t days = 1000; days <= 2200; days += 25) {
+            weir_segment *s = make();
+            weir_decision d;
+            for (int i = 0; i < 2; i++) {
+                int64_t window = START + i * 400 * WEIR_DAY;
+                CHECK_EQ(weir_take(s, &limit, "k", 1, 1, (weir_time){window, window}, &d), 0);
+            }
+            int64_t then = START + days * WEIR_DAY;
+            CHECK_EQ(weir_take(s, &limit, "k", 1, 1, (weir_time){then, then}, &d), 0);
+            weir_segment_close(s);
+        }
+    }
+}
+
 TEST(clocks_that_go_back)
 {
     /* A request that read its clock before another one that has already been counted: nothing is given back. */
