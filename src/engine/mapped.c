@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -194,12 +195,21 @@ static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t
     return file;
 }
 
+/* Whether a file may be so large. The kernel would say it by a signal that ends the process (SIGXFSZ). */
+static bool is_allowed(uint64_t bytes)
+{
+    struct rlimit most;
+    return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur;
+}
+
 int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped)
 {
     char temporary[4096];
     struct weir__mapped made = {0};
     if (!making->path)
         return fill(making, -1, mapped);
+    if (!is_allowed(making->bytes))
+        return weir__errno_error(errno = EFBIG);
     int file = open_unnamed(making->path, making->mode ? making->mode : 0600, temporary, sizeof temporary);
     if (file < 0)
         return weir__errno_error(errno);
@@ -222,6 +232,20 @@ int weir__mapped_make(const struct weir__making *making, struct weir__mapped *ma
     return error;
 }
 
+int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    /* On a tmpfs reading takes room, too. */
+    int how = mapped->read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    if (mapped->holes && madvise(mapped->memory, bytes, how) && errno != EINVAL) /* EINVAL: a kernel before 5.14 */
+        return errno == EFAULT ? WEIR_ENOSPC : weir__errno_error(errno); /* EFAULT: there would have been a SIGBUS */
+#else
+    (void)mapped;
+    (void)bytes;
+#endif
+    return 0;
+}
+
 int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped)
 {
     struct stat what;
@@ -233,8 +257,13 @@ int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *m
         error = WEIR_ENOTSEG;
     if (!error)
         error = map(file, (uint64_t)what.st_size, read_only, mapped);
-    if (!error)
+    if (!error) {
         mapped->owner = what.st_uid;
+        mapped->holes = (uint64_t)what.st_blocks * 512 < (uint64_t)what.st_size;
+        error = weir__mapped_fill_holes(mapped, 1); /* the page by which one tells what it is */
+        if (error)
+            weir__mapped_close(mapped);
+    }
     close(file);
     return error;
 }
@@ -265,6 +294,8 @@ static int attach_checked(const struct weir__making *making, struct weir__mapped
     if (error)
         return error;
     error = making->check(mapped->memory, mapped->bytes);
+    if (!error)
+        error = weir__mapped_fill_holes(mapped, mapped->bytes);
     if (error)
         weir__mapped_close(mapped);
     return error;

@@ -3,7 +3,8 @@
  *
  * A new one is made without a name (or under a name of its own, where the file system knows no unnamed files), filled,
  * and only then linked to its path: nobody ever sees half of one, and a process that dies on the way leaves nothing
- * behind. Its blocks are reserved first, so a full file system is an error here and not a SIGBUS later.
+ * behind. Its blocks are reserved first, so a full file system is an error here and not a SIGBUS later. One that is
+ * there may have holes, as copies have: whoever attaches to it fills them first, for the same reason.
  */
 #ifndef WEIR_ENGINE_MAPPED_H
 #define WEIR_ENGINE_MAPPED_H
@@ -14,6 +15,7 @@ struct weir__mapped {
     void *memory;
     uint64_t bytes;
     bool read_only;
+    bool holes;     /* of a file that was there: it may have some */
     unsigned owner; /* of a file that was there: its user */
     uint32_t lost;  /* its file was cut short, and there is other memory in its place (guard.c) */
 };
@@ -32,6 +34,8 @@ struct weir__making {
 int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped);
 /* Maps what is there, whatever it is: WEIR_ENOTSEG if it is no file, or empty. */
 int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped);
+/* Takes the room that the first `bytes` of a file with holes still need; once it is known what the file is. */
+int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes);
 /* True if somebody else than this user, root or the folder's owner may have put it there. */
 bool weir__mapped_is_strangers(const char *path, const struct weir__mapped *mapped);
 void weir__mapped_close(struct weir__mapped *mapped);

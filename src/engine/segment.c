@@ -24,6 +24,8 @@ static bool processor_fits(void)
 static int finish(weir_segment *made, struct weir__mapped *mapped, weir_segment **segment)
 {
     int error = weir__segment_attach(mapped->memory, mapped->bytes, &made->table);
+    if (!error)
+        error = weir__mapped_fill_holes(mapped, made->table.bytes);
     if (error) {
         weir__mapped_close(mapped);
         free(made);

@@ -220,6 +220,40 @@ TEST(sizes)
 
 /* ---- No room, no rights, no place ---- */
 
+/* A file of this size with the first bytes of another, and holes for the rest. */
+static void copy_with_holes(const char *from, const char *to, off_t size, size_t bytes)
+{
+    char start[4096];
+    int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(in >= 0 && out >= 0);
+    CHECK_EQ(ftruncate(out, size), 0);
+    CHECK_EQ(read(in, start, bytes), (ssize_t)bytes);
+    CHECK_EQ(write(out, start, bytes), (ssize_t)bytes);
+    close(in);
+    close(out);
+}
+
+/* With 512 KiB left: what has holes needs room, and is refused before somebody falls into one. */
+static void full_tmpfs_and_holes(void)
+{
+    weir_segment *segment;
+    const int how[] = {0, WEIR_OPEN_READONLY, WEIR_OPEN_CREATE, WEIR_OPEN_CREATE | WEIR_OPEN_REBUILD};
+    copy_with_holes(at("fits"), at("copy"), 512 << 10, 4096);
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++)
+        check_refused((weir_segment_options){.path = at("copy"), .size = SIZE, .flags = how[i]}, WEIR_ENOSPC);
+    copy_with_holes(at("fits"), at("nothing"), 512 << 10, 0);
+    check_refused((weir_segment_options){.path = at("nothing")}, WEIR_ENOSPC);
+    CHECK_EQ(unlink(at("fits")), 0);
+    check_refused((weir_segment_options){.path = at("nothing")}, WEIR_ENOTSEG);
+    CHECK_EQ(open_with(at("copy"), 0, 0, &segment), 0);
+    for (int i = 0; i < 20000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        take(segment, key, 1);
+    }
+    weir_segment_close(segment);
+}
+
 static void full_tmpfs(void)
 {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
@@ -231,6 +265,10 @@ static void full_tmpfs(void)
     check_refused((weir_segment_options){.path = at("more"), .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
     CHECK(take(segment, "k", 10)); /* its own room was reserved */
     weir_segment_close(segment);
+    int rest = open(at("rest"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK_EQ(posix_fallocate(rest, 0, 508 << 10), 0); /* all but a page */
+    close(rest);
+    full_tmpfs_and_holes();
 }
 
 /* How many KiB of this process's shared memory are in large pages. */
@@ -290,8 +328,7 @@ TEST(a_tmpfs_that_advises_large_pages_gives_them)
 
 static void limited_files(void)
 {
-    struct rlimit small = {128 << 10, 128 << 10};
-    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit small = {128 << 10, 128 << 10}; /* beyond it the kernel sends SIGXFSZ, which must not happen */
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
     check_refused((weir_segment_options){.path = at("big"), .size = SIZE, .flags = WEIR_OPEN_CREATE}, WEIR_ENOSPC);
 }
