@@ -71,11 +71,12 @@ extern "C" {
     X(EDAMAGED, 17, "the segment is damaged; rebuild it (WEIR_OPEN_REBUILD)")                                          \
     X(EVERSION, 18, "the segment has another layout version; rebuild it (WEIR_OPEN_REBUILD) or use the matching weir") \
     X(ENOSPC, 19, "no space left for the segment; use a smaller size or free space on its file system")                \
-    X(EPERM, 20, "no permission for the segment's path; check its owner and mode")                                     \
+    X(EPERM, 20,                                                                                                       \
+      "no permission for the segment's path; check its owner and mode, and whether its file system is read-only")      \
     X(EREADONLY, 21, "the segment is mapped read-only; open it without WEIR_OPEN_READONLY to change it")               \
-    X(ENOENT, 22, "no segment at this path; create it (WEIR_OPEN_CREATE)")                                             \
+    X(ENOENT, 22, "no segment at this path; create it (WEIR_OPEN_CREATE), or its folder if that is missing")           \
     X(EEXIST, 23, "something exists at this path already; attach to it, or choose another path")                       \
-    X(ENOMEM, 24, "out of memory")                                                                                     \
+    X(ENOMEM, 24, "out of memory; free some, allow the process more, or use a smaller segment")                        \
     X(ESIZE, 25, "segment size out of range; use at least 64 KiB, with a slab of at most half of it")                  \
     X(ESYS, 26, "a system call failed; errno says which way")                                                          \
     X(ECPU, 27, "this processor has no 16-byte compare-and-swap; weir needs cmpxchg16b or arm64")                      \
@@ -318,7 +319,10 @@ WEIR_MUST_CHECK int weir_charge(weir_segment *segment, const weir_limit *limit, 
 /* Forgets what the key has consumed. A block stays. */
 WEIR_MUST_CHECK int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                weir_time now);
-/* Denies every request of the key until now + for_ns (at most 400 days); its counter goes on as it was. 0 unblocks. */
+/*
+ * Denies every request of the key until now + for_ns (at most 400 days; rounded up to hundredths of a second); its
+ * counter goes on as it was. 0 unblocks.
+ */
 WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                                int64_t for_ns, weir_time now);
 

@@ -89,7 +89,7 @@ struct weir__header {
 _Static_assert(sizeof(struct weir__line) == 64, "a line is a line of cache");
 _Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header has outgrown its page");
 
-/* A mapped segment: where things are in this process. Made by weir__table_attach from checked numbers only. */
+/* A mapped segment: where things are in this process. Made by weir__segment_attach from checked numbers only. */
 struct weir__table {
     struct weir__header *header;
     struct weir__line *line;
