@@ -167,28 +167,38 @@ TEST(processes_on_fresh_keys)
  * Every slot is taken by an entry that has recovered or is about to: new keys take them over while workers with the
  * old keys come back to theirs. Round by round time goes on, and what the last round left has recovered.
  */
-TEST(exact_while_slots_change_hands)
+static void change_hands(void (*run)(struct job *), bool by_path)
 {
     enum { ROUNDS = 8 };
     for (int i = 0; i < STRESS_LIMITS; i++) {
-        int64_t keys = test_scaled(3000, 200);
+        int64_t keys = test_scaled(220000 / STRESS_LIMITS / ROUNDS, 200);
         uint64_t slab, size = size_for(keys, &stress_limits[i], &slab);
         char path[64];
         stress_path(path, sizeof path);
         weir_segment *segment = stress_open(path, size, slab);
-        struct job job = {.segment = segment, .keys = keys};
+        struct job job = {.segment = by_path ? NULL : segment, .path = path, .keys = keys};
         job.cost = stress_limits[i].cost;
         CHECK_EQ(weir_limit_init(&job.limit, &stress_limits[i].params), 0);
         for (int round = 0; round < ROUNDS; round++) {
             /* Three windows on: past a sliding counter's two, and past a lease's slack. */
             job.now.mono_ns = job.now.wall_ns = STRESS_NOW + round * 3 * 3600 * WEIR_SECOND;
             job.salt = (uint64_t)round / 2; /* every second round the old keys again */
-            fresh(&job, run_threads, stress_limits[i].name);
+            fresh(&job, run, stress_limits[i].name);
         }
         stress_check_segment(segment, job.now, true);
         weir_segment_close(segment);
         unlink(path);
     }
+}
+
+TEST(exact_while_slots_change_hands)
+{
+    change_hands(run_threads, false);
+}
+
+TEST(processes_while_slots_change_hands)
+{
+    change_hands(run_processes, true);
 }
 
 /*
