@@ -22,7 +22,7 @@ enum { FLIP = 64, USED = 128 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint8_t pristine[BYTES] __attribute__((aligned(4096)));
-static weir_limit limits[10];
+static weir_limit limits[12];
 static int limit_count;
 
 static void add_limit(weir_params params)
@@ -51,6 +51,9 @@ static void prepare(void)
     add_limit((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = WEIR_SECOND});
     add_limit((weir_params){
         .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 100, .window_ns = 400 * WEIR_DAY, .buckets = 60});
+    /* In two slots. */
+    add_limit((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40000, .window_ns = WEIR_SECOND});
+    add_limit((weir_params){.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 40000, .window_ns = 400 * WEIR_DAY});
 }
 
 /* The check sum of segment.c, so that what lies behind it is reached, too. */

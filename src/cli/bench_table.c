@@ -47,8 +47,8 @@ static bool fits(uint64_t bytes, uint64_t more, uint64_t keys, const char *direc
     }
     if (!have || have / 11 * 10 >= need)
         return true;
-    weir__bench_note("skipped %llu keys: they need %.1f GB (table and bound), %.1f GB are free",
-                     (unsigned long long)keys, (double)need / 1e9, (double)have / 1e9);
+    weir__bench_note("skipped %llu keys: they need %.0f MB (table and bound), %.0f MB are free",
+                     (unsigned long long)keys, (double)need / 1e6, (double)have / 1e6);
     return false;
 }
 
