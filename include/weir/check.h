@@ -284,7 +284,8 @@ typedef struct weir_deferral {
 } weir_deferral;
 
 typedef struct weir_answer {
-    weir_decision decision; /* of the whole: the first of priority among those that deny, or the tightest */
+    weir_decision decision; /* of the whole: the first of priority among those that deny, or the tightest. What is to be
+                               waited, before a retry or as a delay, is the longest of all */
     weir_outcome by;        /* the rule that decided; without matching rules its reason is WEIR_BY_NOTHING */
     size_t matched;         /* rules that matched, shadow ones too */
     size_t outcomes;        /* written to query->outcomes, in the order of the rules */

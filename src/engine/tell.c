@@ -52,6 +52,22 @@ static int64_t longest_delay(const struct weir__trial *trial)
     return longest;
 }
 
+/*
+ * Who waits as told must not be denied by another rule then, whichever of them speaks; -1, for ever, is the longest.
+ * Quota mode is apart: there one that lets it pass is enough.
+ */
+static int64_t longest_wait(const struct weir__trial *trial, const struct weir__hit *by)
+{
+    uint64_t longest = (uint64_t)by->decision.retry_after_ns;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        uint64_t wait = (uint64_t)hit->decision.retry_after_ns;
+        if (!hit->shadow && !hit->replaced && !hit->quota_mode && weir__hit_denies(hit) && wait > longest)
+            longest = wait;
+    }
+    return (int64_t)longest;
+}
+
 /* Every rule that denies would have the request wait, and waiting helps. */
 static bool may_wait(const struct weir__trial *trial)
 {
@@ -127,6 +143,8 @@ void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit 
         answer->decision = by->decision;
     }
     bool passes = weir_passes(&answer->decision);
+    if (!passes)
+        answer->decision.retry_after_ns = longest_wait(trial, by);
     if (by && by->rule) {
         const struct weir__response *response = &by->rule->response;
         answer->headers = response->headers;

@@ -310,6 +310,28 @@ TEST(who_speaks)
     CHECK(strcmp(a.by.rule, "mild") == 0); /* by priority */
     CHECK_EQ(a.status, 503);
     CHECK_EQ(a.headers, WEIR_HEADERS_RETRY_AFTER);
+    CHECK(a.by.decision.retry_after_ns < 2 * WEIR_SECOND);
+    weir_close(w);
+}
+
+/* Whoever speaks: a client that waits as it is told passes, and one that never will is not told to wait. */
+TEST(the_wait_is_for_all_who_deny)
+{
+    weir *w =
+        test_engine("rules:\n"
+                    "  - { name: long, key: a, limit: 1, window: 1h, algorithm: sliding_window_log }\n"
+                    "  - { name: loud, key: a, limit: 1, window: 2s, algorithm: sliding_window_log, priority: 5 }\n"
+                    "  - { name: tried, key: a, limit: 1, window: 1d, shadow: true }\n"
+                    "  - { name: none, match: { path: /none }, limit: 0 }\n");
+    CHECK(test_passes(w, "GET /p", 0));
+    weir_answer a = test_ask(w, "GET /p", 1);
+    CHECK(strcmp(a.by.rule, "loud") == 0);
+    CHECK_EQ(a.by.decision.retry_after_ns, WEIR_SECOND);
+    CHECK_EQ(a.decision.retry_after_ns, 3599 * WEIR_SECOND);
+    a = test_ask(w, "GET /none", 1);
+    CHECK(strcmp(a.by.rule, "loud") == 0);
+    CHECK_EQ(a.decision.retry_after_ns, -1);
+    CHECK(test_passes(w, "GET /p", 3600));
     weir_close(w);
 }
 
