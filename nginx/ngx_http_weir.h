@@ -124,6 +124,7 @@ typedef struct {
     weir_time taken;   /* when it took it: given back later, it must not count for a window that has begun since */
     ngx_http_weir_untaken_t *untaken;   /* who gets nothing back; NULL: all took something */
     ngx_http_weir_deferred_t *deferred; /* NULL: it is not for a queue, or was not taken there */
+    uint32_t rules;                     /* those that it waits under */
     uint16_t rule_len, key_len, headers_len;
     uint8_t verdict; /* enum weir_verdict */
     unsigned failed : 1;

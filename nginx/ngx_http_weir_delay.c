@@ -27,7 +27,18 @@ static void ngx_http_weir_go_on(ngx_http_request_t *r)
     ngx_http_core_run_phases(r);
 }
 
-/* The request ends. If it is still waiting, others may have its place. */
+/* Tells one set of rules from those before and after it, in this worker. */
+static uint32_t ngx_http_weir_rules_in_force(ngx_http_request_t *r)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    weir_engine_stats stats;
+    return weir_engine_stats_read(mcf->engine, &stats) == 0 ? (uint32_t)stats.reloads : 0;
+}
+
+/*
+ * The request ends. If it is still waiting, others may have its place: but not where the rules have changed meanwhile.
+ * What would match now is not what it took from: a rule, or a key, that gave nothing would let one too many pass.
+ */
 static void ngx_http_weir_leave(void *data)
 {
     ngx_http_request_t *r = data;
@@ -36,6 +47,8 @@ static void ngx_http_weir_leave(void *data)
     if (ctx == NULL || !ctx->waiting || ctx->give_back <= 0)
         return;
     ctx->waiting = 0;
+    if (ctx->rules != ngx_http_weir_rules_in_force(r))
+        return;
     weir_query query = {.has_cost = true, .cost = -ctx->give_back, .now = ctx->taken};
     weir_answer answer;
     if (ctx->untaken) {
@@ -64,6 +77,7 @@ ngx_int_t ngx_http_weir_delay(ngx_http_request_t *r, ngx_http_weir_ctx_t *ctx, i
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     ctx->waiting = 1;
+    ctx->rules = ngx_http_weir_rules_in_force(r);
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = ngx_http_weir_go_on;
 

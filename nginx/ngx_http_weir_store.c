@@ -3,6 +3,7 @@
  * request's decision is kept meanwhile but the question.
  */
 #include "ngx_http_weir.h"
+#include "engine/brief.h"
 
 /* Hangs in the list of things to clean up, so that it is found again, and ended with the request. */
 typedef struct {
@@ -136,8 +137,11 @@ int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query
     ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
     query->ask = wait ? wait->ask : NULL;
     ngx_uint_t asks = wait && weir_check_prepare(mcf->engine, query) == 1;
-    /* What the store will say counts as said: nothing in the answer is of interest. */
-    int error = weir_check(mcf->engine, query, answer);
+    /* What the store will say counts as said: nothing in the answer is of interest. No look for new rules here. */
+    static struct weir__second reset; /* a worker has one thread */
+    char text[WEIR__BRIEF_ROOM];
+    struct weir__brief brief = {.reset = &reset, .text = text};
+    int error = weir__check_brief(mcf->engine, query, answer, &brief);
     if (asks)
         ngx_weir_wait_and_go(wait);
     else if (wait)

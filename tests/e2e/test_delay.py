@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from clients import get, together
+from clients import get, statuses, together
 from gateway import wait_until
 from http2 import Http2
 from measured import always, measured
@@ -92,6 +92,23 @@ def test_who_leaves_gives_back_only_what_was_taken(gateway):
     assert (g.rule("wide")["allowed"], g.rule("wide")["denied"]) == (5, 0)
     for s in waiting:
         s.close()
+
+
+def test_who_leaves_gives_nothing_to_rules_that_came_later(gateway):
+    """They had nothing of it, nor had the key that a changed rule would find for it now: one too many would pass."""
+    rules = json.loads(leaky(1, 4, window="10m"))
+    g = gateway(json.dumps(rules))
+    assert get(g.port, "/x").status == 200
+    waiting = asked(g.port)
+    wait_until(lambda: g.rule("r")["delayed"] == 1, "one that waits")
+    rules["rules"][0]["match"] = {"path": "/x"}
+    rules["rules"] += [{"name": "later", "limit": 2, "window": "1h", "algorithm": "fixed_window"}]
+    g.write_rules(json.dumps(rules))
+    wait_until(lambda: g.status()["rules"]["reloads"] == 1, "the new rules")
+    assert statuses(g.port, "/y", 3) == [200, 200, 429]
+    waiting.close()
+    g.log(5)
+    assert statuses(g.port, "/y", 2) == [429, 429]
 
 
 @pytest.mark.alone
