@@ -118,6 +118,33 @@ static ngx_int_t ngx_http_weir_client_variable(ngx_http_request_t *r, ngx_http_v
     return ngx_http_weir_text_value(v, client.data, client.len);
 }
 
+/* The host and port that the request line names, which HTTP/1 may do, too; empty if it does not. */
+static ngx_str_t ngx_http_weir_line_host(ngx_http_request_t *r)
+{
+    if (r->http_version >= NGX_HTTP_VERSION_20 || r->host_start == NULL || r->host_end == NULL)
+        return (ngx_str_t)ngx_null_string;
+    u_char *end = r->host_end;
+    if (*end == ':') /* nginx has read the line to its end: something else than a digit comes */
+        for (end++; *end >= '0' && *end <= '9'; end++)
+            ;
+    return (ngx_str_t){(size_t)(end - r->host_start), r->host_start};
+}
+
+/*
+ * What servers behind are to be told as Host: the one that the rules were asked about. Where the request line names a
+ * host that is the one, and the header may be anything. Old clients name none, and servers of HTTP/1.1 insist on one.
+ */
+static ngx_int_t ngx_http_weir_host_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_str_t host = ngx_http_weir_line_host(r->main);
+    (void)data;
+    if (host.len == 0)
+        host = r->headers_in.host ? r->headers_in.host->value : r->headers_in.server;
+    if (host.len == 0)
+        host = (ngx_str_t)ngx_string("localhost");
+    return ngx_http_weir_text_value(v, host.data, host.len);
+}
+
 ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
 {
     static ngx_http_variable_t all[] = {
@@ -133,7 +160,8 @@ ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf)
         {ngx_string("weir_queue_cost"), NULL, ngx_http_weir_queue_variable, QUEUE_COST, NGX_HTTP_VAR_NOCACHEABLE, 0},
         {ngx_string("weir_queue_bounds"), NULL, ngx_http_weir_queue_variable, QUEUE_BOUNDS, NGX_HTTP_VAR_NOCACHEABLE,
          0},
-        {ngx_string("weir_client"), NULL, ngx_http_weir_client_variable, 0, 0, 0}};
+        {ngx_string("weir_client"), NULL, ngx_http_weir_client_variable, 0, 0, 0},
+        {ngx_string("weir_host"), NULL, ngx_http_weir_host_variable, 0, 0, 0}};
     for (ngx_uint_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         ngx_http_variable_t *variable = ngx_http_add_variable(cf, &all[i].name, all[i].flags);
         if (variable == NULL)

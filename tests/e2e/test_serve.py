@@ -129,6 +129,26 @@ def test_what_upstreams_are_told(serve):
     assert one.get("/", method="POST", body=b"x", headers={"Content-Length": "99999999"}).status == 413
 
 
+def test_the_host_that_is_limited_is_the_one_that_is_served(serve):
+    """A request line may name a host, too, and then that counts: upstreams must not see another one, from the header."""
+    one = serve(HEAD + """rules:
+  - { name: shop, match: { host: shop.example }, limit: 4, window: 1h, algorithm: fixed_window }
+""")
+
+    def ask(line, header="", version="1.1"):
+        answer = raw(one.port, f"GET {line} HTTP/{version}\r\n{header}Connection: close\r\n\r\n".encode(), until_closed=True)
+        return answer.split()[1].decode(), one.backend.last["Host"]
+    for line, header, host in (("/", "shop.example", "shop.example"), ("/", "Shop.example:81", "Shop.example:81"),
+                               ("http://shop.example/", "other.example", "shop.example"),
+                               ("http://shop.example:82/", "shop.example", "shop.example:82")):
+        assert ask(line, f"Host: {header}\r\n") == ("200", host)
+    for line, header in (("/", "shop.example"), ("http://shop.example/", "other.example"), ("http://SHOP.example:/", "a")):
+        assert ask(line, f"Host: {header}\r\n")[0] == "429"
+    for line, host in (("http://other.example/", "other.example"), ("http://other.example", "other.example")):
+        assert ask(line, "Host: shop.example\r\n") == ("200", host)  # not the shop's
+    assert ask("/", version="1.0") == ("200", "localhost")
+
+
 def test_the_client_behind_a_trusted_proxy(serve):
     one = serve(HEAD + "rules: rules.yaml\naccess_log: { path: access.log, format: json }\n", start=False)
     (one.folder / "rules.yaml").write_text(json.dumps({
