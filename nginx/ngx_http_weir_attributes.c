@@ -21,6 +21,8 @@ static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, si
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
             if (!ngx_http_weir_is_header(&header[i], name, len))
                 continue;
+            if (count && header[i].value.data == found->data) /* what it says is in the first */
+                continue;
             if (to) {
                 to = count ? ngx_cpymem(to, between, 2) : to;
                 to = ngx_cpymem(to, header[i].value.data, header[i].value.len);
@@ -34,7 +36,8 @@ static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, si
     return count;
 }
 
-ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
+/* NGX_DONE: there are several lines, and the value is what they say together. */
+static ngx_int_t ngx_http_weir_header_lines(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
 {
     ngx_str_t found = ngx_null_string;
     ngx_uint_t count = ngx_http_weir_join(r, name, len, NULL, &found);
@@ -42,13 +45,54 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
         return NGX_DECLINED;
     if (count > 1) {
         /* Bounded by what nginx accepts as headers of one request. */
-        u_char *joined = ngx_pnalloc(r->pool, found.len);
+        u_char *joined = ngx_pnalloc(r->pool, found.len + 1);
         if (joined == NULL)
             return NGX_ERROR;
         ngx_http_weir_join(r, name, len, joined, &found);
+        joined[found.len] = '\0'; /* as nginx has it of headers */
         found.data = joined;
     }
     *value = found;
+    return count > 1 ? NGX_DONE : NGX_OK;
+}
+
+ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
+{
+    ngx_int_t rc = ngx_http_weir_header_lines(r, name, len, value);
+    return rc == NGX_DONE ? NGX_OK : rc;
+}
+
+/* Headers of which each line has things of its own, added by one proxy after the other or by a browser. */
+static ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len)
+{
+    static const ngx_str_t lists[] = {ngx_string("x-forwarded-for"), ngx_string("forwarded"), ngx_string("cookie")};
+    for (ngx_uint_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        if (lists[i].len == len && ngx_memcmp(lists[i].data, name, len) == 0)
+            return 1;
+    return 0;
+}
+
+/*
+ * What a rule counts by must be what the upstream goes by. Of several lines many servers take one: with an API key in
+ * that, and something else in another, a client would get a counter of its own for each request. So the first line says
+ * what was counted, and the others nothing. (All of it in each might be a thousand times as much as was sent.)
+ */
+static ngx_int_t ngx_http_weir_header_counted(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
+{
+    const ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    ngx_int_t rc = ngx_http_weir_header_lines(r, name, len, value);
+    if (rc != NGX_DONE || conf->mode != NGX_HTTP_WEIR_ON || ngx_http_weir_is_list(name, len))
+        return rc == NGX_DONE ? NGX_OK : rc;
+    ngx_str_t told = *value;
+    for (ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
+        ngx_table_elt_t *header = part->elts;
+        for (ngx_uint_t i = 0; i < part->nelts; i++) {
+            if (!ngx_http_weir_is_header(&header[i], name, len))
+                continue;
+            header[i].value = told;
+            told.len = 0; /* where it begins stays: it is known by that */
+        }
+    }
     return NGX_OK;
 }
 
@@ -86,7 +130,7 @@ static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, w
         found = r->headers_in.server;
         break;
     case WEIR_ATTR_HEADER:
-        if (ngx_http_weir_header(r, name.data, name.len, &found) != NGX_OK)
+        if (ngx_http_weir_header_counted(r, name.data, name.len, &found) != NGX_OK)
             return false;
         break;
     case WEIR_ATTR_NAMED:

@@ -84,6 +84,27 @@ def test_floods_of_headers(gateway):
     assert get(g.port, "/x").status == 200
 
 
+@pytest.mark.parametrize("mode", ["on", "dry_run"])
+def test_a_second_line_is_no_other_key(gateway, backend, mode):
+    """Of two lines an upstream may take either: with a key of its own for each request, nothing would limit who has one."""
+    rules = """rules:
+  - { name: r, key: "${header:X-API-Key}", limit: 2, window: 1h, algorithm: fixed_window }
+  - { name: d, match: { header: { X-API-Key: "*" } }, key: "${header:X-Forwarded-For}", limit: 1000, window: 1h }
+"""
+    g = gateway(rules, weir=mode, server=f"location /api {{ proxy_pass {backend.url}; }}")
+
+    def ask(*lines):
+        sent = "".join(f"{line}\r\n" for line in lines)
+        answer = raw(g.port, f"GET /api HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{sent}\r\n".encode(), until_closed=True)
+        return answer.split()[1], backend.last.get_all("X-API-Key"), backend.last.get_all("X-Forwarded-For")
+    forwarded = "X-Forwarded-For: 192.0.2.1", "x-forwarded-for: 192.0.2.2"
+    told = ["real, 1, real", "", ""] if mode == "on" else ["real", "1", "real"]
+    assert ask("X-API-Key: real", "x-api-key: 1", *forwarded, "X-API-KEY: real") == (b"200", told, ["192.0.2.1", "192.0.2.2"])
+    assert ask("X-API-Key: real") == (b"200", ["real"], None)
+    assert ask("X-API-Key: real, 1, real")[0] == b"200"  # the same key
+    assert ask("X-API-Key: real", "X-API-Key: 1", "X-API-Key: real")[0] == (b"429" if mode == "on" else b"200")
+
+
 def test_cookies_of_several_lines(gateway):
     g = gateway(json.dumps({"rules": [{"name": "r", "key": "${cookie:sid}", "limit": 1, "window": "1d"}]}))
     lines = (b"Cookie: a=1; b=2", b"Cookie: sid=42; c=3", b"Cookie: d=4")
