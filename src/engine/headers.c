@@ -87,12 +87,24 @@ static char *put_policy(char *to, const char *list, const struct told *told, con
     return put_number(to, weir__at_least(weir__seconds_up(outcome->window_ns), 1));
 }
 
+/* True if the rule that RateLimit speaks of is not among those that the caller had room for. */
+static bool speaks_apart(const weir_answer *answer, const weir_outcome *outcomes)
+{
+    if (answer->outcomes >= answer->matched)
+        return false;
+    for (size_t i = 0; i < answer->outcomes; i++)
+        if (!outcomes[i].shadow && strcmp(outcomes[i].rule, answer->by.rule) == 0)
+            return false;
+    return true;
+}
+
 static char *put_policies(char *to, const struct told *told, const weir_outcome *outcomes)
 {
+    const weir_answer *answer = told->answer;
     const char *list = to;
-    if (!outcomes)
-        return put_policy(to, list, told, &told->answer->by);
-    for (size_t i = 0; i < told->answer->outcomes; i++)
+    if (!outcomes || speaks_apart(answer, outcomes)) /* first: there may not be room for all */
+        to = put_policy(to, list, told, &answer->by);
+    for (size_t i = 0; outcomes && i < answer->outcomes; i++)
         to = put_policy(to, list, told, &outcomes[i]);
     return to;
 }

@@ -85,6 +85,23 @@ TEST(every_policy_is_listed)
             "\"burst\";r=50;t=30\n");
 }
 
+/* Of many rules the caller may have had room for a few: the one that RateLimit names is listed all the same, once. */
+TEST(who_speaks_is_listed)
+{
+    weir_answer a = answer(WEIR_ALLOW);
+    weir_outcome outcomes[2] = {a.by, a.by};
+    strcpy(outcomes[0].rule, "daily");
+    outcomes[1].shadow = true;
+    a.outcomes = 2;
+    a.headers = WEIR_HEADERS_DRAFT;
+    a.matched = 3;
+    HEADERS(a, outcomes,
+            "RateLimit-Policy: \"burst\";q=100;w=60,\"daily\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
+    outcomes[1].shadow = false;
+    HEADERS(a, outcomes,
+            "RateLimit-Policy: \"daily\";q=100;w=60,\"burst\";q=100;w=60\nRateLimit: \"burst\";r=50;t=30\n");
+}
+
 static void keep_policy(void *context, enum weir_header header, const char *value, size_t len)
 {
     if (header == WEIR_HEADER_POLICY)
