@@ -219,4 +219,34 @@ static inline int state_of(struct weir__queue *queue, const char *ticket)
 
 #define HOUR INT64_C(3600000)
 
+/*
+ * So much time passes for what is claimed: by the test's clock, or for Redis, which has its own, in the streams of the
+ * rule "r". Who waited for it instead would be at the mercy of the machine.
+ */
+static inline void pass_claims(const struct place *place, int64_t ms)
+{
+    clock_now += ms;
+    if (!place->on_redis)
+        return;
+    redisReply *reply = redisCommand(server.context, "EVAL %s 1 %s %lld",
+                                     "for _, p in ipairs(redis.call('XPENDING', KEYS[1], 'weir', '-', '+', 100)) do\n"
+                                     "redis.call('XCLAIM', KEYS[1], 'weir', p[2], 0, p[1], 'IDLE', p[3] + ARGV[1],"
+                                     " 'JUSTID')\n"
+                                     "end\n"
+                                     "return 1",
+                                     "{weir:queue}:s:r", (long long)ms);
+    CHECK(reply && reply->type == REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
+}
+
+/* The lease of who drains, in Redis: so much is left of it, or nothing. */
+static inline void leave_of_lease(int64_t ms)
+{
+    char command[64];
+    snprintf(command, sizeof command, ms ? "PEXPIRE {weir:queue}:lease %lld" : "DEL {weir:queue}:lease", (long long)ms);
+    redisReply *reply = server_reply(command);
+    CHECK(reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1);
+    freeReplyObject(reply);
+}
+
 #endif

@@ -107,19 +107,19 @@ TEST(another_takes_over)
     if (!server_begin())
         return;
     place_new(&place, true, true);
-    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 1000});
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = HOUR});
     for (int i = 0; i < 4; i++)
         CHECK_EQ(put_one(one, item_of("r", i % 2 ? "k" : "l", "x"), unbounded, tickets[i]), 0);
-    CHECK_EQ(claim_some(one, 10, 2500, &seen), 2);
-    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 5000});
-    CHECK_EQ(claim_some(two, 10, 2500, &seen), WEIR__QUEUE_STANDBY);
-    usleep(1050000);
-    CHECK_EQ(claim_some(two, 10, 2500, &seen), 0);
-    usleep(1500000);
-    CHECK_EQ(claim_some(two, 10, 2500, &seen), 2);
+    CHECK_EQ(claim_some(one, 10, HOUR, &seen), 2);
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = HOUR});
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), WEIR__QUEUE_STANDBY);
+    leave_of_lease(0);
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), 0);
+    pass_claims(&place, HOUR);
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), 2);
     CHECK(strcmp(seen.items[0].ticket, tickets[0]) == 0 && strcmp(seen.items[1].ticket, tickets[1]) == 0);
     CHECK_EQ(end_delivered(two, tickets[0], 200), 0);
-    CHECK_EQ(claim_some(two, 10, 3000, &seen), 1);
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, tickets[2]) == 0);
     weir__queue_close(one);
     weir__queue_close(two);

@@ -1,6 +1,8 @@
 /* What the queue promises, case by case, over both storages. */
 #include "queues.h"
 
+#include "../../awake.h"
+
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
@@ -179,24 +181,23 @@ BOTH(claims_end)
     char ticket[WEIR__TICKET_LEN + 1];
     place_new(&place, on_redis, true);
     struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 20});
-    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 10000});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = HOUR});
     CHECK_EQ(put_one(one, item_of("r", "k", "a"), unbounded, ticket), 0);
     CHECK_EQ(put_one(one, item_of("r", "k", "b"), unbounded, NULL), 0);
-    CHECK_EQ(claim_some(one, 10, 1000, &seen), 1);
+    CHECK_EQ(claim_some(one, 10, HOUR, &seen), 1);
     usleep(40000); /* the lease ends; the claim does not */
-    CHECK_EQ(claim_some(two, 10, 1000, &seen), 0);
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), 0);
     CHECK_EQ(end_delivered(two, ticket, 200), WEIR__QUEUE_LOST);
     CHECK_EQ(weir__queue_cancel(two, ticket), WEIR__QUEUE_STATE);
-    clock_now += 1000;
-    usleep(1000000);
-    CHECK_EQ(claim_some(two, 10, 1000, &seen), 1);
+    pass_claims(&place, HOUR);
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), 1);
     CHECK(strcmp(seen.items[0].ticket, ticket) == 0);
     CHECK_EQ(end_delivered(one, ticket, 200), WEIR__QUEUE_LOST);
     CHECK_EQ(end_again(one, ticket, 0, "x", 0, true), WEIR__QUEUE_LOST);
     CHECK_EQ(state_of(two, ticket), WEIR__UNDER_WAY);
     CHECK_EQ(end_delivered(two, ticket, 204), 0);
     CHECK_EQ(end_delivered(two, ticket, 204), WEIR__QUEUE_LOST);
-    CHECK_EQ(claim_some(two, 10, 1000, &seen), 1);
+    CHECK_EQ(claim_some(two, 10, HOUR, &seen), 1);
     CHECK(text_is(seen.items[0].body, "b"));
     weir__queue_close(one);
     weir__queue_close(two);
@@ -271,19 +272,21 @@ TEST(one_drains_redis)
     if (!server_begin())
         return;
     place_new(&place, true, true);
-    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = 2500});
-    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = 2500});
+    struct weir__queue *one = place_open(&place, (struct weir__queue_options){.name = "one", .lease_ms = HOUR});
+    struct weir__queue *two = place_open(&place, (struct weir__queue_options){.name = "two", .lease_ms = HOUR});
     CHECK_EQ(put_one(two, item_of("r", "k", "a"), unbounded, NULL), 0);
     CHECK_EQ(put_one(two, item_of("r", "l", "b"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), 1);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
-    for (int i = 0; i < 4;
-         i++) { /* longer in all than the lease; each time well before its end, on a busy machine, too */
-        usleep(800000);
+    for (int i = 0; i < 4; i++) { /* longer in all than the lease */
+        leave_of_lease(HOUR / 3);
         CHECK_EQ(claim_some(one, 1, HOUR, &seen), i == 0);
         CHECK_EQ(claim_some(two, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
+        redisReply *left = server_reply("PTTL {weir:queue}:lease"); /* it begins anew */
+        CHECK(left && left->integer > HOUR / 2 && left->integer <= HOUR);
+        freeReplyObject(left);
     }
-    usleep(2600000);
+    leave_of_lease(0);
     CHECK_EQ(claim_some(two, 1, HOUR, &seen), 0);
     CHECK_EQ(claim_some(one, 1, HOUR, &seen), WEIR__QUEUE_STANDBY);
     weir__queue_close(two);
@@ -309,13 +312,6 @@ static void put_many(struct weir__queue *queue, int64_t many, bool own_keys)
     }
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* 100,000 of one key: claims cost what heads cost. */
 BOTH(many_of_one_key)
 {
@@ -325,14 +321,14 @@ BOTH(many_of_one_key)
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){.sync_second = true});
     put_many(queue, many, false);
     uint64_t last = 0;
-    double begin = seconds();
+    double begin = awake_seconds();
     for (int i = 0; i < claims; i++) {
         CHECK_EQ(claim_some(queue, 100, HOUR, &seen), 1);
         CHECK(seen.items[0].sequence > last);
         last = seen.items[0].sequence;
         CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
     }
-    double took = seconds() - begin;
+    double took = awake_seconds() - begin;
     printf("  %d waiting: %.2f ms a claim and delivery\n", (int)many, took * 1000 / (double)claims);
     /* One look at all of them costs more than that, on a machine that has nothing else to do. */
     CHECK(took / (double)claims < 0.020 * (getenv("WEIR_TEST_SCALE") ? 10 : 1));
@@ -354,13 +350,13 @@ BOTH(many_keys)
     put_many(queue, many, true);
     for (int i = 0; i < claims; i++) {
         CHECK_EQ(put_one(queue, item_of("s", "k", "x"), unbounded, NULL), 0);
-        double begin = seconds();
+        double begin = awake_seconds();
         CHECK_EQ(claim_some(queue, 2, HOUR, &seen), 2);
-        took[0] += seconds() - begin;
+        took[0] += awake_seconds() - begin;
         CHECK(text_is(seen.items[0].rule, "r") && text_is(seen.items[1].rule, "s"));
         CHECK_EQ(end_again(queue, seen.items[0].ticket, clock_now + 1000, "no", 0, false), 0);
         CHECK_EQ(end_delivered(queue, seen.items[1].ticket, 200), 0);
-        begin = seconds();
+        begin = awake_seconds();
         CHECK_EQ(weir__queue_claim(queue, clock_now, HOUR,
                                    &(struct weir__queue_room){.free = 1,
                                                               .fair = true,
@@ -368,7 +364,7 @@ BOTH(many_keys)
                                                               .held_count = 1},
                                    see, &seen),
                  0);
-        took[1] += seconds() - begin;
+        took[1] += awake_seconds() - begin;
     }
     printf("  %d keys: %.2f ms a claim of two, %.2f ms one that finds nothing it may have\n", (int)many,
            took[0] * 1000 / (double)claims, took[1] * 1000 / (double)claims);
