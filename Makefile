@@ -247,6 +247,9 @@ $B/tests/unit/engine/test_faults: ALL_LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
 CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read stat fstat opendir readdir nanosleep
 $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
 
+# Clocks that are the test's.
+$B/tests/unit/agent/test_observe $B/tests/unit/agent/test_sensor: ALL_LDFLAGS += -Wl,--wrap=clock_gettime
+
 # A file system with coarse times.
 $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap=fstat
 
