@@ -11,7 +11,8 @@
 
 /* The time that everybody goes by, in seconds. */
 static double hosts_time;
-static bool hosts_of_cluster; /* they are told that their store is one */
+static bool hosts_of_cluster;     /* they are told that their store is one */
+static int64_t hosts_patience_us; /* with an exchange; 0: as ever */
 
 static inline weir_time hosts_now(const weir_segment *segment)
 {
@@ -139,6 +140,7 @@ static inline void host_start_sync(struct host *host)
     struct weir__sync_options options = {.engine = host->engine,
                                          .naming = {"weir", false},
                                          .interval_ms = 50,
+                                         .patience_us = hosts_patience_us,
                                          .cluster = hosts_of_cluster,
                                          .bring = host->bring,
                                          .bring_context = host->bring_context,
