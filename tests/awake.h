@@ -6,6 +6,8 @@
 #ifndef WEIR_TESTS_AWAKE_H
 #define WEIR_TESTS_AWAKE_H
 
+#include "test.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <time.h>

@@ -4,6 +4,7 @@
  */
 #include "stress.h"
 
+#include "../awake.h"
 #include "../engine.h"
 #include "../unit/store/server.h"
 
@@ -198,14 +199,15 @@ TEST(a_store_that_stands_still_costs_the_deadline_at_most)
     CHECK(stats.store.error != 0);
 
     kill(server.pid, SIGCONT);
-    int64_t back = now_ms();
+    double back = awake_seconds(), slow = (double)stats.store.slow;
     do {
         usleep(5000);
         answer = ask_now(engine, "GET /shut");
-    } while (!weir_passes(&answer.decision) && now_ms() - back < 10000);
-    CHECK(now_ms() - back < 5000); /* looks come at least once a second */
+    } while (!weir_passes(&answer.decision) && awake_seconds() - back < 60);
     CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
     CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
+    /* Looks come at least once a second; but not each is answered within 20 ms on a busy machine. */
+    CHECK(awake_seconds() - back < 5 + (double)stats.store.slow - slow);
     CHECK(stats.store.up);
     weir_close(engine);
 }

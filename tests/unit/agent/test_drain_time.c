@@ -3,6 +3,8 @@
  * a server of the test's own; the clock is the test's, so that a minute does not last one.
  */
 #include "../../engine.h"
+
+#include "../../awake.h"
 #include "../queue/queues.h"
 #include "agent/drain_parts.h"
 
@@ -222,8 +224,8 @@ static int in_state(enum weir__delivery_state state)
 /* Turns until so many are held by the upstream, or `from` to `to` are delivered. */
 static bool turns_until(int held_ones, size_t from, size_t to)
 {
-    time_t until = time(NULL) + PATIENCE;
-    while (time(NULL) < until) {
+    double until = awake_seconds() + PATIENCE;
+    while (awake_seconds() < until) {
         turn();
         if (held_ones >= 0 ? held() == held_ones : count_state(from, to, WEIR__DELIVERED) == (int)(to - from))
             return true;
@@ -290,11 +292,11 @@ BOTH(a_minute_without_an_upstream)
     begin(on_redis);
     put_keys("slow", "/x", KEYS);
     put_keys("quick", "/x", KEYS);
-    time_t patience = time(NULL) + PATIENCE;
-    for (int64_t until = clock_now + 60000; clock_now < until && time(NULL) < patience;) {
+    double patience = awake_seconds() + PATIENCE;
+    for (int64_t until = clock_now + 60000; clock_now < until && awake_seconds() < patience;) {
         turn();
         /* What was sent fails at once, by the clock of the test. */
-        while (in_state(WEIR__DELIVERY_SENT) > 0 && time(NULL) < patience)
+        while (in_state(WEIR__DELIVERY_SENT) > 0 && awake_seconds() < patience)
             weir__drain_receive(&drain);
     }
     CHECK_EQ(count_state(0, ticket_count, WEIR__WAITING), ticket_count);

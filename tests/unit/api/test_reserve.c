@@ -121,12 +121,13 @@ TEST(what_nobody_settles_expires)
 {
     struct test_api *t = test_api_open(rules);
     char ticket[1400], settled[1400];
+    test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":100,\"expires_s\":60}");
+    ticket_of(t, settled);
+    CHECK_EQ(weir__api_expire(&t->api), 0);
+    settle(t, "commit", settled, 100);
+    CHECK_EQ(t->status, 200);
     test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":400,\"expires_s\":1}");
     ticket_of(t, ticket);
-    test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":100,\"expires_s\":1}");
-    ticket_of(t, settled);
-    settle(t, "commit", settled, 100);
-    CHECK_EQ(weir__api_expire(&t->api), 0);
     wait_ms(1010);
     settle(t, "commit", ticket, 10);
     CHECK_EQ(t->status, 410);
