@@ -248,7 +248,7 @@ CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read stat fstat
 $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
 
 # Clocks that are the test's.
-$B/tests/unit/agent/test_observe $B/tests/unit/agent/test_sensor: ALL_LDFLAGS += -Wl,--wrap=clock_gettime
+$(addprefix $B/tests/unit/,agent/test_observe agent/test_sensor engine/test_level): ALL_LDFLAGS += -Wl,--wrap=clock_gettime
 
 # A file system with coarse times.
 $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap=fstat

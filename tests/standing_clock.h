@@ -5,6 +5,7 @@
 #ifndef WEIR_TESTS_STANDING_CLOCK_H
 #define WEIR_TESTS_STANDING_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../own.h"
 #include "../test.h"
 
 /* A moment that lies on no edge of any window used here. */
@@ -61,7 +62,7 @@ static inline void *stress_shared(size_t bytes)
     return memory;
 }
 
-/* A segment under a name of its own in /dev/shm, so that workers can attach to it by path. */
+/* A segment with a name, so that workers can attach to it by path. */
 static inline weir_segment *stress_open(const char *path, uint64_t size, uint64_t slab_bytes)
 {
     weir_segment_options options = {
@@ -73,11 +74,6 @@ static inline weir_segment *stress_open(const char *path, uint64_t size, uint64_
         exit(2);
     }
     return segment;
-}
-
-static inline void stress_path(char *path, size_t size)
-{
-    snprintf(path, size, "/dev/shm/weir-stress-%ld", (long)getpid());
 }
 
 /* Sound, and (when asked) nothing lost that was still counting. */

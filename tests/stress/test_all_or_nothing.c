@@ -148,7 +148,7 @@ TEST(threads)
 TEST(processes)
 {
     char path[64];
-    stress_path(path, sizeof path);
+    own_path(path, sizeof path, "segment");
     for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++) {
         char text[1024];
         rules_text(text, sizeof text, algorithms[a]);

@@ -130,7 +130,7 @@ TEST(no_slot_is_lost_by_deaths)
     weir_limit limit = limit_of(SLOTS);
     board->most = SLOTS;
     int64_t deaths = test_scaled(1000, 50), died = 0;
-    stress_path(path, sizeof path);
+    own_path(path, sizeof path, "segment");
     weir_segment *segment = stress_open(path, 1 << 20, 1 << 18);
     while (died < deaths || (!board->denied && died < 100 * deaths)) {
         for (int i = 0; i < WORKERS; i++)

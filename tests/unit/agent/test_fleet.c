@@ -1,6 +1,7 @@
 /* Which hosts there are: what a host tells of itself and what becomes of it, hostile texts among it; a real store. */
 #define _GNU_SOURCE /* memmem */
 #include "../../engine.h"
+#include "../../own.h"
 #include "../../redis.h"
 
 #include "agent/figures.h"
@@ -226,7 +227,7 @@ static char segment[64], file[80];
 
 __attribute__((constructor)) static void choose_paths(void)
 {
-    snprintf(segment, sizeof segment, "/tmp/weir-test-fleet-%ld", (long)getpid());
+    own_path(segment, sizeof segment, "segment");
     snprintf(file, sizeof file, "%s.hosts", segment);
 }
 

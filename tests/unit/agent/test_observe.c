@@ -1,6 +1,7 @@
 /* What the agent writes for others to see, and what they are told of it. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
+#include "../../own.h"
 #include "../../standing_clock.h"
 
 #include "agent/figures.h"
@@ -25,7 +26,7 @@ static char segment[64], hot[80];
 
 __attribute__((constructor)) static void choose_paths(void)
 {
-    snprintf(segment, sizeof segment, "/tmp/weir-test-observe-%ld", (long)getpid());
+    own_path(segment, sizeof segment, "segment");
     snprintf(hot, sizeof hot, "%s.hot", segment);
 }
 

@@ -1,12 +1,12 @@
 /* The agent's part of the load level, as a whole: what it says, and when it says nothing. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "../../engine.h"
+#include "../../own.h"
 #include "../../standing_clock.h"
 
 #include "agent/sensor.h"
 #include "engine/weir.h"
 
-#include <unistd.h>
 #include <weir/load.h>
 
 static struct weir__config config;
@@ -16,7 +16,7 @@ static weir *begin(enum weir__signal signal, double target)
 {
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = "rules: []\n", .load = ""};
     weir *engine = NULL;
-    snprintf(segment, sizeof segment, "/tmp/weir-sensor-%ld", (long)getpid());
+    own_path(segment, sizeof segment, "segment");
     config = (struct weir__config){.segment_path = segment};
     config.load = (struct weir__load_config){.on = true, .smooth_ms = 60000, .adapt_to = 80};
     config.load.target[signal] = target;
@@ -42,10 +42,7 @@ static weir_load turns(weir *engine, int count)
 
 static void end(weir *engine)
 {
-    char lock[80];
     weir_close(engine);
-    snprintf(lock, sizeof lock, "%s.load.lock", segment);
-    unlink(lock);
 }
 
 /* A level of which nothing is seen (a kernel without PSI, and no signal but memory) is not 0: nobody knows it. */

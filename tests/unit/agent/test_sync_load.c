@@ -103,11 +103,13 @@ struct load {
 static void *hammer(void *context)
 {
     struct load *load = context;
-    double next = 0, last = seconds();
-    while (seconds() < load->until) {
+    double next = 0, last = load->from - 1; /* when all were begun */
+    for (;;) {
         double pause = seconds() - last;
-        load->stood += pause > 0.05 ? pause : 0;
+        load->stood += pause > 0.05 ? pause : 0; /* the last one, too */
         last = seconds();
+        if (last >= load->until)
+            return NULL;
         int passed = host_ask(load->host, REQUEST, 5);
         load->admitted += seconds() >= load->from ? passed : 0;
         if (seconds() >= next) {
@@ -116,7 +118,6 @@ static void *hammer(void *context)
         }
         usleep(1000);
     }
-    return NULL;
 }
 
 TEST(in_the_long_run_the_limit_holds)

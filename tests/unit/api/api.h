@@ -3,6 +3,7 @@
 #define WEIR_TESTS_API_H
 
 #include "../../engine.h"
+#include "../../own.h"
 
 #include "api/api.h"
 
@@ -24,7 +25,7 @@ static inline struct test_api *test_api_open(const char *rules)
 {
     struct test_api *t = calloc(1, sizeof *t);
     t->engine = test_engine(rules);
-    snprintf(t->path, sizeof t->path, "/tmp/weir-test-reservations-%d", (int)getpid());
+    own_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
     CHECK_EQ(weir__reservations_open(t->path, 0, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);

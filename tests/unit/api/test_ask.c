@@ -17,7 +17,7 @@ static struct test_api *open_with_store(void)
     weir_options options = {
         .segment = {.size = 1 << 20}, .rules_text = rules, .store = "redis://x", .flags = WEIR_NO_LINK};
     CHECK_EQ(weir_open(&options, &t->engine), 0);
-    snprintf(t->path, sizeof t->path, "/tmp/weir-test-asking-%d", (int)getpid());
+    own_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
     CHECK_EQ(weir__reservations_open(t->path, 0, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);

@@ -9,7 +9,7 @@
 static const char rules[] =
     "rules:\n"
     "  - { name: tokens, match: { path: /llm }, key: \"user:${user_id}\", limit: 1000, window: 1d }\n"
-    "  - { name: all, match: { path: /llm }, limit: 5000, window: 1d, algorithm: fixed_window }\n"
+    "  - { name: all, match: { path: /llm }, limit: 5000, window: 400d, algorithm: fixed_window }\n"
     "  - { name: seen, match: { path: /llm }, limit: 300, window: 1d, shadow: true }\n"
     "  - { name: long, match: { path: /long }, key: \"${user_id}\", limit: 300, window: 1d }\n";
 
@@ -143,7 +143,7 @@ TEST(what_nobody_settles_expires)
 TEST(it_expires_when_its_maker_was_killed)
 {
     char path[64], file[96];
-    snprintf(path, sizeof path, "/tmp/weir-test-killed-%d", (int)getpid());
+    own_path(path, sizeof path, "segment");
     snprintf(file, sizeof file, "%s.reservations", path);
     weir_segment_options how = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
     weir_options options = {.segment = how, .rules_text = rules};
@@ -316,7 +316,7 @@ TEST(tickets_come_back_as_they_were)
 TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
 {
     char path[64];
-    snprintf(path, sizeof path, "/tmp/weir-test-reservations-file-%d", (int)getpid());
+    own_path(path, sizeof path, "file");
     struct weir__reservations *one, *two;
     unlink(path);
     CHECK_EQ(weir__reservations_open(path, 0, 100, &one), 0);

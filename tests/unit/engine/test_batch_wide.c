@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../../test.h"
+#include "../../own.h"
 
 enum { BATCH_MAX = 150, KEY_MAX = 24, THREADS = 4 };
 
@@ -39,7 +40,7 @@ static void open_twins(weir_segment *twin[2])
 {
     char path[2][64];
     for (int i = 0; i < 2; i++)
-        snprintf(path[i], sizeof path[i], "/dev/shm/weir-wide-%ld-%d", (long)getpid(), i);
+        own_path(path[i], sizeof path[i], i ? "two" : "one");
     twin[0] = open_at(path[0]);
     copy_file(path[0], path[1]);
     twin[1] = open_at(path[1]);

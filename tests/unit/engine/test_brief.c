@@ -1,6 +1,7 @@
 /* What is told briefly, and decided on the quick way, is what weir_check tells and decides: two engines, asked the
  * same. */
 #include "../../engine.h"
+#include "../../own.h"
 
 #include "engine/brief.h"
 #include "engine/weir.h"
@@ -228,7 +229,7 @@ TEST(read_only)
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
     weir_answer answer;
     weir *engine = NULL;
-    snprintf(path, sizeof path, "/dev/shm/weir-brief-%ld", (long)getpid());
+    own_path(path, sizeof path, "segment");
     weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = RULES[0]};
     CHECK_EQ(weir_open(&how, &engine), 0);
     weir_close(engine);

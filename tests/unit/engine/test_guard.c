@@ -1,6 +1,7 @@
 /* The file of a segment is cut short under those who have it mapped. Each case in a process of its own. */
 #define _GNU_SOURCE
 #include "../../engine.h"
+#include "../../own.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,7 +19,6 @@ static weir_segment *open_segment(void)
 {
     weir_segment_options how = {.path = path, .size = SIZE, .flags = WEIR_OPEN_CREATE};
     weir_segment *segment = NULL;
-    snprintf(path, sizeof path, "/dev/shm/weir-guard-%ld", (long)getpid());
     unlink(path);
     if (weir_segment_open(&how, &segment) != 0)
         _exit(99);
@@ -37,6 +37,7 @@ static weir_limit hundred_a_day(void)
 /* Runs a case in a child. Returns its exit code, or minus the signal that ended it. */
 static int in_child(int (*what)(void))
 {
+    own_path(path, sizeof path, "segment");
     fflush(stdout);
     pid_t child = fork();
     if (child == 0)
@@ -44,7 +45,6 @@ static int in_child(int (*what)(void))
     int status = 0;
     while (waitpid(child, &status, 0) < 0)
         ;
-    snprintf(path, sizeof path, "/dev/shm/weir-guard-%ld", (long)child);
     unlink(path);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }

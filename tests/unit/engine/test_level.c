@@ -1,5 +1,6 @@
 /* The load level of an engine: opening its file, what is read of it, and workers. */
-#define _GNU_SOURCE /* mkdtemp */
+#define _GNU_SOURCE /* mkdtemp, CLOCK_REALTIME_COARSE */
+#include "../../standing_clock.h"
 #include "../../test.h"
 
 #include "engine/weir.h"

@@ -1,6 +1,7 @@
 /* Hot keys as checks note them: who is in the list, what is not, and what a broken file does. */
 #define _GNU_SOURCE /* memmem */
 #include "../../engine.h"
+#include "../../own.h"
 
 #include "engine/noting.h"
 
@@ -120,7 +121,7 @@ static char path[64];
 
 __attribute__((constructor)) static void choose_path(void)
 {
-    snprintf(path, sizeof path, "/tmp/weir-test-noting-%ld.hot", (long)getpid());
+    own_path(path, sizeof path, "hot");
 }
 
 static bool file_has(const char *text)

@@ -1,0 +1,38 @@
+/*
+ * Paths of a test program's own, in a folder that goes when it ends. A name made of its process ID may be there
+ * already: left behind by one that was killed, perhaps by another user.
+ */
+#ifndef WEIR_TESTS_OWN_H
+#define WEIR_TESTS_OWN_H
+
+#include "test.h"
+
+#include <unistd.h>
+
+static char own_folder[64];
+static pid_t own_process;
+
+static inline void own_end(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", own_folder);
+    if (own_process == getpid()) /* not a child that exits */
+        CHECK_EQ(system(command), 0);
+}
+
+/* In memory, where segments live and no disk keeps anybody waiting, if there is such a place. */
+static inline void own_path(char *path, size_t size, const char *name)
+{
+    if (!own_folder[0]) {
+        strcpy(own_folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/weir-test-XXXXXX" : "/tmp/weir-test-XXXXXX");
+        if (!mkdtemp(own_folder)) {
+            perror(own_folder);
+            exit(2);
+        }
+        own_process = getpid();
+        atexit(own_end);
+    }
+    snprintf(path, size, "%s/%s", own_folder, name);
+}
+
+#endif
