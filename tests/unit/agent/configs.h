@@ -14,6 +14,13 @@ static struct told told;
 static struct weir__config config;
 static char folder[64], file[96];
 
+/* Where state is kept by default must not depend on who runs the tests: a service may have no home. */
+__attribute__((constructor)) static void have_a_home(void)
+{
+    setenv("HOME", "/home/tester", 1);
+    unsetenv("XDG_STATE_HOME");
+}
+
 /* What is at the path, a file or not. */
 static inline int load_path(const char *path)
 {
