@@ -7,9 +7,10 @@
 
 #include "test.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-static char own_folder[64];
+static char own_folder[32];
 static pid_t own_process;
 
 static inline void own_end(void)
@@ -20,11 +21,19 @@ static inline void own_end(void)
         CHECK_EQ(system(command), 0);
 }
 
-/* In memory, where segments live and no disk keeps anybody waiting, if there is such a place. */
+/* In memory, where segments live and no disk keeps anybody waiting, if there is room: containers may have 64 MiB. */
+static inline const char *own_root(void)
+{
+    struct statvfs shared;
+    bool roomy = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &shared) == 0 &&
+                 (uint64_t)shared.f_bavail * shared.f_frsize >= UINT64_C(512) << 20;
+    return roomy ? "/dev/shm" : "/tmp";
+}
+
 static inline void own_path(char *path, size_t size, const char *name)
 {
     if (!own_folder[0]) {
-        strcpy(own_folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/weir-test-XXXXXX" : "/tmp/weir-test-XXXXXX");
+        snprintf(own_folder, sizeof own_folder, "%s/weir-test-XXXXXX", own_root());
         if (!mkdtemp(own_folder)) {
             perror(own_folder);
             exit(2);

@@ -5,6 +5,8 @@
  */
 #include "queues.h"
 
+#include "../../own.h"
+
 #include <errno.h>
 
 #define BLOCK   512
@@ -182,7 +184,7 @@ static void fail_power(const struct place *place, bool mixed, uint64_t *random, 
 static void run(bool second)
 {
     uint64_t random = 31;
-    place_root = "/dev/shm"; /* what a disk has is played */
+    place_root = own_root(); /* what a disk has is played */
     for (int64_t round = test_scaled(3, 1); round > 0 && test_failures == 0; round--) {
         struct place place;
         place_new(&place, false, false);
