@@ -81,6 +81,7 @@ int weir__queue_open(const struct weir__queue_options *options, struct weir__que
     set_default(&made.options.dead_ms, WEIR__QUEUE_DEAD_MS);
     set_default(&made.options.dead_max, WEIR__QUEUE_DEAD_MAX);
     set_default(&made.options.lease_ms, WEIR__QUEUE_LEASE_MS);
+    set_default(&made.options.wait_ms, WEIR__QUEUE_WAIT_MS);
     if (getrandom(&made.session, sizeof made.session, 0) != sizeof made.session)
         return WEIR__QUEUE_AWAY;
     made.session &= INT64_MAX; /* databases know no larger ones */

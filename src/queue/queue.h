@@ -51,6 +51,7 @@ const char *weir__queue_strerror(int error);
 #define WEIR__QUEUE_DEAD_MS     (7 * 86400000ll) /* default of dead_ms */
 #define WEIR__QUEUE_DEAD_MAX    10000            /* default of dead_max */
 #define WEIR__QUEUE_LEASE_MS    5000             /* default of lease_ms */
+#define WEIR__QUEUE_WAIT_MS     3000             /* default of wait_ms */
 #define WEIR__QUEUE_AHEAD_MS    (6 * 60000ll)    /* how far ahead a request is due at most */
 #define WEIR__QUEUE_SOURCE_TEXT 256
 
@@ -105,6 +106,7 @@ struct weir__queue_options {
      */
     const char *name;
     int64_t lease_ms; /* Redis: for how long after its last claim an agent stays the one that drains; 0: the default */
+    int64_t wait_ms;  /* Redis: how long an answer may take, before which it writes to its disk; 0: the default */
     int64_t (*clock_ms)(void); /* the wall clock; NULL: the system's */
     /* Redis: shared by handles of which one delivers what another puts; must stay. NULL: the handle has its own. */
     struct weir__withdrawn *withdrawn;

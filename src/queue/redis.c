@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How long an answer may take: the server writes to its disk before it answers. */
-#define WAIT_US INT64_C(3000000)
-#define CALLS   64
+#define CALLS 64
 
 /* ---- Commands ---- */
 
@@ -80,7 +78,7 @@ void weir__rq_ask_all(struct weir__rq *q, struct weir__rq_call *calls, int *erro
             call->plain.command_len = call->command.len;
             call->plain.read = read;
             call->question = (struct weir__question){
-                .plain = &call->plain, .owner = call, .deadline_us = weir__link_now() + WAIT_US};
+                .plain = &call->plain, .owner = call, .deadline_us = weir__link_now() + q->store.deadline_us};
             if (call->command.failed)
                 call->question.error = WEIR_ENOMEM;
             else
@@ -136,7 +134,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
     int error = weir__store_parse(url, &q->store, why, WEIR__QUEUE_SOURCE_TEXT) ? WEIR__QUEUE_URL : 0;
     if (!error) {
         /* A request's patience is not ours: a connection is given up after ten times this. */
-        q->store.deadline_us = WAIT_US;
+        q->store.deadline_us = made->options.wait_ms * 1000;
         snprintf(q->base, sizeof q->base, "{%s:queue}", q->store.prefix);
         q->link = weir__link_new(&q->store);
         error = q->link ? 0 : WEIR__QUEUE_MEMORY;

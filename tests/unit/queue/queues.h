@@ -28,6 +28,7 @@
     static void both_##name(bool on_redis)
 
 static const char *place_root = "/tmp";
+static int64_t place_wait_ms = 60000; /* for Redis: on a machine that stands still for seconds, too */
 
 struct place {
     char folder[64], url[160];
@@ -39,7 +40,8 @@ static inline void place_new(struct place *place, bool on_redis, bool lazy)
 {
     *place = (struct place){.on_redis = on_redis};
     if (on_redis) {
-        snprintf(place->url, sizeof place->url, "redis+unix://%s?retry_min=5ms&retry_max=20ms", server.socket);
+        snprintf(place->url, sizeof place->url, "redis+unix://%s?retry_min=5ms&retry_max=20ms&connect_timeout=30s",
+                 server.socket);
         server_do("FLUSHALL");
         server_do(lazy ? "CONFIG SET appendfsync no" : "CONFIG SET appendfsync always");
         return;
@@ -85,6 +87,7 @@ static inline struct weir__queue *place_open(const struct place *place, struct w
     char why[WEIR__QUEUE_SOURCE_TEXT];
     struct weir__queue *queue = NULL;
     options.url = place->url;
+    options.wait_ms = place_wait_ms;
     if (!options.clock_ms)
         options.clock_ms = clock_of_test;
     int error = weir__queue_open(&options, &queue, why);

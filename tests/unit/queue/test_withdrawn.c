@@ -5,6 +5,12 @@
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
+/* Who waits for an answer that does not come waits no longer than usual. */
+__attribute__((constructor)) static void wait_as_usual(void)
+{
+    place_wait_ms = 0;
+}
+
 /* It is carried out as soon as the server goes on. */
 static void put_unanswered(struct weir__queue *queue)
 {
