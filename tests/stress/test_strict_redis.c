@@ -105,7 +105,7 @@ TEST(hosts_and_threads_get_exactly_the_limit)
         hosts[i] = fork();
         if (hosts[i] == 0) {
             pthread_t threads[THREADS];
-            weir *engine = host("deadline=10s&connect_timeout=10s", rules);
+            weir *engine = host("deadline=30s&connect_timeout=30s", rules);
             for (int t = 0; t < THREADS; t++)
                 pthread_create(&threads[t], NULL, hammer, engine);
             for (int t = 0; t < THREADS; t++)
@@ -135,7 +135,7 @@ TEST(hosts_and_threads_get_exactly_the_limit)
     CHECK_EQ(both, 50);
     CHECK_EQ(shared->failed, 0);
     /* What was not admitted was not taken, or has come back. */
-    weir *engine = host("deadline=10s", rules);
+    weir *engine = host("deadline=30s&connect_timeout=30s", rules);
     int64_t used = 0;
     for (int key = 0; key < KEYS; key++) {
         char name[16];

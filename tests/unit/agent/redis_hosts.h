@@ -37,8 +37,8 @@ static bool begin(const char *rules, int count)
 {
     if (!server_begin())
         return false;
-    char url[128], why[256];
-    snprintf(url, sizeof url, "redis+unix://%s", server.socket);
+    char url[160], why[256];
+    snprintf(url, sizeof url, "redis+unix://%s?connect_timeout=30s", server.socket);
     CHECK_EQ(weir__store_parse(url, &store_options, why, sizeof why), 0);
     store_options.deadline_us = hosts_patience_us = PATIENCE_US;
     server_do("FLUSHALL");

@@ -377,10 +377,10 @@ static int64_t there;
 
 static bool with_server(void)
 {
-    char url[128], wrong[256];
+    char url[160], wrong[256];
     if (!server_begin())
         return false;
-    snprintf(url, sizeof url, "redis+unix://%s", server.socket);
+    snprintf(url, sizeof url, "redis+unix://%s?connect_timeout=30s", server.socket);
     CHECK_EQ(weir__store_parse(url, &store, wrong, sizeof wrong), 0);
     server_do("FLUSHALL");
     if (!heard.hosts)

@@ -14,7 +14,7 @@ static const char rules[] = "rules:\n" SLOTS("slow", ", match: { path: /slow }, 
 static weir *host_with(const char *text, const char *with, int flags)
 {
     char url[192];
-    snprintf(url, sizeof url, "redis+unix://%s?deadline=5s&%s", server.socket, with);
+    snprintf(url, sizeof url, "redis+unix://%s?deadline=30s&connect_timeout=30s&%s", server.socket, with);
     weir_options how = {.segment = {.size = 8 << 20},
                         .rules_text = text,
                         .diagnose = test_print_diagnostic,

@@ -128,24 +128,24 @@ BOTH(order_with_several_agents)
 
 /* ---- A cluster ---- */
 
-/* The port, if it is free; of 0 any that is. 0: it is not. */
-static uint16_t if_free(uint16_t port)
+static bool is_free(unsigned port)
 {
     struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
-    socklen_t size = sizeof address;
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
     int file = socket(AF_INET, SOCK_STREAM, 0);
-    bool good = bind(file, (struct sockaddr *)&address, size) == 0 &&
-                getsockname(file, (struct sockaddr *)&address, &size) == 0;
+    bool good = bind(file, (struct sockaddr *)&address, sizeof address) == 0;
     close(file);
-    return good ? ntohs(address.sin_port) : 0;
+    return good;
 }
 
-static uint16_t free_port(void)
+/*
+ * A port, and the one 10,000 above it, which is the cluster's bus, that are free. Not of those which the system gives
+ * to connections: one of them might be gone before the server has it.
+ */
+static unsigned free_port(int try)
 {
-    uint16_t port = if_free(0);
-    /* Its bus has 10,000 more, which must be a free port, too. */
-    return port && port < 55000 && if_free((uint16_t)(port + 10000)) ? port : 0;
+    unsigned port = 11000 + ((unsigned)getpid() * 7 + (unsigned)try * 131) % 11000;
+    return is_free(port) && is_free(port + 10000) ? port : 0;
 }
 
 /* All of them; servers before version 7 know no ranges. */
@@ -160,7 +160,25 @@ static redisReply *add_slots(redisContext *context)
     return redisCommandArgv(context, 16384 + 2, arguments, NULL);
 }
 
-static pid_t cluster_begin(const char *folder, uint16_t port)
+/* True: whoever answers there is the child, and has all slots. */
+static bool is_ready(redisContext *context, pid_t child)
+{
+    char process[32];
+    snprintf(process, sizeof process, "process_id:%d\r", (int)child);
+    redisReply *reply = redisCommand(context, "INFO server");
+    bool ready = reply && reply->str && strstr(reply->str, process);
+    freeReplyObject(reply);
+    if (!ready)
+        return false;
+    freeReplyObject(add_slots(context));
+    reply = redisCommand(context, "CLUSTER INFO");
+    ready = reply && reply->str && strstr(reply->str, "cluster_state:ok");
+    freeReplyObject(reply);
+    return ready;
+}
+
+/* 0: it ended, as somebody else was faster to have the port. */
+static pid_t cluster_begin(const char *folder, unsigned port)
 {
     char number[8];
     snprintf(number, sizeof number, "%u", port);
@@ -172,14 +190,12 @@ static pid_t cluster_begin(const char *folder, uint16_t port)
         _exit(127);
     }
     bool ready = false;
-    for (int i = 0; i < 500 && !ready; i++) {
+    for (int i = 0; i < 3000 && !ready; i++) {
         usleep(20000);
-        redisContext *context = redisConnect("127.0.0.1", port);
-        redisReply *reply = context && !context->err ? add_slots(context) : NULL;
-        freeReplyObject(reply);
-        reply = reply ? redisCommand(context, "CLUSTER INFO") : NULL;
-        ready = reply && reply->str && strstr(reply->str, "cluster_state:ok");
-        freeReplyObject(reply);
+        if (waitpid(child, NULL, WNOHANG) == child)
+            return 0;
+        redisContext *context = redisConnect("127.0.0.1", (int)port);
+        ready = context && !context->err && is_ready(context, child);
         if (context)
             redisFree(context);
     }
@@ -198,15 +214,18 @@ TEST(in_a_cluster)
 {
     static struct seen seen;
     struct place place = {.on_redis = false}; /* its folder is removed at the end */
-    uint16_t port = 0;
+    unsigned port = 0;
+    pid_t child = 0;
     if (!server_begin())
         return;
-    for (int i = 0; i < 100 && !port; i++)
-        port = free_port();
     snprintf(place.folder, sizeof place.folder, "%.32s/weir-queue-XXXXXX", server_place());
     CHECK(mkdtemp(place.folder) != NULL);
-    pid_t child = cluster_begin(place.folder, port);
-    snprintf(place.url, sizeof place.url, "redis+cluster://127.0.0.1:%u", port);
+    for (int i = 0; i < 100 && child == 0; i++) {
+        port = free_port(i);
+        child = port ? cluster_begin(place.folder, port) : 0;
+    }
+    CHECK(child > 0);
+    snprintf(place.url, sizeof place.url, "redis+cluster://127.0.0.1:%u?connect_timeout=30s", port);
     struct weir__queue *queue =
         place_open(&place, (struct weir__queue_options){.bounds = {.max = 100, .max_age_ms = 1000}});
     for (int i = 0; i < 20; i++) {
