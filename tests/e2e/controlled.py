@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -92,16 +91,8 @@ class Host(Served):
 
     def another_agent(self, before):
         """Waits until one has taken the place of that, and answers."""
-        wait_until(lambda: self.agent() not in (0, before), "another agent")
+        self.the_agent(before)
         self.wait_for_admin()
-
-    def agent(self):
-        """Its pid, or 0 while there is none. weir serve's other children are nginx."""
-        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            with contextlib.suppress(OSError):
-                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "weir-agent":
-                    return int(child)
-        return 0
 
     def published(self):
         return (self.folder / "state" / "published.yaml").read_text()
@@ -139,8 +130,7 @@ def killed_while_publishing(one, turns=6):
     """What was acknowledged is there, what is in force is whole, and the gateway decides all the while."""
     acknowledged, turn = 0, 0
     while turn < turns or not acknowledged and turn < 100:  # on a busy machine it takes longer until the first is there
-        agent = one.agent()
-        assert agent
+        agent = one.the_agent()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             killed = pool.submit(lambda: (time.sleep(0.01 * turn), os.kill(agent, signal.SIGKILL)))
             for limit in range(100 * turn + 10, 100 * turn + 60):
@@ -169,9 +159,7 @@ def restored_from_an_old_copy(one):
     assert one.ask("GET", "/v1/rules/late")[0] == 404
     status, told, _ = one.ask("POST", "/v1/rules/two/publish", '{"stage": "draft"}')
     assert status == 409 and told["error"]["code"] == "database_restored", told
-    agent = one.agent()
-    os.kill(agent, signal.SIGKILL)  # nor does another agent forget it
-    one.another_agent(agent)
+    one.another_agent(one.kill_agent())  # nor does another agent forget it
     assert one.told("GET", "/healthz")["revision"] == 3 and one.get("/late").status == 429
     status, told, _ = one.ask("POST", "/v1/revisions/1/rollback", '{"reason": "what is left"}')
     assert status == 200 and told["revision"] == 4, told

@@ -3,7 +3,6 @@ import collections
 import contextlib
 import http.server
 import json
-import pathlib
 import socket
 import threading
 import time
@@ -101,16 +100,6 @@ class Upstream:
         """What came out of the queue."""
         with self.lock:
             return [one for one in self.seen if one.headers.get("Idempotency-Key")]
-
-
-def agent_of(served):
-    """The process of the agent beside nginx; 0: there is none at the moment."""
-    with contextlib.suppress(OSError, ValueError):
-        children = pathlib.Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
-        for child in children:
-            if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "weir-agent":
-                return int(child)
-    return 0
 
 
 def ready(served):

@@ -6,9 +6,6 @@ import collections
 import contextlib
 import dataclasses
 import math
-import os
-import pathlib
-import signal
 import subprocess
 import threading
 import time
@@ -227,7 +224,7 @@ def sentinel_failover(keep):
 
 @fault("Cluster: a master lost", twice=True, alone=1.0, settle=2.0)
 def cluster_lost(keep):
-    cluster = keep(Cluster()).start()
+    cluster = keep(Cluster(Cluster.QUICK)).start()
     lost = []
 
     def lose():
@@ -249,17 +246,9 @@ def agent_killed(keep):
 
     def kill():
         for host in case.fleet.hosts:
-            os.kill(agent_of(host), signal.SIGKILL)
+            host.kill_agent()
     case.fault = kill
     return case
-
-
-def agent_of(host):
-    """The process that `weir serve` started for the exchange."""
-    for pid in pathlib.Path(f"/proc/{host.process.pid}/task/{host.process.pid}/children").read_text().split():
-        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "weir-agent":
-            return int(pid)
-    raise AssertionError("no agent")
 
 
 class Keeper(contextlib.ExitStack):

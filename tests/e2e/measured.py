@@ -31,6 +31,10 @@ class Lateness:
         self.ended.set()
         self.thread.join()
 
+    def lost(self):
+        """All of it, in seconds."""
+        return sum(late for _, late in self.late)
+
     def p99(self, since):
         """Of what was due after `since`, in seconds."""
         late = sorted(late for due, late in self.late if due >= since)

@@ -161,6 +161,24 @@ class Served:
     def signal(self, number):
         os.kill(self.process.pid, number)
 
+    def agent(self):
+        """The pid of its agent; 0 while there is none that has its name. Other children are nginx, and come and go."""
+        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "weir-agent":
+                    return int(child)
+        return 0
+
+    def the_agent(self, *but):
+        """The same of one that is there, and none of those: it may have to be waited for."""
+        return wait_until(lambda: (pid if (pid := self.agent()) not in but else 0), "the agent")
+
+    def kill_agent(self, *but):
+        """kill -9. Its pid."""
+        pid = self.the_agent(*but)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
     def end(self, seconds=40):
         """Waits for the end: the exit code."""
         return self.process.wait(seconds)

@@ -198,7 +198,7 @@ def test_what_is_no_good_is_refused(host, origin, bad):
 
 def test_a_changed_file_begins_the_agent_anew(host):
     one = host().begin()
-    before = one.agent()
+    before = one.the_agent()
     assert one.publish("three", 3) == 200
     one.change("workers: 2", "workers: 1")
     one.another_agent(before)
@@ -211,7 +211,7 @@ def test_a_changed_file_begins_the_agent_anew(host):
 
 def test_rules_in_the_file_are_not_read_again(host):
     one = host().begin()
-    before = one.agent()
+    before = one.the_agent()
     one.change("limit: 2", "limit: 7")
     one.says("are not read any more")
     one.another_agent(before)

@@ -1,7 +1,6 @@
 """The control plane when things go wrong: its database locked, gone, full, restored from an old copy, not there yet; its
 agent killed; hostile clients. test_control_postgres.py has the same for PostgreSQL."""
 import contextlib
-import os
 import pathlib
 import signal
 import sqlite3
@@ -34,9 +33,7 @@ def test_the_database_gone(host):
     status, told, _ = one.ask("GET", "/v1/rules")
     assert status == 503, told
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    first = one.agent()
-    assert first
-    os.kill(first, signal.SIGKILL)
+    first = one.kill_agent()
     one.says("it is started again")
     one.another_agent(first)
     assert one.told("GET", "/healthz")["database"] is False
@@ -98,7 +95,7 @@ def test_the_disk_is_full(host, small_disk):
     assert status in (200, 503), body
     if status == 503:
         assert published.read_text() == before and one.get("/two").status == 429
-    os.kill(one.agent(), signal.SIGKILL)
+    one.kill_agent()
     one.says("it is started again")
     assert one.get("/two").status in ((429,) if status == 503 else (200, 429))
     (small_disk / "fill").unlink()
@@ -130,7 +127,7 @@ def test_a_token_guessed_is_limited(host):
 ], ids=["path", "asset", "length", "tls", "long"])
 def test_hostile_requests(host, line):
     one = host().begin()
-    pid = one.agent()
+    pid = one.the_agent()
     with contextlib.suppress(OSError):
         answer = raw(one.admin, line, timeout=3)
         assert b"root:" not in answer and b" 200 " not in answer.split(b"\r\n")[0]
@@ -154,7 +151,7 @@ def test_rules_are_in_force_before_there_is_a_database(host):
     one.change("limit: 2", "limit: 4")
     one.start()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]  # two of four were counted
-    agent = one.agent()
+    agent = one.the_agent()
     (one.folder / "later").unlink()
     (one.folder / "later").mkdir()
     one.says("are in the rules service now")

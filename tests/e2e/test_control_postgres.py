@@ -2,7 +2,6 @@
 import concurrent.futures
 import contextlib
 import json
-import os
 import signal
 import threading
 import time
@@ -136,9 +135,7 @@ def test_the_server_gone_and_back(host, server):
     assert status == 503 and told["error"]["code"] == "database_gone" and headers["Retry-After"], told
     decides(one)
     wait_until(lambda: not one.told("GET", "/healthz")["database"], "that it is known")
-    agent = one.agent()
-    os.kill(agent, signal.SIGKILL)
-    one.another_agent(agent)
+    one.another_agent(one.kill_agent())
     one.signal(signal.SIGTERM)
     assert one.end() == 0
     one.start()
@@ -159,7 +156,7 @@ def test_the_first_start_without_the_server(host, server):
     one.start()
     assert "are in force until the rules service has some" in one.said()
     assert [one.get("/two").status for _ in range(3)] == [200, 200, 429]
-    agent = one.agent()
+    agent = one.the_agent()
     server.start()
     one.says("are in the rules service now", seconds=15)
     assert one.agent() == agent and one.get("/two").status == 429

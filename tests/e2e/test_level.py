@@ -79,16 +79,6 @@ class Asking:
             thread.join()
 
 
-def agent_of(one):
-    """The process id of the agent under weir serve."""
-    with open(f"/proc/{one.process.pid}/task/{one.process.pid}/children") as children:
-        for child in children.read().split():
-            with open(f"/proc/{child}/comm") as name:
-                if name.read().strip() == "weir-agent":
-                    return int(child)
-    raise AssertionError("there is no agent")
-
-
 @measured
 def test_requests_in_flight(host):
     one = host("{ signals: { in_flight: 8 } }")
@@ -127,9 +117,7 @@ def test_what_is_usual_outlives_the_agent(host):
         time.sleep(15)
     with Asking(one, "/slow/0.3", 8):
         wait_until(lambda: level(one) >= 90, "a high level")
-        agent = agent_of(one)
-        os.kill(agent, signal.SIGKILL)
-        wait_until(lambda: agent_alive(one, agent), "another agent")
+        one.the_agent(one.kill_agent())
         time.sleep(3)
         assert level(one) >= 90
 
@@ -191,7 +179,7 @@ def test_an_agent_that_is_silent_says_nothing(host):
     one = host("{ signals: { in_flight: 2 } }")
     with Asking(one, "/slow/2", 4):
         wait_until(lambda: level(one) >= 70, "a high level")
-        agent = agent_of(one)
+        agent = one.the_agent()
         pause(agent)
         try:
             stopped = time.monotonic()
@@ -204,15 +192,8 @@ def test_an_agent_that_is_silent_says_nothing(host):
             os.kill(agent, signal.SIGCONT)
         wait_until(lambda: level(one) >= 70, "the level again")
         os.kill(agent, signal.SIGKILL)
-        wait_until(lambda: agent_alive(one, agent), "another agent")
+        one.the_agent(agent)
         wait_until(lambda: level(one) >= 70, "its level")
-
-
-def agent_alive(one, other_than):
-    try:
-        return agent_of(one) != other_than
-    except (AssertionError, OSError):
-        return False
 
 
 def test_a_killed_worker_leaves_nothing_in_flight(host):

@@ -22,7 +22,7 @@ from queued import BOUND, chunked, host, usual  # noqa: F401
 def test_a_client_that_leaves_while_it_is_kept(host):
     one = host()
     one.use_up()
-    agent = one.agent()
+    agent = one.the_agent()
     pause(agent)
     try:
         for _ in range(20):
@@ -40,7 +40,7 @@ def test_a_client_that_leaves_while_it_is_kept(host):
 def test_an_agent_killed_in_the_middle_is_the_usual_denial(host):
     one = host()
     one.use_up()
-    agent = one.agent()
+    agent = one.the_agent()
     pause(agent)
     timer = threading.Timer(1.0, os.kill, (agent, signal.SIGKILL))
     timer.start()
@@ -73,7 +73,7 @@ def test_kills_in_the_middle_lose_no_ticket(host):
     for _ in range(5):
         before = len(tickets)
         wait_until(lambda: len(tickets) > before + 20, "more tickets")
-        os.kill(wait_until(one.agent, "the agent"), signal.SIGKILL)
+        one.kill_agent()
     stop.set()
     for thread in threads:
         thread.join()
@@ -100,7 +100,7 @@ def test_no_agent_no_queue_but_never_an_error(host):
 def test_an_agent_that_hangs_is_not_waited_for_for_ever(host):
     one = host()
     one.use_up()
-    agent = wait_until(one.agent, "the agent")
+    agent = one.the_agent()
     pause(agent)
     begin = time.monotonic()
     try:
@@ -117,10 +117,10 @@ def test_a_reload_and_a_stop_answer_what_is_under_way(host):
     one = host()
     one.use_up()
     one.keep()
-    agent = one.agent()
+    agent = one.the_agent()
     one.write(one.file.read_text().replace("body: 10KiB", "body: 20KiB"))
     one.says("reloaded")
-    wait_until(lambda: one.agent() not in (0, agent), "another agent")
+    one.the_agent(agent)
     wait_until(lambda: one.ask(body=b"a" * 2 * BOUND).status == 202, "the new bound")
     before, stop, seen = len(one.kept()), threading.Event(), []
 

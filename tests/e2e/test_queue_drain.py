@@ -13,7 +13,8 @@ import pytest
 from clients import get, raw, together
 from controlled import Host, weir
 from gateway import wait_until
-from delivering import Upstream, agent_of, defer, items, queue, ready, yaml
+from measured import Lateness
+from delivering import Upstream, defer, items, queue, ready, yaml
 from redis_server import RedisServer
 from served import PRELOAD, Served
 
@@ -114,8 +115,9 @@ def test_methods_with_and_without_a_body(queued, upstream, method):
 
 def test_in_order_at_the_rules_rate(queued, upstream):
     one = queued(limit=10)
-    tickets = {user: defer(one, user, count=12) for user in "ab"}
-    wait_for(one, tickets["a"] + tickets["b"])
+    with Lateness() as machine:
+        tickets = {user: defer(one, user, count=12) for user in "ab"}
+        wait_for(one, tickets["a"] + tickets["b"])
     for user in "ab":
         came = [d for d in upstream.deferred() if d.headers["X-User"] == user]
         assert [d.body.decode() for d in came] == [f"{user} {i}" for i in range(12)]
@@ -124,7 +126,7 @@ def test_in_order_at_the_rules_rate(queued, upstream):
         for i, first in enumerate(everything):  # a bucket of 1 and 10 a second; what is written down comes a little later
             for j in range(i + 1, len(everything)):
                 assert j - i <= 1 + 10 * (everything[j] - first + 0.1), (i, j)
-        assert everything[-1] - everything[0] < 12 / 10 + 2.5
+        assert everything[-1] - everything[0] < 12 / 10 + 2.5 + machine.lost()
 
 
 def test_a_slow_upstream_holds_only_its_own_keys(queued, upstream):
@@ -170,7 +172,7 @@ def test_with_a_store_the_queue_is_there(queued, upstream):
         tickets = defer(one, "a", count=5)
         wait_until(lambda: upstream.busy, "a delivery")
         assert not (one.folder / "state/queue.db").exists()
-        os.kill(agent_of(one), signal.SIGKILL)
+        one.kill_agent()
         upstream.slow = 0
         wait_for(one, tickets)
         assert list(dict.fromkeys(d.headers["Idempotency-Key"] for d in upstream.deferred())) == tickets
@@ -254,12 +256,13 @@ def test_an_upstream_that_is_away_costs_nobody_their_attempts(queued, upstream):
 def test_a_rule_that_changes_or_goes(queued, upstream):
     one = queued(limit=1)
     slow = defer(one, "a", count=8)
+    old = one.the_agent()
     one.change("limit: 1, window: 1s, burst: 1, on_limit: queue }", "limit: 1, window: 5s, burst: 1 }")
-    one.says("reloaded")
-    time.sleep(1)
-    before = len(upstream.deferred())
+    one.the_agent(old)  # which knows only the new limit
+    before, begun = len(upstream.deferred()), time.monotonic()
     time.sleep(3)
-    assert len(upstream.deferred()) <= before + 1  # by the new limit
+    came, took = len(upstream.deferred()) - before, time.monotonic() - begun
+    assert came <= 1 + took // 5, (came, took)
     one.change("limit: 1, window: 5s, burst: 1 }", "limit: 50, window: 1s, burst: 1 }")
     wait_for(one, slow)
     assert [d.body.decode() for d in upstream.deferred()] == [f"a {i}" for i in range(8)]
@@ -328,8 +331,7 @@ def test_a_killed_agent_goes_on_at_once(queued, upstream):
     upstream.slow = 1.5
     tickets = defer(one, "a", count=4)
     wait_until(lambda: upstream.busy, "a delivery")
-    before = agent_of(one)
-    os.kill(before, signal.SIGKILL)
+    one.kill_agent()
     upstream.slow = 0
     begun = time.time()
     wait_for(one, tickets)
@@ -353,7 +355,7 @@ def test_a_queue_that_is_removed_is_begun_anew(queued, upstream, files):
     assert sorted(ticket for ticket in done if ticket in kept) == sorted(kept)  # each once
     assert not set(states(one)) & set(lost)
     assert get(one.port, f"/.weir/tickets/{lost[-1]}").status == 404
-    os.kill(agent_of(one), signal.SIGKILL)  # and it is on the disk
+    one.kill_agent()  # and it is on the disk
     assert all(states(one)[ticket] == "delivered" for ticket in kept)
 
 
@@ -410,7 +412,7 @@ def kill_some(one, dice, killed, moment):
     for _ in range(4):
         ready(one)
         time.sleep(dice.uniform(0.0, moment))
-        agent = agent_of(one)
+        agent = one.agent()
         if agent:
             kill(agent, killed)
         for worker in sorted(one.workers()):

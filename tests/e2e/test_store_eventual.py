@@ -1,7 +1,6 @@
 """Eventual rules: every host decides by itself, and the agents make them agree; whatever is killed meanwhile."""
 import collections
 import json
-import os
 import pathlib
 import re
 import signal
@@ -75,18 +74,6 @@ def agree(hosts, what="agreement", of=()):
     wait_until(lambda: know(hosts, of), what, every=0.1)
 
 
-def agent_of(one):
-    """The pid of a weir serve's agent, or None."""
-    with open(f"/proc/{one.process.pid}/task/{one.process.pid}/children") as children:
-        for pid in children.read().split():
-            try:
-                if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "weir-agent":
-                    return int(pid)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    return None
-
-
 def in_store(server):
     return server.client().dbsize()
 
@@ -148,13 +135,12 @@ def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, serve
             passed[0] += ask(host.port, 5)
     thread = threading.Thread(target=load)
     thread.start()
-    killed = [None]
+    killed = []
     try:
         for _ in range(5):
-            wait_until(lambda: agent_of(host) not in killed, "the agent")
-            killed.append(agent_of(host))
+            host.the_agent(*killed)
             time.sleep(0.2)
-            os.kill(killed[-1], signal.SIGKILL)
+            killed.append(host.kill_agent(*killed))
     finally:
         stop.set()
         thread.join()
@@ -189,13 +175,12 @@ def test_a_busy_host_spreads_its_exchange_and_loses_nothing(redis_server):
                                     for name, value in zip(names, store.mget(names))})
     try:
         wait_until(lambda: told()["agent"], "the agent")
-        killed = [None]
+        killed = []
         with Load([f"127.0.0.1:{host.port}"], ["k"], clients=16, seconds=6, keys=2000) as load:
             for pause in (1.7, 0.7):
-                wait_until(lambda: agent_of(host) not in killed, "the agent")
+                host.the_agent(*killed)
                 time.sleep(pause)
-                killed.append(agent_of(host))
-                os.kill(killed[-1], signal.SIGKILL)
+                killed.append(host.kill_agent(*killed))
         assert load.statuses().keys() == {200}, load.statuses()
         passed = load.admitted()
         try:
@@ -247,7 +232,7 @@ def test_policies_while_the_store_is_away(redis_server, served, failure):
 def test_an_agent_that_exchanges_rarely_is_alive(redis_server, served):
     server = redis_server()
     host = served(server, text=rules(limit=1000, more=", on_store_failure: closed"), interval="7s")
-    wait_until(lambda: agent_of(host), "the agent")
+    host.the_agent()
     until = time.monotonic() + 6
     while time.monotonic() < until:
         assert ask(host.port, 1) == 1
@@ -258,7 +243,7 @@ def test_the_end_tells_what_is_left(redis_server, served):
     server = redis_server()
     host, other = served(server, 2)
     assert ask(host.port, 20) == 20
-    agent = agent_of(host)
+    agent = host.the_agent()
     host.signal(signal.SIGTERM)
     assert host.end() == 0
     assert not pathlib.Path(f"/proc/{agent}").exists() and host.nothing_left()
@@ -268,11 +253,10 @@ def test_the_end_tells_what_is_left(redis_server, served):
 def test_reload_renews_the_agent(redis_server, served):
     server, second = redis_server(), redis_server()
     host = served(server)
-    wait_until(lambda: agent_of(host), "the agent")
-    first = agent_of(host)
+    first = host.the_agent()
     host.change(server.url(), second.url())
     host.says("reloaded")
-    wait_until(lambda: agent_of(host) not in (None, first), "another agent")
+    host.the_agent(first)
     ask(host.port, 3)
     wait_until(lambda: any(name == b"weir:e:a" for name in second.client().scan_iter("*")), "the other store")
     assert "killed" not in host.said() and "ended (exit" not in host.said(), host.said()
