@@ -36,8 +36,10 @@ for port in sys.argv[1:]:
 
 python3 examples/demo_api.py "$api_port" &
 api=$!
-sleep 0.5
-kill -0 $api 2>/dev/null || { echo "./dev run: WEIR_PORT=8090 ./dev run takes other ports" >&2 && exit 1; }
+until curl -so /dev/null "http://127.0.0.1:$api_port/"; do
+    kill -0 $api 2>/dev/null || { echo "./dev run: WEIR_PORT=8090 ./dev run takes other ports" >&2 && exit 1; }
+    sleep 0.1
+done
 {
     tries=0
     until curl -fso /dev/null "http://127.0.0.1:$metrics_port/weir/status"; do

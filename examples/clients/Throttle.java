@@ -9,8 +9,8 @@ public class Throttle {
         ProtocolCommand throttle = () -> "CL.THROTTLE".getBytes();
         try (Jedis weir = new Jedis("127.0.0.1", Integer.parseInt(port))) {
             for (int number = 1; number <= 4; number++) {
-                // At most 2 more at once than the pace of 30 a minute.
-                List<?> answer = (List<?>) weir.sendCommand(throttle, "java:user42", "2", "30", "60");
+                // At most 2 more at once than the pace of 30 an hour.
+                List<?> answer = (List<?>) weir.sendCommand(throttle, "java:user42", "2", "30", "3600");
                 boolean limited = (Long) answer.get(0) == 1;
                 System.out.println(number + ": " + (limited ? "denied, come back in " + answer.get(3) + " s"
                                                             : "passes, " + answer.get(2) + " left"));

@@ -16,8 +16,8 @@ func main() {
 	}
 	weir := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
 	for number := 1; number <= 4; number++ {
-		// At most 2 more at once than the pace of 30 a minute.
-		answer, err := weir.Do(context.Background(), "CL.THROTTLE", "go:user42", 2, 30, 60).Int64Slice()
+		// At most 2 more at once than the pace of 30 an hour.
+		answer, err := weir.Do(context.Background(), "CL.THROTTLE", "go:user42", 2, 30, 3600).Int64Slice()
 		if err != nil {
 			panic(err)
 		}

@@ -5,8 +5,8 @@ import redis
 
 weir = redis.Redis(port=int(os.environ.get("PORT", "6380")), decode_responses=True)
 for number in range(1, 5):
-    # At most 2 more at once than the pace of 30 a minute.
-    limited, limit, remaining, retry_after, reset = weir.execute_command("CL.THROTTLE", "python:user42", 2, 30, 60)
+    # At most 2 more at once than the pace of 30 an hour.
+    limited, limit, remaining, retry_after, reset = weir.execute_command("CL.THROTTLE", "python:user42", 2, 30, 3600)
     print(f"{number}: {'denied, come back in %d s' % retry_after if limited else 'passes, %d left' % remaining}")
 
 # The same by the rules of weir.yaml: who asks for what is all that is said here.

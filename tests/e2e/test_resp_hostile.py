@@ -188,8 +188,8 @@ def test_timeout(server):
 
 def test_an_endless_pipeline(server):
     """It is not idle, whatever the timeout, and others have their turns."""
-    s = server(stream="weir_resp_timeout 1s;")
-    data, replies, end = encode("CL.THROTTLE", "k", 10**6, 10**6, 60) * 1000, [], time.monotonic() + 2
+    s = server(stream="weir_resp_timeout 3s;")  # a machine that stands still for less makes nobody idle
+    data, replies, end = encode("CL.THROTTLE", "k", 10**6, 10**6, 60) * 1000, [], time.monotonic() + 4
     took = []
 
     with Client(s.resp) as c, Client(s.resp) as other:
