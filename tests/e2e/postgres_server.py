@@ -63,9 +63,10 @@ class PostgresServer:
         return done.stdout
 
     def restore(self, database, dump):
-        """The database as it was, whoever is connected to it now."""
-        self.sql(f"DROP DATABASE {database} WITH (FORCE);\nCREATE DATABASE {database};")
-        self.sql(dump, database)
+        """The database as it was, whoever is connected to it now. Nobody meets it half made: an agent would make its tables."""
+        made = self.make()
+        self.sql(dump, made)
+        self.sql(f"DROP DATABASE {database} WITH (FORCE);\nALTER DATABASE {made} RENAME TO {database};")
 
     def url(self, database):
         return f"postgresql://weir@/{database}?host={self.folder}"
