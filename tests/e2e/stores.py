@@ -226,7 +226,7 @@ class Sentinels:
                 one.must("SENTINEL", "DEBUG", "TILT-PERIOD", 500)
         for one in self.sentinels:
             wait_until(lambda: one.do("SENTINEL", "CKQUORUM", self.name) and
-                       not isinstance(one.do("SENTINEL", "CKQUORUM", self.name), Broken), "a quorum", 10)
+                       not isinstance(one.do("SENTINEL", "CKQUORUM", self.name), Broken), "a quorum")
         return self
 
     def master(self):
@@ -263,9 +263,12 @@ class Sentinels:
 
 
 class Cluster:
-    """Three masters with a replica each (or none), made by redis-cli as an operator makes it."""
+    """Three masters with a replica each (or none), made by redis-cli as an operator makes it. Whose master gets lost says `QUICK`;
+    else a machine that stands still for a second would have the replicas take over, without what they had not heard of."""
 
-    def __init__(self, timeout_ms=1000, replicas=1):
+    QUICK, SLOW = 1000, 5000
+
+    def __init__(self, timeout_ms=SLOW, replicas=1):
         self.folder, self.replicas = folder("weir-cluster-"), replicas
         self.servers = []
         for _ in range(3 + 3 * replicas):

@@ -101,7 +101,7 @@ def test_sentinels_choose_another_master(made):
 
 
 def test_a_cluster_moves_slots_and_replaces_a_master(made):
-    cluster = made(Cluster()).start()
+    cluster = made(Cluster(Cluster.QUICK)).start()
     one, two, _ = cluster.masters()
     before = cluster.nodes(two)[two.port][2]
     cluster.reshard(one, two, 50)

@@ -281,7 +281,7 @@ def test_cluster_exact_through_a_resharding(store, asker):
 
 @measured
 def test_cluster_master_lost(store, asker):
-    cluster = store(Cluster)
+    cluster = store(Cluster, Cluster.QUICK)
     ask = asker(patient(cluster.url, "500ms"))
     exact(ask)
     lost = cluster.masters()[0]
