@@ -41,18 +41,24 @@ def test_two_nginx_share_one_segment(gateway):
 
 
 class Load:
-    """wrk, for some seconds, while something happens."""
+    """wrk while something happens, however long that takes: for some seconds, and for ENOUGH requests, at least."""
+
+    ENOUGH = 2500
 
     def __init__(self, g, seconds, path="/x"):
-        self.g = g
-        self.wrk = subprocess.Popen(["wrk", "-t1", "-c8", f"-d{seconds}s", f"http://127.0.0.1:{g.port}{path}"],
+        self.g, self.until = g, time.monotonic() + seconds
+        self.wrk = subprocess.Popen(["wrk", "-t1", "-c8", "-d300s", f"http://127.0.0.1:{g.port}{path}"],
                                     stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
         time.sleep(0.4)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
+        if not kind:
+            time.sleep(max(self.until - time.monotonic(), 0))
+            wait_until(lambda: sum(self.counts().values()) >= self.ENOUGH, "enough requests")
+        self.wrk.send_signal(signal.SIGINT)  # it ends, and tells what it saw
         self.said = self.wrk.communicate(timeout=60)[0]
 
     def counts(self):
