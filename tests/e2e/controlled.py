@@ -58,9 +58,9 @@ class Host(Served):
     def ask(self, method, path, body=None, token=None, **headers):
         """(status, JSON or text, headers), or status 0 if nobody answers."""
         if self.context:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.admin, context=self.context, timeout=15)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.admin, context=self.context, timeout=60)
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=15)
+            connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
         with contextlib.closing(connection):
             try:
                 connection.request(method, path, body=body, headers={

@@ -328,7 +328,7 @@ def suffer(one, before=0.6, during=1.0, after=2.2, rate=400, workers=1, options=
             load.end()
         changes = sum(host.said().count("store") for host in fleet.hosts) - said
         back = min(host.said().count("is back") for host in fleet.hosts)
-        return outcome(load, fleet, begun, cured, changes)._replace(back=back, machine=machine.p99(begun))
+        return outcome(load, fleet, begun, cured, changes, machine)._replace(back=back)
 
 
 def ask(fleet, host):
@@ -347,15 +347,21 @@ def well(records, host, never):
     return never
 
 
-def outcome(load, fleet, begun, cured, changes):
+def outcome(load, fleet, begun, cured, changes, machine):
+    """How long it took is told of requests that came while the machine did not stand still; of too few, nothing good."""
     end = load.records[-1].begun + 1
-    meanwhile = load.between(begun, cured, "closed")
+
+    def calm(records):
+        return [record for record in records if machine.calm(record.begun, record.begun + record.took)]
+    meanwhile = calm(load.between(begun, cured, "closed"))
+    later, told = load.between(begun, end), calm(load.between(begun, end))
+    recovered = max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts)))
     allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,)}
     failed = [record for record in load.records if record.status not in allowed[record.path]]
     return Outcome(
-        failed=len(failed), statuses=dict(load.statuses()), p99=quantile(load.between(begun, end), 0.99),
-        p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(load.between(begun, end), 1.0),
-        recovery=max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts))) - cured,
+        failed=len(failed), statuses=dict(load.statuses()), p99=quantile(told, 0.99) if 2 * len(told) > len(later) else math.inf,
+        p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(later, 1.0),
+        recovery=recovered - cured - machine.still(cured, recovered),
         refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1), lost=lost_units(fleet, load),
         bearable=told_meanwhile(load),
-        changes=changes, back=0, machine=0.0, begun=begun - load.begun, cured=cured - load.begun)
+        changes=changes, back=0, machine=machine.p99(begun), begun=begun - load.begun, cured=cured - load.begun)

@@ -14,6 +14,7 @@ class Lateness:
     """How late this process gets its turn while the block runs: what the machine adds to each step of everybody's."""
 
     EVERY = 0.010
+    STILL = 0.100  # later than a busy machine is: it stood still
 
     def __enter__(self):
         self.late, self.ended = [], threading.Event()
@@ -34,6 +35,14 @@ class Lateness:
     def lost(self):
         """All of it, in seconds."""
         return sum(late for _, late in self.late)
+
+    def still(self, begin, end):
+        """For how many seconds between the two it stood still."""
+        return sum(max(min(due + late, end) - max(due, begin), 0) for due, late in self.late if late > self.STILL)
+
+    def calm(self, begin, end):
+        """Whether it did not stand still between the two, nor caught up on what had come meanwhile."""
+        return not any(due < end and begin < due + 2 * late for due, late in self.late if late > self.STILL)
 
     def p99(self, since):
         """Of what was due after `since`, in seconds."""
