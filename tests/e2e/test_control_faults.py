@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -111,10 +112,12 @@ def test_the_agent_killed_while_it_publishes(host):
 
 def test_a_token_guessed_is_limited(host):
     one = host().begin()
+    begun = time.monotonic()
     told = [one.ask("GET", "/v1/rules", token=f"weir_0_{n:040d}")[0] for n in range(30)]
-    assert told == [401] * 10 + [429] * 20
     status, _, headers = one.ask("GET", "/v1/rules")
-    assert status == 429 and 1 <= int(headers["Retry-After"]) <= 60
+    back = (time.monotonic() - begun) // 6  # ten a minute: so many tries more
+    assert told[:10] == [401] * 10 and set(told[10:]) <= {401, 429} and told.count(401) <= 10 + back, told
+    assert back or status == 429 and 1 <= int(headers["Retry-After"]) <= 60
     assert one.get("/").status == 200
 
 

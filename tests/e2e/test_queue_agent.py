@@ -42,7 +42,7 @@ def test_an_agent_killed_in_the_middle_is_the_usual_denial(host):
     one.use_up()
     agent = one.the_agent()
     pause(agent)
-    timer = threading.Timer(1.0, os.kill, (agent, signal.SIGKILL))
+    timer = threading.Timer(3.0, os.kill, (agent, signal.SIGKILL))  # all of them are waiting then; for ten seconds they would
     timer.start()
     answers = together([lambda: one.ask(body=b"abc")] * 12)
     timer.join()

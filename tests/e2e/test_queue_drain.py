@@ -334,8 +334,9 @@ def test_a_killed_agent_goes_on_at_once(queued, upstream):
     one.kill_agent()
     upstream.slow = 0
     begun = time.time()
-    wait_for(one, tickets)
-    assert time.time() - begun < 8  # not when its claims would have ended
+    with Lateness() as machine:
+        wait_for(one, tickets)
+    assert time.time() - begun < 8 + machine.lost()  # not when its claims would have ended
     first = list(dict.fromkeys(d.headers["Idempotency-Key"] for d in upstream.deferred()))
     assert first == tickets
 
