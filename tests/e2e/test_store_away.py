@@ -25,7 +25,7 @@ POLICIES = {"open": [200] * 9, "closed": [429] * 9, "local": [200] * 5 + [429] *
 @pytest.mark.parametrize("failure", POLICIES)
 def test_start_without_redis_and_its_coming(redis_server, hosts, failure):
     server = redis_server(start=False)
-    one, = hosts(server, 1, rules(strict(failure=failure)), settings="retry_max=500ms", deadline="200ms")
+    one, = hosts(server, 1, rules(strict(failure=failure)), settings="retry_max=500ms")
     assert statuses(one.port, "/", 9, **key("a")) == POLICIES[failure]
     wait_until(lambda: "is away" in one.errors(), "the news")
     assert not one.status()["store"]["up"]

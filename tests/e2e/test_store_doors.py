@@ -94,8 +94,7 @@ def test_reservations_are_settled_in_the_store(redis_server, hosts):
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "fixed_first", "sliding_window_log"])
 def test_what_has_come_back_by_itself_is_not_given_back_once_more(redis_server, hosts, algorithm):
-    one, = hosts(redis_server(), 1, rules(strict(limit=10, window="1s", more=ALGORITHMS[algorithm])), server=DOORS,
-                 deadline="200ms")
+    one, = hosts(redis_server(), 1, rules(strict(limit=10, window="1s", more=ALGORITHMS[algorithm])), server=DOORS)
     item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}, "cost": 10}
 
     def allowed():
@@ -134,7 +133,7 @@ def test_operators_see_and_reset_what_all_hosts_took(redis_server, hosts):
 
 def test_resp_reset(redis_server, gateway):
     server = redis_server()
-    store = f"weir_store {server.url()} deadline=1s;"
+    store = f"weir_store {server.url()} deadline=3s;"
     one = gateway(rules(), kind=RespGateway, http=store, outside=store, stream="weir_resp_operator_password s3cret;")
     with Client(one.resp) as c:
         assert c.do("AUTH", "s3cret") == "OK"
@@ -173,7 +172,7 @@ def test_grpc_calls_at_once(redis_server, hosts):
 
 def test_resp_pipelines_keep_their_order(redis_server, gateway):
     server = redis_server()
-    store = f"weir_store {server.url()} deadline=1s;"
+    store = f"weir_store {server.url()} deadline=3s;"
     one, two = (gateway(rules(), kind=RespGateway, http=store, outside=store) for _ in range(2))
     check = ("WEIR.CHECK", "header:x-key", "a")
     with Client(one.resp) as a, Client(two.resp) as b:

@@ -33,7 +33,7 @@ def test_two_served_hosts_share_one_limit(redis_server):
     yaml = """
 segment: { path: @FOLDER@/segment, size: 4MiB }
 workers: 2
-store: { url: "%s", prefix: shop, deadline: 500ms }
+store: { url: "%s", prefix: shop, deadline: 3s }
 gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
 metrics: 127.0.0.1:@METRICS@
 %s""" % (server.url(), rules())

@@ -8,7 +8,7 @@ from ports import free_port
 from stores import Authority, Cluster, Folder, Sentinels, Server
 
 RULES = rule("k", 5, "1d", "strict", policy="closed") + rule("loose", 5, "1d", "strict", policy="open")
-PATIENT = "deadline: 1s"
+PATIENT = "deadline: 3s"
 
 
 @pytest.fixture
