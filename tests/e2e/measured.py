@@ -36,6 +36,10 @@ class Lateness:
         """All of it, in seconds."""
         return sum(late for _, late in self.late)
 
+    def longest(self):
+        """The most that it adds to one step, in seconds."""
+        return max((late for _, late in self.late), default=0.0)
+
     def still(self, begin, end):
         """For how many seconds between the two it stood still."""
         return sum(max(min(due + late, end) - max(due, begin), 0) for due, late in self.late if late > self.STILL)
