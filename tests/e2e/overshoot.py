@@ -23,7 +23,7 @@ def overshoot(hosts, interval_ms, rate=3000, limit=1500):
         server = keep(Server()).start()
         fleet = keep.enter(Fleet(rule("hot", limit, "1d", "eventual", "algorithm: fixed_window"), server.url, hosts,
                                  workers=1, options=(f"sync_interval: {interval_ms}ms",)))
-        load = fleet.load("hot", seconds=1.5 * limit / rate + 0.5, rate=rate, keys=1).run()
+        load = fleet.load("hot", count=int(1.5 * limit + 0.5 * rate), rate=rate, keys=1).run()  # however long it takes
     admitted = load.statuses()[200]
     return Overshoot(hosts, interval_ms, rate, limit, admitted, admitted - limit, *bounds(hosts, interval_ms, rate))
 

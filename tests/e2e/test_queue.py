@@ -113,7 +113,7 @@ def test_one_of_several_limits_is_kept_under_the_name_of_the_rule(host):
 def test_the_tier_goes_along_and_no_further(host, backend):
     one = host(HEAD + QUEUE + """identity: { tier: header:X-Plan }
 rules:
-  - { name: plans, key: k, limit: { pro: 2, default: 1 }, window: 2s, on_limit: queue }
+  - { name: plans, key: k, limit: { pro: 2, default: 1 }, window: 8s, on_limit: queue }
 """)
     for _ in range(2):
         one.use_up("/plans", X_Plan="pro")
