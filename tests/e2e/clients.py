@@ -1,5 +1,6 @@
 """Clients: plain ones that hide nothing, and many at once."""
 import collections
+import contextlib
 import http.client
 import socket
 import threading
@@ -16,6 +17,15 @@ def get(port, path="/", method="GET", headers=None, body=None, connection=None):
     if not connection:
         c.close()
     return answer
+
+
+def end_sockets(*sockets):
+    """Closes sockets that other threads wait on. Those wake up: else the kernel goes on with the number, which is soon the
+    number of somebody else's socket, and takes that one's connections or bytes."""
+    for one in sockets:
+        with contextlib.suppress(OSError):  # the other side may have ended it
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
 
 
 def statuses(port, path, count, **more):

@@ -7,6 +7,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import controlled  # noqa: E402
+from clients import end_sockets  # noqa: E402
 from flight import Slow  # noqa: E402
 from gateway import Gateway  # noqa: E402
 from measured import Again  # noqa: E402
@@ -85,7 +86,7 @@ def slow():
     upstream = Slow()
     yield upstream
     upstream.go.set()
-    upstream.listener.close()
+    end_sockets(upstream.listener)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from clients import get, statuses
+from clients import end_sockets, get, statuses
 from gateway import wait_until
 from measured import NOISE, always, measured
 from strict import hammer, key, rules, strict
@@ -168,9 +168,7 @@ class Impostor:
             self.talk(c)
 
     def stop(self):
-        self.listener.close()
-        for c in self.open:
-            c.close()
+        end_sockets(self.listener, *self.open)
 
 
 def drip(c):
