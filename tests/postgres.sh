@@ -23,9 +23,9 @@ start)
         printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$folder'" "min_wal_size = 32MB" \
             "max_wal_size = 64MB" "shared_buffers = 16MB" >>"$folder/data/postgresql.conf"
     fi
-    as "$bin/pg_ctl" -D "$folder/data" -l "$folder/server.log" -w -t 30 start >/dev/null 2>&1
+    as "$bin/pg_ctl" -D "$folder/data" -l "$folder/server.log" -w -t 120 start >/dev/null 2>&1
     ;;
-stop) as "$bin/pg_ctl" -D "$folder/data" -w -t 30 -m fast stop >/dev/null 2>&1 ;;
-crash) as "$bin/pg_ctl" -D "$folder/data" -w -t 30 -m immediate stop >/dev/null 2>&1 ;;
+stop) as "$bin/pg_ctl" -D "$folder/data" -w -t 120 -m fast stop >/dev/null 2>&1 ;;
+crash) as "$bin/pg_ctl" -D "$folder/data" -w -t 120 -m immediate stop >/dev/null 2>&1 ;;
 *) exit 2 ;;
 esac

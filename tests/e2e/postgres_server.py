@@ -18,7 +18,7 @@ class PostgresServer:
         self.code = self.run("start")
 
     def run(self, what):
-        return subprocess.run([str(SCRIPT), what, str(self.folder)], timeout=60, stdout=subprocess.DEVNULL).returncode
+        return subprocess.run([str(SCRIPT), what, str(self.folder)], timeout=240, stdout=subprocess.DEVNULL).returncode
 
     def start(self):
         assert self.run("start") == 0, (self.folder / "server.log").read_text()

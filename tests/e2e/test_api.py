@@ -205,10 +205,10 @@ def test_bodies_however_they_come(api, tmp_path):
     big.write_bytes(b" " * (1 << 20) + pieces)
     said = subprocess.run(["curl", "-sS", "--http2-prior-knowledge", "-H", "Content-Length:", "-H",
                            "Content-Type: application/json", "--data-binary", f"@{big}", url],
-                          capture_output=True, check=True, timeout=20).stdout
+                          capture_output=True, check=True, timeout=60).stdout
     assert b'"code":"too_large"' in said, said
     said = subprocess.run(["nghttp", "-v", "-H", ":method: POST", "-H", "Content-Type: application/json", "-d",
-                           str(big), url], capture_output=True, check=False, timeout=20).stdout
+                           str(big), url], capture_output=True, check=False, timeout=60).stdout
     assert b":status: 413" in said and b'"code":"too_large"' in said, said
     assert httpx.Client(http1=False, http2=True).post(url, json=direct("h3")).status_code == 200
 
@@ -267,7 +267,7 @@ def test_hostile_bodies_leave_the_worker_alone(api):
 def test_curl(api):
     g = api()
     said = subprocess.run(["curl", "-sS", "-H", "Content-Type: application/json", "-d", json.dumps(direct()),
-                           f"http://127.0.0.1:{g.port}/v1/check"], capture_output=True, text=True, check=True, timeout=20)
+                           f"http://127.0.0.1:{g.port}/v1/check"], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(said.stdout)["remaining"] == 2
 
 

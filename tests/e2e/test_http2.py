@@ -35,7 +35,7 @@ def test_a_long_body_is_not_waited_for(gateway):
     g = gateway(LIMIT_ONE, listen="http2")
     (g.folder / "long").write_bytes(b"b" * 900_000)
     ask = ["nghttp", "-nv", "-d", str(g.folder / "long"), f"http://127.0.0.1:{g.port}/x"]
-    said = [subprocess.run(ask, capture_output=True, text=True, timeout=30, check=True).stdout for _ in range(2)]
+    said = [subprocess.run(ask, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
     assert ":status: 200" in said[0] and ":status: 429" in said[1] and "NO_ERROR" in said[1], said
 
 

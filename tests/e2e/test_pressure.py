@@ -211,7 +211,7 @@ def test_weir_check_shows_the_limit_in_force(pressed):
     g, press = pressed([rule(elastic={"up_to": "300%"})])
     press(0)
     weir = [WEIR, "check", "--rules", g.folder / "rules", "--segment", g.segment, "GET", "/x"]
-    text = subprocess.run(weir, capture_output=True, text=True, timeout=20, check=True, env=ENVIRONMENT).stdout
+    text = subprocess.run(weir, capture_output=True, text=True, timeout=60, check=True, env=ENVIRONMENT).stdout
     assert "1000 in 1h, 3000 in force" in text and "X-RateLimit-Limit: 3000" in text, text
 
 

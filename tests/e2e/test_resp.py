@@ -41,7 +41,7 @@ def server(gateway):
 
 
 def run(*command, **more):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30, check=False,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60, check=False,
                           **more)
     return done.stdout + done.stderr
 

@@ -249,7 +249,7 @@ def test_tls(gateway):
                     "2"], check=True, capture_output=True)
     s.start()
     said = subprocess.run(["redis-cli", "--tls", "--cacert", f"{s.folder}/cert.pem", "-p", str(s.resp), "CL.THROTTLE",
-                           "user123", "15", "30", "60"], capture_output=True, text=True, timeout=20, check=False)
+                           "user123", "15", "30", "60"], capture_output=True, text=True, timeout=60, check=False)
     assert said.stdout == "0\n16\n15\n-1\n2\n", said
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -288,7 +288,7 @@ def test_grpc_js(service):
             process.exit(0);
         }})();"""
     done = subprocess.run(["node", "-e", script], env={**os.environ, "NODE_PATH": str(modules)}, capture_output=True,
-                          text=True, timeout=30, check=False)
+                          text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout, done.stderr
     said = json.loads(done.stdout)
     assert said["codes"].count("OK") == 2 and said["codes"].count("OVER_LIMIT") == 10

@@ -67,7 +67,7 @@ def test_folders_that_nginx_would_misread(serve):
     for folder, code in ((odd, 0), (odd / "x$uri", 1)):
         (folder / "weir.yaml").write_text(text)
         done = subprocess.run([WEIR, "serve", "--check"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True,
-                              timeout=40)
+                              timeout=60)
         assert done.returncode == code, done.stderr
     assert re.search(r"weir\.yaml:5:18: error: path .*the folder that it begins at has some", done.stderr), done.stderr
 
@@ -117,11 +117,11 @@ def test_no_nginx_and_no_module(serve):
     for name, message in (("WEIR_NGINX", "nginx was not found at /nonexistent"),
                           ("WEIR_MODULES", "ngx_http_weir_module.so was not found")):
         done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder, env={**ENVIRONMENT, name: "/nonexistent"},
-                              capture_output=True, text=True, timeout=20)
+                              capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and message in done.stderr
     relative = os.path.relpath(ENVIRONMENT["WEIR_MODULES"], one.folder)
     done = subprocess.run([WEIR, "serve", "--check"], cwd=one.folder, env={**ENVIRONMENT, "WEIR_MODULES": relative},
-                          capture_output=True, text=True, timeout=20)
+                          capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -129,7 +129,7 @@ def test_a_module_of_another_nginx(serve, tmp_path):
     one = serve(start=False)
     (tmp_path / "ngx_http_weir_module.so").write_bytes(b"\x7fELF nonsense")
     done = subprocess.run([WEIR, "serve", "weir.yaml"], cwd=one.folder,
-                          env={**ENVIRONMENT, "WEIR_MODULES": str(tmp_path)}, capture_output=True, text=True, timeout=20)
+                          env={**ENVIRONMENT, "WEIR_MODULES": str(tmp_path)}, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "ngx_http_weir_module.so cannot be loaded" in done.stderr
 
 
@@ -225,7 +225,7 @@ def test_the_printed_configuration(serve, tmp_path, more):
     conf = tmp_path / "nginx.conf"
     conf.write_text(done.stdout)
     tested = subprocess.run([NGINX, "-t", "-p", str(tmp_path), "-c", str(conf), "-e", "stderr"], env=ENVIRONMENT,
-                            capture_output=True, text=True, timeout=20)
+                            capture_output=True, text=True, timeout=60)
     assert tested.returncode == 0 and "test is successful" in tested.stderr, tested.stderr
     for part in ("proxy_http_version 1.1;", "server_tokens off;", "access_log off;", "keepalive 64;",
                  f"listen 127.0.0.1:{one.port}; # weir.yaml:2:11"):
@@ -235,7 +235,7 @@ def test_the_printed_configuration(serve, tmp_path, more):
 def test_init(tmp_path):
     def weir(*arguments):
         return subprocess.run([WEIR, *arguments], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True,
-                              timeout=20)
+                              timeout=60)
     assert weir("init").returncode == 0
     checked = weir("serve", "--check")
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -267,11 +267,11 @@ def test_the_quick_start():
         assert in_time(lambda: [get(port, f"/hello/{i}").status for i in range(3)], 0.9) == [200, 200, 429]
         assert get(port, "/api/items", headers={"X-User-Id": "ada"}).headers["X-RateLimit-Remaining"] == "4"
         again = subprocess.run([root / "examples" / "run.sh"], env={**ENVIRONMENT, "WEIR_PORT": str(port)},
-                               capture_output=True, text=True, timeout=20, check=False)
+                               capture_output=True, text=True, timeout=60, check=False)
         assert again.returncode == 1 and "in use" in again.stderr and "Try in" not in again.stdout
         assert pathlib.Path(f"/dev/shm/weir-quickstart-{port}").exists()  # it is the first one's
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 0
     finally:
         if process.poll() is None:

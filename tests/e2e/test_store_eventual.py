@@ -271,7 +271,7 @@ def agent_file(folder, server, host):
 
 
 def run_agent(*arguments):
-    return subprocess.run([WEIR, "agent", *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=40)
+    return subprocess.run([WEIR, "agent", *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
 
 
 def test_weir_agent_alone(redis_server, gateway, tmp_path):
