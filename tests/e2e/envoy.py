@@ -29,7 +29,7 @@ def typed(kind, **more):
 
 
 def configuration(port, backend, service, rate_limits, filter_options):
-    limit = typed("http.ratelimit.v3.RateLimit", domain="d", timeout="2s", rate_limit_service={
+    limit = typed("http.ratelimit.v3.RateLimit", domain="d", timeout="5s", rate_limit_service={
         "transport_api_version": "V3", "grpc_service": {"envoy_grpc": {"cluster_name": "weir"}}}, **filter_options)
     manager = typed("network.http_connection_manager.v3.HttpConnectionManager", stat_prefix="x", route_config={
         "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
