@@ -9,6 +9,7 @@ import time
 
 from controlled import weir
 from gateway import wait_until
+from ports import free_port
 
 Delivery = collections.namedtuple("Delivery", "at method target headers body")
 
@@ -79,15 +80,14 @@ class Upstream:
             allow_reuse_address = True
             daemon_threads = True
 
-        self.make = lambda port: Server(("127.0.0.1", port), Handler)
-        self.server, self.port = None, 0
+        self.port = free_port()  # still free when it is back: the system gives it to no client
+        self.make = lambda: Server(("127.0.0.1", self.port), Handler)
         self.begin()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def begin(self):
-        self.server = self.make(self.port)
+        self.server = self.make()
         self.server.handle_error = lambda *arguments: None
-        self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self):
