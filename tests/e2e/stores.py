@@ -263,8 +263,8 @@ class Sentinels:
 
 
 class Cluster:
-    """Three masters with a replica each (or none), made by redis-cli as an operator makes it. Whose master gets lost says `QUICK`;
-    else a machine that stands still for a second would have the replicas take over, without what they had not heard of."""
+    """Three masters with a replica each (or none), made by redis-cli as an operator makes it. Who loses a master says QUICK; else
+    a machine that stands still for a second would have the replicas take over, without what they had not heard of."""
 
     QUICK, SLOW = 1000, 5000
 

@@ -120,9 +120,9 @@ def test_a_hot_key_costs_one_exchange_an_interval(redis_server, served):
     assert passed == 400
     assert server.calls() - before <= took / 0.05 + 3
     time.sleep(1.5)  # it is asked for a few times more, then nobody is
-    before = server.calls()
+    before, began = server.calls(), time.monotonic()
     time.sleep(2.1)
-    assert server.calls() - before <= 3  # whether the store is there, once a second
+    assert server.calls() - before <= time.monotonic() - began + 1  # whether the store is there, once a second
 
 
 def test_a_killed_agent_is_started_again_and_nothing_is_lost(redis_server, served):
