@@ -7,7 +7,8 @@
  * The ring holds `span` units that end before position `tail`. The newest `pending` of them are in the head only
  * (they all have the time `newest`): one compare-and-swap of the head logs a request, whatever its cost. Before the
  * next one, the pending times are written into the ring, by whoever comes next: all write the same. What a late writer
- * expects to find in a place is older than what was written there since, so it finds something else and does no harm.
+ * expects to find in a place is older than what was written there since, so it finds something else and does no harm;
+ * where units were given back it need not be, and then the unit leaves late, never early (write_time, span_time).
  *
  * A log that outgrows its record is FROZEN, copied into a larger one and linked anew; whoever finds it frozen does
  * the same. It is never thawed: a copy of it may be on its way. Units leave when they are older than the window; the
@@ -137,22 +138,41 @@ static struct log_head drop_left(const struct view *view, int64_t now_us)
     return next;
 }
 
+/*
+ * Writes one of them. What stands there is mostly older. It is later if that unit was given back, and what is to be
+ * written was logged by a clock that is behind; the expectation may then come back, when this one is given back, too.
+ * If the head has moved on, that may have happened: the unit gets its time again, or leaves a little late.
+ */
+static bool write_time(const struct weir__key_record *key, const weir__cell *at, int64_t span_max, uint32_t *to,
+                       uint32_t want)
+{
+    uint32_t held = weir__load32(to);
+    for (int round = 0; held != want; round++) {
+        if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), key->head))
+            return false;
+        uint32_t was = held;
+        if (!weir__cas32(to, &held, want))
+            continue;
+        if (was - want > span_max || weir__cell_equal(weir__cell_read(at), key->head))
+            return true;
+        held = want;
+        weir__cas32(to, &held, was);
+        return false;
+    }
+    return true;
+}
+
 /* Writes the pending times into the ring. False: the head has moved on meanwhile, look again. */
 static bool flush(const struct weir__op *op, const struct weir__key_record *key, const struct view *view)
 {
     const weir__cell *at = weir__record_head(op, key->record);
     uint32_t *time = weir__record_body(op, key->record);
-    uint32_t want = (uint32_t)(view->head.newest_us / view->limit->quantum_us);
+    int64_t quantum = view->limit->quantum_us, span_max = view->limit->window_us / quantum;
+    uint32_t want = (uint32_t)(view->head.newest_us / quantum);
 
-    for (int64_t unit = view->head.span - view->head.pending; unit < view->head.span; unit++) {
-        uint32_t *to = &time[place(view, unit)], held = weir__load32(to);
-        for (int round = 0; held != want; round++) {
-            if (round == WEIR__ROUNDS || !weir__cell_equal(weir__cell_read(at), key->head))
-                return false;
-            if (weir__cas32(to, &held, want))
-                break;
-        }
-    }
+    for (int64_t unit = view->head.span - view->head.pending; unit < view->head.span; unit++)
+        if (!write_time(key, at, span_max, &time[place(view, unit)], want))
+            return false;
     return true;
 }
 
@@ -252,7 +272,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 1;
     }
     if (!key.found)
-        return back ? 1 : make(op, where, &key, &view, change.logged);
+        return make(op, where, &key, &view, change.logged); /* there is nothing to give back */
 
     /* What there must be room for: what is live now, and what comes on top. */
     int64_t most = view.live + change.logged;

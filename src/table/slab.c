@@ -221,14 +221,18 @@ bool weir__record_own(const struct weir__op *op, const struct weir__where *where
                       weir__cell head)
 {
     weir__cell *at = weir__record_head(op, *record), seen = weir__cell_read(at), put = head;
+    uint32_t *lease = &op->table->lease[record->grain];
     for (int round = 0; round < WEIR__ROUNDS; round++) {
+        /* After `seen` was read: if the lease is ours, that is not the head of who took the record after it. */
+        if (weir__load32(lease) != record->lease)
+            return false;
         uint64_t turn = ((seen.lo >> WEIR__HEAD_SHIFT) + 1) & ((1U << WEIR__TURN_BITS) - 1);
         put.lo = head.lo | (weir__owner(where) << WEIR__TURN_BITS | turn) << WEIR__HEAD_SHIFT;
         if (!weir__cell_cas(at, &seen, put))
             continue;
         uint32_t taking = record->lease;
         record->lease &= ~LEASE_TAKING;
-        return weir__cas32(&op->table->lease[record->grain], &taking, record->lease);
+        return weir__cas32(lease, &taking, record->lease);
     }
     return false;
 }

@@ -1,0 +1,58 @@
+/*
+ * Others, who come between the steps of a request. Include this before a source of src/table that keeps records: it
+ * then calls these in place of the slab's.
+ */
+#ifndef WEIR_TEST_BETWEEN_H
+#define WEIR_TEST_BETWEEN_H
+
+#include "table/slab.h"
+
+/* Each comes once, before the next step of its kind. */
+static void (*before_write)(void), (*before_own)(void), (*instead_of_renewal)(void);
+
+static void let_others(void (**come)(void))
+{
+    void (*now)(void) = *come;
+    *come = NULL;
+    if (now)
+        now();
+}
+
+static void nobody(void)
+{
+}
+
+static bool own_after_others(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
+                             weir__cell head)
+{
+    let_others(&before_own);
+    return weir__record_own(op, where, record, head);
+}
+
+/* Lost to somebody else's change of the slot. */
+static bool renew_or_lose(const struct weir__op *op, struct weir__key_record *key, int64_t for_us)
+{
+    bool lost = instead_of_renewal;
+    let_others(&instead_of_renewal);
+    return !lost && weir__key_record_renew(op, key, for_us);
+}
+
+/* A word of a log, and of a counter. */
+static inline bool write32_after_others(uint32_t *word, uint32_t *expected, uint32_t desired)
+{
+    let_others(&before_write);
+    return weir__cas32(word, expected, desired);
+}
+
+static inline bool write64_after_others(uint64_t *word, uint64_t *expected, uint64_t desired)
+{
+    let_others(&before_write);
+    return weir__cas64(word, expected, desired);
+}
+
+#define weir__cas32            write32_after_others
+#define weir__cas64            write64_after_others
+#define weir__record_own       own_after_others
+#define weir__key_record_renew renew_or_lose
+
+#endif

@@ -1,0 +1,269 @@
+/* The log when others come between the steps of a request, whatever they do; and when its head is damaged. */
+#include "between.h"
+
+#include "logs.h"
+#undef weir__record_own
+#undef weir__key_record_renew
+
+static struct fixture f;
+
+static struct weir__key_record find(int64_t seconds)
+{
+    struct weir__op op = at(&f, seconds);
+    struct weir__where where = salted(&f.limit, &f.where);
+    struct weir__key_record key;
+    CHECK_EQ(weir__key_record_find(&op, &where, &key), 0);
+    return key;
+}
+
+static weir__cell *head_at(int64_t seconds)
+{
+    struct weir__op op = at(&f, seconds);
+    return weir__record_head(&op, find(seconds).record);
+}
+
+static uint32_t *times_at(int64_t seconds)
+{
+    struct weir__op op = at(&f, seconds);
+    return weir__record_body(&op, find(seconds).record);
+}
+
+/* ---- Others write, too ---- */
+
+static void go_round(void)
+{
+    for (int64_t seconds = 30; seconds < 150; seconds += 31)
+        CHECK_EQ(take(&f, 1, seconds).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 124).verdict, WEIR_ALLOW); /* has written that of 123 */
+}
+
+/* Two minutes later the unit of then has left, and its place is another's. */
+TEST(a_place_that_is_used_again_is_left_alone)
+{
+    fixture_make(&f);
+    take(&f, 1, 0);
+    before_write = go_round;
+    CHECK_EQ(take(&f, 1, 1).verdict, WEIR_ALLOW);
+    CHECK(!before_write);
+    CHECK_EQ(weir__record_body_bytes(find(124).record), 4 * sizeof(uint32_t));
+    /* Those of 92, 123 and 124, and this one. */
+    CHECK_EQ(take(&f, 96, 130).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 130).verdict, WEIR_DENY);
+    free(f.memory);
+}
+
+static void write_another_time(void)
+{
+    times_at(10)[0] -= 100 * SECOND_US;
+}
+
+TEST(what_a_late_writer_left_is_written_over)
+{
+    fixture_make(&f);
+    take(&f, 1, 0);
+    before_write = write_another_time;
+    CHECK_EQ(take(&f, 1, 10).verdict, WEIR_ALLOW);
+    CHECK(!before_write);
+    CHECK_EQ(take(&f, 98, 59).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 59).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 1, 60).verdict, WEIR_ALLOW);
+    free(f.memory);
+}
+
+static void log_what_was_there(void)
+{
+    take(&f, -1, 30);
+    CHECK_EQ(take(&f, 1, 31).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 31).verdict, WEIR_ALLOW); /* has written 31 */
+}
+
+/*
+ * In the place of a unit that was given back still stands 31. One of 30 is about to be written there; meanwhile it is
+ * given back, too, and there is another of 31: what the writer of 30 expects to find. That unit must not leave at 90.
+ */
+TEST(an_earlier_time_that_was_written_late_is_taken_back)
+{
+    fixture_make(&f);
+    take(&f, 98, 29);
+    take(&f, 1, 31);
+    take(&f, -1, 31); /* has written 31 */
+    take(&f, 1, 30);
+    before_write = log_what_was_there;
+    CHECK_EQ(take(&f, 1, 30).verdict, WEIR_DENY);
+    CHECK(!before_write);
+    CHECK_EQ(take(&f, 98, 90).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 90).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 2, 91).verdict, WEIR_ALLOW);
+    free(f.memory);
+}
+
+/* ---- Others take ---- */
+
+/* All of the slab, by one who comes when all leases are over or by one who cannot wait, with times to come in it. */
+static void take_slab(int64_t seconds)
+{
+    const struct weir__where somebody = {.tag = 1000};
+    struct weir__op op = at(&f, seconds);
+    struct weir__record record;
+    for (uint64_t taken = 0; taken < f.table.grains; taken += weir__class_grains(20)) {
+        CHECK_EQ(weir__record_take(&op, 20, 3600 * SECOND_US, NULL, &record), 0);
+        CHECK(weir__record_own(&op, &somebody, &record, (weir__cell){0, 77}));
+        uint32_t *word = weir__record_body(&op, record);
+        for (uint64_t i = 0; i < weir__record_body_bytes(record) / sizeof *word; i++)
+            word[i] = (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us);
+    }
+}
+
+/* A slab in which one record has room beside others. */
+static void small_fixture(uint64_t grains)
+{
+    fixture_make(&f);
+    f.table.grains = grains;
+}
+
+static void take_slab_later(void)
+{
+    take_slab(7200);
+}
+
+/* Somebody sleeps over his lease before he has put his head: what is another's by then stays as it is. */
+TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
+{
+    small_fixture(64);
+    before_own = take_slab_later;
+    struct weir__op op = at(&f, 0), later = at(&f, 7200);
+    struct weir__where where = salted(&f.limit, &f.where), somebody = {.tag = 1000};
+    weir_decision d;
+    CHECK_EQ(attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* looks again */
+    CHECK(!before_own);
+
+    const struct weir__record all = {.size_class = 20};
+    const uint32_t *word = weir__record_body(&later, all);
+    weir__cell head = weir__cell_read(weir__record_head(&later, all));
+    CHECK_EQ(head.lo >> (64 - WEIR__OWNER_BITS), weir__owner(&somebody));
+    CHECK_EQ(head.hi, 77);
+    for (uint64_t i = 0; i < weir__record_body_bytes(all) / sizeof *word; i++)
+        CHECK_EQ(word[i], (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us));
+    weir__cell *slot, seen;
+    CHECK_EQ(weir__look(&later, &f.where, &slot, &seen), 0);
+    CHECK(!slot);
+    free(f.memory);
+}
+
+static void take_slab_now(void)
+{
+    struct weir__op op = at(&f, 1);
+    struct weir__key_record key = find(1);
+    weir__record_release(&op, key.record); /* as if it had been taken from a live key */
+    f.table.grains = key.record.grain + 8;
+    f.table.header->slab_cursor = key.record.grain;
+    struct weir__record record;
+    CHECK_EQ(weir__record_take(&op, key.record.size_class, 3600 * SECOND_US, NULL, &record), 0);
+    CHECK_EQ(record.grain, key.record.grain);
+    f.table.grains = 64;
+    uint32_t *word = weir__record_body(&op, record);
+    for (uint64_t i = 0; i < weir__record_body_bytes(record) / sizeof *word; i++)
+        word[i] = (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us);
+}
+
+/* The log is moved, and loses the record that it is copied from: a copy of another's words is not linked. */
+TEST(what_was_copied_from_another_s_record_is_not_kept)
+{
+    small_fixture(64);
+    take(&f, 4, 0);
+    take(&f, 1, 0);
+    before_own = take_slab_now;
+    CHECK_EQ(take(&f, 50, 1).verdict, WEIR_ALLOW);
+    CHECK(!before_own);
+    /* Nothing of it is left but the fifty. */
+    CHECK_EQ(take(&f, 0, 1).remaining, 50);
+    CHECK_EQ(take(&f, 0, 61).remaining, 100);
+    free(f.memory);
+}
+
+TEST(a_renewal_that_was_lost_is_made_up_for)
+{
+    fixture_make(&f);
+    take(&f, 1, 0);
+    instead_of_renewal = nobody;
+    take(&f, 1, 40);
+    CHECK(!instead_of_renewal);
+    CHECK(weir__cell_life(find(40).seen, at(&f, 40).mono_us, 0) >= 60 * SECOND_US);
+    CHECK_EQ(take(&f, 0, 99).remaining, 99);
+    free(f.memory);
+}
+
+/* ---- Moves ---- */
+
+TEST(a_full_log_that_somebody_died_moving)
+{
+    fixture_make(&f);
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 60 * WEIR_SECOND};
+    CHECK_EQ(weir_limit_init(&f.limit, &params), 0);
+    weir__key_locate(&f.table, &f.limit, "k", 1, &f.where);
+    take(&f, 12, 0);
+    CHECK_EQ(weir__record_body_bytes(find(0).record), 12 * sizeof(uint32_t));
+    head_at(0)->lo |= FROZEN;
+    take(&f, -1, 0); /* moves it: there is just as much room as is needed */
+    CHECK_EQ(take(&f, 2, 1).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 1, 1).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 1, 1).verdict, WEIR_DENY);
+    free(f.memory);
+}
+
+/* ---- Damage ---- */
+
+/* Fifty units, and what is left of them when their head says this. */
+static int64_t left_with(struct log_head head)
+{
+    fixture_make(&f);
+    take(&f, 50, 0);
+    CHECK_EQ(weir__record_body_bytes(find(0).record), 52 * sizeof(uint32_t));
+    weir__cell *at_head = head_at(0);
+    head.newest_us = START_US;
+    *at_head = pack(weir__head_mark(*at_head), head);
+    int64_t remaining = take(&f, 0, 1).remaining;
+    CHECK_EQ(take(&f, 1, 1).verdict, remaining ? WEIR_ALLOW : WEIR_DENY);
+    CHECK_EQ(take(&f, 0, 1).remaining, remaining - 1);
+    free(f.memory);
+    return remaining;
+}
+
+TEST(a_head_that_cannot_be_counts_as_empty)
+{
+    CHECK_EQ(left_with((struct log_head){.span = 50, .pending = 50, .tail = 50}), 50);
+    CHECK_EQ(left_with((struct log_head){.span = 52, .pending = 52, .tail = 51}), 48);
+    CHECK_EQ(left_with((struct log_head){.span = 53, .pending = 53, .tail = 50}), 100);
+    CHECK_EQ(left_with((struct log_head){.span = FIELD_MASK, .pending = 1, .tail = 50}), 100);
+    CHECK_EQ(left_with((struct log_head){.span = 50, .pending = 51, .tail = 50}), 100);
+    CHECK_EQ(left_with((struct log_head){.span = 50, .pending = FIELD_MASK, .tail = 50}), 100);
+    CHECK_EQ(left_with((struct log_head){.span = 50, .pending = 50, .tail = 52}), 100);
+    CHECK_EQ(left_with((struct log_head){.span = 50, .pending = 50, .tail = FIELD_MASK}), 100);
+}
+
+TEST(nor_does_a_damaged_log_go_back_in_time)
+{
+    fixture_make(&f);
+    take(&f, 4, 100);
+    *head_at(100) = pack(weir__head_mark(*head_at(100)),
+                         (struct log_head){.span = 1, .pending = 2, .newest_us = START_US + 100 * SECOND_US});
+    CHECK_EQ(take(&f, 10, 50).reset_after_ns, 110 * WEIR_SECOND);
+    free(f.memory);
+}
+
+/* A copy of it may be on its way. */
+TEST(a_damaged_log_that_is_frozen_stays_so)
+{
+    fixture_make(&f);
+    take(&f, 4, 0);
+    weir__cell *head = head_at(0);
+    *head =
+        pack(weir__head_mark(*head), (struct log_head){.frozen = true, .span = 1, .pending = 2, .newest_us = START_US});
+    take(&f, 1, 1);
+    CHECK(head->lo & FROZEN);
+    CHECK(head_at(1) != head);
+    CHECK_EQ(take(&f, 0, 1).remaining, 99);
+    free(f.memory);
+}
+
+TEST_MAIN
