@@ -5,18 +5,11 @@
 #ifndef WEIR_TEST_BETWEEN_H
 #define WEIR_TEST_BETWEEN_H
 
+#include "others.h"
 #include "table/slab.h"
 
-/* Each comes once, before the next step of its kind. */
+/* Before the next step of their kind. */
 static void (*before_write)(void), (*before_own)(void), (*instead_of_renewal)(void);
-
-static void let_others(void (**come)(void))
-{
-    void (*now)(void) = *come;
-    *come = NULL;
-    if (now)
-        now();
-}
 
 static void nobody(void)
 {

@@ -1,0 +1,412 @@
+/* The slab's records when others come between two steps, or take what somebody thinks is still his. */
+#include "others.h"
+#include "table/table.h"
+
+/* Before the next load or swap of a lease, or the next swap of a cell. */
+static void (*before_load)(void), (*before_swap)(void), (*before_cell_swap)(void);
+
+static uint32_t load_after_others(const uint32_t *word)
+{
+    let_others(&before_load);
+    return weir__load32(word);
+}
+
+static bool swap_after_others(uint32_t *word, uint32_t *expected, uint32_t desired)
+{
+    let_others(&before_swap);
+    return weir__cas32(word, expected, desired);
+}
+
+static bool swap_cell_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
+{
+    let_others(&before_cell_swap);
+    return weir__cell_cas(cell, expected, desired);
+}
+
+#define weir__load32   load_after_others
+#define weir__cas32    swap_after_others
+#define weir__cell_cas swap_cell_after_others
+#include "table/slab.c"
+
+#include "slabs.h"
+
+static struct fixture *f;
+static const struct weir__where mine = {.tag = 1000, .home = 1, .other = 2}, theirs = {.tag = 2000};
+
+static struct weir__record own(const struct weir__where *where, unsigned size_class, int64_t for_us)
+{
+    struct weir__record record = {0};
+    CHECK_EQ(weir__record_take(&f->op, size_class, for_us, NULL, &record), 0);
+    CHECK(weir__record_own(&f->op, where, &record, (weir__cell){0, 7}));
+    return record;
+}
+
+/* My record, and a slot that leads to it for longer than any lease of these tests. */
+static struct weir__key_record link_mine(unsigned size_class, int64_t for_us)
+{
+    struct weir__key_record key = {0};
+    struct weir__record record = own(&mine, size_class, for_us);
+    int error;
+    CHECK(weir__key_record_link(&f->op, &mine, &key, record, 3600 * SECOND_US, &error));
+    CHECK_EQ(weir__key_record_find(&f->op, &mine, &key), 0);
+    CHECK(key.found);
+    return key;
+}
+
+static bool is_found(void)
+{
+    struct weir__key_record key;
+    CHECK_EQ(weir__key_record_find(&f->op, &mine, &key), 0);
+    CHECK(key.slot != NULL);
+    return key.found;
+}
+
+/* ---- Who has a record ---- */
+
+/* One grain, taken by two in the same moment for the same time: what the first has is not what the second has. */
+TEST(a_lease_that_was_taken_over_looks_different)
+{
+    f = fixture_make(1);
+    struct weir__record first = own(&mine, 0, 10 * SECOND_US), second = own(&theirs, 0, 10 * SECOND_US);
+    CHECK_EQ(evicted(f), 1);
+    CHECK(first.lease != second.lease);
+    CHECK(!weir__record_held(&f->op, first) && weir__record_held(&f->op, second));
+    weir__record_release(&f->op, first);
+    CHECK(weir__record_held(&f->op, second));
+    fixture_free(f);
+}
+
+/* The turn of a head grows, also if a key gets the same record again: a swap of before does not hit. */
+TEST(a_record_that_comes_back_has_another_head)
+{
+    f = fixture_make(1);
+    struct weir__record first = own(&mine, 0, 10 * SECOND_US);
+    weir__cell before = *weir__record_head(&f->op, first);
+    weir__record_release(&f->op, first);
+    struct weir__record second = own(&mine, 0, 10 * SECOND_US);
+    CHECK_EQ(second.grain, first.grain);
+    CHECK(!weir__cell_equal(before, *weir__record_head(&f->op, second)));
+    fixture_free(f);
+}
+
+/* Where time and nonce are all 0, a lease would look like none. */
+TEST(no_lease_looks_like_a_free_grain)
+{
+    f = fixture_make(2);
+    int64_t unit = INT64_C(1) << LEASE_SHIFT, zero = unit << 27; /* when the time in a lease is 0 again */
+    f->op.mono_us = f->op.wall_us = zero - 5 * unit;
+    f->table.lease[0] = LEASE_FIRST | 7; /* lapsed, or about to begin: either way it is to be had */
+    f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_NONCE_BITS;
+    struct weir__record record;
+    CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, &record), 0);
+    CHECK_EQ(record.grain, 0);
+    CHECK(f->table.lease[1] != 0);
+    fixture_free(f);
+}
+
+/* ---- Taking ---- */
+
+TEST(live_grains_are_taken_from_the_first_of_a_record_on)
+{
+    f = fixture_make(4);
+    own(&theirs, 3, 100 * SECOND_US);
+    for (uint64_t at = 1; at < 4; at++)
+        CHECK_EQ(take_run(&f->op, at, 1, SECOND_US, true), 0);
+    CHECK_EQ(evicted(f), 0);
+    for (uint64_t at = 0; at < 4; at++)
+        CHECK(leased(f, at));
+    fixture_free(f);
+}
+
+TEST(so_are_lapsed_ones)
+{
+    f = fixture_make(4);
+    own(&theirs, 3, SECOND_US);
+    pass_time(f, 10 * SECOND_US);
+    f->table.header->slab_cursor = 1;
+    struct weir__record record;
+    CHECK_EQ(weir__record_take(&f->op, 2, SECOND_US, NULL, &record), 0);
+    CHECK_EQ(record.grain, 0);
+    CHECK_EQ(f->table.lease[3], 0); /* nobody has it any more */
+    fixture_free(f);
+}
+
+/* Its taker may be about to put a head there, or dead: the lease tells. */
+TEST(what_is_being_taken_is_not_taken_away)
+{
+    f = fixture_make(4);
+    struct weir__record record, other;
+    CHECK_EQ(weir__record_take(&f->op, 3, 10 * SECOND_US, NULL, &record), 0);
+    CHECK_EQ(take_run(&f->op, 0, 4, SECOND_US, true), 0);
+    CHECK_EQ(take_run(&f->op, 0, 1, SECOND_US, true), 0);
+    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, &other), WEIR_EFULL);
+    CHECK(weir__record_own(&f->op, &mine, &record, (weir__cell){0, 7}));
+    CHECK_EQ(evicted(f), 0);
+    fixture_free(f);
+}
+
+static void renew_first(void)
+{
+    f->table.lease[0] += 1U << LEASE_NONCE_BITS;
+}
+
+/* The owner renews just before its record is taken away: it keeps it, and no loss is told. */
+TEST(a_loss_that_did_not_happen_is_not_counted)
+{
+    f = fixture_make(4);
+    own(&theirs, 3, 100 * SECOND_US);
+    before_swap = renew_first;
+    CHECK_EQ(take_run(&f->op, 0, 4, SECOND_US, true), 0);
+    CHECK(!before_swap);
+    CHECK_EQ(evicted(f), 0);
+    fixture_free(f);
+}
+
+/* Two of four grains each: the other one is taken, wherever it is, and never the one to keep. */
+TEST(what_is_to_be_kept_is_kept_and_no_more)
+{
+    for (int keep = 0; keep < 2; keep++) {
+        f = fixture_make(8);
+        struct weir__record r[2] = {own(&mine, 3, 100 * SECOND_US), own(&theirs, 3, 100 * SECOND_US)}, got;
+        CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, &r[keep], &got), 0);
+        CHECK_EQ(got.grain, r[!keep].grain);
+        CHECK(weir__record_held(&f->op, r[keep]));
+        CHECK_EQ(evicted(f), 1);
+        /* Whoever comes next looks elsewhere. */
+        CHECK_EQ(f->table.header->slab_cursor, got.grain + 4);
+        CHECK_EQ(weir__record_take(&f->op, 4, 100 * SECOND_US, &r[keep], &got), WEIR_EFULL);
+        fixture_free(f);
+    }
+}
+
+static void take_away_at_once(void)
+{
+    f->table.lease[0] = lease_after(&f->op, f->table.lease[0], 50 * SECOND_US) | LEASE_FIRST | LEASE_TAKING;
+}
+
+/* Another has the record before it is owned; its head comes soon. */
+TEST(a_record_that_is_lost_while_it_is_owned)
+{
+    f = fixture_make(1);
+    struct weir__record record;
+    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, &record), 0);
+    before_swap = take_away_at_once;
+    CHECK(!weir__record_own(&f->op, &mine, &record, (weir__cell){0, 7}));
+    CHECK(!before_swap);
+    CHECK(f->table.lease[0] & LEASE_TAKING);
+    fixture_free(f);
+}
+
+/* Three grains in use, four free, one in use: they are found from the middle of them, too. */
+TEST(room_on_both_sides_of_the_cursor)
+{
+    f = fixture_make(8);
+    struct weir__record held = own(&theirs, 2, 100 * SECOND_US), room = own(&theirs, 3, 100 * SECOND_US), got;
+    own(&theirs, 0, 100 * SECOND_US);
+    weir__record_release(&f->op, room);
+    f->table.header->slab_cursor = 5;
+    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, &got), 0);
+    CHECK_EQ(got.grain, 3);
+    CHECK_EQ(evicted(f), 0);
+    CHECK(weir__record_held(&f->op, held));
+    fixture_free(f);
+}
+
+/* Several records must go for one: what counts is the one that would last longest. */
+TEST(the_longest_lease_is_what_would_be_lost)
+{
+    static const int64_t seconds[] = {1000, 10, 100, 100};
+    f = fixture_make(8);
+    for (int i = 0; i < 4; i++)
+        own(&theirs, 1, seconds[i] * SECOND_US);
+    struct weir__record got;
+    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, &got), 0);
+    CHECK_EQ(got.grain, 2);
+    fixture_free(f);
+}
+
+/* ---- Finding ---- */
+
+/* The head is still mine, and about to be another's. */
+TEST(a_record_that_is_being_taken_is_not_found)
+{
+    f = fixture_make(2);
+    link_mine(1, 10 * SECOND_US);
+    CHECK(is_found());
+    struct weir__record taken;
+    CHECK_EQ(weir__record_take(&f->op, 1, 10 * SECOND_US, NULL, &taken), 0);
+    CHECK_EQ(evicted(f), 1);
+    CHECK(!is_found());
+    fixture_free(f);
+}
+
+static void take_over(void)
+{
+    own(&theirs, 1, 10 * SECOND_US);
+}
+
+/* The lease is read before the head: one that is theirs never comes with a head that was mine. */
+TEST(a_record_that_is_taken_while_it_is_read_is_not_found)
+{
+    f = fixture_make(2);
+    link_mine(1, 10 * SECOND_US);
+    before_load = take_over;
+    CHECK(!is_found());
+    CHECK(!before_load);
+    fixture_free(f);
+}
+
+static struct weir__key_record linked; /* what others change */
+static struct weir__record moved_to;
+
+static void move_mine(void)
+{
+    int error;
+    moved_to = own(&mine, 0, 10 * SECOND_US);
+    CHECK(weir__key_record_link(&f->op, &mine, &linked, moved_to, 3600 * SECOND_US, &error));
+}
+
+/* What was read of a record is the key's only if its slot leads there after that, too. */
+TEST(a_record_that_is_moved_while_it_is_read)
+{
+    f = fixture_make(4);
+    linked = link_mine(1, 10 * SECOND_US);
+    before_load = move_mine;
+    struct weir__key_record key;
+    CHECK_EQ(weir__key_record_find(&f->op, &mine, &key), 0);
+    CHECK(!before_load);
+    CHECK(key.found);
+    CHECK_EQ(key.record.grain, moved_to.grain);
+    CHECK(weir__cell_equal(key.seen, *key.slot));
+    fixture_free(f);
+}
+
+TEST(a_record_whose_lease_is_over_is_not_found)
+{
+    f = fixture_make(2);
+    link_mine(1, SECOND_US);
+    pass_time(f, 10 * SECOND_US);
+    CHECK(!is_found());
+    fixture_free(f);
+}
+
+static void refer(weir__cell *slot, unsigned state, struct weir__record record)
+{
+    struct weir__parts parts = weir__cell_unpack(*slot);
+    parts.state = state;
+    parts.used = weir__record_pack(record);
+    *slot = weir__cell_pack(parts);
+}
+
+/* What looks like a reference in one that counts nothing is a nonce. */
+TEST(a_tentative_entry_leads_nowhere)
+{
+    f = fixture_make(2);
+    struct weir__key_record key = link_mine(1, 10 * SECOND_US);
+    refer(key.slot, WEIR__TENTATIVE, key.record);
+    CHECK(!is_found());
+    fixture_free(f);
+}
+
+TEST(nor_does_a_reference_that_leads_out_by_a_grain)
+{
+    f = fixture_make(4);
+    own(&theirs, 1, 10 * SECOND_US);
+    struct weir__key_record key = link_mine(1, 10 * SECOND_US);
+    CHECK_EQ(key.record.grain, 2);
+    for (unsigned size_class = 0; size_class < 4; size_class++) {
+        refer(key.slot, WEIR__NORMAL, (struct weir__record){.grain = 2, .size_class = size_class});
+        CHECK_EQ(is_found(), size_class < 2);
+    }
+    fixture_free(f);
+}
+
+/* ---- Renewing and giving back ---- */
+
+TEST(a_record_that_was_taken_away_is_not_renewed)
+{
+    f = fixture_make(2);
+    struct weir__key_record key = link_mine(1, 10 * SECOND_US);
+    struct weir__record next = own(&theirs, 1, 10 * SECOND_US);
+    weir__cell slot = *key.slot;
+    CHECK(!weir__key_record_renew(&f->op, &key, 7200 * SECOND_US));
+    CHECK(weir__record_held(&f->op, next));
+    CHECK_EQ(f->table.lease[1], next.lease & LEASE_MASK);
+    CHECK(weir__cell_equal(slot, *key.slot));
+    fixture_free(f);
+}
+
+/* As by another's renewal. */
+static void change_slot(void)
+{
+    linked.slot->hi += 1 << 17;
+}
+
+TEST(a_renewal_that_does_not_hit_the_slot_is_none)
+{
+    f = fixture_make(2);
+    struct weir__key_record key = linked = link_mine(1, 10 * SECOND_US);
+    before_cell_swap = change_slot;
+    CHECK(!weir__key_record_renew(&f->op, &key, 7200 * SECOND_US));
+    CHECK(!before_cell_swap);
+    fixture_free(f);
+}
+
+TEST(a_slot_that_changes_while_it_is_dropped)
+{
+    f = fixture_make(2);
+    linked = link_mine(1, 10 * SECOND_US);
+    before_cell_swap = change_slot;
+    CHECK_EQ(weir__key_record_drop(&f->op, &mine), 0);
+    CHECK(!before_cell_swap);
+    CHECK_EQ(weir__cell_tag(linked.slot->lo), 0);
+    CHECK_EQ(f->table.lease[0], 0);
+    CHECK_EQ(f->table.lease[1], 0);
+    fixture_free(f);
+}
+
+/* A log may come back to a record that it had, all within a microsecond. */
+TEST(a_slot_that_is_linked_again_looks_different)
+{
+    f = fixture_make(2);
+    struct weir__key_record key = link_mine(1, 10 * SECOND_US);
+    weir__cell again = link_cell(&f->op, mine.tag, key.seen, key.record, 3600 * SECOND_US);
+    CHECK(!weir__cell_equal(again, key.seen));
+    CHECK(!weir__cell_equal(link_cell(&f->op, mine.tag, again, key.record, 3600 * SECOND_US), again));
+
+    /* Dropped and made anew at the same moment it has a version from the nonce of what it was made from. */
+    for (unsigned nonce = 0; nonce < 2 * WEIR__VERSIONS; nonce++) {
+        weir__cell tentative = weir__cell_tentative(&f->op, mine.tag);
+        tentative.hi |= nonce;
+        weir__cell made = link_cell(&f->op, mine.tag, tentative, key.record, 3600 * SECOND_US);
+        CHECK_EQ(weir__cell_version(made.lo), nonce % WEIR__VERSIONS);
+        CHECK(weir__is_normal(made.lo));
+    }
+    fixture_free(f);
+}
+
+/* Its anchor is where a clock was that was ahead; it lasts as long as it should by this one. */
+TEST(a_slot_lasts_no_longer_for_a_clock_that_was_ahead)
+{
+    f = fixture_make(2);
+    struct weir__key_record key = link_mine(1, 10 * SECOND_US);
+    pass_time(f, -1000 * SECOND_US);
+    weir__cell next = link_cell(&f->op, mine.tag, key.seen, key.record, 4096 * SECOND_US);
+    int64_t life = weir__cell_life(next, f->op.mono_us, f->op.wall_us);
+    CHECK(life >= 4096 * SECOND_US && life < 5000 * SECOND_US);
+    fixture_free(f);
+}
+
+/* Of a record that its owner is just renewing, its first grain before the others. */
+TEST(giving_back_by_an_old_lease_frees_nothing)
+{
+    f = fixture_make(4);
+    struct weir__record record = own(&theirs, 3, 10 * SECOND_US);
+    f->table.lease[0] = lease_after(&f->op, record.lease, 100 * SECOND_US) | LEASE_FIRST;
+    weir__record_release(&f->op, record);
+    for (uint64_t i = 0; i < 4; i++)
+        CHECK(leased(f, i));
+    fixture_free(f);
+}
+
+TEST_MAIN
