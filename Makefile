@@ -263,6 +263,9 @@ $B/tests/unit/engine/test_brief_random: ALL_LDFLAGS += -Wl,--wrap=weir__quick
 # What comes between the look and the take of several counters.
 $B/tests/unit/engine/test_brief_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look
 
+# How many of a batch are decided by themselves.
+$B/tests/unit/engine/test_batch_way: ALL_LDFLAGS += -Wl,--wrap=weir__batch_decide
+
 # What comes between the look and the take of a denial.
 $B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 
