@@ -8,8 +8,8 @@
 #include "others.h"
 #include "table/slab.h"
 
-/* Before the next step of their kind. */
-static void (*before_write)(void), (*before_own)(void), (*instead_of_renewal)(void);
+/* Before the next step of their kind, after it, or in its place. */
+static void (*before_write)(void), (*after_write)(void), (*before_own)(void), (*instead_of_renewal)(void);
 
 static void nobody(void)
 {
@@ -34,13 +34,17 @@ static bool renew_or_lose(const struct weir__op *op, struct weir__key_record *ke
 static inline bool write32_after_others(uint32_t *word, uint32_t *expected, uint32_t desired)
 {
     let_others(&before_write);
-    return weir__cas32(word, expected, desired);
+    bool written = weir__cas32(word, expected, desired);
+    let_others(&after_write);
+    return written;
 }
 
 static inline bool write64_after_others(uint64_t *word, uint64_t *expected, uint64_t desired)
 {
     let_others(&before_write);
-    return weir__cas64(word, expected, desired);
+    bool written = weir__cas64(word, expected, desired);
+    let_others(&after_write);
+    return written;
 }
 
 #define weir__cas32            write32_after_others

@@ -97,6 +97,25 @@ TEST(an_earlier_time_that_was_written_late_is_taken_back)
     free(f.memory);
 }
 
+static void log_more(void)
+{
+    CHECK_EQ(take(&f, 1, 20).verdict, WEIR_ALLOW);
+}
+
+/* What was in the place before is older, or nothing at all: there is nothing to take back. */
+TEST(a_time_that_was_written_stays_when_others_go_on)
+{
+    fixture_make(&f);
+    take(&f, 1, 10);
+    after_write = log_more;
+    CHECK_EQ(take(&f, 1, 20).verdict, WEIR_ALLOW);
+    CHECK(!after_write);
+    CHECK_EQ(take(&f, 98, 69).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 97, 69).verdict, WEIR_ALLOW);
+    CHECK_EQ(take(&f, 0, 70).remaining, 1);
+    free(f.memory);
+}
+
 /* ---- Others take ---- */
 
 /* All of the slab, by one who comes when all leases are over or by one who cannot wait, with times to come in it. */
