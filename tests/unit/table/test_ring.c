@@ -164,11 +164,11 @@ TEST(a_renewal_that_was_lost_is_made_up_for)
 {
     begin(64);
     take(1, 0);
+    pass_time(f, 900000); /* in the same part, or it would try again for the next */
     instead_of_renewal = nobody;
-    take(1, 4);
+    take(1, 0);
     CHECK(!instead_of_renewal);
-    CHECK(weir__cell_life(find(4).seen, at(4).mono_us, at(4).wall_us) >= (PARTS + 1) * SECOND_US);
-    CHECK_EQ(take(0, 9).remaining, LIMIT - 1);
+    CHECK(weir__cell_life(find(0).seen, f->op.mono_us, f->op.wall_us) >= (PARTS + 1) * SECOND_US);
     fixture_free(f);
 }
 
