@@ -225,6 +225,21 @@ TEST(the_longest_lease_is_what_would_be_lost)
     fixture_free(f);
 }
 
+/* Taken when its lease was over, and owned by another: what that one has put there stays. */
+TEST(a_record_that_was_lost_before_it_is_owned)
+{
+    f = fixture_make(1);
+    struct weir__record record;
+    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, &record), 0);
+    pass_time(f, 10 * SECOND_US);
+    struct weir__record next = own(&theirs, 0, 100 * SECOND_US);
+    weir__cell head = *weir__record_head(&f->op, next);
+    CHECK(!weir__record_own(&f->op, &mine, &record, (weir__cell){0, 9}));
+    CHECK(weir__cell_equal(head, *weir__record_head(&f->op, next)));
+    CHECK(weir__record_held(&f->op, next));
+    fixture_free(f);
+}
+
 /* ---- Finding ---- */
 
 /* The head is still mine, and about to be another's. */
