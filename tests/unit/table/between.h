@@ -9,7 +9,8 @@
 #include "table/slab.h"
 
 /* Before the next step of their kind, after it, or in its place. */
-static void (*before_write)(void), (*after_write)(void), (*before_own)(void), (*instead_of_renewal)(void);
+static void (*before_write)(void), (*after_write)(void), (*before_own)(void), (*instead_of_renewal)(void),
+    (*after_decision)(void);
 
 static void nobody(void)
 {
@@ -47,6 +48,25 @@ static inline bool write64_after_others(uint64_t *word, uint64_t *expected, uint
     return written;
 }
 
+static inline struct weir__log_change log_before_others(const weir_limit *limit, const struct weir__log *log,
+                                                        int64_t now_us, int64_t cost, enum weir__mode mode,
+                                                        weir_decision *decision)
+{
+    struct weir__log_change change = weir__log_take(limit, log, now_us, cost, mode, decision);
+    let_others(&after_decision);
+    return change;
+}
+
+static inline bool count_before_others(const weir_limit *limit, struct weir__sliding *state, const uint32_t *parts,
+                                       int64_t now_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    bool changes = weir__counterN_take(limit, state, parts, now_us, cost, mode, decision);
+    let_others(&after_decision);
+    return changes;
+}
+
+#define weir__log_take         log_before_others
+#define weir__counterN_take    count_before_others
 #define weir__cas32            write32_after_others
 #define weir__cas64            write64_after_others
 #define weir__record_own       own_after_others

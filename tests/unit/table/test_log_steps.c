@@ -116,6 +116,22 @@ TEST(a_time_that_was_written_stays_when_others_go_on)
     free(f.memory);
 }
 
+static void give_all_back(void)
+{
+    take(&f, -100, 0);
+}
+
+/* What it was based on is not there any more. */
+TEST(a_denial_is_of_what_is_there)
+{
+    fixture_make(&f);
+    take(&f, 100, 0);
+    after_decision = give_all_back;
+    CHECK_EQ(take(&f, 1, 1).verdict, WEIR_ALLOW);
+    CHECK(!after_decision);
+    free(f.memory);
+}
+
 /* ---- Others take ---- */
 
 /* All of the slab, by one who comes when all leases are over or by one who cannot wait, with times to come in it. */

@@ -172,6 +172,22 @@ TEST(a_renewal_that_was_lost_is_made_up_for)
     fixture_free(f);
 }
 
+static void give_all_back(void)
+{
+    take(-LIMIT, 0);
+}
+
+/* What it was based on is not there any more. */
+TEST(a_denial_is_of_what_is_there)
+{
+    begin(64);
+    take(LIMIT, 0);
+    after_decision = give_all_back;
+    CHECK_EQ(take(1, 0).verdict, WEIR_ALLOW);
+    CHECK(!after_decision);
+    fixture_free(f);
+}
+
 /* ---- Beginning anew ---- */
 
 /* There is but one place for it: where its words of just now still stand. */
