@@ -113,10 +113,11 @@ TEST(a_time_that_looks_like_a_tag_is_none)
     ask(EIGHT, now, 99);
     for (uint64_t i = 0; i < EIGHT; i++) {
         struct weir__where where;
-        weir__cell *slot = slot_of(i, &where), *line = segment->table.line[where.home].slot;
-        for (int other = 0; other < WEIR__SLOTS; other++)
-            if (&line[other] != slot)
-                line[other] = (weir__cell){UINT64_C(5) << 30 | slot->lo >> 32, slot->lo >> 32 << 32 | slot->lo >> 32};
+        weir__cell entry = *slot_of(i, &where), *line = segment->table.line[where.home].slot;
+        uint64_t tag = entry.lo >> 32;
+        for (int before = 0; before < 3; before++)
+            line[before] = (weir__cell){UINT64_C(5) << 32 | tag, tag << 32 | tag};
+        line[3] = entry;
     }
     ask(EIGHT, now, 98);
     CHECK_EQ(singly, 0);
