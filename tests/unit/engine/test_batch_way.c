@@ -106,14 +106,33 @@ TEST(an_entry_that_ends_at_this_very_moment)
     }
 }
 
+/* Changes the first eight keys so that each has a line to itself. */
+static void take_homes_apart(void)
+{
+    uint64_t homes[EIGHT], next = 0;
+    for (size_t i = 0; i < EIGHT; i++) {
+        struct weir__where where;
+        bool alone;
+        do {
+            keys[i] = next++;
+            weir__key_locate(&segment->table, &limit, &keys[i], sizeof keys[i], &where);
+            alone = true;
+            for (size_t k = 0; k < i; k++)
+                alone &= homes[k] != where.home;
+        } while (!alone);
+        homes[i] = where.home;
+    }
+}
+
 /* Another entry of the line has, where it keeps its time or its count, what the tag looks like. */
 TEST(a_time_that_looks_like_a_tag_is_none)
 {
     begin();
+    take_homes_apart();
     ask(EIGHT, now, 99);
     for (uint64_t i = 0; i < EIGHT; i++) {
         struct weir__where where;
-        weir__cell entry = *slot_of(i, &where), *line = segment->table.line[where.home].slot;
+        weir__cell entry = *slot_of(keys[i], &where), *line = segment->table.line[where.home].slot;
         uint64_t tag = entry.lo >> 32;
         for (int before = 0; before < 3; before++)
             line[before] = (weir__cell){UINT64_C(5) << 32 | tag, tag << 32 | tag};
