@@ -158,4 +158,18 @@ TEST(a_limit_that_varies)
     weir_close(engine);
 }
 
+/* What the store decides is not decided here, although there is an entry from when it could not be asked. */
+TEST(a_rule_that_the_store_decides)
+{
+    weir *engine = strict_engine("rules:\n  - { name: a, key: k, limit: 9, window: 10m, consistency: strict, "
+                                 "on_store_failure: local }\n");
+    for (uint64_t i = 1; i <= 3; i++) {
+        struct weir__brief brief = ask_root(engine, 1);
+        CHECK(!brief.told);
+        CHECK_EQ(told.answer.decision.remaining, 9 - (int64_t)i);
+        CHECK_EQ(stats_of(engine, "a").failures, i);
+    }
+    weir_close(engine);
+}
+
 TEST_MAIN
