@@ -4,6 +4,8 @@
 #include "engine/brief.h"
 #include "rules/attribute.h"
 
+#include <unistd.h>
+
 static struct {
     weir_outcome outcomes[8];
     weir_answer answer;
@@ -169,6 +171,51 @@ TEST(a_rule_that_the_store_decides)
         CHECK_EQ(told.answer.decision.remaining, 9 - (int64_t)i);
         CHECK_EQ(stats_of(engine, "a").failures, i);
     }
+    weir_close(engine);
+}
+
+/* A rule under which requests cost nothing but what they say. */
+TEST(a_request_that_costs_nothing_leaves_no_entry)
+{
+    weir *engine = test_engine("rules:\n  - { name: a, key: k, limit: 9, window: 1s, cost: 0 }\n");
+    weir_query query = query_of((weir_text){"/", 1}, 1);
+    query.has_cost = true;
+    query.cost = 2;
+    struct weir__brief brief = ask_briefly(engine, &query);
+    CHECK_EQ(brief.remaining, 7);
+    brief = ask_root(engine, 100); /* all has come back */
+    CHECK_EQ(brief.remaining, 9);
+    const struct weir__table *table = &engine->segment->table;
+    int64_t now_us = test_seconds(100).mono_ns / 1000;
+    for (uint64_t i = 0; i < table->lines * WEIR__SLOTS; i++)
+        CHECK(weir__cell_life(table->line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS], now_us, now_us) <= 0);
+    weir_close(engine);
+}
+
+static weir *engine_at(const char *path, const char *on_missing)
+{
+    char rules[256];
+    weir *engine = NULL;
+    snprintf(rules, sizeof rules, "rules:\n  - { name: a, key: '${user_id}', limit: 9, window: 1m%s }\n", on_missing);
+    weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = rules};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    return engine;
+}
+
+/* Those without a user shared a counter, before the rule was changed. It is still there. */
+TEST(a_key_that_is_missing_is_shared_no_more)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/weir-told-%ld", (long)getpid());
+    weir *engine = engine_at(path, ", on_missing_key: share");
+    CHECK_EQ(ask_root(engine, 1).remaining, 8);
+    CHECK_EQ(ask_root(engine, 1).remaining, 7);
+    weir_close(engine);
+    engine = engine_at(path, ", on_missing_key: deny");
+    unlink(path);
+    struct weir__brief brief = ask_root(engine, 1);
+    CHECK(!brief.told);
+    CHECK_EQ(told.answer.by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }
 
