@@ -177,14 +177,14 @@ TEST(a_rule_that_the_store_decides)
 /* A rule under which requests cost nothing but what they say. */
 TEST(a_request_that_costs_nothing_leaves_no_entry)
 {
-    weir *engine = test_engine("rules:\n  - { name: a, key: k, limit: 9, window: 1s, cost: 0 }\n");
+    weir *engine = test_engine("rules:\n  - { name: a, key: k, limit: 10, window: 1s, cost: 0 }\n");
     weir_query query = query_of((weir_text){"/", 1}, 1);
     query.has_cost = true;
     query.cost = 2;
     struct weir__brief brief = ask_briefly(engine, &query);
-    CHECK_EQ(brief.remaining, 7);
+    CHECK_EQ(brief.remaining, 8);
     brief = ask_root(engine, 100); /* all has come back */
-    CHECK_EQ(brief.remaining, 9);
+    CHECK_EQ(brief.remaining, 10);
     const struct weir__table *table = &engine->segment->table;
     int64_t now_us = test_seconds(100).mono_ns / 1000;
     for (uint64_t i = 0; i < table->lines * WEIR__SLOTS; i++)
