@@ -8,11 +8,14 @@
  *     decide       reads, decides and swaps, one request after the other: requests of one key stay in their order
  *
  * set_out of the next group comes before look_other of the present one: whatever was asked for has had the time of two
- * steps to come. Where a key was seen is only a hint; deciding reads the slot by itself, and all that is not the usual
- * case (table/usual.h) goes the long way, which looks by itself, too.
+ * steps to come. A key that is more than one slot (table/ahead.h) goes the long way; what that will touch is asked for
+ * once its home is known (ask_siblings) or its slot (ask_records), for all of a group before the first is decided.
+ * Where a key was seen is only a hint; deciding reads the slot by itself, and all that is not the usual case
+ * (table/usual.h) goes the long way, which looks by itself, too.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
+#include "table/ahead.h"
 #include "table/hash.h"
 #include "table/usual.h"
 
@@ -27,7 +30,8 @@ struct flight {
 struct group {
     weir_request *request;
     size_t count, away;
-    bool usual; /* no request of it is faulty, and each may have the usual case */
+    bool usual;   /* no request of it is faulty, and each may have the usual case */
+    bool records; /* one of it may have a record in the slab */
     struct flight flight[GROUP];
     struct away {
         struct flight *flight;
@@ -110,6 +114,30 @@ STEP void look_other(struct group *g)
 {
     for (struct away *a = g->other, *end = a + g->away; a < end; a++)
         (void)look(a->flight, a->line);
+}
+
+/* Here, not in set_out, it is seen whether there are records, too: that has no register to spare. */
+STEP void ask_siblings(const struct weir__batch *b, struct group *g)
+{
+    g->records = false;
+    for (size_t i = 0; i < g->count; i++) {
+        const weir_request *r = &g->request[i];
+        const struct flight *f = &g->flight[i];
+        enum weir__beyond beyond = r->error ? WEIR__NOTHING : weir__beyond(r->limit);
+        g->records |= beyond == WEIR__RECORD;
+        if (beyond == WEIR__SIBLING)
+            weir__pair_ahead(&b->op, r->limit, (uint64_t)(f->home - b->op.table->line), weir__cell_tag(f->wanted));
+    }
+}
+
+STEP void ask_records(const struct weir__batch *b, const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        const weir_request *r = &g->request[i];
+        const struct flight *f = &g->flight[i];
+        if (!r->error && weir__beyond(r->limit) == WEIR__RECORD)
+            weir__record_ahead(b->op.table, f->slot, weir__cell_tag(f->wanted));
+    }
 }
 
 /* One request the long way, unless it was refused already. */
@@ -209,8 +237,12 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
     set_out(&b, present);
     while (present->count) {
         look_home(&b, present);
+        if (!present->usual)
+            ask_siblings(&b, present);
         set_out(&b, next);
         look_other(present);
+        if (!present->usual && present->records)
+            ask_records(&b, present);
         if (present->usual)
             decide_usual(&b, present);
         else
