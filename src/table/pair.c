@@ -31,9 +31,10 @@ static struct weir__where of_parity(const struct weir__op *op, const struct weir
     return w;
 }
 
-static int read_bucket(const struct weir__op *op, const struct weir__where *where, bool thorough, struct bucket *bucket)
+static int read_bucket(const struct weir__op *op, const struct weir__where *where, struct bucket *bucket)
 {
-    weir__cell *slot = thorough ? NULL : weir__find(op->table, where, &bucket->seen);
+    /* An entry that counts is the only one (no twins); one that does not, or none, is for a thorough look to tell. */
+    weir__cell *slot = weir__find(op->table, where, &bucket->seen);
     /* Which window it is decides more than a swap of this cell will check, so both halves must be of one state. */
     if (slot)
         bucket->seen = weir__cell_read(slot);
@@ -109,7 +110,7 @@ static bool changed(const struct bucket *bucket)
  * One attempt at the window that starts at *start_us. Returns 1 when decided, 0 to look again (at *start_us, which may
  * have been moved to a window that was reached), or a negative error.
  */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, bool thorough,
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                    int64_t *start_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     uint64_t parity = (uint64_t)(*start_us / limit->part_us) & 1;
@@ -117,9 +118,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 
     /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
     struct bucket now = {0}, old = {0};
-    int error = read_bucket(op, &here, thorough, &now);
+    int error = read_bucket(op, &here, &now);
     if (!error)
-        error = read_bucket(op, &there, thorough, &old);
+        error = read_bucket(op, &there, &old);
     if (error)
         return error;
 
@@ -149,8 +150,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 1; /* nothing of this window to give back; what an earlier one took stays taken */
     if (counts && !old.sealed) {
         weir__cell sealed = pack(&there, limit, old.seen, old.start_us, (uint64_t)old.count | SEALED);
-        weir__cell_cas(old.slot, &old.seen, sealed);
-        return 0;
+        /* Sealed, it holds what was weighed: no need to look again. */
+        if (!weir__cell_cas(old.slot, &old.seen, sealed))
+            return 0;
     }
     if (!entered)
         return enter_window(op, &here, &now, at);
@@ -167,7 +169,7 @@ int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const st
     int64_t start_us = weir__part_start(limit, op->mono_us);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, where, round > 0, &start_us, cost, mode, decision);
+        int result = attempt(op, limit, where, &start_us, cost, mode, decision);
         if (result)
             return result > 0 ? 0 : result;
     }
