@@ -1,0 +1,264 @@
+/*
+ * Batches of keys that are more than one slot: pairs of slots, and records in the slab. What a batch asks for ahead of
+ * them (table/ahead.h) is only a hint. Two segments with one secret, one asked in batches and one by single takes, give
+ * the same answers and are the same to the last bit: slots, leases and grains; with several limits in one batch, in a
+ * table that is far too small, and after their memory was damaged.
+ */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/batch.h"
+#include "table/ahead.h"
+
+#include "segments.h"
+
+enum { BATCH_MAX = 150, LIMITS = 6 };
+
+struct twins {
+    weir_segment *batched, *single;
+    weir_limit limit[LIMITS];
+    size_t limits;
+    uint64_t keys[BATCH_MAX];
+    weir_request request[BATCH_MAX];
+    size_t count;
+    weir_time now;
+    uint64_t passed, denied, errors;
+};
+
+static uint64_t below(uint64_t *seed, uint64_t range)
+{
+    return test_random(seed) % range;
+}
+
+static weir_segment *open_one(uint64_t size, uint64_t slab)
+{
+    weir_segment_options options = {.size = size, .slab_bytes = slab, .no_slab = !slab};
+    weir_segment *segment = NULL;
+    CHECK_EQ(weir_segment_open(&options, &segment), 0);
+    return segment;
+}
+
+static void open_twins(struct twins *t, uint64_t size, uint64_t slab)
+{
+    *t = (struct twins){.now = NOW};
+    t->batched = open_one(size, slab);
+    t->single = open_one(size, slab);
+    memcpy(t->single->table.header->secret, t->batched->table.header->secret, WEIR__SECRET_BYTES);
+}
+
+static void close_twins(struct twins *t)
+{
+    weir_segment_close(t->batched);
+    weir_segment_close(t->single);
+}
+
+/* A sliding counter whose two windows have a slot each. */
+static weir_limit pair_of(int64_t limit, int64_t window_ns, uint64_t id)
+{
+    weir_limit made = limit_of((weir_params){
+        .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = limit, .window_ns = window_ns, .buckets = 2, .id = id});
+    CHECK_EQ(weir__beyond(&made), WEIR__SIBLING);
+    return made;
+}
+
+/* One of every kind that may meet in a batch; two pairs, of which one wears out. */
+static void mix_limits(struct twins *t)
+{
+    const weir_params others[] = {
+        {.limit = 20, .window_ns = 60 * WEIR_SECOND, .id = 3},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 30, .window_ns = WEIR_SECOND, .id = 4},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 30, .window_ns = WEIR_SECOND, .buckets = 10, .id = 5},
+        {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 20, .window_ns = WEIR_SECOND, .id = 6},
+    };
+    t->limit[0] = pair_of(1000000, WEIR_SECOND, 1);
+    t->limit[1] = pair_of(40000, 7 * WEIR_SECOND, 2);
+    for (size_t i = 0; i < COUNT(others); i++)
+        t->limit[2 + i] = limit_of(others[i]);
+    t->limits = LIMITS;
+    CHECK_EQ(weir__beyond(&t->limit[2]), WEIR__NOTHING);
+    CHECK_EQ(weir__beyond(&t->limit[3]), WEIR__NOTHING);
+    CHECK_EQ(weir__beyond(&t->limit[4]), WEIR__RECORD);
+    CHECK_EQ(weir__beyond(&t->limit[5]), WEIR__RECORD);
+}
+
+/* Any of the limits for any of so many keys; one in 64 is wrong. */
+static void fill(struct twins *t, uint64_t *seed, uint64_t keys)
+{
+    t->count = 1 + below(seed, BATCH_MAX);
+    for (size_t i = 0; i < t->count; i++) {
+        const weir_limit *limit = &t->limit[below(seed, t->limits)];
+        t->keys[i] = below(seed, keys);
+        weir_request r = {limit, &t->keys[i], sizeof *t->keys, 1, 77, {WEIR_DENY, 7, 7, 7, 7, 7, 7}};
+        if (below(seed, 4) == 0)
+            r.cost = (int64_t)below(seed, (uint64_t)limit->hard / 3) - 2;
+        switch (below(seed, 256)) {
+        case 0:
+            r.limit = NULL;
+            break;
+        case 1:
+            r.key = NULL;
+            break;
+        case 2:
+            r.key_len = 0;
+            break;
+        case 3:
+            r.cost = INT64_MAX;
+            break;
+        default:
+            break;
+        }
+        t->request[i] = r;
+    }
+}
+
+static bool same(const weir_decision *a, const weir_decision *b)
+{
+    return a->verdict == b->verdict && a->flags == b->flags && a->limit == b->limit && a->remaining == b->remaining &&
+           a->delay_ns == b->delay_ns && a->retry_after_ns == b->retry_after_ns &&
+           a->reset_after_ns == b->reset_after_ns;
+}
+
+static void check_memory(const struct twins *t)
+{
+    const struct weir__table *a = &t->batched->table, *b = &t->single->table;
+    CHECK(memcmp(a->line, b->line, a->lines * sizeof *a->line) == 0);
+    CHECK(memcmp(a->lease, b->lease, a->grains * sizeof *a->lease) == 0);
+    CHECK(memcmp(a->grain, b->grain, a->grains * WEIR__GRAIN) == 0);
+}
+
+static void ask_both(struct twins *t)
+{
+    int failed = weir_take_batch(t->batched, t->request, t->count, t->now);
+    for (size_t i = 0; i < t->count; i++) {
+        const weir_request *r = &t->request[i];
+        weir_decision one = {WEIR_DENY, 7, 7, 7, 7, 7, 7};
+        int error = weir_take(t->single, r->limit, r->key, r->key_len, r->cost, t->now, &one);
+        CHECK_EQ(r->error, error);
+        if (!error)
+            CHECK(same(&r->decision, &one));
+        failed -= error != 0;
+        t->errors += error != 0;
+        t->passed += !error && weir_passes(&one);
+        t->denied += !error && one.verdict == WEIR_DENY;
+    }
+    CHECK_EQ(failed, 0);
+    check_memory(t);
+}
+
+/* Mostly within a window, often into the next one or the one after, sometimes back. */
+static void step(struct twins *t, uint64_t *seed)
+{
+    static const int64_t steps[] = {
+        0, 1000, WEIR_SECOND / 50, WEIR_SECOND / 7, WEIR_SECOND, 2 * WEIR_SECOND, 5 * WEIR_SECOND, -WEIR_SECOND / 3};
+    int64_t by = steps[below(seed, COUNT(steps))];
+    t->now.mono_ns += by;
+    t->now.wall_ns += by;
+}
+
+TEST(several_limits_in_one_batch)
+{
+    static struct twins t;
+    uint64_t seed = 1, passed = 0, denied = 0, errors = 0;
+    for (int64_t world = 0, worlds = test_scaled(20, 4); world < worlds; world++) {
+        open_twins(&t, 1 << 20, 1 << 18);
+        mix_limits(&t);
+        uint64_t keys = UINT64_C(1) << below(&seed, 10);
+        for (int round = 0; round < 200 && !test_failures; round++) {
+            fill(&t, &seed, keys);
+            ask_both(&t);
+            step(&t, &seed);
+        }
+        passed += t.passed;
+        denied += t.denied;
+        errors += t.errors;
+        close_twins(&t);
+    }
+    CHECK(passed && denied && errors);
+}
+
+static weir_stats stats_of(const weir_segment *segment)
+{
+    weir_stats stats;
+    CHECK_EQ(weir_stats_read(segment, &stats), 0);
+    return stats;
+}
+
+/* Pairs whose entries are moved and evicted while a batch goes through them: what was seen at home is gone by then. */
+TEST(pairs_in_a_table_that_is_too_small)
+{
+    static struct twins t;
+    uint64_t seed = 2;
+    open_twins(&t, WEIR__SIZE_MIN, 0);
+    t.limit[0] = pair_of(1000000, WEIR_SECOND, 1);
+    t.limit[1] = pair_of(40000, 7 * WEIR_SECOND, 2);
+    t.limits = 2;
+    for (int64_t round = 0, rounds = test_scaled(2000, 300); round < rounds && !test_failures; round++) {
+        fill(&t, &seed, round % 100 < 50 ? 1000 : 10000);
+        ask_both(&t);
+        if (below(&seed, 8) == 0)
+            step(&t, &seed);
+    }
+    weir_stats batched = stats_of(t.batched), single = stats_of(t.single);
+    CHECK(batched.evicted_live > 100 && batched.moved > 100);
+    CHECK_EQ(batched.evicted_live, single.evicted_live);
+    CHECK_EQ(batched.moved, single.moved);
+    CHECK_EQ(batched.created, single.created);
+    close_twins(&t);
+}
+
+/* The same bits of the same words, in both. */
+static void damage(const struct twins *t, uint64_t *seed)
+{
+    const struct weir__table *table[2] = {&t->batched->table, &t->single->table};
+    for (int i = 0; i < 8; i++) {
+        uint64_t line = below(seed, table[0]->lines), slot = below(seed, WEIR__SLOTS), bit = below(seed, 64);
+        uint64_t grain = below(seed, table[0]->grains), byte = below(seed, WEIR__GRAIN);
+        for (int k = 0; k < 2; k++) {
+            weir__cell *cell = &table[k]->line[line].slot[slot];
+            cell->lo ^= UINT64_C(1) << bit;
+            cell->hi ^= UINT64_C(1) << (63 - bit);
+            table[k]->lease[grain] ^= UINT32_C(1) << bit % 32;
+            table[k]->grain[grain * WEIR__GRAIN + byte] ^= (uint8_t)(1U << bit % 8);
+        }
+    }
+}
+
+TEST(damaged_slots_and_records)
+{
+    static struct twins t;
+    uint64_t seed = 3;
+    for (int64_t world = 0, worlds = test_scaled(20, 4); world < worlds; world++) {
+        open_twins(&t, WEIR__SIZE_MIN, 1 << 14);
+        mix_limits(&t);
+        for (int round = 0; round < 200 && !test_failures; round++) {
+            fill(&t, &seed, 300);
+            ask_both(&t);
+            damage(&t, &seed);
+            step(&t, &seed);
+        }
+        close_twins(&t);
+    }
+}
+
+/* Every slot leads to the last record there can be, far behind the slab; and every one is a pair of another time. */
+TEST(slots_that_lead_outside)
+{
+    static struct twins t;
+    uint64_t seed = 4;
+    open_twins(&t, WEIR__SIZE_MIN, 1 << 14);
+    mix_limits(&t);
+    for (int round = 0; round < 50 && !test_failures; round++) {
+        fill(&t, &seed, 50);
+        ask_both(&t);
+        for (uint64_t i = 0; i < t.batched->table.lines * WEIR__SLOTS; i++) {
+            weir__cell *a = &t.batched->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+            weir__cell *b = &t.single->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+            if (!weir__cell_tag(a->lo))
+                continue;
+            a->lo |= 0x7fff;
+            a->hi = round % 2 ? a->hi | 0x1ffff : test_random(&seed);
+            *b = *a;
+        }
+    }
+    close_twins(&t);
+}
+
+TEST_MAIN
