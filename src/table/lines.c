@@ -105,9 +105,20 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
         weir__cell_cas(to, &reserved, weir__cell_empty(reserved));
 }
 
+/* Asks for the lines that the entries of `line` could be moved to: most of them are full, too, and will be looked at.
+ */
+static void ask_for_others(const struct weir__op *op, uint64_t line)
+{
+    for (int i = 0; i < WEIR__SLOTS; i++) {
+        uint64_t tag = weir__cell_tag(weir__load64(&op->table->line[line].slot[i].lo));
+        weir__prefetch(&op->table->line[weir__other_line(tag, line, op->table->lines)]);
+    }
+}
+
 /* Tries to free a slot of `line` by moving entries on, up to `depth` in a row; true if it may have worked. */
 static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *budget)
 {
+    ask_for_others(op, line);
     for (int i = 0; i < WEIR__SLOTS && budget[0] > 0; i++) {
         weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), there;
         if (!weir__cell_tag(seen.lo))
