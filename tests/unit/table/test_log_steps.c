@@ -246,6 +246,22 @@ TEST(a_full_log_that_somebody_died_moving)
     free(f.memory);
 }
 
+/* The limit was lowered since: of more units than it can hold the newest stay. */
+TEST(a_log_that_is_moved_under_a_lower_limit)
+{
+    fixture_make(&f);
+    take(&f, 50, 0);
+    take(&f, 50, 30);
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 60 * WEIR_SECOND};
+    CHECK_EQ(weir_limit_init(&f.limit, &params), 0);
+    head_at(30)->lo |= FROZEN;
+    take(&f, -1, 30); /* moves it */
+    CHECK_EQ(take(&f, 0, 61).remaining, 1);
+    CHECK_EQ(take(&f, 2, 61).verdict, WEIR_DENY);
+    CHECK_EQ(take(&f, 0, 90).remaining, 12);
+    free(f.memory);
+}
+
 /* ---- Damage ---- */
 
 /* Fifty units, and what is left of them when their head says this. */

@@ -175,6 +175,22 @@ TEST(giving_back_to_a_window_that_was_not_entered_makes_no_entry)
     fixture_free(f);
 }
 
+/* Who sealed it may have died, or be about to enter the next: whoever is still in this one counts there. */
+TEST(nothing_is_counted_in_a_sealed_window)
+{
+    begin();
+    take(5, 0);
+    weir__cell *slot = slot_at(0);
+    struct weir__parts parts = weir__cell_unpack(*slot);
+    parts.used |= SEALED;
+    *slot = weir__cell_pack(parts);
+    CHECK_EQ(take(7, 59).remaining, LIMIT - 12);
+    CHECK_EQ(weir__cell_unpack(*slot).used, 5 | SEALED);
+    CHECK(slot_at(60) != NULL);
+    CHECK_EQ(take(0, 120).remaining, LIMIT - 7);
+    fixture_free(f);
+}
+
 /* Or one that is moved to and fro would look as it did before. */
 TEST(an_entry_keeps_its_version)
 {

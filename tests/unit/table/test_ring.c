@@ -128,6 +128,21 @@ TEST(nothing_is_counted_in_a_sealed_part)
     fixture_free(f);
 }
 
+/* It is sealed first, and only then written: its count is final. */
+TEST(a_part_is_sealed_before_it_is_written)
+{
+    begin(64);
+    take(10, 0);
+    struct weir__op op = at(1);
+    struct weir__where w = salted(&limit, &where);
+    weir_decision d;
+    CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0);
+    CHECK(read_head(1).sealed);
+    CHECK_EQ(read_head(1).part, part_at(0));
+    CHECK_EQ(words_at(1)[part_at(0) % PARTS], 0);
+    fixture_free(f);
+}
+
 static void take_slab_later(void)
 {
     const struct weir__where somebody = {.tag = 1000};
@@ -212,6 +227,17 @@ TEST(parts_of_the_same_length_in_another_number_are_another_count)
     limit = limit_of(PARTS - 1);
     CHECK_EQ(limit.part_us, SECOND_US);
     CHECK_EQ(take(1, 3).remaining, LIMIT - 1);
+    fixture_free(f);
+}
+
+TEST(so_are_as_many_of_another_length)
+{
+    begin(64);
+    take(20, 0);
+    weir_params params = {
+        .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = LIMIT, .window_ns = 12 * WEIR_SECOND, .buckets = PARTS};
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    CHECK_EQ(take(1, 0).remaining, LIMIT - 1);
     fixture_free(f);
 }
 
