@@ -53,7 +53,8 @@ static void check_reply(const redisReply *reply)
     struct weir__batch_part parts[] = {{&question, 0}, {&question, 1}};
     if (reply->type == REDIS_REPLY_ERROR) {
         int error = weir__store_error(reply->str, reply->len);
-        check(error <= WEIR_ESTOREURL && error >= WEIR_ESTORELIMIT);
+        check((error <= WEIR_ESTOREURL && error >= WEIR_ESTORELIMIT) || error == WEIR_ESTOREDISK ||
+              error == WEIR_ESTORECLIENTS);
     }
     for (size_t count = 1; count <= 2; count++) {
         make_asks(asks);
