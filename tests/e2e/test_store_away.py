@@ -37,7 +37,12 @@ def test_start_without_redis_and_its_coming(redis_server, hosts, failure):
 
 
 class Load:
-    """Clients that ask all the time: when each request began, how long it took, and its status."""
+    """
+    Clients that ask again and again: when each request began, how long it took, and its status. Not as fast as they can: then
+    they would wait for each other, and for a processor, not for the store.
+    """
+
+    PAUSE = 0.005
 
     def __init__(self, port, connections=8):
         self.port, self.ended, self.done = port, threading.Event(), []
@@ -51,6 +56,7 @@ class Load:
             start = time.monotonic()
             status = get(self.port, "/", connection=c, **key(f"k{random.randrange(100000)}")).status
             self.done.append((start, time.monotonic() - start, status))
+            time.sleep(self.PAUSE)
         c.close()
 
     def end(self):
@@ -66,6 +72,7 @@ class Load:
 
 
 @pytest.mark.alone
+@pytest.mark.xdist_group("overload")  # not beside that, nor beside each other
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 @measured
 def test_faults_under_load(redis_server, hosts, fault):
