@@ -93,6 +93,16 @@ static inline bool test_passes(weir *engine, const char *line, double s)
     return weir_passes(&answer.decision);
 }
 
+/* For a query's `lookup`: a request of which nothing is known but what the query says itself. */
+static inline bool test_no_attributes(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+{
+    (void)context;
+    (void)kind;
+    (void)name;
+    (void)value;
+    return false;
+}
+
 /* How many of `count` at the same moment pass. */
 static inline int test_passing(weir *engine, const char *line, double s, int count)
 {

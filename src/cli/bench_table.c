@@ -37,18 +37,15 @@ static uint64_t memory_available(void)
 static bool fits(uint64_t bytes, uint64_t more, uint64_t keys, const char *directory)
 {
     struct statvfs disk;
-    uint64_t have = memory_available(), need = bytes + more;
-    if (directory && statvfs(directory, &disk) == 0) {
-        uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
-        if (room / 11 * 10 < bytes) {
-            have = room;
-            need = bytes;
-        }
-    }
-    if (!have || have / 11 * 10 >= need)
+    uint64_t room = UINT64_MAX, memory = memory_available(), need = bytes + more;
+    if (directory && statvfs(directory, &disk) == 0)
+        room = (uint64_t)disk.f_bavail * disk.f_frsize;
+    bool short_of_room = room / 11 * 10 < bytes;
+    if (!short_of_room && (!memory || memory / 11 * 10 >= need))
         return true;
     weir__bench_note("skipped %llu keys: they need %.0f MB (table and bound), %.0f MB are free",
-                     (unsigned long long)keys, (double)need / 1e6, (double)have / 1e6);
+                     (unsigned long long)keys, (double)(short_of_room ? bytes : need) / 1e6,
+                     (double)(short_of_room ? room : memory) / 1e6);
     return false;
 }
 

@@ -60,19 +60,10 @@ struct asked {
     char text[WEIR__BRIEF_ROOM];
 };
 
-static bool nothing(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
-{
-    (void)context;
-    (void)kind;
-    (void)name;
-    (void)value;
-    return false;
-}
-
 static void ask(struct asked *asked, size_t outcomes_max)
 {
     static const uint8_t peer[4] = {10, 0, 0, 1};
-    weir_query query = {.lookup = nothing,
+    weir_query query = {.lookup = test_no_attributes,
                         .peer = peer,
                         .peer_len = sizeof peer,
                         .path = {"/x", 2},
@@ -102,7 +93,7 @@ static void begin(struct asked *asked)
 static void check_left(struct asked *asked, int64_t a, int64_t b, int64_t c)
 {
     static const uint8_t peer[4] = {10, 0, 0, 1};
-    weir_query query = {.lookup = nothing,
+    weir_query query = {.lookup = test_no_attributes,
                         .peer = peer,
                         .peer_len = sizeof peer,
                         .path = {"/x", 2},

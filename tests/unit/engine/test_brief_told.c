@@ -13,19 +13,10 @@ static struct {
     char text[WEIR__BRIEF_ROOM];
 } told;
 
-static bool nothing(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
-{
-    (void)context;
-    (void)kind;
-    (void)name;
-    (void)value;
-    return false;
-}
-
 static weir_query query_of(weir_text path, double seconds)
 {
     static const uint8_t peer[4] = {10, 0, 0, 1};
-    return (weir_query){.lookup = nothing,
+    return (weir_query){.lookup = test_no_attributes,
                         .peer = peer,
                         .peer_len = sizeof peer,
                         .path = path,
