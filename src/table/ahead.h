@@ -20,26 +20,20 @@ static inline enum weir__beyond weir__beyond(const weir_limit *limit)
 
 /*
  * Asks for the other lines of a pair: they are two. A slot that is at home is found there, and its other line is not
- * touched; but if what is at home is of past windows, a new one begins, and for that all lines are looked through.
+ * touched, unless it has to be taken over for the present window: for that both its lines are looked through.
  */
 static inline void weir__pair_ahead(const struct weir__op *op, const weir_limit *limit, uint64_t home, uint64_t tag)
 {
     const struct weir__table *table = op->table;
-    const uint64_t even = tag & ~UINT64_C(1);
-    int64_t youngest = INT64_MAX;
-    bool needed[2];
+    const int64_t begin_us = weir__part_start(limit, op->mono_us);
+    const unsigned present = (uint64_t)(begin_us / limit->part_us) & 1;
     for (unsigned parity = 0; parity < 2; parity++) {
-        const weir__cell *slot = weir__slot_of(table, home, even | parity);
-        needed[parity] = !slot;
-        if (!slot)
-            continue;
-        int64_t start = weir__anchor_expand(weir__cell_unpack(weir__cell_peek(slot)).anchor, op->mono_us);
-        if (op->mono_us - start < youngest)
-            youngest = op->mono_us - start;
+        const uint64_t its = (tag & ~UINT64_C(1)) | parity;
+        const weir__cell *slot = weir__slot_of(table, home, its);
+        if (!slot || (parity == present &&
+                      weir__anchor_expand(weir__cell_unpack(weir__cell_peek(slot)).anchor, op->mono_us) < begin_us))
+            weir__prefetch(&table->line[weir__other_line(its, home, table->lines)]);
     }
-    for (unsigned parity = 0; parity < 2; parity++)
-        if (needed[parity] || youngest >= limit->part_us)
-            weir__prefetch(&table->line[weir__other_line(even | parity, home, table->lines)]);
 }
 
 /* Asks for the record that `slot` leads to, if it is the key's: its lease and its head. */
