@@ -59,6 +59,38 @@ test("logging out asks when something is not saved, and leaves nothing behind", 
     await close(page);
 });
 
+test("what is refused while one logs out does not say that the session has ended", async () => {
+    const rule = await makeRule();
+    const page = await open(`#/rules/${rule}`);
+    let ended;
+    const end = new Promise((resolve) => { ended = resolve; });
+    await page.route("**/v1/validate*", async (route) => {
+        await end;
+        await route.continue();
+    });
+    await page.route("**/v1/session", async (route) => {
+        const answer = await route.fetch();
+        const refused = page.waitForResponse((other) => other.url().includes("/v1/validate") && other.status() === 401);
+        ended();
+        await (await refused).finished();
+        await route.fulfill({ response: answer });
+    });
+    const validates = page.waitForRequest("**/v1/validate*");
+    await page.getByLabel("Rule as YAML").fill(`${await page.getByLabel("Rule as YAML").inputValue()}# more\n`);
+    await validates;
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Log out" }).click();
+    await page.getByText("You are logged out").waitFor();
+    assert.equal(await page.getByText("Your session has ended").count(), 0);
+    await page.unrouteAll();
+    await logIn(page, host.operator);
+    await page.getByText("(operator)").waitFor();
+    await page.context().clearCookies();
+    await page.getByRole("link", { name: "Audit" }).click();
+    await page.getByText("Your session has ended").waitFor(); // news again
+    await close(page);
+});
+
 test("logging out ends the session on the server", async () => {
     const page = await open();
     const cookies = await page.context().cookies();

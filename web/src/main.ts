@@ -64,10 +64,19 @@ function drawWho(): void {
     for (const link of document.querySelectorAll<HTMLElement>("[data-role=operator]")) link.hidden = !may("operator");
 }
 
+/* From when the session is to end until the next one: what is still asked under it is refused, and that is no news. */
+let leaving = false;
+
 /* Whoever comes next at this browser finds nothing. */
 async function logOut(): Promise<void> {
     const act = async () => {
-        await ask("/v1/session", { method: "DELETE" });
+        leaving = true;
+        try {
+            await ask("/v1/session", { method: "DELETE" });
+        } catch (error) {
+            leaving = false;
+            throw error;
+        }
         unsaved().forEach(forget);
     };
     const lost = unsaved();
@@ -85,6 +94,7 @@ async function logOut(): Promise<void> {
     main.replaceChildren();
     drawWho();
     await logIn("You are logged out.");
+    leaving = false;
     drawWho();
     open(true);
 }
@@ -116,6 +126,7 @@ async function start(): Promise<void> {
     }
     drawWho();
     whenExpired(() => {
+        if (leaving) return;
         void logIn("Your session has ended. Log in to go on; nothing you typed is lost.").then(() => {
             drawWho();
             if (!shown?.dirty?.() && !document.querySelector("dialog[open]")) open(false);
