@@ -266,6 +266,9 @@ $B/tests/unit/engine/test_brief_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look
 # How many of a batch are decided by themselves.
 $B/tests/unit/engine/test_batch_way: ALL_LDFLAGS += -Wl,--wrap=weir__batch_decide
 
+# How many pairs of slots a batch does not decide at a glance.
+$B/tests/unit/engine/test_batch_beyond: ALL_LDFLAGS += -Wl,--wrap=weir__pair_take
+
 # What comes between the look and the take of a denial.
 $B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 

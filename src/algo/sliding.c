@@ -50,11 +50,11 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
                          enum weir__mode mode, weir_decision *decision)
 {
     int64_t w = limit->part_us, x = enter(limit, state, now_us);
-    int64_t held = state->current + weigh(limit, state->before, x);
+    int64_t before = weigh(limit, state->before, x);
     if (cost < 0)
         mode = WEIR__CHARGE; /* a refund is never denied */
     cost = of_this_part(limit, state, now_us, cost);
-    bool taken = weir__decide(limit, held, cost, mode, decision);
+    bool taken = weir__decide(limit, state->current + before, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
         int64_t room = limit->cap - cost - state->current;
@@ -64,7 +64,7 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
     }
     if (taken) {
         apply(limit, state, cost);
-        decision->remaining = limit->hard - state->current - weigh(limit, state->before, x);
+        decision->remaining = limit->hard - state->current - before;
     }
     if (state->current || state->before) {
         /* Untouched is when nothing weighs any more, which rounding down brings forward. */

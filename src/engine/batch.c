@@ -8,15 +8,16 @@
  *     decide       reads, decides and swaps, one request after the other: requests of one key stay in their order
  *
  * set_out of the next group comes before look_other of the present one: whatever was asked for has had the time of two
- * steps to come. A key that is more than one slot (table/ahead.h) goes the long way; what that will touch is asked for
- * once its home is known (ask_siblings) or its slot (ask_records), for all of a group before the first is decided.
- * Where a key was seen is only a hint; deciding reads the slot by itself, and all that is not the usual case
- * (table/usual.h) goes the long way, which looks by itself, too.
+ * steps to come. Of a key that is a pair of slots both are looked for (look_pairs, look_siblings). One that has a
+ * record goes the long way, and what that will touch is asked for (ask_records) before the first of a group is decided.
+ * Where a key was seen is only a hint; deciding reads the slots by itself, and all that is not the usual case
+ * (table/usual.h, table/pair.h) goes the long way, which looks by itself, too.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
 #include "table/ahead.h"
 #include "table/hash.h"
+#include "table/pair.h"
 #include "table/usual.h"
 
 enum { GROUP = 32 }; /* requests in flight at once; more only push each other out of the cache */
@@ -32,11 +33,17 @@ struct group {
     size_t count, away;
     bool usual;   /* no request of it is faulty, and each may have the usual case */
     bool records; /* one of it may have a record in the slab */
+    size_t apart; /* slots of pairs that are not at home */
     struct flight flight[GROUP];
     struct away {
         struct flight *flight;
         struct weir__line *line;
-    } other[GROUP]; /* of which `away` are not at home */
+    } other[GROUP];             /* of which `away` are not at home */
+    weir__cell *pair[GROUP][2]; /* of those that are pairs, in which they were seen, or places like any other */
+    struct sibling {
+        uint16_t flight, parity;
+        struct weir__line *line;
+    } sibling[2 * GROUP]; /* of which `apart` are not at home */
 };
 
 /* One function a step, as written: merged into one, they run out of registers. */
@@ -116,17 +123,65 @@ STEP void look_other(struct group *g)
         (void)look(a->flight, a->line);
 }
 
-/* Here, not in set_out, it is seen whether there are records, too: that has no register to spare. */
-STEP void ask_siblings(const struct weir__batch *b, struct group *g)
+/* The present window of the limit asked for last: one division for all that have the same. */
+struct windows {
+    const weir_limit *limit;
+    struct weir__window present;
+};
+
+static inline struct weir__window present_window(struct windows *w, const weir_limit *limit, int64_t mono_us)
 {
+    if (limit != w->limit)
+        *w = (struct windows){limit, weir__window_of(limit, mono_us)};
+    return w->present;
+}
+
+/*
+ * Looks for both slots of pairs, and asks for the other line of a slot that is not at home; and of one that will have
+ * to be taken over for the present window, as for that both its lines are looked through. Here, not in set_out, it is
+ * seen whether there are records, too: that has no register to spare.
+ */
+STEP void look_pairs(const struct weir__batch *b, struct group *g)
+{
+    const struct weir__table *table = b->op.table;
+    struct windows windows = {0};
+    struct weir__line *ask[2 * GROUP];
+    size_t apart = 0, asked = 0;
     g->records = false;
     for (size_t i = 0; i < g->count; i++) {
         const weir_request *r = &g->request[i];
         const struct flight *f = &g->flight[i];
         enum weir__beyond beyond = r->error ? WEIR__NOTHING : weir__beyond(r->limit);
         g->records |= beyond == WEIR__RECORD;
-        if (beyond == WEIR__SIBLING)
-            weir__pair_ahead(&b->op, r->limit, (uint64_t)(f->home - b->op.table->line), weir__cell_tag(f->wanted));
+        if (beyond != WEIR__SIBLING)
+            continue;
+        const struct weir__window window = present_window(&windows, r->limit, b->op.mono_us);
+        const uint64_t home = (uint64_t)(f->home - table->line), tag = weir__cell_tag(f->wanted) & ~UINT64_C(1);
+        const unsigned there = weir__pair_at(f->home, tag, g->pair[i]);
+        const weir__cell present = weir__cell_peek(g->pair[i][window.parity]);
+        const bool over = weir__anchor_expand(weir__cell_unpack(present).anchor, b->op.mono_us) < window.start_us;
+        const unsigned stays = there & ~((unsigned)over << window.parity);
+        for (unsigned parity = 0; parity < 2; parity++) {
+            g->sibling[apart] = (struct sibling){(uint16_t)i, (uint16_t)parity,
+                                                 &table->line[weir__other_line(tag | parity, home, table->lines)]};
+            ask[asked] = g->sibling[apart].line;
+            asked += !(stays >> parity & 1);
+            apart += !(there >> parity & 1);
+        }
+    }
+    /* All together: between them there is no time for the processor to look up more than a few pages at once. */
+    for (size_t i = 0; i < asked; i++)
+        weir__prefetch(ask[i]);
+    g->apart = apart;
+}
+
+STEP void look_siblings(struct group *g)
+{
+    for (size_t i = 0; i < g->apart; i++) {
+        const struct sibling *s = &g->sibling[i];
+        weir__cell *slot[2];
+        (void)weir__pair_at(s->line, weir__cell_tag(g->flight[s->flight].wanted), slot);
+        g->pair[s->flight][s->parity] = slot[s->parity];
     }
 }
 
@@ -138,6 +193,12 @@ STEP void ask_records(const struct weir__batch *b, const struct group *g)
         if (!r->error && weir__beyond(r->limit) == WEIR__RECORD)
             weir__record_ahead(b->op.table, f->slot, weir__cell_tag(f->wanted));
     }
+}
+
+static void add_up(struct weir__batch *b, const weir_request *r)
+{
+    b->sum.verdict[r->decision.verdict]++;
+    b->sum.soft += r->decision.flags & WEIR_OVER_SOFT;
 }
 
 /* One request the long way, unless it was refused already. */
@@ -153,8 +214,7 @@ STEP void decide_long(struct weir__batch *b, weir_request *r, const struct fligh
         return;
     }
     r->decision = made;
-    b->sum.verdict[made.verdict]++;
-    b->sum.soft += made.flags & WEIR_OVER_SOFT;
+    add_up(b, r);
 }
 
 STEP void decide_usual(struct weir__batch *b, const struct group *g)
@@ -184,12 +244,19 @@ void weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot
 
 STEP void decide_mixed(struct weir__batch *b, const struct group *g)
 {
+    struct windows windows = {0};
     for (size_t i = 0; i < g->count; i++) {
         weir_request *r = &g->request[i];
         const struct flight *f = &g->flight[i];
-        if (b->usual && !r->error && weir__may_be_usual(r->limit, r->cost) &&
-            weir__usual_swap(b->op.mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision))
+        const int64_t mono_us = b->op.mono_us;
+        bool shortly = b->usual && !r->error && r->cost > 0;
+        if (shortly && r->limit->usual &&
+            weir__usual_swap(mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision))
             b->sum.verdict[WEIR_ALLOW]++;
+        else if (shortly && weir__beyond(r->limit) == WEIR__SIBLING &&
+                 weir__pair_swap(mono_us, r->limit, present_window(&windows, r->limit, mono_us), g->pair[i],
+                                 weir__cell_tag(f->wanted), r->cost, &r->decision))
+            add_up(b, r);
         else
             decide_long(b, r, f);
     }
@@ -238,9 +305,11 @@ int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count,
     while (present->count) {
         look_home(&b, present);
         if (!present->usual)
-            ask_siblings(&b, present);
+            look_pairs(&b, present);
         set_out(&b, next);
         look_other(present);
+        if (!present->usual)
+            look_siblings(present);
         if (!present->usual && present->records)
             ask_records(&b, present);
         if (present->usual)

@@ -96,19 +96,26 @@ static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
 #endif
 }
 
-/* The first cell of those that weir__line_match found; the last one if it found none. */
+/* Bits a cell of what weir__line_match tells. */
+#if defined(WEIR__PLAIN_ATOMICS)
+#define WEIR__MATCH_BITS 1
+#elif defined(__x86_64__)
+#define WEIR__MATCH_BITS 4
+#else
+#define WEIR__MATCH_BITS 16
+#endif
+
+/* The first cell of those that weir__line_match found; the last one of the line if it found none. */
 static inline weir__cell *weir__line_first(weir__cell *line, uint64_t found)
 {
-#if defined(WEIR__PLAIN_ATOMICS)
-    enum { BITS = 1 }; /* a cell */
-#elif defined(__x86_64__)
-    enum { BITS = 4 };
-#else
-    enum { BITS = 16 };
-#endif
-    unsigned bit =
-        (unsigned)__builtin_ctzll(found | UINT64_C(1) << 3 * BITS); /* of the first one, a multiple of BITS */
-    return (weir__cell *)(void *)((char *)line + bit * (sizeof *line / BITS));
+    unsigned bit = (unsigned)__builtin_ctzll(found | UINT64_C(1) << 3 * WEIR__MATCH_BITS); /* a multiple of them */
+    return (weir__cell *)(void *)((char *)line + bit * (sizeof *line / WEIR__MATCH_BITS));
+}
+
+/* The last one; the first of the line if it found none. */
+static inline weir__cell *weir__line_last(weir__cell *line, uint64_t found)
+{
+    return &line[((unsigned)__builtin_clzll(found | 1) ^ 63) / WEIR__MATCH_BITS];
 }
 
 /* Replaces *cell by `desired` if it equals *expected; if not, tells in *expected what it found. */

@@ -8,10 +8,9 @@
  * through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock still
  * says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
  */
+#include "table/pair.h"
 #include "algo/arith.h"
-#include "table/table.h"
 
-#define SEALED       (UINT64_C(1) << 31)
 #define TENTATIVE_US 1000000
 
 struct bucket {
@@ -49,19 +48,9 @@ static int read_bucket(const struct weir__op *op, const struct weir__where *wher
     struct weir__parts held = weir__cell_unpack(bucket->seen);
     bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
     bucket->tentative = held.state == WEIR__TENTATIVE; /* its count is a nonce */
-    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~SEALED);
-    bucket->sealed = !bucket->tentative && held.used & SEALED;
+    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~WEIR__SEALED);
+    bucket->sealed = !bucket->tentative && held.used & WEIR__SEALED;
     return 0;
-}
-
-static weir__cell pack(const struct weir__where *where, const weir_limit *limit, weir__cell seen, int64_t start_us,
-                       uint64_t used)
-{
-    return weir__cell_pack((struct weir__parts){.tag = where->tag,
-                                                .version = weir__version_kept(seen),
-                                                .whole = weir__whole_encode(2 * limit->part_us),
-                                                .used = used,
-                                                .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
 }
 
 /*
@@ -73,10 +62,8 @@ static int64_t reached(const weir_limit *limit, const struct bucket *a, const st
 {
     const struct bucket *both[2] = {a, b};
     for (int i = 0; i < 2; i++) {
-        if (!both[i]->slot || both[i]->start_us % limit->part_us)
-            continue;
         int64_t other = both[i]->start_us + (both[i]->sealed ? limit->part_us : 0);
-        if (other > start_us)
+        if (both[i]->slot && other > start_us && both[i]->start_us % limit->part_us == 0)
             start_us = other;
     }
     return start_us;
@@ -107,13 +94,14 @@ static bool changed(const struct bucket *bucket)
 }
 
 /*
- * One attempt at the window that starts at *start_us. Returns 1 when decided, 0 to look again (at *start_us, which may
- * have been moved to a window that was reached), or a negative error.
+ * One attempt at the window with this number. Returns 1 when decided, 0 to look again (in *next, if a later one was
+ * reached), or a negative error.
  */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                   int64_t *start_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t window,
+                   int64_t *next, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    uint64_t parity = (uint64_t)(*start_us / limit->part_us) & 1;
+    const int64_t start_us = window * limit->part_us;
+    const uint64_t parity = (uint64_t)window & 1;
     struct weir__where here = of_parity(op, where, parity), there = of_parity(op, where, parity ^ 1);
 
     /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
@@ -124,13 +112,12 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (error)
         return error;
 
-    int64_t at = reached(limit, &now, &old, *start_us);
-    if (at != *start_us) {
+    int64_t at = reached(limit, &now, &old, start_us);
+    if (at != start_us) {
         if (!changed(&now) && !changed(&old))
-            *start_us = at;
+            *next = at / limit->part_us;
         return 0;
     }
-    *start_us = weir__part_start(limit, op->mono_us); /* for the next attempt: from the clock again */
     if (old.slot && old.tentative) {
         /* Of an older window, or `reached` would have gone there: it comes too late. */
         if (op->stats)
@@ -149,15 +136,16 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (!entered && cost < 0)
         return 1; /* nothing of this window to give back; what an earlier one took stays taken */
     if (counts && !old.sealed) {
-        weir__cell sealed = pack(&there, limit, old.seen, old.start_us, (uint64_t)old.count | SEALED);
+        weir__cell sealed =
+            weir__pair_cell(limit, there.tag, old.seen, old.start_us, (uint64_t)old.count | WEIR__SEALED);
         /* Sealed, it holds what was weighed: no need to look again. */
         if (!weir__cell_cas(old.slot, &old.seen, sealed))
             return 0;
     }
     if (!entered)
         return enter_window(op, &here, &now, at);
-    weir__cell next = pack(&here, limit, now.seen, at, (uint64_t)state.current);
-    if (weir__cell_cas(now.slot, &now.seen, next))
+    weir__cell taken = weir__pair_cell(limit, here.tag, now.seen, at, (uint64_t)state.current);
+    if (weir__cell_cas(now.slot, &now.seen, taken))
         return 1;
     weir__count(&op->stats->retries, 1);
     return 0;
@@ -166,12 +154,15 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                     enum weir__mode mode, weir_decision *decision)
 {
-    int64_t start_us = weir__part_start(limit, op->mono_us);
+    const int64_t present = op->mono_us / limit->part_us;
+    int64_t window = present;
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int result = attempt(op, limit, where, &start_us, cost, mode, decision);
+        int64_t next = present; /* from the clock again, after one attempt at a later one */
+        int result = attempt(op, limit, where, window, &next, cost, mode, decision);
         if (result)
             return result > 0 ? 0 : result;
+        window = next;
     }
     return WEIR_EBUSY;
 }

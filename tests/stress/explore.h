@@ -280,6 +280,11 @@ static inline weir__cell *weir__line_first(weir__cell *line, uint64_t found)
     return &line[__builtin_ctzll(found | 8)];
 }
 
+static inline weir__cell *weir__line_last(weir__cell *line, uint64_t found)
+{
+    return &line[__builtin_clzll(found | 1) ^ 63];
+}
+
 static inline bool weir__cell_cas(weir__cell *cell, weir__cell *expected, weir__cell desired)
 {
     explore_point();
@@ -365,6 +370,11 @@ static inline void weir__count(uint64_t *word, uint64_t amount)
 }
 
 static inline void weir__prefetch(const void *address)
+{
+    (void)address;
+}
+
+static inline void weir__prefetch_read(const void *address)
 {
     (void)address;
 }

@@ -40,6 +40,17 @@ static int64_t counted_at(const weir_limit *limit, int64_t now_us, const weir_de
     return now_us;
 }
 
+/* Singly or in a batch, which has ways of its own. */
+static int take(const struct job *job, const uint32_t *key, weir_time now, bool batch, weir_decision *decision)
+{
+    weir_request request = {.limit = &job->limit, .key = key, .key_len = sizeof *key, .cost = job->cost};
+    if (!batch)
+        return weir_take(job->segment, &job->limit, key, sizeof *key, job->cost, now, decision);
+    int failed = weir_take_batch(job->segment, &request, 1, now);
+    *decision = request.decision;
+    return failed;
+}
+
 static void *work(void *argument)
 {
     struct job *job = argument;
@@ -53,7 +64,7 @@ static void *work(void *argument)
         uint32_t key = random >> 8 & 0xffff;
         weir_decision d;
         key %= KEYS;
-        if (weir_take(job->segment, &job->limit, &key, sizeof key, job->cost, now, &d)) {
+        if (take(job, &key, now, random >> 32 & 1, &d)) {
             __atomic_fetch_add(&job->failed, 1, __ATOMIC_RELAXED);
         } else if (weir_passes(&d)) {
             int64_t n = __atomic_fetch_add(&job->grants, 1, __ATOMIC_RELAXED);

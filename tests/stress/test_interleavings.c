@@ -21,11 +21,8 @@
 #include "table/slab.c"
 
 #define attempt pair_attempt
-#define pack    pair_pack
 #include "table/pair.c"
 #undef attempt
-#undef pack
-#undef SEALED
 
 #define gather ring_gather
 #include "table/ring.c"
@@ -46,6 +43,7 @@
 #undef salted
 #undef unpack
 
+#include "table/ahead.h"
 #include "table/take.c"
 #include "table/usual.h"
 
@@ -74,6 +72,7 @@ static int64_t cap, own[EXPLORE_MAX][KEYS]; /* own: what a process was given and
 static int acts[EXPLORE_MAX];
 static bool narrow;
 
+static int64_t at_a_glance;       /* pairs decided without a look */
 static struct weir_stats covered; /* over all schedules of a test: moved, evicted_live; `errors` is deaths */
 
 static void note(int error)
@@ -91,15 +90,37 @@ static int64_t most_given(const struct key *key)
     return cap * (1 + key->resets * (two_slots ? 2 : 1));
 }
 
-/* Decides as the engine does: by the short way, if a token bucket's entry is in place, or the long one. */
+/* As a batch does: its slots are looked for at home, those that are not there in their other lines. */
+static bool decide_pair(const struct weir__op *op, const struct weir__where *where, int64_t cost,
+                        weir_decision *decision)
+{
+    weir__cell *slot[2], *away[2];
+    unsigned there = weir__pair_at(&op->table->line[where->home], where->tag, slot);
+    for (unsigned parity = 0; parity < 2; parity++) {
+        if (there >> parity & 1)
+            continue;
+        uint64_t tag = (where->tag & ~UINT64_C(1)) | parity;
+        (void)weir__pair_at(&op->table->line[weir__other_line(tag, where->home, table.lines)], tag, away);
+        slot[parity] = away[parity];
+    }
+    return weir__pair_swap(op->mono_us, &limit, weir__window_of(&limit, op->mono_us), slot, where->tag, cost, decision);
+}
+
+/* Decides as the engine does: by a short way, if there is one and the key's entries are in place, or the long one. */
 static int decide(const struct weir__op *op, const struct weir__where *where, int64_t cost, weir_decision *decision)
 {
     bool home = explore_random(2), other = explore_random(2);
-    bool usual = (home || other) && weir__may_be_usual(&limit, cost) &&
-                 op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
-    if (usual) {
+    bool shortly =
+        (home || other) && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) && cost > 0;
+    if (shortly && weir__may_be_usual(&limit, cost)) {
         weir__cell *slot = weir__slot_at(&op->table->line[home ? where->home : where->other], where->tag);
         if (weir__usual_take(op->mono_us, &limit, slot, where->tag, cost, decision))
+            return 0;
+    }
+    if (shortly && weir__beyond(&limit) == WEIR__SIBLING) {
+        bool decided = decide_pair(op, where, cost, decision);
+        at_a_glance += decided;
+        if (decided)
             return 0;
     }
     return weir__table_take(op, &limit, where, cost, WEIR__TAKE, decision);
@@ -443,7 +464,35 @@ TEST(packed_counter)
 
 TEST(pair_of_slots)
 {
+    at_a_glance = 0;
     RUN(25000, {PAIR}, {PAIR, .edge = true});
+    CHECK(at_a_glance > 0);
+}
+
+/*
+ * Both slots hold windows of long ago. While one reads them, others may use the last window and enter this one: read in
+ * the wrong order, the last one looks as if it weighed nothing.
+ */
+static void prepare_long_ago(int64_t units)
+{
+    struct weir__line *line = &world.line[keys[0].where.home];
+    (void)units;
+    empty_lines();
+    line->slot[0] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
+                                                         .whole = weir__whole_encode(2 * HOUR),
+                                                         .used = (uint64_t)scenario->unit,
+                                                         .anchor = BASE - 2 * HOUR});
+    line->slot[1] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag ^ 1,
+                                                         .whole = weir__whole_encode(2 * HOUR),
+                                                         .used = (uint64_t)scenario->unit | UINT64_C(1) << 31,
+                                                         .anchor = BASE - 3 * HOUR});
+}
+
+TEST(pair_of_long_ago)
+{
+    at_a_glance = 0;
+    RUN(25000, {PAIR, .edge = true, .prepare = prepare_long_ago});
+    CHECK(at_a_glance > 0);
 }
 
 /* The slot of this window still holds the one before the last, sealed, and the last is full but for a unit. */
@@ -465,7 +514,9 @@ static void prepare_rollover(int64_t units)
 
 TEST(pair_at_rollover)
 {
+    at_a_glance = 0;
     RUN(25000, {PAIR, .prepare = prepare_rollover});
+    CHECK(at_a_glance > 0);
 }
 
 TEST(wide_counter)

@@ -12,6 +12,21 @@
 
 enum { BATCH_MAX = 150, LIMITS = 6 };
 
+/* How many pairs go the long way, counted by the linker. */
+static int64_t long_ways;
+
+int __real_weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                           int64_t cost, enum weir__mode mode, weir_decision *decision);
+int __wrap_weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                           int64_t cost, enum weir__mode mode, weir_decision *decision);
+
+int __wrap_weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+                           int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    long_ways++;
+    return __real_weir__pair_take(op, limit, where, cost, mode, decision);
+}
+
 struct twins {
     weir_segment *batched, *single;
     weir_limit limit[LIMITS];
@@ -202,6 +217,44 @@ TEST(pairs_in_a_table_that_is_too_small)
     CHECK_EQ(batched.moved, single.moved);
     CHECK_EQ(batched.created, single.created);
     close_twins(&t);
+}
+
+/* Wherever their slots are: in a table at 90 %, every fourth of them is not at home. */
+TEST(pairs_that_are_in_place_are_decided_at_a_glance)
+{
+    enum { KEYS = 25000 };
+    static uint64_t key[KEYS];
+    static weir_request request[KEYS];
+    weir_segment *segment = open_one(KEYS * 2 * 16 * 10 / 9 + 65536, 0);
+    weir_limit limit = pair_of(40000, 60 * WEIR_SECOND, 1);
+    weir_time now = NOW;
+    weir_stats stats;
+    now.mono_ns -= now.mono_ns % (60 * WEIR_SECOND);
+    for (int minute = 0; minute < 3; minute++) {
+        for (size_t i = 0; i < KEYS; i++) {
+            key[i] = i;
+            request[i] = (weir_request){.limit = &limit, .key = &key[i], .key_len = sizeof key[i], .cost = 10000};
+        }
+        long_ways = 0;
+        CHECK_EQ(weir_take_batch(segment, request, KEYS, now), 0);
+        CHECK_EQ(long_ways, minute < 2 ? KEYS : 0); /* the third time in the minute of the second */
+        for (size_t i = 0; i < KEYS; i++)
+            CHECK_EQ(request[i].decision.remaining, 30000 - 10000 * minute);
+        if (minute == 0)
+            now.mono_ns += 60 * WEIR_SECOND;
+    }
+    long_ways = 0; /* and what they are denied */
+    for (size_t i = 0; i < KEYS; i++)
+        request[i].cost = 30000;
+    CHECK_EQ(weir_take_batch(segment, request, KEYS, now), 0);
+    CHECK_EQ(long_ways, 0);
+    for (size_t i = 0; i < KEYS; i++)
+        CHECK_EQ(request[i].decision.verdict, WEIR_DENY);
+    stats = stats_of(segment);
+    CHECK_EQ(stats.allowed, 3 * KEYS);
+    CHECK_EQ(stats.denied, KEYS);
+    CHECK_EQ(stats.evicted_live, 0);
+    weir_segment_close(segment);
 }
 
 /* The same bits of the same words, in both. */
