@@ -300,6 +300,7 @@ typedef struct weir_request {
  * Decides `count` requests in order, each on its own, as weir_take does, while the memory of the next ones is
  * on its way. Returns the number of requests whose error is not 0, or a negative error if none was looked at
  * (WEIR_EINVAL, also for more than INT32_MAX at once; WEIR_EREADONLY), or whose answers mean nothing (WEIR_ELOST).
+ * A block that somebody makes meanwhile holds for the requests from some thousands further on.
  */
 WEIR_MUST_CHECK int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now);
 
@@ -363,7 +364,7 @@ typedef struct weir_stats {
     uint64_t created;      /* keys that got a slot */
     uint64_t evicted_live; /* keys that lost theirs before they had recovered: the segment is too small */
     uint64_t moved;        /* entries moved to their other line to make room */
-    uint64_t retries;      /* compare-and-swaps lost to another writer */
+    uint64_t retries;      /* compare-and-swaps lost to another writer, but for the first on a short way */
     uint64_t slots;        /* in the segment */
     uint64_t grains;       /* of slab in it, 32 bytes each */
     uint64_t bytes;        /* of the segment, all in */

@@ -20,7 +20,10 @@
 #include "table/pair.h"
 #include "table/usual.h"
 
-enum { GROUP = 32 }; /* requests in flight at once; more only push each other out of the cache */
+enum {
+    GROUP = 32,    /* requests in flight at once; more only push each other out of the cache */
+    STRETCH = 4096 /* after so many it is looked again whether there are keys that are blocked */
+};
 
 struct flight {
     uint64_t wanted; /* its tag; see weir__wanted */
@@ -285,40 +288,48 @@ static int refuse_all(struct weir__batch *b, weir_request *requests, size_t coun
     return (int)count;
 }
 
+/* Those that are left, group by group. */
+static void take_groups(struct weir__batch *b)
+{
+    struct group group[2], *present = &group[0], *next = &group[1];
+    set_out(b, present);
+    while (present->count) {
+        look_home(b, present);
+        if (!present->usual)
+            look_pairs(b, present);
+        set_out(b, next);
+        look_other(present);
+        if (!present->usual)
+            look_siblings(present);
+        if (!present->usual && present->records)
+            ask_records(b, present);
+        if (present->usual)
+            decide_usual(b, present);
+        else
+            decide_mixed(b, present);
+        struct group *done = present;
+        present = next;
+        next = done;
+    }
+}
+
 int weir_take_batch(weir_segment *segment, weir_request *requests, size_t count, weir_time now)
 {
     if (!segment || (!requests && count) || count > INT32_MAX)
         return WEIR_EINVAL;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    struct weir__batch b = {.op = weir__operation(segment, weir__stripe_here(segment), now),
-                            .now = now,
-                            .request = requests,
-                            .left = count};
-    struct group group[2], *present = &group[0], *next = &group[1];
+    struct weir__batch b = {
+        .op = weir__operation(segment, weir__stripe_here(segment), now), .now = now, .request = requests};
 
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return refuse_all(&b, requests, count, now);
-    b.usual = !weir__any_blocked(&b.op);
-    weir__wide_take(&b);
-    set_out(&b, present);
-    while (present->count) {
-        look_home(&b, present);
-        if (!present->usual)
-            look_pairs(&b, present);
-        set_out(&b, next);
-        look_other(present);
-        if (!present->usual)
-            look_siblings(present);
-        if (!present->usual && present->records)
-            ask_records(&b, present);
-        if (present->usual)
-            decide_usual(&b, present);
-        else
-            decide_mixed(&b, present);
-        struct group *done = present;
-        present = next;
-        next = done;
+    while (count) {
+        b.left = count < STRETCH ? count : STRETCH;
+        count -= b.left;
+        b.usual = !weir__any_blocked(&b.op);
+        weir__wide_take(&b);
+        take_groups(&b);
     }
     if (weir__lost(segment))
         return WEIR_ELOST;

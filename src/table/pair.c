@@ -95,7 +95,7 @@ static bool changed(const struct bucket *bucket)
 
 /*
  * One attempt at the window with this number. Returns 1 when decided, 0 to look again (in *next, if a later one was
- * reached), or a negative error.
+ * reached and nothing changed meanwhile), or a negative error.
  */
 static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t window,
                    int64_t *next, int64_t cost, enum weir__mode mode, weir_decision *decision)

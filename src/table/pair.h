@@ -53,8 +53,9 @@ static inline unsigned weir__pair_at(struct weir__line *line, uint64_t tag, weir
 }
 
 /*
- * Takes, if both slots are where they were seen, the window was entered and the one before it is sealed or weighs no
- * more: then all that is left of pair.c's ways is one swap. False: nothing was done.
+ * Decides, if both slots are where they were seen, the window was entered and the one before it is sealed or weighs no
+ * more: then all that is left of pair.c's ways is one swap, or for a denial another look at both. False: nothing was
+ * taken, and *decision means nothing.
  */
 static inline bool weir__pair_swap(int64_t mono_us, const weir_limit *limit, struct weir__window window,
                                    weir__cell *const slot[2], uint64_t tag, int64_t cost, weir_decision *decision)

@@ -10,6 +10,9 @@
 
 #include "segments.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+
 enum { BATCH_MAX = 150, LIMITS = 6 };
 
 /* How many pairs go the long way, counted by the linker. */
@@ -255,6 +258,69 @@ TEST(pairs_that_are_in_place_are_decided_at_a_glance)
     CHECK_EQ(stats.denied, KEYS);
     CHECK_EQ(stats.evicted_live, 0);
     weir_segment_close(segment);
+}
+
+/* ---- Others, while a batch runs ---- */
+
+enum { LONG = 1 << 20, SOON = 5000 };
+
+struct blocker {
+    weir_segment *segment;
+    const weir_limit *limit;
+    uint64_t key;
+    weir_request *request;
+    size_t seen; /* how far the batch had come when the block was in place, or a bit less */
+};
+
+/* Once the batch has begun. What was not decided yet says 77. */
+static void *block_meanwhile(void *argument)
+{
+    struct blocker *b = argument;
+    while (__atomic_load_n(&b->request[LONG / 16].error, __ATOMIC_ACQUIRE) == 77)
+        ;
+    CHECK_EQ(weir_block(b->segment, b->limit, &b->key, sizeof b->key, 3600 * WEIR_SECOND, NOW), 0);
+    for (b->seen = LONG / 16; b->seen < LONG; b->seen++)
+        if (__atomic_load_n(&b->request[b->seen].error, __ATOMIC_ACQUIRE) == 77)
+            break;
+    return NULL;
+}
+
+/* Returns whether there was anything to see: on a busy machine the batch may be over before the block is made. */
+static bool block_in_a_batch(const weir_limit *limit, weir_request *request)
+{
+    struct blocker b = {open_one(1 << 20, 0), limit, 42, request, 0};
+    const weir_time a_minute_ago = {NOW.mono_ns - 60 * WEIR_SECOND, NOW.wall_ns - 60 * WEIR_SECOND};
+    pthread_t thread;
+    weir_decision d;
+    /* In the window before and in this one: all that follow are usual. */
+    CHECK_EQ(weir_take(b.segment, limit, &b.key, sizeof b.key, 1, a_minute_ago, &d), 0);
+    CHECK_EQ(weir_take(b.segment, limit, &b.key, sizeof b.key, 1, NOW, &d), 0);
+    for (size_t i = 0; i < LONG; i++)
+        request[i] = (weir_request){.limit = limit, .key = &b.key, .key_len = sizeof b.key, .cost = 1, .error = 77};
+    CHECK_EQ(pthread_create(&thread, NULL, block_meanwhile, &b), 0);
+    CHECK_EQ(weir_take_batch(b.segment, request, LONG, NOW), 0);
+    pthread_join(thread, NULL);
+    weir_segment_close(b.segment);
+    CHECK_EQ(request[0].decision.verdict, WEIR_ALLOW);
+    for (size_t i = b.seen + SOON; i < LONG; i++)
+        CHECK_EQ(request[i].decision.verdict, WEIR_BLOCKED);
+    return b.seen + SOON < LONG;
+}
+
+TEST(a_block_made_meanwhile_holds_soon)
+{
+    const weir_limit limits[] = {
+        limit_of((weir_params){.limit = 100, .window_ns = WEIR_SECOND, .burst = 1 << 24, .id = 1}),
+        pair_of(1 << 30, 60 * WEIR_SECOND, 2)};
+    weir_request *request = malloc(sizeof *request * LONG);
+    for (size_t k = 0; k < COUNT(limits); k++) {
+        bool seen = false;
+        CHECK(limits[k].usual || weir__beyond(&limits[k]) == WEIR__SIBLING);
+        for (int tries = 0; tries < 50 && !seen; tries++)
+            seen = block_in_a_batch(&limits[k], request);
+        CHECK(seen);
+    }
+    free(request);
 }
 
 /* The same bits of the same words, in both. */
