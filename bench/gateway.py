@@ -8,8 +8,10 @@ is made in each round, of those who stood side by side, and told as the mean of 
 standard error. Beside the rates, which the whole machine has a part in, there is what a request costs the worker of
 the processor's time: that is steadier, and the other way round, so that more is better there, too.
 
-weir and limit_req are so close that each round has more turns of those two alone. They are level if one is not slower
-than the other by more than twice the standard error, and that is known to a hundredth at least.
+weir and limit_req are closer to each other than two servers of the same kind: which pages of memory one gets makes a
+hundredth or two, for as long as it runs. So they are compared by duels, a turn each, of servers started for that. They
+are level if one is not slower than the other by more than twice the standard error, and that is known to a hundredth at
+least.
 
 What a delayed request costs is the private memory of a worker that holds many of them, beside nginx's own limit_req
 that holds as many.
@@ -33,7 +35,7 @@ import time
 SERVER_CPU, CLIENT_CPU = "0", "1"
 CONNECTIONS = 32
 FEW = 4  # connections when the added latency is measured: at full load the 99th percentile is the scheduler's
-DUELS = 2  # more turns of the closest two in each round
+DUELS = 2  # of the closest two, in each round
 PRECISE = 0.01  # the standard error of a ratio that is told level
 DELAYED = 800  # requests that wait at once, for the memory they cost
 COLUMNS = "{:<36} {:>8} {:<15} {:>7} {:>7} {:>9} {:>10}  {}"
@@ -154,14 +156,19 @@ class Servers:
         pid = self.worker(name) if (self.folder / name / "pid").exists() else self.processes[name].pid
         return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
-    def stop(self):
-        for process in self.processes.values():
+    def stop(self, *names):
+        """These, or all."""
+        ended = [self.processes.pop(name) for name in names or list(self.processes)]
+        for process in ended:
             process.terminate()
-        for process in self.processes.values():
+        for process in ended:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
             if process.poll() is None:
                 process.kill()
+        for name in names:
+            shutil.rmtree(self.folder / name)
+            (self.folder / f"{name}.segment").unlink(missing_ok=True)
 
 
 def wrk(script, port, seconds, connections=CONNECTIONS):
@@ -270,31 +277,41 @@ def middle_mean(values):
 
 
 def take_turns(servers, script, rounds, seconds):
-    """What each contestant reached in each round, and the two of the latency with few connections."""
-    names = {name: re.sub(r"\W+", "_", name) for name in contestants(servers)}
-    ports = {name: make(names[name]) for name, make in contestants(servers).items()}
+    """What each contestant reached in each round, in each duel, and the two of the latency with few connections."""
+    makers = contestants(servers)
+    names = {name: re.sub(r"\W+", "_", name) for name in makers}
+    ports = {name: make(names[name]) for name, make in makers.items()}
     results, calm = {name: [] for name in ports}, {"bare nginx": [], WEIR: []}
     duels = {WEIR: [], LIMIT_REQ: []}
 
-    def turn(name):
-        before = servers.processor_ns(names[name])
-        figures = wrk(script, ports[name], seconds)
-        figures["ns"] = max(servers.processor_ns(names[name]) - before, 1) / figures["total"]
+    def turn(name, server, port):
+        before = servers.processor_ns(server)
+        figures = wrk(script, port, seconds)
+        figures["ns"] = max(servers.processor_ns(server) - before, 1) / figures["total"]
         wanted = figures["total"] if name in ("nginx, return 429", "nginx, weir, all denied") else 0
         if figures["errors"] or abs(figures["refused"] - wanted) > 1 + figures["total"] / 1000:
             sys.exit(f"bench gateway: {name}: of {figures['total']} requests {figures['refused']} were refused, "
-                     f"{figures['errors']} failed\n{servers.complaints(names[name])}")
+                     f"{figures['errors']} failed\n{servers.complaints(server)}")
         return figures
+
+    def duel(order):
+        fresh = {name: f"{names[name]}_{len(duels[name])}" for name in duels}
+        started = {name: makers[name](server) for name, server in fresh.items()}
+        for port in started.values():
+            ask(port, 500)  # so that neither is measured while it touches its memory for the first time
+        for name in order(fresh):
+            duels[name].append(turn(name, fresh[name], started[name]))
+        servers.stop(*fresh.values())
 
     for round_number in range(-1, rounds):  # the first is to warm up
         # There and back: whoever follows whom, and at what end of a round the machine is slower, evens out.
         order = list if round_number % 2 else reversed
         for name in order(ports):
-            figures = turn(name)
+            figures = turn(name, names[name], ports[name])
             if round_number >= 0:
                 results[name].append(figures)
-        for name in [*order(duels)] * DUELS if round_number >= 0 else ():
-            duels[name].append(turn(name))
+        for number in range(DUELS if round_number >= 0 else 0):
+            duel(list if (round_number + number) % 2 else reversed)
         for name, figures in calm.items() if round_number >= 0 else ():
             figures.append(wrk(script, ports[name], seconds, FEW))
     return results, duels, calm
@@ -309,9 +326,8 @@ def contest(servers, script, rounds, seconds, printer):
                      p999_us=middle["p99.9"], **more)
 
     def ratio(case, name, other, bar=None, level=False):
-        pairs = list(zip(results[name], results[other]))
-        if {name, other} == set(duels):
-            pairs += zip(duels[name], duels[other])
+        seen = duels if {name, other} == set(duels) else results
+        pairs = list(zip(seen[name], seen[other]))
         value, error = middle_mean([a["rate"] / b["rate"] for a, b in pairs])
         printer.show(case, value, "ratio", bar, within=2 * error if level and error <= PRECISE else 0, error=error)
         value, error = middle_mean([b["ns"] / a["ns"] for a, b in pairs])
