@@ -295,12 +295,12 @@ def take_turns(servers, script, rounds, seconds):
         return figures
 
     def duel(order):
-        fresh = {name: f"{names[name]}_{len(duels[name])}" for name in duels}
+        fresh = {name: f"{names[name]}_{len(duels[name])}" for name in order(duels)}
         started = {name: makers[name](server) for name, server in fresh.items()}
         for port in started.values():
             ask(port, 500)  # so that neither is measured while it touches its memory for the first time
-        for name in order(fresh):
-            duels[name].append(turn(name, fresh[name], started[name]))
+        for name, server in fresh.items():
+            duels[name].append(turn(name, server, started[name]))
         servers.stop(*fresh.values())
 
     for round_number in range(-1, rounds):  # the first is to warm up
