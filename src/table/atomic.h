@@ -13,8 +13,8 @@
  *   - weir__load64_ordered: "I swapped, now I look at a word" (ledger.c: is the bit set? lease.c: whose record is it?).
  *     On arm64 it is an ldar, which stays behind the stlxp or stlxr of the swap; a load that only acquires may be an
  *     ldapr on newer processors, which does not;
- *   - acquire on loads whose value lets us trust other words (the generation of moves, a slab record's head, the
- * present window of a pair, after which the one before is read).
+ *   - acquire on loads whose value lets us trust other words (the generation of moves, a slab record's head, a pair's
+ *     present window, after which the one before is read).
  */
 #ifndef WEIR_TABLE_ATOMIC_H
 #define WEIR_TABLE_ATOMIC_H
