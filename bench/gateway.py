@@ -8,10 +8,9 @@ is made in each round, of those who stood side by side, and told as the mean of 
 standard error. Beside the rates, which the whole machine has a part in, there is what a request costs the worker of
 the processor's time: that is steadier, and the other way round, so that more is better there, too.
 
-weir and limit_req are closer to each other than two servers of the same kind: which pages of memory one gets makes a
-hundredth or two, for as long as it runs. So they are compared by duels, a turn each, of servers started for that. They
-are level if one is not slower than the other by more than twice the standard error, and that is known to a hundredth at
-least.
+weir and limit_req are closer to each other than two servers of the same kind: these differ by a hundredth or two, for as
+long as they run. So the two are compared by duels, a turn each, of servers started for that. They are level if one is not
+slower than the other by more than twice the standard error, and that is known to a hundredth at least.
 
 What a delayed request costs is the private memory of a worker that holds many of them, beside nginx's own limit_req
 that holds as many.

@@ -484,7 +484,7 @@ static void prepare_long_ago(int64_t units)
                                                          .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag ^ 1,
                                                          .whole = weir__whole_encode(2 * HOUR),
-                                                         .used = (uint64_t)scenario->unit | UINT64_C(1) << 31,
+                                                         .used = (uint64_t)scenario->unit | WEIR__SEALED,
                                                          .anchor = BASE - 3 * HOUR});
 }
 
@@ -503,7 +503,7 @@ static void prepare_rollover(int64_t units)
     empty_lines();
     line->slot[0] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
                                                          .whole = weir__whole_encode(2 * HOUR),
-                                                         .used = 1 | UINT64_C(1) << 31,
+                                                         .used = 1 | WEIR__SEALED,
                                                          .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag ^ 1,
                                                          .whole = weir__whole_encode(2 * HOUR),
