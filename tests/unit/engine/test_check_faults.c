@@ -31,6 +31,8 @@ FAILING_STRDUP(fails(STRDUP))
 FAILING(void *, aligned_alloc, (size_t align, size_t size), (align, size), NULL, fails(ALIGNED))
 FAILING_OPEN(open_fails(path))
 FAILING(ssize_t, read, (int file, void *to, size_t size), (file, to, size), -1, fails(READ))
+/* What a read into a buffer of known size becomes with _FORTIFY_SOURCE. */
+FAILING(ssize_t, __read_chk, (int file, void *to, size_t size, size_t room), (file, to, size, room), -1, fails(READ))
 FAILING(int, stat, (const char *path, struct stat *at), (path, at), -1, fails(STAT))
 FAILING_FSTAT(fails(FSTAT))
 FAILING(DIR *, opendir, (const char *path), (path), NULL, fails(OPENDIR))

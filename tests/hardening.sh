@@ -1,0 +1,39 @@
+#!/bin/sh
+# Are the command, the library and both modules for nginx built with the distribution's hardening? tests/hardening.sh BUILD
+# readelf shows the linker's part. The compiler's leaves traces: calls of __stack_chk_fail and of fortified functions, and at
+# the entries of functions the instructions of indirect branch tracking (x86-64) or pointer authentication (arm64). The
+# file's notes would have only those that the C library's start files have, too; Debian 12's have none.
+set -eu
+[ $# -eq 1 ] || { echo "usage: tests/hardening.sh BUILD" >&2; exit 2; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+bad=0
+
+# has FILE WHAT PATTERN SOURCE: the listing SOURCE has such a line.
+has() {
+    grep -Eq -e "$3" "$scratch/$4" || { echo "$1: no $2"; bad=1; }
+}
+
+for file in weir libweir.so nginx/ngx_http_weir_module.so nginx/ngx_stream_weir_module.so; do
+    path=$1/$file
+    for listing in file-header program-headers dynamic dyn-syms notes; do
+        readelf --wide --$listing "$path" >"$scratch/$listing"
+    done
+    has "$file" "position-independent code" '^ *Type: +DYN ' file-header
+    [ "$file" != weir ] || has "$file" "PIE flag" 'FLAGS_1.*PIE' dynamic
+    has "$file" "read-only relocations" ' GNU_RELRO ' program-headers
+    has "$file" "binding at start" 'BIND_NOW|FLAGS_1.* NOW' dynamic
+    has "$file" "stack without the right to execute" ' GNU_STACK .* RW +0x' program-headers
+    ! grep -Eq ' LOAD .* RWE ' "$scratch/program-headers" || { echo "$file: memory both writable and executable"; bad=1; }
+    has "$file" "stack protector" '__stack_chk_fail' dyn-syms
+    has "$file" "fortified calls" '__[a-z]+_chk(@|$)' dyn-syms
+    case $(sed -n 's/^ *Machine: *//p' "$scratch/file-header") in
+    *X86-64) entry=endbr64 ;;
+    AArch64) entry=paciasp ;;
+    *) continue ;;
+    esac
+    marked=$(objdump --disassemble "$path" | grep -c "[[:space:]]$entry\$" || true)
+    [ "$marked" -ge 100 ] || { echo "$file: $marked functions begin with $entry: no branch protection"; bad=1; }
+done
+[ "$bad" -eq 0 ] || exit 1
+echo "hardened: weir, libweir.so and both modules"
