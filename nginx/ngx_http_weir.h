@@ -159,7 +159,9 @@ void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query);
  * connection's other end, as $remote_addr has it.
  */
 ngx_str_t ngx_http_weir_client(ngx_http_request_t *r, const weir_query *query, u_char room[NGX_INET6_ADDRSTRLEN]);
-/* The value of a request header (`name` in lower case), lines of one name joined. */
+/* Removes spaces and tabs at both ends. */
+void ngx_http_weir_trim(ngx_str_t *value);
+/* The value of a request header (`name` in lower case), lines of one name joined, without white space around each. */
 ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
 
 /* ---- Asking the store first ---- */

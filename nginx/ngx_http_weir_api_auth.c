@@ -30,17 +30,14 @@ static void ngx_http_weir_asked_client(ngx_http_weir_asked_t *asked, weir_query 
 {
     char text[INET6_ADDRSTRLEN];
     ngx_str_t *list = &asked->forwarded;
-    size_t start = list->len, end;
+    size_t start = list->len;
     while (start && list->data[start - 1] != ',')
         start--;
-    for (end = list->len; end > start && list->data[end - 1] == ' '; end--)
-        ;
-    size_t first = start;
-    while (first < end && list->data[first] == ' ')
-        first++;
-    if (first == end || end - first >= sizeof(text))
+    ngx_str_t hop = {list->len - start, list->data + start};
+    ngx_http_weir_trim(&hop);
+    if (hop.len == 0 || hop.len >= sizeof(text))
         return;
-    (void)ngx_cpystrn((u_char *)text, list->data + first, end - first + 1);
+    (void)ngx_cpystrn((u_char *)text, hop.data, hop.len + 1);
     size_t len = inet_pton(AF_INET, text, asked->address) == 1    ? 4
                  : inet_pton(AF_INET6, text, asked->address) == 1 ? 16
                                                                   : 0;
@@ -48,8 +45,8 @@ static void ngx_http_weir_asked_client(ngx_http_weir_asked_t *asked, weir_query 
         query->peer = asked->address;
         query->peer_len = len;
     }
-    for (list->len = start ? start - 1 : 0; list->len && list->data[list->len - 1] == ' '; list->len--)
-        ;
+    list->len = start ? start - 1 : 0;
+    ngx_http_weir_trim(list);
 }
 
 static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)

@@ -9,7 +9,18 @@ static ngx_uint_t ngx_http_weir_is_header(const ngx_table_elt_t *header, const c
            ngx_memcmp(header->lowcase_key, name, len) == 0;
 }
 
-/* Walks the request's headers of one name: counts them, sums their lengths and, if there is room, writes them. */
+void ngx_http_weir_trim(ngx_str_t *value)
+{
+    for (; value->len && (value->data[0] == ' ' || value->data[0] == '\t'); value->len--)
+        value->data++;
+    while (value->len && (value->data[value->len - 1] == ' ' || value->data[value->len - 1] == '\t'))
+        value->len--;
+}
+
+/*
+ * Walks the request's headers of one name: counts them, sums their lengths and, if there is room, writes them. Removes
+ * optional white space around each value in place: the upstream gets the value that is counted.
+ */
 static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, size_t len, u_char *to, ngx_str_t *found)
 {
     const char *between = len == 6 && ngx_memcmp(name, "cookie", 6) == 0 ? "; " : ", ";
@@ -23,6 +34,7 @@ static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, si
                 continue;
             if (count && header[i].value.data == found->data) /* what it says is in the first */
                 continue;
+            ngx_http_weir_trim(&header[i].value);
             if (to) {
                 to = count ? ngx_cpymem(to, between, 2) : to;
                 to = ngx_cpymem(to, header[i].value.data, header[i].value.len);

@@ -23,8 +23,10 @@ static ngx_uint_t ngx_http_weir_read_cost(const ngx_str_t *text, int64_t *cost)
 static void ngx_http_weir_set_cost(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *conf, weir_query *query)
 {
     ngx_str_t text;
-    if (conf->cost && ngx_http_complex_value(r, conf->cost, &text) == NGX_OK)
+    if (conf->cost && ngx_http_complex_value(r, conf->cost, &text) == NGX_OK) {
+        ngx_http_weir_trim(&text); /* of a header, perhaps */
         query->has_cost = ngx_http_weir_read_cost(&text, &query->cost);
+    }
 }
 
 static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes)

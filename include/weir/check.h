@@ -143,6 +143,7 @@ typedef struct weir_text {
     size_t len;
 } weir_text;
 
+/* Spaces and tabs around a value are no part of it (RFC 9110, section 5.5), except for path, target and query. */
 enum weir_attribute_kind {
     WEIR_ATTR_PATH = 0, /* decoded and normalised, without the query; or leave it out and give WEIR_ATTR_TARGET */
     WEIR_ATTR_TARGET,   /* the raw request target; weir splits, decodes and normalises it */

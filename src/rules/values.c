@@ -44,6 +44,16 @@ static weir_text ask(const weir_query *query, enum weir_attribute_kind kind, wei
     return MISSING;
 }
 
+/*
+ * A value that may come from a header: optional white space around it is no part of it (RFC 9110, section 5.5).
+ * Upstream servers strip it, so a key with it would be another counter for the same client. Paths and arguments keep
+ * theirs, which was percent-encoded and means something.
+ */
+static weir_text ask_trimmed(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
+{
+    return weir__text_trim(ask(query, kind, name));
+}
+
 static weir_text target_of(struct weir__values *values)
 {
     if (!values->have_target) {
@@ -117,7 +127,7 @@ static weir_text find_argument(struct weir__values *values, weir_text name)
 
 static weir_text find_cookie(struct weir__values *values, weir_text name)
 {
-    weir_text header = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie")), value;
+    weir_text header = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie")), value;
 
     return weir__cookie_find(header, name, &value) ? value : MISSING;
 }
@@ -147,7 +157,7 @@ static weir_text bare_host(weir_text host)
 
 static weir_text find_host(struct weir__values *values)
 {
-    weir_text host = bare_host(ask(values->query, WEIR_ATTR_HOST, MISSING));
+    weir_text host = bare_host(ask_trimmed(values->query, WEIR_ATTR_HOST, MISSING));
     size_t i = 0;
 
     while (i < host.len && weir__lower(host.data[i]) == (unsigned char)host.data[i])
@@ -166,7 +176,7 @@ static bool is_small_letter(char c)
 
 static weir_text find_method(struct weir__values *values)
 {
-    weir_text method = ask(values->query, WEIR_ATTR_METHOD, MISSING);
+    weir_text method = ask_trimmed(values->query, WEIR_ATTR_METHOD, MISSING);
     size_t i = 0;
 
     while (i < method.len && !is_small_letter(method.data[i]))
@@ -184,7 +194,7 @@ static bool find_peer(const weir_query *query, struct weir__address *peer)
 {
     if (query->peer && weir__address_from(query->peer, query->peer_len, peer))
         return true;
-    return weir__address_parse(ask(query, WEIR_ATTR_PEER, MISSING), peer);
+    return weir__address_parse(ask_trimmed(query, WEIR_ATTR_PEER, MISSING), peer);
 }
 
 static bool find_client(struct weir__values *values)
@@ -198,9 +208,9 @@ static bool find_client(struct weir__values *values)
         enum weir__told_in told_in = values->all->identity.told_in;
         weir_text usual = MISSING, standard = MISSING;
         if (told_in != WEIR__TOLD_FORWARDED)
-            usual = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"));
+            usual = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("x-forwarded-for"));
         if (told_in != WEIR__TOLD_X_FORWARDED_FOR && usual.len == 0)
-            standard = ask(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
+            standard = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("forwarded"));
         weir__client_behind(&peer, trusted, usual, standard, &values->client);
     }
     return true;
@@ -244,7 +254,7 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
     case WEIR__ATTR_CLIENT_IP:
         return find_client_text(values);
     case WEIR__ATTR_HEADER:
-        return ask(values->query, WEIR_ATTR_HEADER, attribute->name);
+        return ask_trimmed(values->query, WEIR_ATTR_HEADER, attribute->name);
     case WEIR__ATTR_COOKIE:
         return find_cookie(values, attribute->name);
     case WEIR__ATTR_QUERY:
@@ -252,7 +262,7 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
     case WEIR__ATTR_SEGMENT:
         return find_segment(values, attribute->segment);
     case WEIR__ATTR_NAMED:
-        return ask(values->query, WEIR_ATTR_NAMED, attribute->name);
+        return ask_trimmed(values->query, WEIR_ATTR_NAMED, attribute->name);
     }
     return MISSING;
 }

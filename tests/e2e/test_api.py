@@ -110,6 +110,17 @@ def test_check_by_rules(api):
     assert c.check({"attributes": {"path": "/elsewhere"}})["reason"] == "no_rule"
 
 
+def test_white_space_around_a_value_is_no_part_of_it(api):
+    """In JSON as in a header: the application hands on what its client sent."""
+    c = api().client
+    for value in ("7", "\t7", "7 ", " \t7\t "):
+        c.check({"attributes": {"path": "/api/x", "headers": {"X-User": value}}})
+    assert c.check({"attributes": {"path": "/api/x", "user_id": "\t7"}})["remaining"] == 0
+    assert c.check({"attributes": {"path": "/api/x", "headers": {"X-User": " "}}})["reason"] == "missing_key"
+    for method, host in (("POST", "shop.example"), ("\tpost ", " shop.example\t")):
+        assert c.check({"attributes": {"path": "/write", "method": method, "host": host}})["rule"] == "post"
+
+
 def test_the_status_on_request(api):
     c = api().client
     for body, path in (({**direct("a"), "http": True}, "/check"), (direct("b"), "/check?status=1")):
@@ -487,6 +498,19 @@ def test_auth_knows_the_client_behind_proxies(api):
     auth(g.port, "/ip")
     auth(g.port, "/ip", X_Forwarded_For="nonsense")
     assert left(g.client, "by-ip", "ip:127.0.0.1") == 0
+
+
+def test_auth_strips_white_space(api):
+    g = api()
+    for padding in ("", "\t", " \t"):
+        sent = {name: padding + value + padding for name, value in (
+            ("X-Forwarded-Uri", "/write"), ("X-Forwarded-Method", "POST"), ("X-Forwarded-Host", "shop.example"))}
+        answer = raw(g.port, "".join(["GET /v1/auth HTTP/1.1\r\nHost: x\r\nConnection: close\r\n",
+                                      *(f"{name}:{value}\r\n" for name, value in sent.items()), "\r\n"]).encode())
+        assert answer.split()[1] == (b"429" if padding == " \t" else b"200"), (padding, answer)
+    for forwarded in ("203.0.113.5,\t192.0.2.1\t", "192.0.2.1\t,\t10.0.0.1"):
+        auth(g.port, "/ip", X_Forwarded_For=forwarded)
+    assert left(g.client, "by-ip", "ip:192.0.2.1") == 0
 
 
 def test_auth_takes_method_and_host_from_either_kind_of_header(api):

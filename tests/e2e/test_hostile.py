@@ -7,6 +7,7 @@ import pytest
 
 from clients import get, raw, statuses
 from gateway import wait_until
+from http2 import Http2
 
 HEADERS = "large_client_header_buffers 8 128k; client_max_body_size 10m;"
 
@@ -103,6 +104,59 @@ def test_a_second_line_is_no_other_key(gateway, backend, mode):
     assert ask("X-API-Key: real") == (b"200", ["real"], None)
     assert ask("X-API-Key: real, 1, real")[0] == b"200"  # the same key
     assert ask("X-API-Key: real", "X-API-Key: 1", "X-API-Key: real")[0] == (b"429" if mode == "on" else b"200")
+
+
+BLANKS = ["", "\t", " \t ", "\t\t\t"]
+PADDED = [(before, after) for before in BLANKS for after in BLANKS]
+OF_HEADERS = """
+identity: { api_key: header:X-API-Key }
+block: { keys: [user:666] }
+rules:
+  - { name: key, match: { path: /key }, key: "${api_key}", limit: 15, window: 1h, algorithm: fixed_window }
+  - { name: user, match: { path: /user }, key: "user:${header:X-User}", limit: 1000, window: 1h }
+  - { name: plan, match: { path: /plan, header: { X-Plan: free } }, limit: 0, window: 1h }
+  - { name: cost, match: { path: /cost }, cost: header:X-Cost, limit: 150, window: 1h, algorithm: fixed_window }
+  - { name: own-cost, match: { path: /own-cost }, limit: 150, window: 1h, algorithm: fixed_window }
+  - { name: given, match: { path: /given }, key: "${account}", limit: 15, window: 1h, algorithm: fixed_window }
+  - { name: cookie, match: { path: /cookie }, key: "${cookie:sid}", limit: 15, window: 1h, algorithm: fixed_window }
+"""
+
+
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_white_space_around_a_value_is_no_part_of_it(gateway, backend, version):
+    """Upstream servers strip it (RFC 9110, section 5.5): the 16 spellings of a value have one counter, one block-list entry, one
+    match, one cost. nginx itself strips spaces of HTTP/1.1, but no tabs, and nothing of HTTP/2."""
+    g = gateway(OF_HEADERS, listen="http2" if version == "2" else "", server=f"""weir_attribute account $http_x_account;
+        location /user {{ proxy_pass {backend.url}; }}
+        location /own-cost {{ weir_cost $http_x_cost; proxy_pass {backend.url}; }}""")
+    connection = Http2(g.port, validate_outbound_headers=False, normalize_outbound_headers=False) if version == "2" else None
+
+    def ask(path, name, value):
+        if connection:
+            return connection.get(path, (name.lower(), value))
+        return status_of(raw(g.port, request(f"{name}:{value}".encode(), path=path.encode())))
+
+    def all_of(path, name, value):
+        return [ask(path, name, before + value + after) for before, after in PADDED]
+    assert all_of("/key", "X-API-Key", "abc") == [200] * 15 + [429]
+    assert all_of("/user", "X-User", "666") == [429] * 16
+    assert all_of("/plan", "X-Plan", "free") == [429] * 16
+    assert all_of("/cost", "X-Cost", "10") == [200] * 15 + [429]
+    assert all_of("/own-cost", "X-Cost", "10") == [200] * 15 + [429]
+    assert all_of("/given", "X-Account", "abc") == [200] * 15 + [429]
+    assert all_of("/cookie", "Cookie", "sid=abc") == [200] * 15 + [429]
+    # Blanks inside are the value's own; nothing but blanks is nothing.
+    assert ask("/key", "X-API-Key", "a\tbc") == 200
+    assert [ask("/key", "X-API-Key", blanks) for blanks in PADDED[5] * 10] == [200] * 20
+    # The upstream gets the bytes that were counted.
+    assert ask("/user", "X-User", "\t 7\t") == 200 and backend.last["X-User"] == "7"
+
+
+def test_white_space_around_each_line_of_a_header(gateway, backend):
+    g = gateway(OF_HEADERS.replace("limit: 15", "limit: 1"), server=f"location /key {{ proxy_pass {backend.url}; }}")
+    assert status_of(raw(g.port, request(b"X-API-Key:\ta\t", b"X-API-Key:\t", b"X-API-Key: b", path=b"/key"))) == 200
+    assert backend.last.get_all("X-API-Key") == ["a, , b", "", ""]
+    assert status_of(raw(g.port, request(b"X-API-Key: a", b"X-API-Key:", b"X-API-Key:b\t \t", path=b"/key"))) == 429
 
 
 def test_cookies_of_several_lines(gateway):

@@ -95,6 +95,27 @@ TEST(plain_values)
     told_end(&told);
 }
 
+TEST(white_space_around_values)
+{
+    start();
+    all.list[index_of("user_id")].source = (int16_t)index_of("header:X-User");
+    BEGIN({WEIR_ATTR_METHOD, "", "\tpost "}, {WEIR_ATTR_HOST, "", " Example.com:80\t"},
+          {WEIR_ATTR_HEADER, "x-plan", " \tp r o\t "}, {WEIR_ATTR_HEADER, "x-blank", "\t \t"},
+          {WEIR_ATTR_NAMED, "user_id", " "}, {WEIR_ATTR_HEADER, "x-user", "\t42"}, {WEIR_ATTR_PEER, "", "\t192.0.2.1 "},
+          {WEIR_ATTR_PATH, "", "/a /b "}, {WEIR_ATTR_QUERY, "", "q=%20x%09"});
+    CHECK(has("method", "POST"));
+    CHECK(has("host", "example.com"));
+    CHECK(has("header:X-Plan", "p r o"));
+    CHECK(has("header:X-Blank", NULL));
+    CHECK(has("user_id", "42"));
+    CHECK(has("client_ip", "192.0.2.1"));
+    /* It was encoded in a path or an argument, and is theirs. */
+    CHECK(has("path", "/a /b "));
+    CHECK(has("path:2", "b "));
+    CHECK(has("query:q", " x\t"));
+    told_end(&told);
+}
+
 TEST(path_and_its_parts)
 {
     start();
