@@ -9,8 +9,8 @@ for i = 1, count do
     pass = pass and r[1] >= 0 and r[1] % 8 < 2
     if r[5] ~= nil then
         -- What is denied is logged alone, not on top of what is not taken after all.
-        r[7] = r[7] and pending[r[8]] == nil
-        if not r[7] then
+        r[7] = r[10] or (r[7] and pending[r[8]] == nil)
+        if r[10] or not r[7] then
             pending[r[8]] = r[5]
         end
     end

@@ -13,6 +13,8 @@
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
 -- instead how many of the sender's batches before this one are not known here (2^40: all).
 --
+-- How: see enum weir__ask_how. A counter that is counted (7) is charged whether or not it, or its group, passes.
+--
 -- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
 --
 -- Every algorithm is a function (limit's place, value, time, cost, whether it is charged, what is left of the host's
@@ -164,6 +166,13 @@ local function evaluate(pending, others)
             -- counts nothing under this algorithm stays until all have asked.
             fresh, till = format(decide == fixed and 'b%d:0' or 'w%d:0', now), now + 10000000
         end
+    end
+    if how == 7 and code >= 0 then
+        if code % 8 > 1 and not always then
+            local charged = {decide(limit, value, time, cost, true, left, name, whole, level)}
+            fresh, till = charged[5], charged[6]
+        end
+        return code, remaining, reset, wait, fresh, till, true, name, cost, true
     end
     if how == 1 then
         fresh = nil

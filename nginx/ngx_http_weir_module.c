@@ -125,7 +125,7 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
     ngx_conf_merge_ptr_value(conf->queue, prev->queue, NULL);
     ngx_conf_merge_value(conf->rls_headers, prev->rls_headers, 0);
     ngx_conf_merge_value(conf->rls_metadata, prev->rls_metadata, 0);
-    ngx_conf_merge_value(conf->rls_count_denied, prev->rls_count_denied, 0);
+    ngx_conf_merge_value(conf->rls_count_denied, prev->rls_count_denied, 1);
     return ngx_http_weir_merge_attributes(prev->attributes, &conf->attributes);
 }
 

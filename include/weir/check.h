@@ -381,7 +381,11 @@ typedef struct weir_descriptor_query {
     size_t descriptor_count;
     int64_t hits; /* 0 is 1, as in Envoy's protocol */
     bool dry_run;
-    bool charge_denied; /* what is denied counts all the same, in fixed windows: there it is over at the window's end */
+    /*
+     * Denied hits count, as in envoyproxy/ratelimit: in fixed windows all of them, until the window ends; with other
+     * algorithms those that the request (more than 1) or a descriptor names, where they leave a debt.
+     */
+    bool charge_denied;
     weir_time now;
     weir_ask *ask;          /* as in weir_query */
     weir_outcome *outcomes; /* one a descriptor, in order; must have room for descriptor_count */

@@ -289,7 +289,7 @@ static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, vo
 
 int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
 {
-    *config = (struct weir__config){.arena = {.bytes_max = (size_t)64 << 20}, .file = file};
+    *config = (struct weir__config){.arena = {.bytes_max = (size_t)64 << 20}, .file = file, .rls_count_denied = true};
     int error = weir__sources_read(file, diagnose, context, &config->sources);
     if (error)
         return error;

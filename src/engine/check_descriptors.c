@@ -54,7 +54,9 @@ static int make_hit(struct work *work, const weir_rules *rules, const weir_descr
         return WEIR_EINVAL;
     if (descriptor->own_window_ns < 0)
         return WEIR_EWINDOW;
-    *hit = (struct weir__hit){.reason = WEIR_BY_NOTHING, .cost = descriptor->has_hits ? descriptor->hits : usual};
+    *hit = (struct weir__hit){.reason = WEIR_BY_NOTHING,
+                              .cost = descriptor->has_hits ? descriptor->hits : usual,
+                              .report = descriptor->has_hits || usual > 1};
     if (hit->cost > WEIR__USED_MAX || hit->cost < -WEIR__USED_MAX)
         return WEIR_ECOST;
     if (descriptor->own_window_ns)

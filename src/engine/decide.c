@@ -32,6 +32,16 @@ void weir__hit_fail(struct weir__hit *hit, int error)
     hit->error = error;
 }
 
+void weir__hit_look_full(const struct weir__trial *trial, struct weir__hit *hit)
+{
+    const weir_limit *limit = &hit->quota->limit;
+    if (!trial->charge_denied || hit->cost || limit->algorithm != WEIR_SLIDING_WINDOW_LOG || weir__hit_denies(hit) ||
+        hit->decision.remaining > limit->hard - limit->cap)
+        return;
+    hit->decision.verdict = WEIR_DENY;
+    hit->decision.retry_after_ns = hit->decision.reset_after_ns;
+}
+
 #define BACK_TRIES 8
 
 enum asking { PEEK, TAKE, GIVE_BACK, CHARGE };
@@ -49,7 +59,7 @@ static void write_down(const struct weir__trial *trial, const struct weir__hit *
         weir__book_gave_back(book, segment, hit->rule, hit->quota, key, -hit->cost, before, made->remaining);
     else if (how == GIVE_BACK)
         weir__book_add(book, segment, hit->rule, hit->quota, key, -hit->cost);
-    else if (weir_passes(made) || hit->quota->limit.count_rejected)
+    else if (how == CHARGE || weir_passes(made) || hit->quota->limit.count_rejected)
         weir__book_add(book, segment, hit->rule, hit->quota, key, hit->cost);
 }
 
@@ -84,6 +94,7 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
     }
     write_down(trial, hit, how, before, &made);
     hit->decision = made;
+    weir__hit_look_full(trial, hit);
 }
 
 void weir__hit_settle(struct weir__hit *hit)
@@ -296,9 +307,17 @@ static void decide_shadows(struct weir__trial *trial)
     }
 }
 
+bool weir__hit_counts_denied(const struct weir__trial *trial, const struct weir__hit *hit)
+{
+    return trial->charge_denied && !trial->dry_run && has_counter(hit) && hit->cost > 0 &&
+           !hit->quota->limit.count_rejected && hit->quota->limit.algorithm != WEIR_CONCURRENCY &&
+           (hit->report || hit->quota->limit.algorithm == WEIR_FIXED_WINDOW);
+}
+
 /*
- * What was denied counts all the same: under every rule if the request was, else (quota mode, shadows) under those that
- * denied. The verdicts stay, also where a counter cannot be reached now; one that let it pass tells what is left.
+ * Charges the counters of a denied request: all of them if the request is denied, else (quota mode, shadows) those that
+ * denied. The verdicts stay, also where a counter cannot be reached now; one that let it pass tells what is left. What
+ * the store decides is counted there: WEIR__ASK_COUNT.
  */
 static void charge_denied(const struct weir__trial *trial)
 {
@@ -307,8 +326,7 @@ static void charge_denied(const struct weir__trial *trial)
         struct weir__hit *hit = &trial->hits[i];
         weir_decision made;
         bool denies = weir__hit_denies(hit);
-        if (!counts_here(hit) || hit->cost <= 0 || hit->error || !(all || denies) ||
-            hit->quota->limit.algorithm != WEIR_FIXED_WINDOW)
+        if (hit->strict || hit->error || !(all || denies) || !weir__hit_counts_denied(trial, hit))
             continue;
         int error = weir_charge(trial->engine->segment, &hit->quota->limit, hit->key, hit->key_len, hit->cost,
                                 trial->now, &made);
@@ -416,7 +434,7 @@ static void decide(struct weir__trial *trial, struct weir__hit *only, bool shado
     decide_enforced(trial, trial->strict ? NULL : only);
     if (shadows)
         decide_shadows(trial);
-    if (trial->charge_denied && !trial->dry_run)
+    if (trial->charge_denied)
         charge_denied(trial);
     if (trial->strict)
         weir__strict_keep(trial);
@@ -427,7 +445,7 @@ static bool is_simple(const struct weir__trial *trial)
 {
     const struct weir__hit *hit = trial->hits;
     return trial->count == 1 && enforced(hit) && hit->quota && hit->quota->kind == WEIR__LIMITED && hit->cost > 0 &&
-           !hit->quota_mode && !trial->dry_run && !trial->charge_denied && !trial->loaded->strict && !trial->pressed &&
+           !hit->quota_mode && !trial->dry_run && !trial->loaded->strict && !trial->pressed &&
            !trial->engine->segment->read_only && !weir__book_away(trial->loaded, hit->rule);
 }
 
@@ -443,6 +461,8 @@ static const struct weir__hit *decide_simple(const struct weir__trial *trial)
         if (error)
             weir__hit_fail(hit, error);
     }
+    if (trial->charge_denied && weir__hit_denies(hit))
+        charge_denied(trial);
     count_hit(trial, hit, weir__hit_denies(hit));
     return hit;
 }

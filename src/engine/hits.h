@@ -26,6 +26,7 @@ struct weir__hit {
     bool shadow;
     bool quota_mode; /* descriptor dialect: denies only together with all others of its kind */
     bool replaced;   /* descriptor dialect: another rule of the request stands for it */
+    bool report;     /* descriptor dialect: the caller names its cost, which may be consumed already */
     /* Of strict rules; set by weir__strict_mark. */
     bool strict;  /* the store decides */
     bool unasked; /* it was not asked, as the request is denied without it */
@@ -47,7 +48,7 @@ struct weir__trial {
     const struct weir__loaded *loaded;
     weir_time now;
     bool dry_run;
-    bool charge_denied; /* in fixed windows what is denied counts all the same; not in the store */
+    bool charge_denied; /* denied requests count: see weir__hit_counts_denied */
     unsigned cpu;       /* where it runs */
     struct weir__hit *hits;
     size_t count;
@@ -87,6 +88,17 @@ void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir_
 void weir__hit_fail(struct weir__hit *hit, int error);
 /* What can be said without a counter; a quota that has none is taken off the hit. */
 void weir__hit_settle(struct weir__hit *hit);
+/*
+ * True if the hit's counter is charged even if the request is denied, or the counter denies it: as the trial asks for,
+ * in fixed windows, and for reports with any algorithm, where they leave a debt. A limit with count_rejected does so
+ * itself.
+ */
+bool weir__hit_counts_denied(const struct weir__trial *trial, const struct weir__hit *hit);
+/*
+ * Denies a look at a full log where denied requests count: a log has no debt, since only its newest `limit` units
+ * count, so a full one may stand for reports beyond the limit. With other algorithms a debt denies the look.
+ */
+void weir__hit_look_full(const struct weir__trial *trial, struct weir__hit *hit);
 /* True if the hit stands against the request. */
 bool weir__hit_denies(const struct weir__hit *hit);
 /* What the engine tells of a hit. */

@@ -111,6 +111,8 @@ static void describe(const struct weir__trial *trial, const struct weir__hit *hi
     to->how = trial->dry_run || !hit->cost ? WEIR__ASK_PEEK : hit->cost < 0 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE;
     if (to->how == WEIR__ASK_REFUND)
         to->cost = -hit->cost;
+    if (to->how == WEIR__ASK_TAKE && weir__hit_counts_denied(trial, hit))
+        to->how = WEIR__ASK_COUNT;
     if (hit->rule) {
         to->name_len = (uint16_t)weir__store_name(&naming, hit->rule->name, hit->rule->shadow, key, to->name);
         return;
@@ -201,15 +203,25 @@ static int add_all(const struct weir__trial *trial, weir_ask *ask)
         const struct weir__hit *hit = &trial->hits[i];
         if (!hit->strict || hit->unasked || (enforced(hit) && !hit->quota_mode))
             continue;
-        error = add_hit(trial, ask, hit, true, first && grouped && !(hit->shadow && has_twin(trial, hit)));
+        error =
+            add_hit(trial, ask, hit, true,
+                    first && grouped && !(hit->shadow && has_twin(trial, hit)) && !weir__hit_counts_denied(trial, hit));
     }
     return error;
+}
+
+/* A report is consumed whatever is decided, so the store must hear of it: no denial that is known here stands for it.
+ */
+static bool is_counted_report(const struct weir__trial *trial, const struct weir__hit *hit)
+{
+    return hit->strict && hit->report && weir__hit_counts_denied(trial, hit);
 }
 
 /* Counters that the store must be asked for; 0: none, or the request is denied without. */
 static uint32_t look(struct weir__trial *trial)
 {
     uint32_t open = 0;
+    bool reports = false;
     for (size_t i = 0; i < trial->count; i++)
         weir__hit_settle(&trial->hits[i]);
     weir__strict_mark(trial);
@@ -219,11 +231,13 @@ static uint32_t look(struct weir__trial *trial)
         return 0;
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];
-        hit->unasked = hit->strict && denied_here(trial, hit);
+        bool report = is_counted_report(trial, hit);
+        hit->unasked = hit->strict && !report && denied_here(trial, hit);
         open += hit->strict && !hit->unasked;
+        reports |= report;
     }
     weir__trial_peek(trial);
-    return weir__trial_takes(trial) && weir__trial_denied(trial) ? 0 : open;
+    return weir__trial_takes(trial) && weir__trial_denied(trial) && !reports ? 0 : open;
 }
 
 int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask)
@@ -300,6 +314,7 @@ void weir__strict_answer(struct weir__trial *trial)
             failed(hit, error);
         } else if (hit->told) {
             hit->decision = hit->told->decision;
+            weir__hit_look_full(trial, hit);
             remember(trial, hit);
         } else {
             hit->refused = trial->refused || (ask && ask->refused);

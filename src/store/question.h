@@ -19,8 +19,9 @@ enum weir__ask_how {
     WEIR__ASK_CHARGE,   /* takes `cost`, whether it fits or not */
     WEIR__ASK_EXCHANGE, /* eventual: the same, `cost` of either sign, and compares; see `level` */
     WEIR__ASK_RESET,    /* forgets the counter */
-    WEIR__ASK_RENEW /* requests in flight: holds `lease` for a whole lease from now on; with a cost it is taken again if
-                       it is gone and there is room. Passes, or it is over */
+    WEIR__ASK_RENEW, /* requests in flight: holds `lease` for a whole lease from now on; with a cost it is taken again
+                       if it is gone and there is room. Passes, or it is over */
+    WEIR__ASK_COUNT  /* takes `cost`, whether or not it and its group fit; the verdict is that of a TAKE */
 };
 
 /* One counter. */

@@ -68,7 +68,7 @@ static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
             more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
             /* Who gives back waits for nothing. */
             bool varies = l->back_us != l->period_us || l->back_units != l->period_units;
-            if (varies && ask->how != WEIR__ASK_TAKE && ask->how != WEIR__ASK_PEEK) {
+            if (varies && ask->how != WEIR__ASK_TAKE && ask->how != WEIR__ASK_PEEK && ask->how != WEIR__ASK_COUNT) {
                 more[2] = l->back_us;
                 more[3] = l->back_units;
             }

@@ -66,7 +66,7 @@ def test_reported_afterwards(proxy):
     """Looked at when the request comes, counted by what it used when it has gone: tokens of a language model."""
     look = by_header("tokens", hits_addend={"number": 0})
     report = by_header("tokens", hits_addend={"format": "%REQ(x-used)%"}, apply_on_stream_done=True)
-    g, e = proxy(look, report, by_header("tried"), server="weir_rls_count_denied on;", failure_mode_deny=True)
+    g, e = proxy(look, report, by_header("tried"), failure_mode_deny=True)
     with client(g.port) as c:
         def left():
             return c.ask(descriptor("tokens=ann", hits=0)).statuses[0]

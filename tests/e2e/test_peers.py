@@ -121,7 +121,7 @@ def test_as_envoyproxy_ratelimit(gateway, tmp_path):
         pytest.skip("envoyproxy/ratelimit needs a redis-server")
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    one = gateway(RULES, server=LOCATIONS, listen="http2", http="weir_rls_headers on; weir_rls_count_denied on;")
+    one = gateway(RULES, server=LOCATIONS, listen="http2", http="weir_rls_headers on;")
     with ratelimit(tmp_path) as theirs, client(one.port) as ours:
         seen = set()
         for number in range(500):

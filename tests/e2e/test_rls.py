@@ -78,7 +78,7 @@ def test_one_descriptor_down_to_over_limit(service):
 
 
 def test_statuses_are_in_order_and_whole(service):
-    with client(service().port) as c:
+    with client(service(server="weir_rls_count_denied off;").port) as c:
         answer = c.ask("none=x", "two=a", "free=x", descriptor("nested=a", "inner=z"), "tried=a", "nested=a")
         assert answer.overall_code == OK
         assert [s.code for s in answer.statuses] == [OK] * 6
@@ -130,7 +130,7 @@ def test_bans_shadows_odd_windows(service):
 
 
 def test_hits(service):
-    with client(service().port) as c:
+    with client(service(server="weir_rls_count_denied off;").port) as c:
         def left(*descriptors, **more):
             return [s.limit_remaining for s in c.ask(*descriptors, **more).statuses]
         assert left("ten=a", hits=4) == [6]
@@ -149,9 +149,71 @@ def test_hits(service):
         assert c.ask("ten=a", hits=2**32 - 1).overall_code == OVER
 
 
+REPORTED = "domain: d\ndescriptors:\n" + "".join(
+    f"  - {{ key: {name}, rate_limit: {{ unit: hour, requests_per_unit: 1000{more} }} }}\n" for name, more in (
+        ("window", ""), ("bucket", ", algorithm: token_bucket"), ("leaky", ", algorithm: leaky_bucket"),
+        ("log", ", algorithm: sliding_window_log"), ("counter", ", algorithm: sliding_window_counter"),
+        ("wide", ", algorithm: sliding_window_counter, buckets: 10"))) + (
+    "  - { key: quick, rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket } }\n")
+ALGORITHMS = ["window", "bucket", "leaky", "log", "counter", "wide"]
+
+
+def json_caller(port):
+    def call(key, hits):
+        body = {"domain": "d", "descriptors": [{"entries": [{"key": key, "value": "t"}], "hitsAddend": hits}]}
+        return json.loads(get(port, "/json", method="POST", body=json.dumps(body)).body)["overallCode"]
+    return call
+
+
+def grpc_caller(c):
+    return lambda key, hits: {OK: "OK", OVER: "OVER_LIMIT"}[c.ask(descriptor(f"{key}=t", hits=hits)).overall_code]
+
+
+def three_responses(call, key):
+    """Looks before each response, reports 400 after it: what the looks and the reports are answered, and a last look."""
+    looks = [(call(key, 0), call(key, 400)) for _ in range(3)]
+    assert looks == [("OK", "OK"), ("OK", "OK"), ("OK", "OVER_LIMIT")], key
+    return call(key, 0)
+
+
+def test_reports_count_by_default(gateway):
+    """Envoy Gateway looks with 0 hits and reports usage at the end: a report that does not fit is consumed all the same."""
+    with client(gateway(REPORTED, server=LOCATIONS, listen="http2").port) as c:
+        call = grpc_caller(c)
+        assert {key: three_responses(call, key) for key in ALGORITHMS} == dict.fromkeys(ALGORITHMS, "OVER_LIMIT")
+        call("quick", 1000), call("quick", 1500)
+        assert call("quick", 0) == "OVER_LIMIT"  # a debt of up to 1500, at 1000 a second
+        wait_until(lambda: call("quick", 0) == "OK", "the debt to be repaid")
+        # A call without hits of its own is no report: denied, it leaves no debt in a bucket.
+        assert c.ask(descriptor("bucket=u", hits=1000)).overall_code == OK
+        assert c.codes("bucket=u", count=3) == [OVER] * 3
+        assert c.ask(descriptor("bucket=u", hits=0)).overall_code == OK
+
+
+def test_reports_count_by_default_in_json(gateway):
+    call = json_caller(gateway(REPORTED, server=LOCATIONS).port)
+    assert {key: three_responses(call, key) for key in ALGORITHMS} == dict.fromkeys(ALGORITHMS, "OVER_LIMIT")
+
+
+def test_reports_count_under_strict_rules(redis_server, hosts):
+    """Also those that a remembered denial, or a limit of the host, denies before the store is asked."""
+    one, two = hosts(redis_server(), 2, REPORTED, server=LOCATIONS, listen="http2", settings="consistency=strict")
+    with client(one.port) as a, client(two.port) as b:
+        for key in ALGORITHMS:
+            assert three_responses(grpc_caller(a), key) == "OVER_LIMIT"
+            assert grpc_caller(b)(key, 0) == "OVER_LIMIT", key
+        assert a.ask(descriptor("bucket=u", hits=1000)).overall_code == OK
+        assert [a.ask(descriptor("bucket=u", hits=1000)).overall_code for _ in range(3)] == [OVER] * 3
+        reset = b.ask(descriptor("bucket=u", hits=0)).statuses[0].duration_until_reset.seconds
+        assert 3.9 * 3600 < reset <= 4 * 3600  # 3000 in debt: all four are to be repaid
+        # Denied by one descriptor, counted under the other, too; twice the same counter counts twice.
+        a.ask(descriptor("bucket=u", hits=1), descriptor("counter=u", hits=300), descriptor("counter=u", hits=200))
+        assert b.ask(descriptor("counter=u", hits=0)).statuses[0].limit_remaining == 500
+
+
 def test_reporting_afterwards(service):
     """Clients that look first and report later what they used (tokens of a language model): what was used counts."""
-    with client(service(server="weir_rls_count_denied on;").port) as c:
+    with client(service().port) as c:
         assert c.ask(descriptor("ten=a", hits=0)).overall_code == OK
         assert c.ask(descriptor("ten=a", hits=8)).overall_code == OK
         assert c.ask(descriptor("ten=a", hits=0)).overall_code == OK
@@ -210,7 +272,7 @@ def test_calls_are_counted_under_their_rules(service):
 
 
 def test_a_reload_of_the_rules(service):
-    g = service()
+    g = service(server="weir_rls_count_denied off;")
     with client(g.port) as c:
         assert c.codes("two=a", count=3) == [OK, OK, OVER]
         g.write_rules(RULES.replace("requests_per_unit: 2 }", "requests_per_unit: 4 }"))
@@ -235,7 +297,7 @@ def test_tls(service):
 
 def test_a_thousand_at_once(service):
     """Over several connections and workers: exactly what may pass passes."""
-    g = service(listen="http2 reuseport", workers=2)
+    g = service(listen="http2 reuseport", workers=2, server="weir_rls_count_denied off;")
     g.write_rules("domain: d\ndescriptors:\n  - { key: big, rate_limit: { unit: year, requests_per_unit: 300 } }\n"
                   "  - { key: own, rate_limit: { unit: year, requests_per_unit: 1000 } }\n")
     with Clients(g.port, 8) as clients:

@@ -262,8 +262,14 @@ TEST(what_is_denied_may_count)
     CHECK_EQ(a.outcomes[0].decision.remaining, 2);
     CHECK(charged(w, &a, "t=1", 7));
     CHECK(!charged(w, &a, "t=1", 7));
-    CHECK(charged(w, &a, "t=1", 0)); /* a bucket would be in debt for long */
-    CHECK_EQ(a.outcomes[0].decision.remaining, 3);
+    CHECK(!charged(w, &a, "t=1", 0)); /* a report leaves a debt in a bucket */
+    CHECK_EQ(a.outcomes[0].decision.remaining, -4);
+    CHECK(charged(w, &a, "t=2", 10));
+    prepare(&a, "d", "t=2");
+    a.query.charge_denied = true;
+    CHECK_EQ(weir_check_descriptors(w, &a.query, &a.answer), 0);
+    CHECK(!weir_passes(&a.answer.decision));
+    CHECK(charged(w, &a, "t=2", 0)); /* a call that names no hits leaves none */
     weir_close(w);
 }
 
