@@ -40,6 +40,8 @@
 
 enum { NGX_HTTP_WEIR_OFF = 0, NGX_HTTP_WEIR_ON, NGX_HTTP_WEIR_DRY_RUN };
 enum { NGX_HTTP_WEIR_PREACCESS = 0, NGX_HTTP_WEIR_PRECONTENT };
+/* The headers in which a proxy describes a request to weir_auth: X-Forwarded-… or X-Original-… */
+enum { NGX_HTTP_WEIR_FORWARDED = 0, NGX_HTTP_WEIR_ORIGINAL, NGX_HTTP_WEIR_EITHER };
 
 typedef ngx_weir_engine_t ngx_http_weir_main_conf_t;
 
@@ -75,10 +77,13 @@ typedef struct {
     ngx_http_weir_queue_t *queue;
     ngx_flag_t rls; /* the location answers gRPC calls itself */
     ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
-    ngx_flag_t service;     /* decides about other requests, and is not limited itself unless it says so */
-    ngx_array_t *tokens;    /* of ngx_http_weir_token_t; NULL: open */
-    ngx_flag_t operators;   /* without tokens: everybody may act as an operator */
-    ngx_uint_t auth_status; /* of a denial by weir_auth; 0: the rule's */
+    ngx_flag_t service;        /* decides about other requests, and is not limited itself unless it says so */
+    ngx_array_t *tokens;       /* of ngx_http_weir_token_t; NULL: open */
+    ngx_flag_t operators;      /* without tokens: everybody may act as an operator */
+    ngx_flag_t open;           /* with tokens: only operators need one */
+    ngx_uint_t auth_status;    /* of a denial by weir_auth; 0: the rule's */
+    ngx_uint_t auth_headers;   /* NGX_HTTP_WEIR_EITHER, _FORWARDED or _ORIGINAL */
+    ngx_array_t *auth_proxies; /* of ngx_cidr_t; NULL: this host, and peers that authenticate */
 } ngx_http_weir_loc_conf_t;
 
 /* Tokens are compared by their keyed digests, in a time that tells nothing of them. */
@@ -161,7 +166,10 @@ void ngx_http_weir_describe(ngx_http_request_t *r, weir_query *query);
 ngx_str_t ngx_http_weir_client(ngx_http_request_t *r, const weir_query *query, u_char room[NGX_INET6_ADDRSTRLEN]);
 /* Removes spaces and tabs at both ends. */
 void ngx_http_weir_trim(ngx_str_t *value);
-/* The value of a request header (`name` in lower case), lines of one name joined, without white space around each. */
+/*
+ * The value of a request header (`name` in lower case), without white space around it. NGX_DONE: several lines, joined;
+ * NGX_DECLINED: none; NGX_ERROR: no memory.
+ */
 ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
 
 /* ---- Asking the store first ---- */
@@ -264,6 +272,7 @@ char *ngx_http_weir_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_api_token(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* After the configuration was read and the engine opened. */
 ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf);
 /* What a location's configuration takes over from the one around it. */
@@ -274,8 +283,13 @@ struct weir__api *ngx_http_weir_api_here(void);
 
 /* Bits: an operator is a caller, too. */
 enum { NGX_HTTP_WEIR_NOBODY = 0, NGX_HTTP_WEIR_CALLER = 1, NGX_HTTP_WEIR_OPERATOR = 3, NGX_HTTP_WEIR_BAD_TOKEN = 4 };
-/* Who asks, by the token in the request. */
-ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r);
+/* By the token in X-Weir-Token; with `bearer` also by the one in Authorization, which forward auth has of the client.
+ */
+ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer);
+/* NGX_DECLINED: the location's tokens admit the request. Else it was refused; the content handler returns the value. */
+ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, ngx_uint_t bearer);
+/* Sends an error as JSON, and discards the request's body. */
+ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *code, const char *message);
 
 ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r);

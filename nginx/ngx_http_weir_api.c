@@ -30,8 +30,7 @@ static ngx_int_t ngx_http_weir_api_send(ngx_http_request_t *r, const struct weir
     return ngx_http_output_filter(r, &out);
 }
 
-/* An error before anything was asked; what the client sends is forgotten. */
-static ngx_int_t ngx_http_weir_api_refuse(ngx_http_request_t *r, int status, const char *code, const char *message)
+ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *code, const char *message)
 {
     char room[1024];
     struct weir__api_reply reply = {.status = status};
@@ -46,31 +45,32 @@ static ngx_int_t ngx_http_weir_api_refuse(ngx_http_request_t *r, int status, con
 
 /* ---- Who asks ---- */
 
-static ngx_int_t ngx_http_weir_api_admit(ngx_http_request_t *r, const struct weir__api_route *route)
+ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, ngx_uint_t bearer)
 {
     static u_char lowcase[] = "www-authenticate";
-    ngx_uint_t who = ngx_http_weir_api_who(r);
-    if (who == NGX_HTTP_WEIR_OPERATOR || (who == NGX_HTTP_WEIR_CALLER && !route->operator_only))
+    ngx_uint_t who = ngx_http_weir_api_who(r, bearer);
+    if (who == NGX_HTTP_WEIR_OPERATOR || (who == NGX_HTTP_WEIR_CALLER && !operator_only))
         return NGX_DECLINED;
     if (who == NGX_HTTP_WEIR_CALLER) {
         ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
         if (conf->tokens == NULL)
-            return ngx_http_weir_api_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only",
-                                            "this is for operators, and there are none: weir.yaml makes them with "
-                                            "operator_tokens or open_operator in service.access, nginx.conf with "
-                                            "weir_api_token … operator or weir_api_operator on");
+            return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only",
+                                        "this is for operators, and there are none: weir.yaml makes them with "
+                                        "operator_tokens or open_operator in service.access, nginx.conf with "
+                                        "weir_api_token … operator or weir_api_operator on");
         if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase,
                                      "Bearer realm=\"weir\", error=\"insufficient_scope\"") != NGX_OK)
             return NGX_ERROR;
-        return ngx_http_weir_api_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
+        return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
     }
-    if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase,
-                                 who == NGX_HTTP_WEIR_NOBODY
-                                     ? "Bearer realm=\"weir\""
-                                     : "Bearer realm=\"weir\", error=\"invalid_token\"") != NGX_OK)
+    const char *challenge = !bearer                       ? "X-Weir-Token realm=\"weir\""
+                            : who == NGX_HTTP_WEIR_NOBODY ? "Bearer realm=\"weir\""
+                                                          : "Bearer realm=\"weir\", error=\"invalid_token\"";
+    if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase, challenge) != NGX_OK)
         return NGX_ERROR;
-    return ngx_http_weir_api_refuse(r, NGX_HTTP_UNAUTHORIZED, "unauthorized",
-                                    "a token is needed: Authorization: Bearer TOKEN");
+    return ngx_http_weir_refuse(r, NGX_HTTP_UNAUTHORIZED, "unauthorized",
+                                bearer ? "a token is needed: Authorization: Bearer TOKEN, or X-Weir-Token: TOKEN"
+                                       : "a token of the proxy is needed: X-Weir-Token: TOKEN");
 }
 
 /* ---- Where it leads ---- */
@@ -223,8 +223,8 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
 static void ngx_http_weir_api_with_body(ngx_http_request_t *r, ngx_str_t *body)
 {
     if (body == NULL) {
-        ngx_http_finalize_request(r, ngx_http_weir_api_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large",
-                                                              "the body is longer than 1 MiB"));
+        ngx_http_finalize_request(r, ngx_http_weir_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large",
+                                                          "the body is longer than 1 MiB"));
         return;
     }
     ngx_http_weir_api_again(r, body);
@@ -234,7 +234,7 @@ ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
 {
     struct weir__api_route route;
     weir__api_find_route(ngx_http_weir_api_method(r), ngx_http_weir_api_path(r), &route);
-    ngx_int_t rc = ngx_http_weir_api_admit(r, &route);
+    ngx_int_t rc = ngx_http_weir_admit(r, route.operator_only, 1);
     if (rc != NGX_DECLINED)
         return rc;
     if (!route.takes_body) {
@@ -244,12 +244,11 @@ ngx_int_t ngx_http_weir_api_handler(ngx_http_request_t *r)
         return rc == NGX_BUSY ? NGX_DONE : rc;
     }
     if (!ngx_http_weir_api_is_json(r))
-        return ngx_http_weir_api_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",
-                                        "the body must be JSON: Content-Type: application/json");
+        return ngx_http_weir_refuse(r, NGX_HTTP_UNSUPPORTED_MEDIA_TYPE, "not_json",
+                                    "the body must be JSON: Content-Type: application/json");
     if (r->headers_in.content_length_n > (off_t)WEIR__API_BODY_MAX) {
         r->keepalive = 0;
-        return ngx_http_weir_api_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large",
-                                        "the body is longer than 1 MiB");
+        return ngx_http_weir_refuse(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE, "too_large", "the body is longer than 1 MiB");
     }
     return ngx_http_weir_api_read_body(r, ngx_http_weir_api_with_body);
 }

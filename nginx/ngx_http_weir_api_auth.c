@@ -2,6 +2,9 @@
  * Forward authentication: another proxy asks before it serves, and describes the request in headers. Rules see what
  * they would see in that proxy's place: its client is the other end, and the header of forwarded addresses is what
  * came before.
+ *
+ * Proxies pass on the headers of their clients, so a client can send those that describe a request as well. Only one
+ * family of them counts, X-Forwarded-… or X-Original-…, one line of each, and only from peers that are trusted.
  */
 #include "ngx_http_weir.h"
 
@@ -15,11 +18,19 @@ typedef struct {
     u_char address[16];
 } ngx_http_weir_asked_t;
 
-/* The first of two headers that the request has, or what was there before. */
-static void ngx_http_weir_asked_header(ngx_http_request_t *r, const char *first, const char *second, ngx_str_t *value)
+/* Reads the headers of a family. The number of their lines, or more than all may have if one of them has several. */
+static ngx_uint_t ngx_http_weir_asked_read(ngx_http_request_t *r, ngx_uint_t family, ngx_http_weir_asked_t *asked)
 {
-    if (ngx_http_weir_header(r, first, ngx_strlen(first), value) != NGX_OK && second)
-        (void)ngx_http_weir_header(r, second, ngx_strlen(second), value);
+    static const char *const names[][3] = {
+        [NGX_HTTP_WEIR_FORWARDED] = {"x-forwarded-uri", "x-forwarded-method", "x-forwarded-host"},
+        [NGX_HTTP_WEIR_ORIGINAL] = {"x-original-uri", "x-original-method", "x-original-host"}};
+    ngx_str_t *const values[] = {&asked->target, &asked->method, &asked->host};
+    ngx_uint_t lines = 0;
+    for (ngx_uint_t i = 0; i < 3; i++) {
+        ngx_int_t rc = ngx_http_weir_header(r, names[family][i], ngx_strlen(names[family][i]), values[i]);
+        lines += rc == NGX_OK ? 1 : rc == NGX_DONE ? 4 : 0;
+    }
+    return lines;
 }
 
 /*
@@ -64,6 +75,8 @@ static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind k
         found = asked->host;
         break;
     case WEIR_ATTR_HEADER:
+        if (name.len == 12 && ngx_memcmp(name.data, "x-weir-token", 12) == 0)
+            return false; /* the proxy's, not the client's */
         if (name.len != 15 || ngx_memcmp(name.data, "x-forwarded-for", 15) != 0)
             return asked->usual(asked->r, kind, name, value);
         found = asked->forwarded;
@@ -79,31 +92,116 @@ static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind k
     return found.len > 0;
 }
 
-static void ngx_http_weir_asked_describe(ngx_http_request_t *r, ngx_http_weir_asked_t *asked, weir_query *query)
+/* Why the request cannot be decided, or NULL. */
+static const char *ngx_http_weir_asked_describe(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf,
+                                                ngx_http_weir_asked_t *asked, weir_query *query)
 {
+    ngx_uint_t forwarded = 0, original = 0;
     ngx_http_weir_describe(r, query);
     query->path = (weir_text){NULL, 0}; /* it follows from the target */
     asked->r = r;
     asked->usual = query->lookup;
     asked->method = r->method_name;
     asked->host = r->headers_in.server;
-    ngx_http_weir_asked_header(r, "x-forwarded-uri", "x-original-uri", &asked->target);
-    ngx_http_weir_asked_header(r, "x-forwarded-method", "x-original-method", &asked->method);
-    ngx_http_weir_asked_header(r, "x-forwarded-host", "x-original-host", &asked->host);
-    ngx_http_weir_asked_header(r, "x-forwarded-for", NULL, &asked->forwarded);
+    if (conf->auth_headers != NGX_HTTP_WEIR_ORIGINAL)
+        forwarded = ngx_http_weir_asked_read(r, NGX_HTTP_WEIR_FORWARDED, asked);
+    if (conf->auth_headers != NGX_HTTP_WEIR_FORWARDED)
+        original = ngx_http_weir_asked_read(r, NGX_HTTP_WEIR_ORIGINAL, asked);
+    if (forwarded && original)
+        return "X-Forwarded-… and X-Original-… headers describe two requests, and one of them may be the client's: "
+               "choose the proxy's by service.auth.headers in weir.yaml, or weir_auth_headers in nginx.conf";
+    if (forwarded > 3 || original > 3)
+        return "a header that describes the request has several lines, and one of them may be the client's: the proxy "
+               "must replace it, not add to it";
+    if (asked->target.len == 0)
+        return conf->auth_headers == NGX_HTTP_WEIR_FORWARDED  ? "the proxy must describe the request: X-Forwarded-Uri"
+               : conf->auth_headers == NGX_HTTP_WEIR_ORIGINAL ? "the proxy must describe the request: X-Original-URI"
+                                                              : "the proxy must describe the request: X-Forwarded-Uri "
+                                                                "or X-Original-URI";
+    if (ngx_http_weir_header(r, "x-forwarded-for", 15, &asked->forwarded) == NGX_ERROR)
+        return "no memory";
     ngx_http_weir_asked_client(asked, query);
     query->lookup = ngx_http_weir_asked_lookup;
     query->lookup_context = asked;
+    return NULL;
 }
 
-static ngx_int_t ngx_http_weir_auth_send(ngx_http_request_t *r, ngx_uint_t status, const char *text)
+/* ---- Peers ---- */
+
+static ngx_uint_t ngx_http_weir_is_loopback(const struct sockaddr *peer)
 {
-    ngx_str_t type = ngx_string("text/plain");
+    if (peer->sa_family == AF_INET)
+        return *(const u_char *)&((const struct sockaddr_in *)peer)->sin_addr == 127;
+#if (NGX_HAVE_INET6)
+    if (peer->sa_family == AF_INET6) {
+        const struct in6_addr *address = &((const struct sockaddr_in6 *)peer)->sin6_addr;
+        return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+    }
+#endif
+    return 0;
+}
+
+/* The value of a variable that another module has; empty where there is none. */
+static ngx_str_t ngx_http_weir_variable_of(ngx_http_request_t *r, const char *text)
+{
+    ngx_str_t name = {ngx_strlen(text), (u_char *)text};
+    ngx_http_variable_value_t *found = ngx_http_get_variable(r, &name, ngx_hash_key(name.data, name.len));
+    if (found == NULL || found->not_found)
+        return (ngx_str_t)ngx_null_string;
+    return (ngx_str_t){found->len, found->data};
+}
+
+/* TLS has verified a certificate of the peer. */
+static ngx_uint_t ngx_http_weir_has_certificate(ngx_http_request_t *r)
+{
+    ngx_str_t verified = ngx_http_weir_variable_of(r, "ssl_client_verify");
+    return verified.len == 7 && ngx_memcmp(verified.data, "SUCCESS", 7) == 0;
+}
+
+/*
+ * May the peer describe requests? Its tokens were checked before. The peer is the connection's, also where realip has
+ * put the client's address in its place. The permissions of a Unix socket are its guard.
+ */
+static ngx_uint_t ngx_http_weir_is_trusted(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf)
+{
+    struct sockaddr *peer = r->connection->sockaddr;
+    ngx_str_t text = ngx_http_weir_variable_of(r, "realip_remote_addr");
+    ngx_addr_t parsed;
+    if (text.len && ngx_parse_addr(r->pool, &parsed, text.data, text.len) == NGX_OK)
+        peer = parsed.sockaddr;
+    else if (peer->sa_family == AF_UNIX || (text.len && ngx_strncmp(text.data, "unix:", 5) == 0))
+        return 1;
+    if (conf->auth_proxies)
+        return ngx_cidr_match(peer, conf->auth_proxies) == NGX_OK;
+    return ngx_http_weir_is_loopback(peer) || (conf->tokens && !conf->open) || ngx_http_weir_has_certificate(r);
+}
+
+static ngx_int_t ngx_http_weir_auth_admit(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf)
+{
+    static time_t logged;
+    ngx_int_t rc = ngx_http_weir_admit(r, 0, 0);
+    if (rc != NGX_DECLINED || ngx_http_weir_is_trusted(r, conf))
+        return rc;
+    if (logged != ngx_time())
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "weir: forward auth refuses %V, which is not one of the trusted proxies (service.auth."
+                      "trusted_proxies in weir.yaml, weir_auth_trusted_proxies in nginx.conf)",
+                      &r->connection->addr_text);
+    logged = ngx_time();
+    return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "untrusted_proxy",
+                                "this address is not one of the trusted proxies: service.auth.trusted_proxies in "
+                                "weir.yaml, weir_auth_trusted_proxies in nginx.conf");
+}
+
+/* ---- The handler ---- */
+
+static ngx_int_t ngx_http_weir_auth_pass(ngx_http_request_t *r)
+{
+    static ngx_str_t type = ngx_string("text/plain");
     ngx_http_complex_value_t value;
     ngx_memzero(&value, sizeof(value));
-    value.value.data = (u_char *)text;
-    value.value.len = ngx_strlen(text);
-    return ngx_http_send_response(r, status, &type, &value);
+    value.value.data = (u_char *)"";
+    return ngx_http_send_response(r, NGX_HTTP_OK, &type, &value);
 }
 
 static void ngx_http_weir_auth_again(ngx_http_request_t *r, ngx_str_t *body)
@@ -121,13 +219,15 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
     weir_answer answer;
-    ngx_int_t rc = ngx_http_discard_request_body(r);
+    ngx_int_t rc = ngx_http_weir_auth_admit(r, conf);
+    if (rc != NGX_DECLINED)
+        return rc;
+    const char *wrong = ngx_http_weir_asked_describe(r, conf, &asked, &query);
+    if (wrong)
+        return ngx_http_weir_refuse(r, NGX_HTTP_BAD_REQUEST, "bad_request", wrong);
+    rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK)
         return rc;
-    ngx_http_weir_asked_describe(r, &asked, &query);
-    if (asked.target.len == 0)
-        return ngx_http_weir_auth_send(r, NGX_HTTP_BAD_REQUEST,
-                                       "the proxy must say what is asked: X-Forwarded-Uri or X-Original-URI\n");
     ngx_weir_wait_t *wait;
     rc = ngx_http_weir_ask(r, mcf, &query, ngx_http_weir_auth_again, &wait);
     if (rc != NGX_OK) {
@@ -138,12 +238,12 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     ngx_http_weir_wait_over(wait);
     if (error) {
         ngx_weir_complain(r->connection->log, error, "weir_auth lets a request pass undecided", "");
-        return ngx_http_weir_auth_send(r, NGX_HTTP_OK, "");
+        return ngx_http_weir_auth_pass(r);
     }
     if (r == r->main && !ngx_http_weir_find(r) && ngx_http_weir_keep(r, &answer, outcomes, 0) == NULL)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (weir_passes(&answer.decision))
-        return ngx_http_weir_auth_send(r, NGX_HTTP_OK, "");
+        return ngx_http_weir_auth_pass(r);
     if (conf->log)
         ngx_http_weir_log(r, conf->log, &query, &answer, 0);
     if (conf->auth_status)

@@ -90,10 +90,38 @@ char *ngx_http_weir_auth_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return NGX_CONF_OK;
 }
 
+/* `weir_auth_trusted_proxies NETWORK …` */
+char *ngx_http_weir_auth_trusted_proxies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_weir_loc_conf_t *lcf = conf;
+    ngx_str_t *value = cf->args->elts;
+    if (lcf->auth_proxies == NULL)
+        lcf->auth_proxies = ngx_array_create(cf->pool, cf->args->nelts, sizeof(ngx_cidr_t));
+    for (ngx_uint_t i = 1; i < cf->args->nelts; i++) {
+        ngx_cidr_t *network = lcf->auth_proxies ? ngx_array_push(lcf->auth_proxies) : NULL;
+        if (network == NULL)
+            return NGX_CONF_ERROR;
+        ngx_int_t rc = ngx_ptocidr(&value[i], network);
+        if (rc == NGX_ERROR) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid network \"%V\" in \"%V\"; use addresses and networks such as 10.0.0.0/8",
+                               &value[i], &cmd->name);
+            return NGX_CONF_ERROR;
+        }
+        if (rc == NGX_DONE)
+            ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "low address bits of %V are meaningless", &value[i]);
+    }
+    return NGX_CONF_OK;
+}
+
 char *ngx_http_weir_api_merge(ngx_conf_t *cf, ngx_http_weir_loc_conf_t *prev, ngx_http_weir_loc_conf_t *conf)
 {
     ngx_conf_merge_value(conf->operators, prev->operators, 0);
+    ngx_conf_merge_value(conf->open, prev->open, 0);
     ngx_conf_merge_uint_value(conf->auth_status, prev->auth_status, 0);
+    ngx_conf_merge_uint_value(conf->auth_headers, prev->auth_headers, NGX_HTTP_WEIR_EITHER);
+    if (conf->auth_proxies == NULL)
+        conf->auth_proxies = prev->auth_proxies;
     if (conf->tokens == NULL)
         conf->tokens = prev->tokens;
     if (!conf->service)
@@ -228,16 +256,16 @@ static ngx_uint_t ngx_http_weir_bearer(ngx_http_request_t *r, ngx_str_t *token)
     if (r->headers_in.authorization == NULL)
         return 0;
     *token = r->headers_in.authorization->value;
+    ngx_http_weir_trim(token);
     if (token->len <= len || ngx_strncasecmp(token->data, scheme, len) != 0)
         return 0;
     token->data += len;
     token->len -= len;
-    for (; token->len && token->data[0] == ' '; token->len--)
-        token->data++;
+    ngx_http_weir_trim(token);
     return 1;
 }
 
-ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r)
+ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer)
 {
     ngx_http_weir_api_conf_t *acf = ngx_http_get_module_main_conf(r, ngx_http_weir_filter_module);
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
@@ -246,8 +274,11 @@ ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r)
     u_char digest[DIGEST_BYTES];
     if (conf->tokens == NULL)
         return conf->operators ? NGX_HTTP_WEIR_OPERATOR : NGX_HTTP_WEIR_CALLER;
-    if (!ngx_http_weir_bearer(r, &token))
-        return NGX_HTTP_WEIR_NOBODY;
+    ngx_int_t rc = ngx_http_weir_header(r, "x-weir-token", 12, &token);
+    if (rc == NGX_ERROR)
+        return NGX_HTTP_WEIR_BAD_TOKEN;
+    if (rc == NGX_DECLINED && !(bearer && ngx_http_weir_bearer(r, &token)))
+        return conf->open ? NGX_HTTP_WEIR_CALLER : NGX_HTTP_WEIR_NOBODY;
     if (ngx_http_weir_digest(acf, token.data, token.len, digest) != NGX_OK)
         return NGX_HTTP_WEIR_BAD_TOKEN;
     ngx_http_weir_token_t *each = conf->tokens->elts;

@@ -48,8 +48,7 @@ static ngx_uint_t ngx_http_weir_join(ngx_http_request_t *r, const char *name, si
     return count;
 }
 
-/* NGX_DONE: there are several lines, and the value is what they say together. */
-static ngx_int_t ngx_http_weir_header_lines(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
+ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
 {
     ngx_str_t found = ngx_null_string;
     ngx_uint_t count = ngx_http_weir_join(r, name, len, NULL, &found);
@@ -66,12 +65,6 @@ static ngx_int_t ngx_http_weir_header_lines(ngx_http_request_t *r, const char *n
     }
     *value = found;
     return count > 1 ? NGX_DONE : NGX_OK;
-}
-
-ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
-{
-    ngx_int_t rc = ngx_http_weir_header_lines(r, name, len, value);
-    return rc == NGX_DONE ? NGX_OK : rc;
 }
 
 /* Headers of which each line has things of its own, added by one proxy after the other or by a browser. */
@@ -92,7 +85,7 @@ static ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len)
 static ngx_int_t ngx_http_weir_header_counted(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value)
 {
     const ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    ngx_int_t rc = ngx_http_weir_header_lines(r, name, len, value);
+    ngx_int_t rc = ngx_http_weir_header(r, name, len, value);
     if (rc != NGX_DONE || conf->mode != NGX_HTTP_WEIR_ON || ngx_http_weir_is_list(name, len))
         return rc == NGX_DONE ? NGX_OK : rc;
     ngx_str_t told = *value;

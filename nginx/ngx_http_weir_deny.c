@@ -37,7 +37,8 @@ static ngx_uint_t ngx_http_weir_accepts_problem(ngx_http_request_t *r)
     static u_char problem[] = "application/problem+json";
     const size_t len = sizeof(problem) - 1;
     ngx_str_t accept;
-    if (ngx_http_weir_header(r, "accept", 6, &accept) != NGX_OK)
+    ngx_int_t rc = ngx_http_weir_header(r, "accept", 6, &accept);
+    if (rc != NGX_OK && rc != NGX_DONE)
         return 0;
     const u_char *last = accept.data + accept.len;
     for (u_char *at = accept.data; (size_t)(last - at) >= len; at++)

@@ -5,6 +5,10 @@ static ngx_conf_enum_t ngx_http_weir_phases[] = {{ngx_string("preaccess"), NGX_H
                                                  {ngx_string("precontent"), NGX_HTTP_WEIR_PRECONTENT},
                                                  {ngx_null_string, 0}};
 
+static ngx_conf_enum_t ngx_http_weir_families[] = {{ngx_string("forwarded"), NGX_HTTP_WEIR_FORWARDED},
+                                                   {ngx_string("original"), NGX_HTTP_WEIR_ORIGINAL},
+                                                   {ngx_null_string, 0}};
+
 #define ANYWHERE (NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF)
 
 static ngx_command_t ngx_http_weir_commands[] = {
@@ -47,12 +51,18 @@ static ngx_command_t ngx_http_weir_commands[] = {
      NULL},
     {ngx_string("weir_api_operator"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
      offsetof(ngx_http_weir_loc_conf_t, operators), NULL},
+    {ngx_string("weir_api_open"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, open), NULL},
     {ngx_string("weir_api_reservations"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, ngx_http_weir_api_reservations,
      NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_auth"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_auth, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_auth_status"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_auth_status, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
+    {ngx_string("weir_auth_headers"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(ngx_http_weir_loc_conf_t, auth_headers), ngx_http_weir_families},
+    {ngx_string("weir_auth_trusted_proxies"), ANYWHERE | NGX_CONF_1MORE, ngx_http_weir_auth_trusted_proxies,
+     NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     ngx_null_command};
 
 static void *ngx_http_weir_create_main_conf(ngx_conf_t *cf)
@@ -77,6 +87,8 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     conf->rls_metadata = NGX_CONF_UNSET;
     conf->rls_count_denied = NGX_CONF_UNSET;
     conf->operators = NGX_CONF_UNSET;
+    conf->open = NGX_CONF_UNSET;
+    conf->auth_headers = NGX_CONF_UNSET_UINT;
     conf->auth_status = NGX_CONF_UNSET_UINT;
     return conf;
 }

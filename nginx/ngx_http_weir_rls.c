@@ -144,8 +144,21 @@ static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)
     ngx_http_finalize_request(r, rc);
 }
 
+/* By the location's tokens, if it has any. Health checks need none. */
+static ngx_uint_t ngx_http_weir_rls_admits(ngx_http_request_t *r)
+{
+    static const u_char health[] = "/grpc.health.v1.Health/";
+    ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    if (conf->tokens == NULL ||
+        (r->uri.len >= sizeof(health) - 1 && ngx_memcmp(r->uri.data, health, sizeof(health) - 1) == 0))
+        return 1;
+    return (ngx_http_weir_api_who(r, 1) & NGX_HTTP_WEIR_CALLER) != 0;
+}
+
 static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
 {
+    static const struct weir__rls_reply nobody = {.code = WEIR__GRPC_UNAUTHENTICATED,
+                                                  .message = "a token is needed: metadata authorization: Bearer TOKEN"};
     ngx_int_t rc = ngx_http_weir_only_post(r);
     if (rc != NGX_OK)
         return rc;
@@ -153,6 +166,10 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
         return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no trailers to be relied on */
     if (!ngx_http_weir_rls_speaks(r))
         return NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
+    if (!ngx_http_weir_rls_admits(r)) {
+        rc = ngx_http_discard_request_body(r);
+        return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &nobody) : rc;
+    }
     rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_body_read);
     return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
 }

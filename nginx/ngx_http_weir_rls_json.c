@@ -75,6 +75,9 @@ static ngx_int_t ngx_http_weir_rls_json_handler(ngx_http_request_t *r)
     ngx_int_t rc = ngx_http_weir_only_post(r);
     if (rc != NGX_OK)
         return rc;
+    rc = ngx_http_weir_admit(r, 0, 1);
+    if (rc != NGX_DECLINED)
+        return rc;
     rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_json_body_read);
     return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;
 }

@@ -48,6 +48,9 @@ struct weir__route {
 
 enum { WEIR__LOG_OFF, WEIR__LOG_TEXT, WEIR__LOG_JSON };
 
+/* What counts on a listener for HTTP: /v1/, /v1/auth with /v1/auth/403, and /json. */
+enum { WEIR__ENDPOINT_API, WEIR__ENDPOINT_AUTH, WEIR__ENDPOINT_JSON, WEIR__ENDPOINTS };
+
 /* Who may use the service. Secrets are printable and without spaces. */
 struct weir__access {
     const char *token[32];
@@ -55,6 +58,16 @@ struct weir__access {
     size_t token_count;
     const char *password, *operator_password; /* of RESP's AUTH */
     bool open_operator;                       /* operators need no token, where nobody does */
+    bool open[WEIR__ENDPOINTS];               /* with tokens: only operators need one here */
+};
+
+/* The proxies that ask before they serve. */
+struct weir__forward_auth {
+    const char
+        *headers; /* "forwarded" or "original": the family that describes a request; NULL: either, but not both */
+    const char *proxy[64]; /* the peers that may ask: networks */
+    size_t proxy_count;    /* 0: this host, and peers that authenticate */
+    bool trusts_everybody; /* one of the networks is all of IPv4 or IPv6 */
 };
 
 #define WEIR__STORE_SETTINGS_MAX 24
@@ -142,6 +155,7 @@ struct weir__config {
     struct weir__listener *listeners; /* of the gateway and of the service; room for WEIR__LISTENERS_MAX */
     size_t listener_count;
     struct weir__access access;
+    struct weir__forward_auth auth;
     struct weir__store store;
     bool rls_headers, rls_metadata, rls_count_denied;
     struct weir__route *routes;

@@ -1,6 +1,9 @@
 /* weir.yaml: the decision service, what it listens on and who may use it. */
 #include "agent/config.h"
+#include "rules/address.h"
 #include "rules/field.h"
+
+#include <stdio.h>
 
 #define NAMES(list)            (list), sizeof(list) / sizeof *(list)
 #define GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
@@ -47,9 +50,71 @@ static void tokens_read(struct weir__reader *reader, const struct weir__node *no
         token_add(reader, each, what, is_operator);
 }
 
+static void open_add(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const words[] = {
+        [WEIR__ENDPOINT_API] = "api", [WEIR__ENDPOINT_AUTH] = "auth", [WEIR__ENDPOINT_JSON] = "json"};
+    int which;
+    if (weir__field_word(reader->report, node, "open", NAMES(words), &which))
+        reader->config->access.open[which] = true;
+}
+
+static void network_add(struct weir__reader *reader, const struct weir__node *node)
+{
+    struct weir__forward_auth *auth = &reader->config->auth;
+    struct weir__network network;
+    char shown[WEIR__SHOWN];
+    bool host_bits;
+    weir_text text;
+    if (!weir__field_text(reader->report, node, "trusted_proxies", &text))
+        return;
+    if (!weir__network_parse(text, &network, &host_bits))
+        weir__report_error(reader->report, node->place,
+                           "\"%s\" is no network; expected an address or a network such as 10.0.0.0/8",
+                           weir__printable(text, shown, sizeof shown));
+    else if (auth->proxy_count == sizeof auth->proxy / sizeof *auth->proxy)
+        weir__report_error(reader->report, node->place, "trusted_proxies has more than %zu networks",
+                           auth->proxy_count);
+    else {
+        auth->proxy[auth->proxy_count++] = weir__config_text(reader, text);
+        auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
+    }
+}
+
+/* One, or a list of them. */
+static void each_of(struct weir__reader *reader, const struct weir__node *node,
+                    void (*add)(struct weir__reader *reader, const struct weir__node *node))
+{
+    if (node->kind != WEIR__LIST) {
+        add(reader, node);
+        return;
+    }
+    for (const struct weir__node *each = node->first; each; each = each->next)
+        add(reader, each);
+}
+
+static void auth_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"headers", "trusted_proxies"};
+    static const char *const families[] = {"forwarded", "original"};
+    const struct weir__node *member;
+    int which;
+    if (!weir__field_names(reader->report, node, "auth", NAMES(names)))
+        return;
+    if (GIVEN(member, node, "headers") && weir__field_word(reader->report, member, "headers", NAMES(families), &which))
+        reader->config->auth.headers = families[which];
+    if (!GIVEN(member, node, "trusted_proxies"))
+        return;
+    if (member->kind == WEIR__LIST && !member->first)
+        weir__report_error(reader->report, member->place,
+                           "trusted_proxies is empty; leave it out to trust this host and peers that authenticate");
+    each_of(reader, member, network_add);
+}
+
 static void access_read(struct weir__reader *reader, const struct weir__node *node)
 {
-    static const char *const names[] = {"tokens", "operator_tokens", "password", "operator_password", "open_operator"};
+    static const char *const names[] = {"tokens", "operator_tokens", "password", "operator_password", "open_operator",
+                                        "open"};
     struct weir__access *access = &reader->config->access;
     const struct weir__node *member;
     if (!weir__field_names(reader->report, node, "access", NAMES(names)))
@@ -64,6 +129,12 @@ static void access_read(struct weir__reader *reader, const struct weir__node *no
         access->operator_password = secret_read(reader, member, "operator_password");
     if (GIVEN(member, node, "open_operator"))
         weir__field_bool(reader->report, member, "open_operator", &access->open_operator);
+    if (GIVEN(member, node, "open")) {
+        each_of(reader, member, open_add);
+        if (!access->token_count)
+            weir__report_warning(reader->report, member->place,
+                                 "open changes nothing without tokens: then no endpoint asks for one");
+    }
 }
 
 static void envoy_read(struct weir__reader *reader, const struct weir__node *node)
@@ -85,19 +156,38 @@ bool weir__config_is_loopback(const struct weir__listener *listener)
                               strcmp(listener->host, "localhost") == 0);
 }
 
-/* Others than this host can reach it, and nothing asks who they are: perhaps meant so, but better said. */
+/* The paths of a listener for HTTP that need no token, as a text; empty if there are none. */
+static void open_paths(const struct weir__config *config, char *text, size_t size)
+{
+    static const char *const paths[] = {
+        [WEIR__ENDPOINT_API] = "/v1/", [WEIR__ENDPOINT_AUTH] = "/v1/auth", [WEIR__ENDPOINT_JSON] = "/json"};
+    size_t len = 0;
+    *text = 0;
+    for (size_t i = 0; i < WEIR__ENDPOINTS; i++) {
+        bool open = !config->access.token_count || config->access.open[i];
+        if (open && (i != WEIR__ENDPOINT_AUTH || config->auth.trusts_everybody))
+            len += (size_t)snprintf(text + len, size - len, "%s%s", len ? ", " : "", paths[i]);
+    }
+}
+
+/* Hosts other than this one reach the listener, and nothing authenticates them: perhaps intended, but reported. */
 static void warn_open(struct weir__reader *reader, size_t from)
 {
     const struct weir__config *config = reader->config;
-    const struct weir__access *access = &config->access;
+    char paths[64];
+    open_paths(config, paths, sizeof paths);
     for (size_t i = from; i < config->listener_count; i++) {
         const struct weir__listener *listener = &config->listeners[i];
-        bool secret = listener->kind == WEIR__RESP ? access->password != NULL
-                                                   : listener->kind == WEIR__HTTP_API && access->token_count > 0;
-        if (!weir__config_is_loopback(listener) && !secret && !listener->tls.client_ca)
-            weir__report_warning(reader->report, listener->place,
-                                 "%s can be used by everybody who can reach it: set access, or tls with client_ca",
-                                 listener->address);
+        bool http = listener->kind == WEIR__HTTP_API;
+        if (weir__config_is_loopback(listener) || listener->tls.client_ca || (http && !*paths) ||
+            (listener->kind == WEIR__RESP && config->access.password))
+            continue;
+        weir__report_warning(reader->report, listener->place, "%s%s%s can be used by everybody who can reach it: %s",
+                             listener->address, http ? ": " : "", http ? paths : "",
+                             !http ? listener->kind == WEIR__GRPC ? "gRPC has no tokens; set tls with client_ca"
+                                                                  : "set access with a password, or tls with client_ca"
+                             : config->access.token_count ? "access.open names it; else tls with client_ca guards it"
+                                                          : "set access with tokens, or tls with client_ca");
     }
 }
 
@@ -109,7 +199,7 @@ static const char *ratelimit_address(enum weir__listener_kind kind)
 
 void weir__config_service(struct weir__reader *reader, const struct weir__node *service)
 {
-    static const char *const names[] = {"ports", "grpc", "http", "resp", "tls", "access", "envoy"};
+    static const char *const names[] = {"ports", "grpc", "http", "resp", "tls", "access", "auth", "envoy"};
     static const char *const known[] = {"ratelimit"};
     static const struct {
         const char *name;
@@ -126,6 +216,8 @@ void weir__config_service(struct weir__reader *reader, const struct weir__node *
         weir__config_tls(reader, member, &common);
     if (GIVEN(member, service, "access"))
         access_read(reader, member);
+    if (GIVEN(member, service, "auth"))
+        auth_read(reader, member);
     if (GIVEN(member, service, "envoy"))
         envoy_read(reader, member);
     bool as_ratelimit =

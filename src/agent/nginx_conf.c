@@ -348,6 +348,22 @@ static void write_grpc(struct writer *w, const struct weir__listener *listener)
           w->to);
 }
 
+static void write_forward_auth(struct writer *w)
+{
+    const struct weir__forward_auth *auth = &w->config->auth;
+    if (auth->headers)
+        fprintf(w->to, "        weir_auth_headers %s;\n", auth->headers);
+    for (size_t i = 0; i < auth->proxy_count; i++)
+        fprintf(w->to, "        weir_auth_trusted_proxies %s;\n", auth->proxy[i]);
+}
+
+/* Something that counts: behind the tokens of the server, unless weir.yaml names it as open. */
+static void write_endpoint(struct writer *w, const char *location, const char *directives, int endpoint)
+{
+    fprintf(w->to, "        location %s {\n            %s\n%s        }\n", location, directives,
+            w->config->access.open[endpoint] ? "            weir_api_open on;\n" : "");
+}
+
 static void write_api(struct writer *w, const struct weir__listener *listener)
 {
     const struct weir__access *access = &w->config->access;
@@ -360,12 +376,13 @@ static void write_api(struct writer *w, const struct weir__listener *listener)
     }
     if (access->open_operator)
         fputs("        weir_api_operator on;\n", w->to);
+    write_forward_auth(w);
     write_envoy(w);
-    fputs("        location /v1/ {\n            weir_api;\n        }\n"
-          "        location = /v1/auth {\n            weir_auth;\n        }\n"
-          "        location = /v1/auth/403 {\n            weir_auth;\n            weir_auth_status 403;\n        }\n"
-          "        location = /json {\n            weir_rls_json;\n        }\n"
-          "        location = /healthcheck {\n            return 200 \"OK\";\n        }\n"
+    write_endpoint(w, "/v1/", "weir_api;", WEIR__ENDPOINT_API);
+    write_endpoint(w, "= /v1/auth", "weir_auth;", WEIR__ENDPOINT_AUTH);
+    write_endpoint(w, "= /v1/auth/403", "weir_auth;\n            weir_auth_status 403;", WEIR__ENDPOINT_AUTH);
+    write_endpoint(w, "= /json", "weir_rls_json;", WEIR__ENDPOINT_JSON);
+    fputs("        location = /healthcheck {\n            return 200 \"OK\";\n        }\n"
           "        location / {\n            return 404;\n        }\n"
           "    }\n",
           w->to);

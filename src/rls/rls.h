@@ -29,7 +29,8 @@ enum weir__grpc_code {
     WEIR__GRPC_NOT_FOUND = 5,
     WEIR__GRPC_RESOURCE_EXHAUSTED = 8,
     WEIR__GRPC_UNIMPLEMENTED = 12,
-    WEIR__GRPC_INTERNAL = 13
+    WEIR__GRPC_INTERNAL = 13,
+    WEIR__GRPC_UNAUTHENTICATED = 16
 };
 
 /* What is asked, and how it is to answer. */

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import requests
 
-from clients import get, raw, together
+from clients import get, raw, statuses, together
 from gateway import wait_until
 from ports import free_port
 
@@ -354,6 +354,8 @@ def test_without_tokens_operators_must_be_allowed(api):
     ("location /v1/ { weir_api; weir_api_token file=/nowhere/tokens; }", "cannot read"),
     ("location /v1/ { weir_api; weir_api_token file=/dev/null; }", "without a token"),
     ("location /v1/ { weir_api; weir_auth; }", "contradicts"),
+    ("location = /v1/auth { weir_auth; weir_auth_headers x-forwarded-uri; }", 'invalid value "x-forwarded-uri"'),
+    ("location = /v1/auth { weir_auth; weir_auth_trusted_proxies 10.0.0.0/8 proxy.example; }", "proxy.example"),
     ("location ~ ^/v1/ { weir_api; }", "regular expression"),
     ("location = /v1/check { weir_api; }", "needs a location"),
     ("location = /v1/auth { weir_auth; weir_auth_status 200; }", "from 400 to 599"),
@@ -515,9 +517,9 @@ def test_auth_strips_white_space(api):
 
 def test_auth_takes_method_and_host_from_either_kind_of_header(api):
     g = api()
-    ways = [{"X_Forwarded_Method": "POST", "X_Forwarded_Host": "shop.example"},
-            {"X_Original_Method": "POST", "Host": "shop.example"}]
-    assert [auth(g.port, "/write", **way).headers["X-RateLimit-Remaining"] for way in ways] == ["1", "0"]
+    ways = [{"X-Forwarded-Uri": "/write", "X-Forwarded-Method": "POST", "X-Forwarded-Host": "shop.example"},
+            {"X-Original-URI": "/write", "X-Original-Method": "POST", "Host": "shop.example"}]
+    assert [get(g.port, "/v1/auth", headers=way).headers["X-RateLimit-Remaining"] for way in ways] == ["1", "0"]
     assert auth(g.port, "/write").status == 200
     assert get(g.port, "/v1/auth", headers={"X-Original-URI": "/api/x", "X-User": "o"}).headers["X-RateLimit-Limit"] == "5"
     lost = get(g.port, "/v1/auth")
@@ -526,23 +528,96 @@ def test_auth_takes_method_and_host_from_either_kind_of_header(api):
     assert posted.status == 200
 
 
+@pytest.mark.parametrize("chosen", ["", "weir_auth_headers forwarded;", "weir_auth_headers original;"])
+def test_auth_does_not_believe_two_descriptions(api, chosen):
+    """Without a choice what a client adds to the proxy's headers is refused; with one it is ignored."""
+    g = api(server=f"location /v1/ {{ weir_api; }} location = /v1/auth {{ weir_auth; {chosen} }}")
+    proxys = {"original": "X-Original", "forwarded": "X-Forwarded"}.get(chosen.partition(" ")[2].strip(";"), "X-Original")
+    clients = "X-Forwarded" if proxys == "X-Original" else "X-Original"
+    described = {f"{proxys}-URI": "/ip", f"{proxys}-Method": "GET", "X-Forwarded-For": "192.0.2.9"}
+    for name, value in (("URI", "/elsewhere"), ("Method", "POST"), ("Host", "shop.example")):
+        answer = get(g.port, "/v1/auth", headers={**described, f"{clients}-{name}": value})
+        assert answer.status == (400 if not chosen else 429 if name == "Host" else 200)
+        if not chosen:
+            assert b"weir_auth_headers" in answer.body and b"service.auth.headers" in answer.body
+    assert left(g.client, "by-ip", "ip:192.0.2.9") == (0 if chosen else 2)
+    # A proxy that adds a line instead of replacing the client's.
+    lines = "".join(f"{proxys}-URI: {uri}\r\n" for uri in ("/elsewhere", "/ip"))
+    answer = raw(g.port, f"GET /v1/auth HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode(), until_closed=True)
+    assert answer.split()[1] == b"400" and b"several lines" in answer
+
+
+@pytest.mark.parametrize("chosen", ["", "weir_auth_headers original;"])
+def test_a_client_of_nginx_cannot_describe_its_request(api, gateway, chosen):
+    """auth_request with X-Original-…, through which nginx passes every other header of the client."""
+    service = api(server=f"location = /v1/auth {{ weir_auth; weir_auth_status 403; {chosen} }}")
+    front = gateway(RULES, weir="off", server=f"""location /ip {{ auth_request /_weir; proxy_pass http://@BACKEND@; }}
+        location = /_weir {{ internal; proxy_pass http://127.0.0.1:{service.port}/v1/auth; proxy_pass_request_body off;
+            proxy_set_header Content-Length ""; proxy_set_header X-Original-URI $request_uri;
+            proxy_set_header X-Original-Method $request_method; proxy_set_header X-Original-Host $host;
+            proxy_set_header X-Forwarded-For $remote_addr; }}""")
+    forged = {"X-Forwarded-Uri": "/elsewhere", "X-Forwarded-Method": "PUT", "X-Forwarded-Host": "x", "X-Forwarded-For": "192.0.2.1"}
+    assert statuses(front.port, "/ip", 3, headers=forged) == ([200, 200, 403] if chosen else [500] * 3)
+    assert statuses(front.port, "/ip", 3)[-1] == 403
+
+
+@pytest.mark.parametrize("trusted, wanted", [("127.0.0.0/8", 200), ("192.0.2.0/24", 403)])
+def test_auth_trusts_the_peer_and_not_what_realip_makes_of_it(api, trusted, wanted):
+    g = api(server=f"location /v1/ {{ weir_api; }} location = /v1/auth {{ weir_auth; weir_auth_trusted_proxies {trusted}; }}",
+            http="set_real_ip_from 127.0.0.0/8; real_ip_header X-Forwarded-For;")
+    assert auth(g.port, "/ip", X_Forwarded_For="192.0.2.9").status == wanted
+    assert left(g.client, "by-ip", "ip:192.0.2.9") == (1 if wanted == 200 else 2)
+
+
+def test_auth_on_a_unix_socket(api):
+    g = api(server="weir_auth_trusted_proxies 192.0.2.0/24; listen unix:@FOLDER@/socket;" + API)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(g.folder / "socket"))
+        s.sendall(b"GET /v1/auth HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Original-URI: /ip\r\n\r\n")
+        assert s.recv(65536).split()[1] == b"200"
+    assert auth(g.port, "/ip").status == 403
+
+
+def test_tokens_of_a_server_guard_all_its_locations(api):
+    g = api(rules=json.dumps({"domain": "d", "descriptors": [{"key": "k", "rate_limit": {"unit": "hour",
+                                                                                          "requests_per_unit": 2}}]}),
+            server=f"weir_api_token {TOKENS[0]}; {API} location = /json {{ weir_rls_json; }} "
+                   f"location = /open {{ weir_rls_json; weir_api_open on; }}")
+    body = json.dumps({"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]})
+    token = {"X-Weir-Token": TOKENS[0]}
+    assert [get(g.port, "/json", "POST", headers, body).status for headers in (
+        {}, {"X-Weir-Token": TOKENS[1]}, token, {"Authorization": f"Bearer {TOKENS[0]}"}, token)] == [401, 401, 200, 200, 429]
+    assert get(g.port, "/open", "POST", {}, body).status == 429
+    assert auth(g.port, "/x").status == 401 and auth(g.port, "/x", X_Weir_Token=TOKENS[0]).status == 200
+
+
+def test_the_proxys_token_is_no_header_of_the_client(api):
+    rules = json.dumps({"rules": [{"name": "r", "key": "${header:X-Weir-Token}", "limit": 1, "window": "1h"}]})
+    g = api(rules=rules, server=f"weir_api_token {TOKENS[0]}; {API}")
+    assert [auth(g.port, "/x", X_Weir_Token=TOKENS[0]).status for _ in range(3)] == [200] * 3
+
+
 EXAMPLES = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/service-http.md").read_text(), re.S)
+
+
+FORGED = {f"X-{family}-{name}": value for family in ("Forwarded", "Original") for name, value in (
+    ("Uri", "/elsewhere"), ("Method", "PUT"), ("Host", "elsewhere.example"))}
 
 
 def test_nginx_auth_request_in_front(api, gateway):
     """The recipe of docs/service-http.md, as it stands there."""
-    service = api(server="location = /v1/auth { weir_auth; weir_auth_status 403; }")
+    service = api(server="location = /v1/auth { weir_auth; weir_auth_status 403; weir_auth_headers forwarded; }")
     recipe = next(block for block in EXAMPLES if "auth_request " in block)
     recipe = recipe.replace("127.0.0.1:8082", f"127.0.0.1:{service.port}").replace("http://api", "http://@BACKEND@")
     front = gateway(RULES, server=recipe.replace("location / {", "location /ip {"), weir="off")
-    answers = [get(front.port, "/ip") for _ in range(3)]
+    answers = [get(front.port, "/ip", headers=FORGED) for _ in range(3)]
     assert [a.status for a in answers] == [200, 200, 429]
     assert answers[0].headers["X-RateLimit-Remaining"] == "1"
     assert int(answers[2].headers["Retry-After"]) > 0 and json.loads(answers[2].body)["error"] == "rate_limit_exceeded"
 
 
 def test_caddy_forward_auth_in_front(api, tmp_path):
-    service = api()
+    service = api(server=API + "weir_auth_headers forwarded;")
     port = free_port()
     text = (ROOT / "examples/caddy/Caddyfile").read_text()
     text = text.replace("127.0.0.1:8082", f"127.0.0.1:{service.port}").replace(":8080 {", f"http://127.0.0.1:{port} {{") \
@@ -558,7 +633,7 @@ def test_caddy_forward_auth_in_front(api, tmp_path):
             except OSError:
                 return False
         wait_until(up, "caddy")
-        answers = [get(port, "/ip") for _ in range(3)]
+        answers = [get(port, "/ip", headers=FORGED) for _ in range(3)]
         assert [a.status for a in answers] == [200, 200, 429]
         assert answers[0].body == b"backend /ip\n" and answers[0].headers["X-RateLimit-Remaining"] == "1"
         assert int(answers[2].headers["Retry-After"]) > 0 and json.loads(answers[2].body)["error"]

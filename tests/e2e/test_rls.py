@@ -370,6 +370,18 @@ def test_many_calls_on_one_connection(service):
         assert collections.Counter(answers) == {OK: 500, OVER: 1500}
 
 
+def test_tokens_of_the_server(service):
+    """weir_api_token around a location with weir_rls: calls need one, health checks do not."""
+    with client(service(server="weir_api_token a-secret-token;").port) as c:
+        for metadata in (), (("authorization", "Bearer another-token"),), (("x-weir-token", "another-token"),):
+            with pytest.raises(grpc.RpcError) as refused:
+                c.should(request("ten=a", hits=3), timeout=10, metadata=metadata)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        for metadata, left in ((("authorization", "Bearer a-secret-token"),), 9), ((("x-weir-token", "a-secret-token"),), 8):
+            assert c.should(request("ten=a"), timeout=10, metadata=metadata).statuses[0].limit_remaining == left
+        assert c.check(health_pb2.HealthCheckRequest(), timeout=10).status == health_pb2.HealthCheckResponse.SERVING
+
+
 def test_health(service):
     with client(service().port) as c:
         serving = health_pb2.HealthCheckResponse.SERVING

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -146,6 +147,106 @@ def test_access(service):
     assert "token-of" not in one.said() and "password-of" not in one.said()
 
 
+ASKED = {"X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/login", "X-Forwarded-For": "203.0.113.9"}
+TOKEN = "token-of-clients"
+GUARDED = HEAD + f"""
+  access:
+    tokens: [{TOKEN}]
+"""
+
+
+def count_by(port, way, source=None, **headers):
+    """A request to one of the endpoints that count, from 127.0.0.1 or another address of this host."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=10,
+                      base_url=f"http://127.0.0.1:{port}") as client:
+        if way.startswith("/v1/auth"):
+            return client.get(way, headers={**ASKED, **headers})
+        body = {"domain": "d", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]} if way == "/json" else {
+            "attributes": {"path": "/login", "ip": "203.0.113.9"}}
+        return client.post(way, json=body, headers=headers)
+
+
+def test_tokens_guard_everything_that_counts(service):
+    one = service(GUARDED)
+    ways = "/json", "/v1/auth", "/v1/auth/403", "/v1/check", "/v1/refund", "/v1/reserve"
+    for way in ways:
+        refused = [count_by(one.http, way), count_by(one.http, way, X_Weir_Token="wrong-token"),
+                   count_by(one.http, way, Authorization="Bearer wrong-token"),
+                   count_by(one.http, way, X_Weir_Token="wrong-token", Authorization=f"Bearer {TOKEN}")]
+        assert [answer.status_code for answer in refused] == [401] * 4, way
+        assert all(answer.headers["WWW-Authenticate"] and answer.json()["error"]["code"] == "unauthorized" for answer in refused)
+    # Nothing of that was counted.
+    assert count_by(one.http, "/v1/check", Authorization=f"Bearer {TOKEN}").json()["remaining"] == 2
+    assert count_by(one.http, "/v1/check", X_Weir_Token=TOKEN).json()["remaining"] == 1
+    assert count_by(one.http, "/json", Authorization=f"Bearer {TOKEN}").json()["statuses"][0]["limitRemaining"] == 3
+    # In forward authentication Authorization is the client's: no token of the proxy, even if it is one.
+    assert count_by(one.http, "/v1/auth", Authorization=f"Bearer {TOKEN}").status_code == 401
+    asked = count_by(one.http, "/v1/auth", X_Weir_Token=TOKEN, Authorization="Bearer of-the-client")
+    assert asked.status_code == 200 and asked.headers["X-RateLimit-Remaining"] == "0"
+    assert count_by(one.http, "/v1/auth/403", X_Weir_Token=TOKEN).status_code == 403
+    assert httpx.get(f"http://127.0.0.1:{one.http}/healthcheck").text == "OK"
+
+
+def test_open_endpoints_are_named(service):
+    one = service(GUARDED + """    operator_tokens: [token-of-operators]
+    open: [auth, json]
+""")
+    assert [count_by(one.http, way).status_code for way in ("/v1/check", "/json", "/v1/auth")] == [401, 200, 200]
+    assert count_by(one.http, "/json", X_Weir_Token="wrong-token").status_code == 401
+    one.change("open: [auth, json]", "open: api")
+    wait_until(lambda: count_by(one.http, "/json").status_code == 401, "the changed file")
+    assert [count_by(one.http, way).status_code for way in ("/v1/check", "/v1/auth")] == [200, 401]
+    key = f"http://127.0.0.1:{one.http}/v1/keys/logins/ip%3A203.0.113.9"
+    assert [httpx.delete(key, headers=headers).status_code for headers in (
+        {}, {"X-Weir-Token": TOKEN}, {"X-Weir-Token": "token-of-operators"})] == [403, 403, 200]
+
+
+def test_only_trusted_proxies_describe_requests(service):
+    one = service(HEAD + """
+  auth: { trusted_proxies: [127.0.0.2, 192.0.2.0/24] }
+""")
+    refused = count_by(one.http, "/v1/auth")
+    assert refused.status_code == 403 and refused.json()["error"]["code"] == "untrusted_proxy", refused.text
+    assert "forward auth refuses 127.0.0.1" in one.said()
+    assert count_by(one.http, "/v1/auth", source="127.0.0.2").headers["X-RateLimit-Remaining"] == "2"
+    assert count_by(one.http, "/v1/check").status_code == 200  # that is for forward auth alone
+
+
+def test_by_default_proxies_are_on_this_host_or_authenticate(service):
+    """A peer with another address than a loopback one: this host's own."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        mine = probe.getsockname()[0]
+    if "mine" not in locals() or mine.startswith("127."):
+        pytest.skip("this host has no address but loopback ones")
+    plain = service(HEAD.replace("http: 127.0.0.1:", "http: 0.0.0.0:"))
+    guarded = service(GUARDED.replace("http: 127.0.0.1:", "http: 0.0.0.0:"))
+    answers = [httpx.get(f"http://{mine}:{port}/v1/auth", headers=headers) for port, headers in (
+        (plain.http, ASKED), (guarded.http, ASKED), (guarded.http, {**ASKED, "X-Weir-Token": TOKEN}))]
+    assert [answer.status_code for answer in answers] == [403, 401, 200]
+    tls = service(HEAD.replace("http: 127.0.0.1:", "http: 0.0.0.0:") + """
+  tls: { certificate: server.pem, key: server.key, client_ca: client.pem }
+""", before=lambda one: [certificate(one.folder, name) for name in ("server", "client")])
+    mutual = httpx.get(f"https://{mine}:{tls.http}/v1/auth", headers=ASKED, verify=False,
+                       cert=(str(tls.folder / "client.pem"), str(tls.folder / "client.key")))
+    assert mutual.status_code == 200
+
+
+@pytest.mark.parametrize("family, ignored", [("original", "X-Forwarded"), ("forwarded", "X-Original")])
+def test_forward_auth_has_one_family_of_headers(service, family, ignored):
+    one = service(HEAD + f"""
+  auth: {{ headers: {family} }}
+""")
+    named = "X-Original" if family == "original" else "X-Forwarded"
+    asked = {f"{named}-Method": "POST", f"{named}-URI": "/login", "X-Forwarded-For": "203.0.113.9",
+             f"{ignored}-Method": "GET", f"{ignored}-URI": "/other", f"{ignored}-Host": "other.example"}
+    answers = [httpx.get(f"http://127.0.0.1:{one.http}/v1/auth", headers=asked) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    lost = httpx.get(f"http://127.0.0.1:{one.http}/v1/auth", headers={f"{ignored}-URI": "/other"})
+    assert lost.status_code == 400 and f"{named}-Uri".lower() in lost.text.lower()
+
+
 def test_certificates_of_clients(service):
     def make(one):
         for name in ("server", "client"):
@@ -172,7 +273,21 @@ def test_certificates_of_clients(service):
 
 def test_beyond_this_machine_is_warned_of(service):
     one = service(HEAD.replace("grpc: 127.0.0.1:", "grpc: 0.0.0.0:"))
-    assert "can be used by everybody who can reach it" in one.said()
+    assert "can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca" in one.said()
+
+
+def test_the_warning_names_what_is_open(service):
+    one = service(GUARDED.replace("http: 127.0.0.1:", "http: 0.0.0.0:") + "    open: [json]\n")
+    warning = f"0.0.0.0:{one.http}: /json can be used by everybody who can reach it"
+    assert warning in one.said()
+    checked = one.run("--check")
+    assert warning in checked.stderr + checked.stdout
+    one.change("    open: [json]\n", "")
+    checked = one.run("--check")
+    assert "can be used" not in checked.stderr + checked.stdout
+    one.change(f"    tokens: [{TOKEN}]\n", "    password: of-redis-clients\n")
+    checked = one.run("--check")
+    assert f"0.0.0.0:{one.http}: /v1/, /json can be used" in checked.stderr + checked.stdout
 
 
 # ---- examples/ ----
@@ -245,7 +360,10 @@ def example(folder, name, ports):
 
 @pytest.mark.parametrize("name", ["nginx", "haproxy"])
 def test_other_gateways_ask(service, name):
-    one, backend, port = service(), Backend(), free_port()
+    """As their comments have it, and whatever the client says of its request."""
+    one, backend, port = service(HEAD + "  auth: { headers: forwarded }\n"), Backend(), free_port()
+    forged = {f"X-{family}-{name}": value for family in ("Forwarded", "Original") for name, value in (
+        ("Uri", "/other"), ("Method", "PUT"), ("Host", "other.example"), ("For", "192.0.2.1"))}
     copy = example(one.folder, name, {9000: backend.port, 8082: one.http, 8088: port, 8089: port})
     command = ([NGINX, "-p", str(copy), "-c", str(copy / "auth_request.conf"), "-e", "stderr", "-g",
                 f"daemon off; pid {copy}/pid;"] if name == "nginx"
@@ -253,7 +371,7 @@ def test_other_gateways_ask(service, name):
     try:
         with running(*command, port=port):
             time.sleep(0.1)
-            answers = [httpx.post(f"http://127.0.0.1:{port}/login", timeout=10) for _ in range(5)]
+            answers = [httpx.post(f"http://127.0.0.1:{port}/login", headers=forged, timeout=10) for _ in range(5)]
             assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
             assert 0 < int(answers[4].headers["Retry-After"]) <= 3600
             assert httpx.get(f"http://127.0.0.1:{port}/other", timeout=10).status_code == 200

@@ -63,6 +63,18 @@ static const struct {
     {GATEWAY RULES "service: { resp: 127.0.0.1:1, access: { password: 'with a space' } }\n", 3, 51, "without spaces",
      ""},
     {GATEWAY RULES "service: { http: 127.0.0.1:1, access: { passwort: 12345678 } }\n", 3, 41, "access", "password"},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, access: { tokens: abcdefgh, open: [auth, jsn] } }\n", 3, 72,
+     "open must be api, auth or json, not", "json"},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, auth: forwarded }\n", 3, 37, "auth must be a map", ""},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, auth: { header: forwarded } }\n", 3, 39, "auth has no field",
+     "headers"},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, auth: { headers: x-forwarded-uri } }\n", 3, 48,
+     "headers must be forwarded or original", ""},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, auth: { trusted_proxies: [10.0.0.0/33] } }\n", 3, 57,
+     "\"10.0.0.0/33\" is no network", ""},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, auth: { trusted_proxies: proxy.example } }\n", 3, 56, "no network",
+     ""},
+    {GATEWAY RULES "service: { http: 127.0.0.1:1, auth: { trusted_proxies: [] } }\n", 3, 56, "is empty", ""},
     {GATEWAY RULES "service: { grpc: 127.0.0.1:1, tls: { certificate: a } }\n", 3, 36, "tls needs", ""},
     {GATEWAY RULES "service: { grpc: 127.0.0.1:1, http: 127.0.0.1:1 }\n", 3, 37, "listened on", ""},
     {GATEWAY RULES "workers: many\n", 3, 10, "workers must be a number from 1 to 1024", ""},
@@ -143,6 +155,44 @@ TEST(bad_files)
         CHECK(right);
         if (!right)
             printf("  of: %s  told: %s [%s]\n", bad[i].yaml, told.all[0].message, told.all[0].suggestion);
+    }
+}
+
+/* Files that are taken, with a warning; an empty text: with none. */
+static const struct {
+    const char *yaml, *message;
+} doubtful[] = {
+    {"http: 127.0.0.1:1", ""},
+    {"http: 127.0.0.1:1, access: { open: api }", "open changes nothing without tokens"},
+    {"http: 0.0.0.0:1", "0.0.0.0:1: /v1/, /json can be used by everybody who can reach it: set access with tokens"},
+    {"http: 0.0.0.0:1, access: { tokens: abcdefgh }", ""},
+    {"http: 0.0.0.0:1, access: { tokens: abcdefgh, open: json }",
+     "0.0.0.0:1: /json can be used by everybody who can reach it: access.open names it"},
+    {"http: 0.0.0.0:1, access: { tokens: abcdefgh, open: [auth] }", ""},
+    {"http: 0.0.0.0:1, auth: { trusted_proxies: 10.0.0.0/8 }, access: { tokens: abcdefgh, open: auth }", ""},
+    {"http: 0.0.0.0:1, auth: { trusted_proxies: [10.0.0.0/8, '::/0'] }, access: { tokens: abcdefgh, open: [auth, api] "
+     "}",
+     "0.0.0.0:1: /v1/, /v1/auth can be used by everybody"},
+    {"http: 0.0.0.0:1, auth: { trusted_proxies: 0.0.0.0/0 }, access: { tokens: abcdefgh, open: auth }",
+     "0.0.0.0:1: /v1/auth can be used by everybody"},
+    {"http: 0.0.0.0:1, tls: { certificate: a, key: b, client_ca: c }", ""},
+    {"grpc: 0.0.0.0:1, access: { tokens: abcdefgh }",
+     "0.0.0.0:1 can be used by everybody who can reach it: gRPC has no tokens; set tls with client_ca"},
+    {"resp: 0.0.0.0:1, access: { tokens: abcdefgh }", "everybody who can reach it: set access with a password"},
+    {"resp: 0.0.0.0:1, access: { password: abcdefgh }", ""},
+};
+
+TEST(doubtful_services)
+{
+    for (size_t i = 0; i < sizeof doubtful / sizeof *doubtful; i++) {
+        char yaml[512];
+        (void)snprintf(yaml, sizeof yaml, GATEWAY RULES "service: { %s }\n", doubtful[i].yaml);
+        CHECK_EQ(load(yaml), 0);
+        bool right = *doubtful[i].message ? told.count == 1 && strstr(told.all[0].message, doubtful[i].message)
+                                          : told.count == 0;
+        CHECK(right);
+        if (!right)
+            printf("  of: %s\n  told: %s\n", doubtful[i].yaml, told.count ? told.all[0].message : "nothing");
     }
 }
 
