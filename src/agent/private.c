@@ -42,17 +42,18 @@ enum { DEPTH = 6 };
 static void remove_stale(const char *base)
 {
     DIR *dir = opendir(base);
-    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+    int parent = dir ? dirfd(dir) : -1;
+    for (const struct dirent *entry; parent >= 0 && (entry = readdir(dir));) {
         struct stat at;
         char lock_name[300];
         if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
-            fstatat(dirfd(dir), entry->d_name, &at, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(at.st_mode) ||
+            fstatat(parent, entry->d_name, &at, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(at.st_mode) ||
             at.st_uid != geteuid())
             continue;
         snprintf(lock_name, sizeof lock_name, "%s/" LOCK, entry->d_name);
-        int lock = openat(dirfd(dir), lock_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        int lock = openat(parent, lock_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
         if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
-            remove_tree(dirfd(dir), entry->d_name, DEPTH);
+            remove_tree(parent, entry->d_name, DEPTH);
         if (lock >= 0)
             close(lock);
     }

@@ -192,11 +192,11 @@ char *weir__read_all(const char *path, size_t max, size_t *len)
             errno = EFBIG;
             goto failed;
         }
-        if (got == 0)
+        if (ferror(from))
+            goto failed;
+        if (feof(from))
             break;
     }
-    if (ferror(from))
-        goto failed;
     if (from != stdin)
         fclose(from);
     text[used] = '\0';

@@ -73,6 +73,7 @@ def certificate(folder, name="server"):
     paths = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                     "-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                    "-addext", "keyUsage=critical,digitalSignature,keyCertSign",
                     "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
     return paths
 

@@ -57,7 +57,7 @@ class Authority:
         self.folder, self.ca = pathlib.Path(where), pathlib.Path(where) / f"{name}.pem"
         self.key = self.ca.with_suffix(".key")
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 2,
-                "-subj", f"/CN={name}", "-out", self.ca, "-keyout", self.key)
+                "-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-out", self.ca, "-keyout", self.key)
 
     def sign(self, name, names="DNS:localhost,IP:127.0.0.1"):
         certificate, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))

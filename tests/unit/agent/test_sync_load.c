@@ -122,7 +122,7 @@ static void *hammer(void *context)
 
 TEST(in_the_long_run_the_limit_holds)
 {
-    enum { LIMIT = 600 };
+    const double limit = 600;
     if (!begin(RULE("limit: 600, window: 1s, burst: 60"), HOSTS))
         return;
     pthread_t thread[HOSTS];
@@ -139,7 +139,7 @@ TEST(in_the_long_run_the_limit_holds)
         admitted += load[i].admitted;
         stood += load[i].stood;
     }
-    double entitled = LIMIT * lasts, others = (HOSTS - 1) * LIMIT * 0.05 + LIMIT * stood;
+    double entitled = limit * lasts, others = (HOSTS - 1) * limit * 0.05 + limit * stood;
     printf("  %.4f of the limit over %.0f s, of which hosts stood still for %.2f s\n", (double)admitted / entitled,
            lasts, stood);
     /* Both ends may fall anywhere between being ahead and having repaid. */

@@ -128,6 +128,8 @@ static void model_log_drop(struct model *m, int count)
 {
     if (!count)
         return;
+    if (count < 0 || count > m->log_count)
+        abort();
     m->log_count -= count;
     memmove(m->log, m->log + count, (size_t)m->log_count * sizeof *m->log);
 }

@@ -118,7 +118,7 @@ static void try_zipf(unsigned one_in)
     double *sum = zipf_shares();
     uint32_t *exact = calloc(KEYS, sizeof *exact);
     for (size_t i = 0; i < EVENTS; i++) {
-        char key[16];
+        char key[32];
         size_t number = zipf_next(sum);
         exact[number]++;
         if (roll() % one_in)
