@@ -52,8 +52,10 @@ LDLIBS += -latomic
 else ifeq ($(SANITIZER),fuzzer)
 SAN := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -DWEIR__SANITIZED
 endif
+# Variables without a value get a pattern instead of zeros left on the stack, so that text without its end is read past it.
+SAN += $(if $(SANITIZER),-ftrivial-auto-var-init=pattern)
 # What gcc guesses of values, it guesses worse of code that checks itself; without a sanitizer these are on.
-ALL_CFLAGS += $(SAN) $(if $(SAN),$(if $(findstring gcc,$(CC)),-Wno-format-truncation -Wno-maybe-uninitialized))
+ALL_CFLAGS += $(SAN) $(if $(SANITIZER),$(if $(findstring gcc,$(CC)),-Wno-format-truncation -Wno-maybe-uninitialized))
 ALL_LDFLAGS := $(LDFLAGS) $(HARDEN_LINK) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
@@ -231,7 +233,7 @@ $B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir-queue.a $
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
-	+WEIR_CFLAGS="$(if $(SAN),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a \
+	+WEIR_CFLAGS="$(if $(SANITIZER),-O1 -g1 $(SAN),$(HARDEN))" WEIR_LDFLAGS="$(HARDEN_LINK) $(SAN)" CC=$(CC) nginx/build.sh $B/nginx $B/libweir.a $B/libweir-resp.a \
 		$B/libweir-rls.a $B/libweir-api.a
 
 # All sources, each time: what clang-tidy finds depends on what they include. CC=clang: with clang's own warnings.

@@ -118,9 +118,13 @@ static bool token_read(struct weir__retriever *retriever, char *to, size_t size)
 {
     const struct weir__origin *origin = &retriever->config->origin;
     *to = 0;
-    if (!origin->token_file) {
+    if (!origin->token_file && (!origin->token || strlen(origin->token) < size)) {
         snprintf(to, size, "%s", origin->token ? origin->token : "");
         return true;
+    }
+    if (!origin->token_file) {
+        trouble(retriever, "the token is too long");
+        return false;
     }
     char what[256];
     int file = open(origin->token_file, O_RDONLY | O_CLOEXEC);
@@ -134,7 +138,12 @@ static bool token_read(struct weir__retriever *retriever, char *to, size_t size)
         return false;
     }
     to[len] = 0;
-    to[strcspn(to, " \t\r\n")] = 0;
+    size_t end = strcspn(to, " \t\r\n");
+    if (end == size - 1) { /* cut, it would be another token */
+        trouble(retriever, "token_file: the token is too long");
+        return false;
+    }
+    to[end] = 0;
     return true;
 }
 

@@ -24,13 +24,17 @@ static bool password_read(const char *path, char *to, char *why, size_t why_size
 {
     FILE *file = fopen(path, "re");
     bool good = file && fgets(to, PASSWORD_MAX, file);
+    /* A password that is cut would be a wrong one. */
+    bool cut = good && !strpbrk(to, "\r\n") && fgetc(file) != EOF;
     if (file)
         fclose(file);
     if (good)
         to[strcspn(to, "\r\n")] = 0;
-    else
+    if (!good)
         snprintf(why, why_size, "password_file %s cannot be read, or is empty", path);
-    return good;
+    else if (cut)
+        snprintf(why, why_size, "password_file %s: the password is longer than %d bytes", path, PASSWORD_MAX - 1);
+    return good && !cut;
 }
 
 enum weir_consistency weir__store_consistency(const struct weir__store *store)

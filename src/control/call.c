@@ -63,17 +63,21 @@ int weir__decode(weir_text text, bool plus, char *to, size_t size)
     for (size_t i = 0; i < text.len; i++) {
         char c = text.data[i];
         if (c == '%') {
-            int high = i + 2 < text.len ? hex(text.data[i + 1]) : -1;
-            int low = i + 2 < text.len ? hex(text.data[i + 2]) : -1;
-            if (high < 0 || low < 0)
-                return -1;
+            bool whole = text.len - i >= 3;
+            int high = whole ? hex(text.data[i + 1]) : -1, low = whole ? hex(text.data[i + 2]) : -1;
+            if (high < 0 || low < 0) {
+                *to = 0;
+                return WEIR__DECODE_BROKEN;
+            }
             c = (char)(high << 4 | low);
             i += 2;
         } else if (plus && c == '+') {
             c = ' ';
         }
-        if (len + 1 >= size)
-            return -1;
+        if (len + 1 >= size) {
+            *to = 0;
+            return WEIR__DECODE_LONG;
+        }
         to[len++] = c;
     }
     to[len] = 0;
@@ -98,26 +102,39 @@ static bool next_pair(weir_text *rest, weir_text *name, weir_text *value)
 
 #define VALUE_MAX 4096 /* bytes of a parameter's value */
 
-bool weir__query_sound(weir_text query)
+const char *weir__query_wrong(weir_text query)
 {
     weir_text name, value;
     char decoded[VALUE_MAX];
     while (next_pair(&query, &name, &value)) {
         int len = weir__decode(value, true, decoded, sizeof decoded);
+        if (len == WEIR__DECODE_LONG)
+            return "a parameter of the query is longer than 4095 bytes";
         if (len < 0 || !weir__text_sound((weir_text){decoded, (size_t)len}))
-            return false;
+            return "the query has broken escapes, control characters or no UTF-8";
     }
-    return true;
+    return NULL;
 }
 
-bool weir__query_text(const struct weir__call *call, const char *wanted, char *to, size_t size)
+bool weir__query_text(struct weir__call *call, const char *wanted, char *to, size_t size)
 {
     weir_text rest = call->request->query, name, value;
+    char message[128];
     *to = 0;
-    while (next_pair(&rest, &name, &value))
-        if (weir__text_is(name, wanted))
-            return weir__decode(value, true, to, size) >= 0;
-    return false;
+    while (next_pair(&rest, &name, &value)) {
+        if (!weir__text_is(name, wanted))
+            continue;
+        int len = weir__decode(value, true, to, size);
+        if (len >= 0)
+            return true;
+        if (len == WEIR__DECODE_LONG)
+            snprintf(message, sizeof message, "%s: at most %zu bytes", wanted, size - 1);
+        else
+            snprintf(message, sizeof message, "%s: broken escapes", wanted);
+        weir__fail(call, 400, "bad_query", message, NULL);
+        return false;
+    }
+    return true;
 }
 
 bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise,
@@ -155,7 +172,9 @@ bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1
         return false;
     }
     char long_one[VALUE_MAX];
-    if (weir__query_text(call, "reason", long_one, sizeof long_one) && strlen(long_one) > WEIR__REASON_MAX) {
+    if (!weir__query_text(call, "reason", long_one, sizeof long_one))
+        return false;
+    if (strlen(long_one) > WEIR__REASON_MAX) {
         weir__fail(call, 400, "bad_reason", "the reason is longer than 1000 bytes", NULL);
         return false;
     }

@@ -34,19 +34,23 @@ struct weir__call {
 
 /* ---- Asking the request ---- */
 
-/* A parameter of the query, decoded into `to`; false if it is missing. What is malformed counts as such: see below. */
-bool weir__query_text(const struct weir__call *call, const char *name, char *to, size_t size);
+/* A parameter of the query, decoded into `to`; "" if it is missing. False: it does not fit, and 400 was replied. */
+WEIR_MUST_CHECK bool weir__query_text(struct weir__call *call, const char *name, char *to, size_t size);
 /* The same as a number; false: a fault was replied. `otherwise` if it is missing. */
-bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most, int64_t otherwise,
-                        int64_t *number);
-/* True if every escape of the query is sound, and every value UTF-8 without control characters. */
-bool weir__query_sound(weir_text query);
-/* %XX decoded; -1: malformed, or too long. `plus`: '+' is a blank. */
-int weir__decode(weir_text text, bool plus, char *to, size_t size);
+WEIR_MUST_CHECK bool weir__query_number(struct weir__call *call, const char *name, int64_t least, int64_t most,
+                                        int64_t otherwise, int64_t *number);
+/* NULL if every value of the query is well encoded, UTF-8 without control characters, and of bounded length. */
+const char *weir__query_wrong(weir_text query);
+/*
+ * Decodes %XX into `to`, which has at least one byte and is terminated whatever comes: empty after an error. Returns
+ * the length, or one of these. `plus`: '+' is a blank.
+ */
+enum { WEIR__DECODE_BROKEN = -1, WEIR__DECODE_LONG = -2 };
+WEIR_MUST_CHECK int weir__decode(weir_text text, bool plus, char *to, size_t size);
 /* UTF-8 without control characters, which every text from outside must be. */
-bool weir__text_sound(weir_text text);
+WEIR_MUST_CHECK bool weir__text_sound(weir_text text);
 /* Why: by the header, or by the query. False: a fault was replied. */
-bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
+WEIR_MUST_CHECK bool weir__call_reason(struct weir__call *call, char reason[WEIR__REASON_MAX + 1]);
 /* The body as an object of JSON with only these members ("a|b|c"); an empty body is an empty object. NULL: replied. */
 json_t *weir__call_json(struct weir__call *call, const char *members);
 bool weir__is_yaml(weir_text type);
@@ -132,11 +136,11 @@ bool weir__authenticate(struct weir__call *call, int *error);
 bool weir__token_check(struct weir__call *call, const char *token, int *error);
 /* The value of the session's cookie; empty if there is none. */
 weir_text weir__cookie_of(weir_text cookies);
-/* `hash` has room for WEIR__DIGEST_TEXT. */
+/* `hash` has room for WEIR__DIGEST_TEXT; "" if OpenSSL fails. */
 void weir__digest(const char *salt, const char *text, size_t len, char *hash);
 /* `bytes` random bytes in hexadecimal or base64url; false: the system has none. */
-bool weir__random_hex(char *to, size_t bytes);
-bool weir__random_word(char *to, size_t bytes);
+WEIR_MUST_CHECK bool weir__random_hex(char *to, size_t bytes);
+WEIR_MUST_CHECK bool weir__random_word(char *to, size_t bytes);
 
 /* How often an address may be wrong. NULL is no limit. */
 struct weir__guesses *weir__guesses_open(void);

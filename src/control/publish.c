@@ -47,6 +47,8 @@ int weir__publication_make(struct weir__call *call, const json_t *about, const c
     }
     made->revision = (newest > in_force ? newest : in_force) + 1;
     weir__digest("", made->set.text, made->set.len, made->digest);
+    if (!*made->digest)
+        return WEIR__DB_MEMORY;
     struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(call->who),    WEIR__N(call->now_ms),
                                       WEIR__S(reason),         WEIR__S(made->digest), WEIR__N((int64_t)rules)};
     return weir__db_run(call->db,

@@ -139,12 +139,13 @@ static int fail_database(struct weir__call *call, int error)
 static bool is_sound(struct weir__call *call)
 {
     const struct weir__rest_request *request = call->request;
+    const char *wrong = weir__query_wrong(request->query);
     if (request->body.len > WEIR__REST_BODY_MAX)
         weir__fail(call, 413, "too_large", "a body has at most 1 MiB", NULL);
     else if (request->path.len > 4 * WEIR__PARAM_MAX || request->query.len > 16 * WEIR__PARAM_MAX)
         weir__fail(call, 414, "too_long", "the path or the query is too long", NULL);
-    else if (!weir__query_sound(request->query))
-        weir__fail(call, 400, "bad_query", "the query has broken escapes, control characters or no UTF-8", NULL);
+    else if (wrong)
+        weir__fail(call, 400, "bad_query", wrong, NULL);
     else
         return true;
     return false;

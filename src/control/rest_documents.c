@@ -225,8 +225,10 @@ int weir__rest_delete(struct weir__call *call)
     struct weir__publication made = {.refused = false};
     struct weir__stored found;
     char reason[WEIR__REASON_MAX + 1], word[8];
-    bool taking_out = weir__query_text(call, "withdraw", word, sizeof word) && strcmp(word, "true") == 0;
     int error = 0;
+    if (!weir__query_text(call, "withdraw", word, sizeof word))
+        return 0;
+    bool taking_out = strcmp(word, "true") == 0;
     if (!weir__call_reason(call, reason) || (taking_out && weir__publishing_refused(call, &error)))
         return error;
     error = weir__db_begin(call->db);

@@ -158,12 +158,11 @@ int weir__rest_history(struct weir__call *call)
     char rule[WEIR__PARAM_MAX], *json = NULL;
     int64_t seconds, step;
     if (!weir__query_number(call, "seconds", 1, 3600, 3600, &seconds) ||
-        !weir__query_number(call, "step", 1, 3600, 1, &step))
+        !weir__query_number(call, "step", 1, 3600, 1, &step) || !weir__query_text(call, "rule", rule, sizeof rule))
         return 0;
     if (!host_of(call)->history)
         return not_here(call);
-    bool one = weir__query_text(call, "rule", rule, sizeof rule) && *rule;
-    int error = host_of(call)->history(host_of(call)->context, one ? rule : NULL, seconds, step, &json);
+    int error = host_of(call)->history(host_of(call)->context, *rule ? rule : NULL, seconds, step, &json);
     return reply_host(call, error, json);
 }
 
@@ -171,13 +170,12 @@ int weir__rest_hot(struct weir__call *call)
 {
     char rule[WEIR__PARAM_MAX], by[16], near[8], *json = NULL;
     struct weir__host_hot what = {.rule = rule};
-    if (!weir__query_number(call, "n", 1, 1000, 20, &what.n))
+    if (!weir__query_number(call, "n", 1, 1000, 20, &what.n) || !weir__query_text(call, "by", by, sizeof by) ||
+        !weir__query_text(call, "near", near, sizeof near) || !weir__query_text(call, "rule", rule, sizeof rule))
         return 0;
-    weir__query_text(call, "by", by, sizeof by);
-    weir__query_text(call, "near", near, sizeof near);
     what.denied = strcmp(by, "denied") == 0;
     what.near = strcmp(near, "1") == 0 || strcmp(near, "true") == 0;
-    if (!weir__query_text(call, "rule", rule, sizeof rule) || !*rule)
+    if (!*rule)
         return weir__fail(call, 400, "bad_query", "rule: which one?", NULL);
     if (*by && !what.denied && strcmp(by, "admitted") != 0)
         return weir__fail(call, 400, "bad_query", "by: admitted or denied", NULL);
@@ -190,10 +188,11 @@ int weir__rest_hot(struct weir__call *call)
 int weir__rest_advice(struct weir__call *call)
 {
     char rule[WEIR__PARAM_MAX], *json = NULL;
+    if (!weir__query_text(call, "rule", rule, sizeof rule))
+        return 0;
     if (!host_of(call)->advice)
         return not_here(call);
-    bool one = weir__query_text(call, "rule", rule, sizeof rule) && *rule;
-    int error = host_of(call)->advice(host_of(call)->context, one ? rule : NULL, &json);
+    int error = host_of(call)->advice(host_of(call)->context, *rule ? rule : NULL, &json);
     return reply_host(call, error, json);
 }
 

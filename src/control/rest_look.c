@@ -133,11 +133,9 @@ int weir__rest_list(struct weir__call *call)
     enum { Q_MAX = 256 };
     char q[Q_MAX], pattern[2 * Q_MAX + 4], stage[16], kind[16], after[WEIR__PARAM_MAX];
     int64_t limit;
-    weir__query_text(call, "q", q, sizeof q);
-    weir__query_text(call, "stage", stage, sizeof stage);
-    weir__query_text(call, "kind", kind, sizeof kind);
-    weir__query_text(call, "after", after, sizeof after);
-    if (!weir__query_number(call, "limit", 1, LIST_MAX, 100, &limit))
+    if (!weir__query_text(call, "q", q, sizeof q) || !weir__query_text(call, "stage", stage, sizeof stage) ||
+        !weir__query_text(call, "kind", kind, sizeof kind) || !weir__query_text(call, "after", after, sizeof after) ||
+        !weir__query_number(call, "limit", 1, LIST_MAX, 100, &limit))
         return 0;
     if (!is_one_of(stage, stages) || !is_one_of(kind, kinds))
         return weir__fail(call, 400, "bad_query",

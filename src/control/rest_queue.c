@@ -56,12 +56,11 @@ int weir__rest_queue_list(struct weir__call *call)
     char state[32], rule[WEIR__PARAM_MAX], *json = NULL, why[WEIR__HOST_WHY] = "";
     struct weir__host_deferred which = {.whole = call->role >= WEIR__OPERATOR};
     if (!weir__query_number(call, "limit", 1, 1000, 100, &which.limit) ||
-        !weir__query_number(call, "after", 0, INT64_MAX, 0, &which.after))
+        !weir__query_number(call, "after", 0, INT64_MAX, 0, &which.after) ||
+        !weir__query_text(call, "state", state, sizeof state) || !weir__query_text(call, "rule", rule, sizeof rule))
         return 0;
-    if (weir__query_text(call, "state", state, sizeof state) && *state)
-        which.state = state;
-    if (weir__query_text(call, "rule", rule, sizeof rule) && *rule)
-        which.rule = rule;
+    which.state = *state ? state : NULL;
+    which.rule = *rule ? rule : NULL;
     if (which.state && !is_state(state))
         return weir__fail(call, 400, "bad_query", "state: waiting, under_way, delivered, dead or cancelled", NULL);
     const struct weir__control_queue *queue = queue_of(call);

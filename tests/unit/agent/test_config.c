@@ -1,6 +1,8 @@
 /* weir.yaml: what is taken, and rules that stand in it. */
 #include "configs.h"
 
+#include "agent/store_url.h"
+
 TEST(listeners_beside_each_other)
 {
     CHECK_EQ(load("gateway: { listen: [8080, '[::]:8080', '[::]:8081', 127.0.0.1:8082, 127.0.0.2:8082, '*:8083'], "
@@ -40,6 +42,22 @@ TEST(stores)
     snprintf(path, sizeof path, "%s/ca.pem", folder);
     CHECK(strcmp(setting("ca"), path) == 0);
     weir__config_free(&config);
+}
+
+TEST(a_password_is_whole_or_refused)
+{
+    char path[128], url[2048], why[256], password[600];
+    struct weir__store store = {.url = "redis://a", .settings = {{"password_file", path}}, .setting_count = 1};
+    memset(password, 'p', sizeof password);
+    snprintf(path, sizeof path, "%s/password", folder);
+    for (int cut = 0; cut < 2; cut++) {
+        FILE *to = fopen(path, "w");
+        fprintf(to, "%.*s\n", cut ? 512 : 511, password);
+        fclose(to);
+        CHECK_EQ(weir__store_url(&store, url, sizeof url, why, sizeof why), !cut);
+    }
+    CHECK(strstr(why, "longer than 511 bytes") != NULL);
+    unlink(path);
 }
 
 TEST(hot_keys)

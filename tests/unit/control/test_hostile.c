@@ -163,6 +163,77 @@ TEST(paths_and_queries_that_are_wrong)
     service_close(&s);
 }
 
+TEST(decoding_ends_its_buffer)
+{
+    static const struct {
+        const char *text;
+        size_t size;
+        int len; /* or the error */
+        const char *decoded;
+    } cases[] = {{"", 1, 0, ""},
+                 {"a", 1, WEIR__DECODE_LONG, ""},
+                 {"abc", 4, 3, "abc"},
+                 {"abcd", 4, WEIR__DECODE_LONG, ""},
+                 {"%41", 2, 1, "A"},
+                 {"x%41", 8, 2, "xA"},
+                 {"%41%42%43", 4, 3, "ABC"},
+                 {"%41%42%43", 3, WEIR__DECODE_LONG, ""},
+                 {"a+b", 8, 3, "a b"},
+                 {"ab%", 8, WEIR__DECODE_BROKEN, ""},
+                 {"ab%4", 8, WEIR__DECODE_BROKEN, ""},
+                 {"ab%4g", 8, WEIR__DECODE_BROKEN, ""},
+                 {"ab%g4", 8, WEIR__DECODE_BROKEN, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char to[16];
+        memset(to, 'x', sizeof to);
+        CHECK_EQ(weir__decode(text_of(cases[i].text), true, to, cases[i].size), cases[i].len);
+        CHECK(strcmp(to, cases[i].decoded) == 0);
+    }
+}
+
+/* Each parameter of each request, one byte more than it may have and much more. */
+TEST(parameters_that_are_too_long)
+{
+    static const struct {
+        const char *what;
+        size_t max; /* bytes that fit */
+        int status; /* of what fits */
+    } cases[] = {{"GET /v1/rules?q=", 255, 200},
+                 {"GET /v1/rules?after=", 1023, 200},
+                 {"GET /v1/rules?stage=", 15, 400},
+                 {"GET /v1/rules?kind=", 15, 400},
+                 {"GET /v1/rules?limit=", 18, 400},
+                 {"DELETE /v1/rules/a?withdraw=", 7, 404},
+                 {"DELETE /v1/rules/a?reason=", 1000, 404},
+                 {"GET /v1/stats/hot?rule=a&by=", 15, 400},
+                 {"GET /v1/stats/hot?rule=a&near=", 7, 501},
+                 {"GET /v1/stats/hot?rule=", 1023, 501},
+                 {"GET /v1/stats/history?rule=", 1023, 501},
+                 {"GET /v1/advice?rule=", 1023, 501},
+                 {"GET /v1/queue?state=", 31, 400},
+                 {"GET /v1/queue?rule=", 1023, 501}};
+    struct service s = {0};
+    char *what = malloc(6000);
+    service_open(&s, false);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int escaped = 0; escaped < 2; escaped++) {
+            size_t lens[] = {cases[i].max, cases[i].max + 1, cases[i].max + 200, escaped ? 1500 : 5000};
+            for (size_t k = 0; k < sizeof lens / sizeof *lens; k++) {
+                char *to = what + sprintf(what, "%s", cases[i].what);
+                for (size_t n = 0; n < lens[k]; n++)
+                    to += sprintf(to, escaped ? "%%61" : "a");
+                int status = ask(&s, what, NULL);
+                if (status != (k ? 400 : cases[i].status))
+                    printf("  %s with %zu bytes: %d\n", cases[i].what, lens[k], status);
+                CHECK_EQ(status, k ? 400 : cases[i].status);
+                CHECK(s.json != NULL);
+            }
+        }
+    }
+    free(what);
+    service_close(&s);
+}
+
 TEST(bodies_that_are_too_much)
 {
     struct service s = {0};
