@@ -30,7 +30,20 @@ struct weir__call {
     enum weir__role role;
     int64_t session_expires_ms; /* 0: not by a session */
     int64_t now_ms;
+    bool has_turn;      /* the database is this request's; else `db` must not be used */
+    bool has_work_turn; /* between weir__work_begin and weir__work_end */
 };
+
+/*
+ * The turn is for the database. Nothing that takes long (parsing, compiling, comparing, asking the store) may be done
+ * while a request has it:
+ * weir__turn_leave gives it up; weir__work_begin gives it up in order to compute: one request computes at a time, so
+ * that a client which sends many expensive requests takes one processor, not all; weir__work_end waits for the turn
+ * again, after either. False: 503 was replied.
+ */
+void weir__turn_leave(struct weir__call *call);
+WEIR_MUST_CHECK bool weir__work_begin(struct weir__call *call);
+WEIR_MUST_CHECK bool weir__work_end(struct weir__call *call);
 
 /* ---- Asking the request ---- */
 
@@ -99,19 +112,37 @@ weir_text weir__stage_name(int64_t version, int64_t enforced, int64_t shadow);
 json_t *weir__stored_stage(int64_t version, int64_t enforced, int64_t shadow);
 
 /*
- * Assembles and compiles what is staged now, and adds the revision. Within a transaction, after documents were changed.
- * `about`: as of weir__set_compile. `made` is to be freed. 0 and *refused: the set has errors, which were replied.
+ * A new revision of the set. weir__publication_run calls `change` within a transaction: it changes what is staged,
+ * calls weir__publication_make, and records what it did if that returned 0 with neither `refused` nor `unchecked`. The
+ * first time the set is not compiled: the transaction is undone, the set is compiled while others have the database,
+ * and `change` is called again. If somebody else has published meanwhile, that is repeated; the last time, the set is
+ * compiled within the transaction.
  */
 struct weir__publication {
     struct weir__set set;
     int64_t revision;
     char digest[WEIR__DIGEST_TEXT];
+    json_t *about; /* as of weir__set_compile; NULL: warnings of no document */
     json_t *warnings;
-    bool refused;
+    bool refused;                    /* replied */
+    bool unchecked;                  /* the set has to be compiled first */
+    char checked[WEIR__DIGEST_TEXT]; /* of a set that was compiled, and its number of rules */
+    size_t rules;
+    bool last;    /* compile at once, within the transaction */
+    bool guarded; /* refuse if the database is older than what is in force */
 };
 
-int weir__publication_make(struct weir__call *call, const json_t *about, const char *reason,
-                           struct weir__publication *made);
+typedef int weir__publication_step(struct weir__call *call, struct weir__publication *made, void *context);
+/* 0 and not refused: committed, and in force if there is a revision. The caller zeroes `made` and frees it. */
+int weir__publication_run(struct weir__call *call, weir__publication_step *change, void *context,
+                          struct weir__publication *made);
+/* Assembles what is staged now, and adds the revision if the set is known to be good. */
+int weir__publication_make(struct weir__call *call, const char *reason, struct weir__publication *made);
+/* True if what weir__publication_make and others after it do has to be undone: `error`, refused or unchecked. */
+static inline bool weir__publication_stopped(const struct weir__publication *made, int error)
+{
+    return error || made->refused || made->unchecked;
+}
 /* Records that a document of the new revision has other versions in force than before. */
 int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name);
 /* The same for all whose versions differ from what was published before. */
@@ -121,9 +152,6 @@ void weir__publication_apply(struct weir__call *call, struct weir__publication *
 void weir__publication_free(struct weir__publication *made);
 /* The set of a revision; revision 0: what is staged now. Not finished if it fails. */
 int weir__set_of(struct weir__db *db, int64_t revision, struct weir__set *set);
-
-/* True if nothing may be published now: replied, or an error. */
-bool weir__publishing_refused(struct weir__call *call, int *error);
 
 /* Unified diff of two texts with their labels, from malloc; NULL: no memory. */
 char *weir__diff(const char *from, const char *to, const char *from_label, const char *to_label);

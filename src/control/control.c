@@ -73,6 +73,7 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     if (!made)
         return WEIR__DB_MEMORY;
     weir__turn_make(&made->turn);
+    weir__turn_make(&made->work);
     pthread_mutex_init(&made->force_lock, NULL);
     made->host = options->host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
@@ -101,6 +102,7 @@ void weir__control_close(struct weir__control *control)
     weir__db_close(control->db);
     weir__guesses_close(control->guesses);
     weir__turn_end(&control->turn);
+    weir__turn_end(&control->work);
     pthread_mutex_destroy(&control->force_lock);
     free(control->force.text);
     free(control->url);

@@ -40,6 +40,7 @@ struct weir__control {
     const struct weir__control_host *host; /* may be NULL */
     int64_t session_ms;                    /* how long a session lasts */
 
+    struct weir__turn work; /* for parsing and compiling, without the turn below */
     struct weir__turn turn; /* for what follows */
     struct weir__db *db;    /* NULL: could not be opened yet */
     int64_t tried_ms;       /* when opening it was tried last */

@@ -12,7 +12,7 @@ const char *weir__kind_name(enum weir__document_kind kind)
 
 /* ---- Telling ---- */
 
-void weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
+json_t *weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what)
 {
     json_t *problem =
         json_pack("{s:s, s:s?, s:i, s:i, s:s, s:s?}", "severity", what->severity == WEIR_IS_ERROR ? "error" : "warning",
@@ -20,7 +20,7 @@ void weir__tell_problem(json_t *problems, const char *document, const char *fiel
                   what->message, "suggestion", what->suggestion);
     if (problem && document)
         json_object_set_new(problem, "document", json_string(document));
-    json_array_append_new(problems, problem);
+    return json_array_append_new(problems, problem) == 0 ? problem : NULL;
 }
 
 static void tell_plain(void *context, const weir_diagnostic *what)

@@ -37,8 +37,8 @@ void weir__document_close(struct weir__document *document);
 /* "match.path[1]": the innermost member that begins at or before a place; "" for the document itself. */
 void weir__document_field(const struct weir__node *root, uint32_t line, uint32_t column, char *field, size_t size);
 
-/* Adds one diagnostic. `document` (may be NULL) is the name of the document it is about. */
-void weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
+/* Adds one diagnostic. `document` (may be NULL) is the name of the document it is about. Borrowed; NULL: no memory. */
+json_t *weir__tell_problem(json_t *problems, const char *document, const char *field, const weir_diagnostic *what);
 
 /* Adds {field, from, to} for each value that differs between two trees. */
 void weir__document_changes(const struct weir__node *from, const struct weir__node *to, json_t *changes);

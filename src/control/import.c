@@ -96,7 +96,7 @@ static int import_all(struct weir__call *call, const char *path, const struct we
         return error;
     error = add_all(&import, from);
     if (!error)
-        error = weir__publication_make(call, NULL, REASON, made);
+        error = weir__publication_make(call, REASON, made);
     if (!error && made->refused)
         error = WEIR__IMPORT_WRONG + WEIR_ERULES;
     if (!error)
@@ -114,7 +114,7 @@ int weir__control_import(struct weir__control *control, const char *path, const 
     struct weir__rest_reply reply = {0};
     struct weir__call call = {
         .control = control, .request = &request, .reply = &reply, .now_ms = weir__control_now_ms()};
-    struct weir__publication made = {.refused = false};
+    struct weir__publication made = {.last = true};
     struct weir__documents from = {0};
     weir_rules *rules = NULL;
     *documents = 0;

@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define TRIES 4 /* to publish a set that was compiled before; the last one compiles within the transaction */
+
 /* ---- A publication ---- */
 
-bool weir__publishing_refused(struct weir__call *call, int *error)
+/* True if nothing may be published now: replied, or an error. */
+static bool is_stale(struct weir__call *call, int *error)
 {
     /* Not as it was a second ago: it may have been restored since. */
     *error = weir__in_force_follow(call->control);
@@ -25,36 +28,88 @@ bool weir__publishing_refused(struct weir__call *call, int *error)
     return true;
 }
 
-int weir__publication_make(struct weir__call *call, const json_t *about, const char *reason,
-                           struct weir__publication *made)
+static int compile(struct weir__call *call, struct weir__publication *made)
 {
-    size_t rules = 0;
-    int64_t newest = 0, in_force = call->control->force.revision;
-    *made = (struct weir__publication){.warnings = json_array()};
-    int error = weir__set_of(call->db, 0, &made->set);
-    if (!error)
-        error = weir__db_number(call->db, "SELECT max(revision) FROM revisions", NULL, 0, 0, &newest);
-    if (error)
-        return error;
-    int wrong = weir__set_compile(&made->set, about, made->warnings, &rules);
+    json_decref(made->warnings);
+    made->warnings = json_array();
+    int wrong = weir__set_compile(&made->set, made->about, made->warnings, &made->rules);
     if (wrong == WEIR_ENOMEM)
         return WEIR__DB_MEMORY;
     if (wrong) {
         made->refused = true;
         weir__fail(call, 422, "invalid", "the set would have errors; nothing was published", made->warnings);
         made->warnings = NULL;
-        return 0;
     }
-    made->revision = (newest > in_force ? newest : in_force) + 1;
+    memcpy(made->checked, made->digest, sizeof made->checked);
+    return 0;
+}
+
+int weir__publication_make(struct weir__call *call, const char *reason, struct weir__publication *made)
+{
+    int64_t newest = 0, in_force = call->control->force.revision;
+    weir__set_free(&made->set);
+    int error = weir__set_of(call->db, 0, &made->set);
+    if (!error)
+        error = weir__db_number(call->db, "SELECT max(revision) FROM revisions", NULL, 0, 0, &newest);
+    if (error)
+        return error;
     weir__digest("", made->set.text, made->set.len, made->digest);
     if (!*made->digest)
         return WEIR__DB_MEMORY;
+    bool known = strcmp(made->digest, made->checked) == 0;
+    made->unchecked = !known && !made->last;
+    if (!known && made->last)
+        error = compile(call, made);
+    if (weir__publication_stopped(made, error))
+        return error;
+    made->revision = (newest > in_force ? newest : in_force) + 1;
     struct weir__db_value values[] = {WEIR__N(made->revision), WEIR__S(call->who),    WEIR__N(call->now_ms),
-                                      WEIR__S(reason),         WEIR__S(made->digest), WEIR__N((int64_t)rules)};
+                                      WEIR__S(reason),         WEIR__S(made->digest), WEIR__N((int64_t)made->rules)};
     return weir__db_run(call->db,
                         "INSERT INTO revisions (revision, author, at, reason, digest, rules)"
                         " VALUES ($1, $2, $3, $4, $5, $6)",
                         values, 6, NULL, NULL);
+}
+
+/* One transaction; see call.h. */
+static int try_once(struct weir__call *call, weir__publication_step *change, void *context,
+                    struct weir__publication *made)
+{
+    int error = 0;
+    made->unchecked = false;
+    if (made->guarded && is_stale(call, &error)) {
+        made->refused = true;
+        return error;
+    }
+    error = weir__db_begin(call->db);
+    if (error)
+        return error;
+    error = change(call, made, context);
+    if (!error && weir__publication_stopped(made, 0)) {
+        call->db->calls->rollback(call->db);
+        return 0;
+    }
+    error = weir__db_end(call->db, error);
+    if (!error && made->revision)
+        weir__publication_apply(call, made);
+    return error;
+}
+
+int weir__publication_run(struct weir__call *call, weir__publication_step *change, void *context,
+                          struct weir__publication *made)
+{
+    for (int left = TRIES; left > 0; left--) {
+        made->last = left == 1;
+        int error = try_once(call, change, context, made);
+        if (error || !made->unchecked)
+            return error;
+        bool mine = weir__work_begin(call);
+        error = mine ? compile(call, made) : 0;
+        made->refused = made->refused || !mine || error || !weir__work_end(call);
+        if (made->refused)
+            return error;
+    }
+    return 0;
 }
 
 int weir__publication_change(struct weir__call *call, const struct weir__publication *made, const char *name)
@@ -81,7 +136,8 @@ void weir__publication_free(struct weir__publication *made)
 {
     weir__set_free(&made->set);
     json_decref(made->warnings);
-    made->warnings = NULL;
+    json_decref(made->about);
+    made->warnings = made->about = NULL;
 }
 
 /* ---- Whole revisions ---- */
@@ -114,9 +170,17 @@ int weir__publication_changes(struct weir__call *call, const struct weir__public
         by, 1, NULL, NULL);
 }
 
-static int roll_back(struct weir__call *call, int64_t revision, const char *reason, struct weir__publication *made)
+/* The number in the path; 0: none such. */
+static int64_t path_number(const struct weir__call *call)
 {
-    int64_t exists = 0;
+    const char *text = call->param[0];
+    return strlen(text) < 19 && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
+}
+
+static int roll_back(struct weir__call *call, struct weir__publication *made, void *context)
+{
+    const char *reason = context;
+    int64_t exists = 0, revision = path_number(call);
     struct weir__db_value by[] = {WEIR__N(revision)};
     int error = weir__db_number(call->db, "SELECT count(*) FROM revisions WHERE revision = $1", by, 1, 0, &exists);
     if (!error && !exists) {
@@ -126,8 +190,8 @@ static int roll_back(struct weir__call *call, int64_t revision, const char *reas
     if (!error)
         error = restore_stages(call, revision);
     if (!error)
-        error = weir__publication_make(call, NULL, reason, made);
-    if (error || made->refused)
+        error = weir__publication_make(call, reason, made);
+    if (weir__publication_stopped(made, error))
         return error;
     error = weir__publication_changes(call, made);
     char object[32];
@@ -135,13 +199,6 @@ static int roll_back(struct weir__call *call, int64_t revision, const char *reas
     return error ? error
                  : weir__audit(call, "revision_rollback", object,
                                json_pack("{s:I, s:s}", "revision", (json_int_t)made->revision, "reason", reason));
-}
-
-/* The number in the path; 0: none such. */
-static int64_t path_number(const struct weir__call *call)
-{
-    const char *text = call->param[0];
-    return strlen(text) < 19 && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
 }
 
 int weir__rest_revision_rollback(struct weir__call *call)
@@ -162,18 +219,11 @@ int weir__rest_revision_rollback(struct weir__call *call)
     json_decref(body);
     if (!good)
         return 0;
-    int error = weir__db_begin(call->db);
-    if (error)
-        return error;
-    error = roll_back(call, path_number(call), reason, &made);
-    if (error || made.refused) {
-        call->db->calls->rollback(call->db);
-    } else if (!(error = weir__db_end(call->db, 0))) {
-        weir__publication_apply(call, &made);
+    int error = weir__publication_run(call, roll_back, reason, &made);
+    if (!error && !made.refused)
         weir__reply_json(call, 200,
                          json_pack("{s:I, s:b}", "revision", (json_int_t)made.revision, "written",
                                    !call->control->path || call->control->written));
-    }
     weir__publication_free(&made);
     return error;
 }

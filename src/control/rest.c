@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 #define ALLOW_MAX 64
-#define TURN_MS   3000 /* that a request waits for those before it */
+#define TURN_MS   3000  /* that a request waits for those before it */
+#define WORK_MS   10000 /* that it waits for those which parse and compile before it */
 
 const struct weir__rest_route weir__routes[] = {
     {"GET", "/v1/rules", WEIR__VIEWER, false, weir__rest_list},
@@ -151,6 +152,13 @@ static bool is_sound(struct weir__call *call)
     return false;
 }
 
+static bool fail_busy(struct weir__call *call)
+{
+    weir__reply_header(call, "Retry-After", "1");
+    weir__fail(call, 503, "busy", "others are being served, and it takes long; nothing was changed, try again", NULL);
+    return false;
+}
+
 /*
  * One request at a time has the database. The others wait for their turn, but not for a database that hangs: they are
  * told to come again, before everybody waits for it. False: replied.
@@ -158,32 +166,66 @@ static bool is_sound(struct weir__call *call)
 static bool take_turn(struct weir__call *call)
 {
     struct weir__control *control = call->control;
-    if (weir__turn_take_within(&control->turn, 0))
+    call->has_turn = weir__turn_take_within(&control->turn, 0);
+    if (call->has_turn)
         return true;
     pthread_mutex_lock(&control->force_lock);
     bool up = control->up;
     pthread_mutex_unlock(&control->force_lock);
-    if (up && weir__turn_take_within(&control->turn, TURN_MS))
+    call->has_turn = up && weir__turn_take_within(&control->turn, TURN_MS);
+    if (call->has_turn)
         return true;
-    weir__reply_header(call, "Retry-After", "1");
     if (up)
-        weir__fail(call, 503, "busy", "others are being served, and it takes long; nothing was changed, try again",
-                   NULL);
-    else
-        weir__fail(call, 503, "database_gone", weir__db_strerror(WEIR__DB_GONE), NULL);
+        return fail_busy(call);
+    weir__reply_header(call, "Retry-After", "1");
+    weir__fail(call, 503, "database_gone", weir__db_strerror(WEIR__DB_GONE), NULL);
     return false;
+}
+
+/* With the turn. False: there is no database, which was replied. */
+static bool open_database(struct weir__call *call)
+{
+    bool ready = weir__control_ready(call->control);
+    call->db = call->control->db;
+    if (!ready)
+        fail_database(call, call->control->error);
+    return ready;
+}
+
+void weir__turn_leave(struct weir__call *call)
+{
+    if (call->has_turn)
+        weir__turn_give(&call->control->turn);
+    call->has_turn = false;
+    call->db = NULL; /* another's from now on */
+}
+
+bool weir__work_begin(struct weir__call *call)
+{
+    weir__turn_leave(call);
+    call->has_work_turn = weir__turn_take_within(&call->control->work, WORK_MS);
+    return call->has_work_turn || fail_busy(call);
+}
+
+static void leave_work(struct weir__call *call)
+{
+    if (call->has_work_turn)
+        weir__turn_give(&call->control->work);
+    call->has_work_turn = false;
+}
+
+bool weir__work_end(struct weir__call *call)
+{
+    leave_work(call);
+    return take_turn(call) && open_database(call);
 }
 
 /* It is this request's turn. */
 static void run(struct weir__call *call, const struct weir__rest_route *route)
 {
     int error = 0;
-    bool ready = weir__control_ready(call->control);
-    call->db = call->control->db;
-    if (!ready) {
-        fail_database(call, call->control->error);
+    if (!open_database(call))
         return;
-    }
     bool allowed = route->role == WEIR__NOBODY || weir__authenticate(call, &error);
     if (allowed && call->role < route->role)
         weir__fail(call, 403, "not_allowed", "this needs a token with more rights", NULL);
@@ -204,12 +246,12 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
     const struct weir__rest_route *route = find_route(&call);
     if (!route)
         return;
-    if (route->no_database) { /* and never waits for one */
+    if (route->no_database) /* and never waits for one */
         (void)route->run(&call);
-    } else if (take_turn(&call)) {
+    else if (take_turn(&call))
         run(&call, route);
-        weir__turn_give(&control->turn);
-    }
+    leave_work(&call);
+    weir__turn_leave(&call);
     weir__reply_header(&call, "Cache-Control", "no-store");
 }
 

@@ -1,5 +1,6 @@
 /* Documents: create, read, list, update, delete, history. */
 #include "control/call.h"
+#include "control/split.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,35 +44,45 @@ static bool read_body(struct weir__call *call, struct weir__document *document)
     return good;
 }
 
-/* Compiles a document with the settings as they are now. False: replied. *problems has its warnings. */
-static int check(struct weir__call *call, const struct weir__document *document, json_t *problems, bool *good)
+/* The text of the settings as they are now, from malloc; NULL: there are none. */
+static int find_settings(struct weir__call *call, char **text)
+{
+    struct weir__stored settings;
+    int error = weir__stored_find(call->db, WEIR__SETTINGS_NAME, &settings);
+    *text = NULL;
+    return error || !settings.version ? error
+                                      : weir__stored_text(call->db, WEIR__SETTINGS_NAME, settings.version, text);
+}
+
+/* Compiles a document with the settings. *good false: replied, or an error. `problems` gets its warnings. */
+static int check(struct weir__call *call, const struct weir__document *document, const char *settings, json_t *problems,
+                 bool *good)
 {
     struct weir__set set = {0};
-    struct weir__stored settings;
     size_t rules = 0;
-    char *text = NULL;
-    int error = 0;
     json_t *about = json_pack("{s:b}", document->name, 1);
-    *good = false;
-    if (document->kind != WEIR__SETTINGS_DOCUMENT) {
-        error = weir__stored_find(call->db, "settings", &settings);
-        if (!error && settings.version)
-            error = weir__stored_text(call->db, "settings", settings.version, &text);
-        if (text)
-            weir__set_add(&set, "settings", WEIR__SETTINGS_DOCUMENT, (weir_text){text, strlen(text)}, false);
-    }
+    if (document->kind != WEIR__SETTINGS_DOCUMENT && settings)
+        weir__set_add(&set, WEIR__SETTINGS_NAME, WEIR__SETTINGS_DOCUMENT, (weir_text){settings, strlen(settings)},
+                      false);
     weir__set_add(&set, document->name, document->kind, document->text, false);
-    if (!error && !weir__set_finish(&set))
-        error = WEIR__DB_MEMORY;
-    int wrong = error ? 0 : weir__set_compile(&set, about, problems, &rules);
-    if (!error && wrong == WEIR_ENOMEM)
-        error = WEIR__DB_MEMORY;
-    *good = !error && !wrong;
-    if (!error && wrong)
+    int wrong = weir__set_finish(&set) ? weir__set_compile(&set, about, problems, &rules) : WEIR_ENOMEM;
+    *good = !wrong;
+    if (wrong && wrong != WEIR_ENOMEM)
         weir__fail(call, 422, "invalid", "the document has errors", json_incref(problems));
     weir__set_free(&set);
     json_decref(about);
-    free(text);
+    return wrong == WEIR_ENOMEM ? WEIR__DB_MEMORY : 0;
+}
+
+/* Reads and compiles the body, without the turn from then on. *good false: replied, or an error. To be closed. */
+static int read_checked(struct weir__call *call, struct weir__document *document, json_t *problems, bool *good)
+{
+    char *settings = NULL;
+    int error = find_settings(call, &settings);
+    *good = false;
+    if (!error && weir__work_begin(call) && read_body(call, document))
+        error = check(call, document, settings, problems, good);
+    free(settings);
     return error;
 }
 
@@ -104,10 +115,10 @@ int weir__rest_create(struct weir__call *call)
     bool good = false;
     json_t *problems = json_array();
     int error = 0;
-    if (!weir__call_reason(call, reason) || !read_body(call, &document))
+    if (!weir__call_reason(call, reason))
         goto done;
-    error = check(call, &document, problems, &good);
-    if (error || !good)
+    error = read_checked(call, &document, problems, &good);
+    if (error || !good || !weir__work_end(call))
         goto done;
     error = weir__db_begin(call->db);
     if (error)
@@ -133,7 +144,7 @@ int weir__rest_validate(struct weir__call *call)
     struct weir__document document = {.own = NULL};
     bool good = false;
     json_t *problems = json_array();
-    int error = read_body(call, &document) ? check(call, &document, problems, &good) : 0;
+    int error = read_checked(call, &document, problems, &good);
     if (!error && good)
         weir__reply_json(call, 200,
                          json_pack("{s:b, s:s, s:s, s:s, s:O}", "ok", 1, "name", document.name, "kind",
@@ -181,14 +192,14 @@ int weir__rest_update(struct weir__call *call)
     bool good = false;
     json_t *problems = json_array();
     int error = 0;
-    if (!weir__call_reason(call, reason) || !read_body(call, &document))
+    if (!weir__call_reason(call, reason))
         goto done;
-    if (strcmp(document.name, call->param[0]) != 0) {
+    error = read_checked(call, &document, problems, &good);
+    if (!error && good && strcmp(document.name, call->param[0]) != 0) {
         weir__fail(call, 422, "other_name", "the name in the document is another; to rename, create and delete", NULL);
-        goto done;
+        good = false;
     }
-    error = check(call, &document, problems, &good);
-    if (error || !good)
+    if (error || !good || !weir__work_end(call))
         goto done;
     error = weir__db_begin(call->db);
     if (error)
@@ -206,8 +217,12 @@ done:
     return error;
 }
 
-/* Takes it out of force first, if that is wanted. */
-static int withdraw(struct weir__call *call, struct weir__stored *found, const char *reason,
+struct deletion {
+    bool withdraw; /* take it out of force first */
+    char reason[WEIR__REASON_MAX + 1];
+};
+
+static int withdraw(struct weir__call *call, const struct weir__stored *found, const char *reason,
                     struct weir__publication *made)
 {
     struct weir__db_value by[] = {WEIR__S(found->name)};
@@ -215,46 +230,69 @@ static int withdraw(struct weir__call *call, struct weir__stored *found, const c
         weir__db_run(call->db, "UPDATE documents SET enforced_version = NULL, shadow_version = NULL WHERE name = $1",
                      by, 1, NULL, NULL);
     if (!error)
-        error = weir__publication_make(call, NULL, reason, made);
-    return error || made->refused ? error : weir__publication_change(call, made, found->name);
+        error = weir__publication_make(call, reason, made);
+    return weir__publication_stopped(made, error) ? error : weir__publication_change(call, made, found->name);
+}
+
+static int delete_one(struct weir__call *call, struct weir__publication *made, void *context)
+{
+    const struct deletion *deletion = context;
+    struct weir__document document = {.text = {"", 0}};
+    struct weir__stored found;
+    int error = 0;
+    made->refused = !find_to_change(call, &found, &error);
+    bool in_force = !made->refused && (found.enforced || found.shadow);
+    if (in_force && !deletion->withdraw) {
+        made->refused = true;
+        weir__fail(call, 409, "in_force", "it is in force; publish it as draft first, or delete with ?withdraw=true",
+                   NULL);
+    } else if (in_force) {
+        error = withdraw(call, &found, deletion->reason, made);
+    }
+    if (weir__publication_stopped(made, error))
+        return error;
+    memcpy(document.name, found.name, sizeof document.name);
+    document.kind = found.kind;
+    return write_version(call, &document, "delete", found.version + 1, deletion->reason, true);
 }
 
 int weir__rest_delete(struct weir__call *call)
 {
-    struct weir__document document = {.text = {"", 0}};
-    struct weir__publication made = {.refused = false};
-    struct weir__stored found;
-    char reason[WEIR__REASON_MAX + 1], word[8];
-    int error = 0;
-    if (!weir__query_text(call, "withdraw", word, sizeof word))
+    struct deletion deletion;
+    char word[8];
+    if (!weir__query_text(call, "withdraw", word, sizeof word) || !weir__call_reason(call, deletion.reason))
         return 0;
-    bool taking_out = strcmp(word, "true") == 0;
-    if (!weir__call_reason(call, reason) || (taking_out && weir__publishing_refused(call, &error)))
-        return error;
-    error = weir__db_begin(call->db);
-    if (error)
-        return error;
-    bool good = find_to_change(call, &found, &error), in_force = good && (found.enforced || found.shadow);
-    if (in_force && !taking_out) {
-        good = false;
-        weir__fail(call, 409, "in_force", "it is in force; publish it as draft first, or delete with ?withdraw=true",
-                   NULL);
-    }
-    if (good && in_force)
-        error = withdraw(call, &found, reason, &made);
-    if (good && !error && !made.refused) {
-        memcpy(document.name, found.name, sizeof document.name);
-        document.kind = found.kind;
-        error = write_version(call, &document, "delete", found.version + 1, reason, true);
-    }
-    if (!good || error || made.refused) {
-        call->db->calls->rollback(call->db);
-    } else if (!(error = weir__db_end(call->db, 0))) {
-        if (made.revision)
-            weir__publication_apply(call, &made);
+    deletion.withdraw = strcmp(word, "true") == 0;
+    struct weir__publication made = {.guarded = deletion.withdraw};
+    int error = weir__publication_run(call, delete_one, &deletion, &made);
+    if (!error && !made.refused)
         call->reply->status = 204;
-    }
     weir__publication_free(&made);
+    return error;
+}
+
+/* The text of an old version, compiled with the settings of now, without the turn from then on. */
+static int read_version(struct weir__call *call, int64_t version, struct weir__document *document, json_t *problems,
+                        bool *good)
+{
+    char *text = NULL, *settings = NULL;
+    json_t *errors = json_array();
+    *good = false;
+    int error = weir__stored_text(call->db, call->param[0], version, &text);
+    if (!error && !text)
+        weir__fail(call, 404, "no_version", "there is no such version, or it is a deletion", NULL);
+    else if (!error)
+        error = find_settings(call, &settings);
+    if (!error && text && weir__work_begin(call)) {
+        *good = weir__document_read((weir_text){text, strlen(text)}, document, errors);
+        if (*good)
+            error = check(call, document, settings, problems, good);
+        else
+            weir__fail(call, 422, "invalid", "the document has errors", json_incref(errors));
+    }
+    json_decref(errors);
+    free(text);
+    free(settings);
     return error;
 }
 
@@ -264,31 +302,18 @@ static int roll_back(struct weir__call *call, int64_t version, const char *reaso
     struct weir__stored found;
     struct weir__document document = {.own = NULL};
     json_t *problems = json_array();
-    char *text = NULL;
     bool good = false;
-    int error = weir__stored_find(call->db, call->param[0], &found);
-    if (!error && found.version)
-        error = weir__stored_text(call->db, call->param[0], version, &text);
-    if (!error && !text)
-        weir__fail(call, 404, "no_version", "there is no such version, or it is a deletion", NULL);
-    if (!error && text) {
-        json_t *errors = json_array();
-        good = weir__document_read((weir_text){text, strlen(text)}, &document, errors);
-        if (good)
-            error = check(call, &document, problems, &good);
-        else
-            weir__fail(call, 422, "invalid", "the document has errors", json_incref(errors));
-        json_decref(errors);
+    int error = read_version(call, version, &document, problems, &good);
+    if (!error && good && weir__work_end(call) && !(error = weir__db_begin(call->db))) {
+        error = weir__stored_find(call->db, call->param[0], &found);
+        if (!error)
+            error = write_version(call, &document, "rollback", found.version + 1, reason, false);
+        error = weir__db_end(call->db, error);
+        if (!error)
+            reply_written(call, 200, &document, found.version + 1, problems);
     }
-    if (!error && good)
-        error = write_version(call, &document, "rollback", found.version + 1, reason, false);
-    if (error || !good)
-        call->db->calls->rollback(call->db);
-    else if (!(error = weir__db_end(call->db, 0)))
-        reply_written(call, 200, &document, found.version + 1, problems);
     json_decref(problems);
     weir__document_close(&document);
-    free(text);
     return error;
 }
 
@@ -310,8 +335,5 @@ int weir__rest_rollback(struct weir__call *call)
     else
         good = weir__call_reason(call, reason);
     json_decref(body);
-    if (version <= 0 || !good)
-        return 0;
-    int error = weir__db_begin(call->db);
-    return error ? error : roll_back(call, version, reason);
+    return version > 0 && good ? roll_back(call, version, reason) : 0;
 }

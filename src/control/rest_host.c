@@ -49,6 +49,7 @@ int weir__rest_key_state(struct weir__call *call)
     char *json = NULL;
     if (!host_of(call)->key_state)
         return not_here(call);
+    weir__turn_leave(call);
     int error = host_of(call)->key_state(host_of(call)->context, call->param[0], key_of(call), &json);
     return reply_host(call, error, json);
 }
@@ -68,6 +69,7 @@ int weir__rest_key_reset(struct weir__call *call)
     int error = audit_key(call, "key_reset", NULL);
     if (error)
         return error;
+    weir__turn_leave(call);
     error = host_of(call)->key_reset(host_of(call)->context, call->param[0], key_of(call));
     if (error)
         return fail_host(call, error);
@@ -118,6 +120,7 @@ int weir__rest_key_block(struct weir__call *call)
     int error = audit_key(call, "key_block", json_pack("{s:f}", "for_s", (double)for_ns / 1e9));
     if (error)
         return error;
+    weir__turn_leave(call);
     error = host_of(call)->key_block(host_of(call)->context, call->param[0], key_of(call), for_ns);
     if (error)
         return fail_host(call, error);
@@ -134,6 +137,7 @@ int weir__rest_key_unblock(struct weir__call *call)
     int error = audit_key(call, "key_unblock", NULL);
     if (error)
         return error;
+    weir__turn_leave(call);
     error = host_of(call)->key_block(host_of(call)->context, call->param[0], key_of(call), 0);
     if (error)
         return fail_host(call, error);
@@ -149,6 +153,7 @@ int weir__rest_stats(struct weir__call *call)
     char *json = NULL;
     if (!host_of(call)->stats)
         return not_here(call);
+    weir__turn_leave(call);
     int error = host_of(call)->stats(host_of(call)->context, &json);
     return reply_host(call, error, json);
 }
@@ -162,6 +167,7 @@ int weir__rest_history(struct weir__call *call)
         return 0;
     if (!host_of(call)->history)
         return not_here(call);
+    weir__turn_leave(call);
     int error = host_of(call)->history(host_of(call)->context, *rule ? rule : NULL, seconds, step, &json);
     return reply_host(call, error, json);
 }
@@ -181,6 +187,7 @@ int weir__rest_hot(struct weir__call *call)
         return weir__fail(call, 400, "bad_query", "by: admitted or denied", NULL);
     if (!host_of(call)->hot)
         return not_here(call);
+    weir__turn_leave(call);
     int error = host_of(call)->hot(host_of(call)->context, &what, &json);
     return reply_host(call, error, json);
 }
@@ -192,6 +199,7 @@ int weir__rest_advice(struct weir__call *call)
         return 0;
     if (!host_of(call)->advice)
         return not_here(call);
+    weir__turn_leave(call);
     int error = host_of(call)->advice(host_of(call)->context, *rule ? rule : NULL, &json);
     return reply_host(call, error, json);
 }
@@ -201,6 +209,7 @@ int weir__rest_hosts(struct weir__call *call)
     char *json = NULL;
     if (!host_of(call)->hosts)
         return not_here(call);
+    weir__turn_leave(call);
     int error = host_of(call)->hosts(host_of(call)->context, &json);
     return reply_host(call, error, json);
 }

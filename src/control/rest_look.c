@@ -310,7 +310,7 @@ int weir__rest_diff(struct weir__call *call)
         error = find_version(call, from, &old);
     if (!error && (!new.json || (from && !old.json)))
         weir__fail(call, 404, "no_version", "there is no such version", NULL);
-    else if (!error)
+    else if (!error && weir__work_begin(call))
         reply_diff(call, from, to, old.text ? old.text : "", new.text);
     json_decref(old.json);
     json_decref(new.json);

@@ -38,6 +38,7 @@ int weir__rest_queue_stats(struct weir__call *call)
 {
     const struct weir__control_queue *queue = queue_of(call);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
+    weir__turn_leave(call);
     int error = queue ? queue->figures(queue->context, &json, why) : 0;
     return queue ? reply(call, error, json, why) : 0;
 }
@@ -64,6 +65,7 @@ int weir__rest_queue_list(struct weir__call *call)
     if (which.state && !is_state(state))
         return weir__fail(call, 400, "bad_query", "state: waiting, under_way, delivered, dead or cancelled", NULL);
     const struct weir__control_queue *queue = queue_of(call);
+    weir__turn_leave(call);
     int error = queue ? queue->list(queue->context, &which, &json, why) : 0;
     return queue ? reply(call, error, json, why) : 0;
 }
@@ -72,6 +74,7 @@ int weir__rest_queue_get(struct weir__call *call)
 {
     const struct weir__control_queue *queue = queue_of(call);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
+    weir__turn_leave(call);
     int error = queue ? queue->get(queue->context, call->param[0], &json, why) : 0;
     return queue ? reply(call, error, json, why) : 0;
 }
@@ -88,15 +91,19 @@ static int change(struct weir__call *call, const char *action)
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     if (!queue)
         return 0;
+    weir__turn_leave(call);
     int error = queue->get(queue->context, call->param[0], &json, why);
     if (error)
         return reply(call, error, json, why);
     free(json);
+    if (!weir__work_end(call))
+        return 0;
     json = NULL;
     snprintf(shown, sizeof shown, "%.*s…", SHOWN_TICKET, call->param[0]);
     error = weir__audit(call, action, shown, NULL);
     if (error)
         return error;
+    weir__turn_leave(call);
     error = (back ? queue->requeue : queue->cancel)(queue->context, call->param[0], &json, why);
     return reply(call, error, json, why);
 }

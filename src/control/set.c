@@ -185,10 +185,19 @@ void weir__set_free(struct weir__set *set)
 
 /* ---- Compiling ---- */
 
+/* A problem whose field is looked for when all are known. */
+struct unnamed {
+    const struct weir__piece *piece; /* NULL: done */
+    json_t *problem;                 /* borrowed */
+    uint32_t line, column;           /* in the piece, as the set has it */
+};
+
 struct compiling {
     const struct weir__set *set;
     const json_t *about;
     json_t *problems;
+    struct unnamed unnamed[2 * (WEIR__ERRORS_MAX + 1)]; /* as many as one load reports: errors and warnings */
+    size_t count;
 };
 
 static const struct weir__piece *piece_of(const struct weir__set *set, uint32_t line)
@@ -226,10 +235,10 @@ static void translate(const struct weir__set *set, const char *message, char *to
     to[used] = 0;
 }
 
-/* The field of a place in a piece, whose text is read once more: only pieces with problems pay for it. */
-static void field_of(const struct weir__set *set, const struct weir__piece *piece, uint32_t line, uint32_t column,
-                     char *field, size_t size)
+/* Names the fields of all problems of a piece: its text is read once more, and only once. */
+static void name_fields(struct compiling *c, const struct weir__piece *piece)
 {
+    const struct weir__set *set = c->set;
     size_t index = (size_t)(piece - set->pieces);
     size_t end = index + 1 < set->count ? set->pieces[index + 1].offset : set->len, len = 0;
     uint32_t lines = 0;
@@ -239,16 +248,24 @@ static void field_of(const struct weir__set *set, const struct weir__piece *piec
     struct weir__report report = {NULL, NULL, &source, 1, 0, 0, {0, 0, 0}};
     struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
     const struct weir__node *root = weir__yaml_read(0, &arena, &report);
-    *field = 0;
-    if (root)
-        weir__document_field(root, line, column, field, size);
+    char field[256];
+    for (size_t i = 0; i < c->count; i++) {
+        struct unnamed *one = &c->unnamed[i];
+        if (one->piece != piece)
+            continue;
+        one->piece = NULL;
+        if (root)
+            weir__document_field(root, one->line, one->column, field, sizeof field);
+        if (root && *field)
+            json_object_set_new(one->problem, "field", json_string(field));
+    }
     weir__arena_free(&arena);
 }
 
 static void tell(void *context, const weir_diagnostic *what)
 {
-    const struct compiling *c = context;
-    char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME], field[256] = "";
+    struct compiling *c = context;
+    char message[WEIR__MESSAGE_MAX + WEIR__DOCUMENT_NAME];
     uint32_t line = (uint32_t)what->line, column = (uint32_t)what->column;
     const struct weir__piece *piece = line ? piece_of(c->set, line) : NULL;
     bool asked = piece && json_object_get(c->about, piece->name);
@@ -258,24 +275,28 @@ static void tell(void *context, const weir_diagnostic *what)
     weir_diagnostic own = *what;
     own.message = message;
     own.line = own.column = 0;
+    uint32_t own_line = piece ? line - piece->first_line + 1 : 0;
     if (piece) {
-        uint32_t own_line = line - piece->first_line + 1;
-        field_of(c->set, piece, own_line, column, field, sizeof field);
-        column = column > piece->columns ? column - piece->columns : 1;
-        if (piece->added.line == own_line && column >= piece->added.column + piece->added.len)
-            column -= piece->added.len;
+        uint32_t own_column = column > piece->columns ? column - piece->columns : 1;
+        if (piece->added.line == own_line && own_column >= piece->added.column + piece->added.len)
+            own_column -= piece->added.len;
         own.line = (int)own_line;
-        own.column = (int)column;
+        own.column = (int)own_column;
     }
-    weir__tell_problem(c->problems, piece ? piece->name : NULL, field, &own);
+    json_t *problem = weir__tell_problem(c->problems, piece ? piece->name : NULL, NULL, &own);
+    if (piece && problem && c->count < COUNT_OF(c->unnamed))
+        c->unnamed[c->count++] = (struct unnamed){piece, problem, own_line, column};
 }
 
 int weir__set_compile(const struct weir__set *set, const json_t *about, json_t *problems, size_t *rules)
 {
-    struct compiling context = {set, about, problems};
+    struct compiling context = {.set = set, .about = about, .problems = problems};
     weir_rules *compiled = NULL;
     int error = weir_rules_parse(SOURCE, set->text, set->len, tell, &context, &compiled);
     *rules = compiled ? weir_rules_count(compiled) : 0;
     weir_rules_free(compiled);
+    for (size_t i = 0; i < context.count; i++)
+        if (context.unnamed[i].piece)
+            name_fields(&context, context.unnamed[i].piece);
     return error;
 }

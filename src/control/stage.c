@@ -183,27 +183,22 @@ static int audit_one(struct weir__call *call, const struct staging *all, const s
                                  (json_int_t)revision, "reason", all->reason));
 }
 
-/* Within a transaction: all of them, and the set that they make. made->refused: replied. */
-static int stage_all(struct weir__call *call, struct staging *all, struct weir__publication *made)
+/* Within a transaction: all of them, and the set that they make. */
+static int stage_all(struct weir__call *call, struct weir__publication *made, void *context)
 {
+    struct staging *all = context;
     bool good = true, changed = false;
     int error = 0;
-    json_t *about; /* warnings of other documents are no news */
     for (size_t i = 0; i < all->count && good && !error; i++) {
         error = stage_one(call, all, &all->list[i], &good);
         changed |= all->list[i].changed;
     }
-    made->refused = !good || !changed;
+    made->refused = !error && (!good || !changed);
     if (!error && good && !changed)
         weir__fail(call, 409, "unchanged", "nothing would change: this is so already", NULL);
-    if (error || made->refused)
-        return error;
-    about = json_object();
-    for (size_t i = 0; i < all->count; i++)
-        json_object_set_new(about, all->list[i].name, json_true());
-    error = weir__publication_make(call, about, all->reason, made);
-    json_decref(about);
-    if (error || made->refused)
+    if (!error && !made->refused)
+        error = weir__publication_make(call, all->reason, made);
+    if (weir__publication_stopped(made, error))
         return error;
     for (size_t i = 0; i < all->count && !error; i++) {
         if (!all->list[i].changed)
@@ -244,17 +239,12 @@ static void reply_published(struct weir__call *call, const struct staging *all, 
 
 static int publish(struct weir__call *call, struct staging *all)
 {
-    struct weir__publication made = {.refused = false};
-    int error;
-    if (weir__publishing_refused(call, &error) || (error = weir__db_begin(call->db)) != 0)
-        return error;
-    error = stage_all(call, all, &made);
-    if (error || made.refused) {
-        call->db->calls->rollback(call->db);
-    } else if (!(error = weir__db_end(call->db, 0))) {
-        weir__publication_apply(call, &made);
+    struct weir__publication made = {.guarded = true, .about = json_object()};
+    for (size_t i = 0; i < all->count; i++) /* warnings of other documents are no news */
+        json_object_set_new(made.about, all->list[i].name, json_true());
+    int error = weir__publication_run(call, stage_all, all, &made);
+    if (!error && !made.refused)
         reply_published(call, all, &made);
-    }
     weir__publication_free(&made);
     return error;
 }

@@ -1,0 +1,154 @@
+/* The work of one request: documents are read once, and compiled while others have the database. */
+#include "service.h"
+
+static struct weir__control *watched;
+static int reads, parses, held; /* of set.c: documents, sets, and sets that were parsed with the turn */
+static const char *interfere;   /* SQL that is run while a set is compiled without the turn; or NULL */
+
+static const struct weir__node *counted_read(uint32_t source, struct weir__arena *arena, struct weir__report *report)
+{
+    reads++;
+    return weir__yaml_read(source, arena, report);
+}
+
+static int counted_parse(const char *name, const char *text, size_t len, weir_diagnose *diagnose, void *context,
+                         weir_rules **rules)
+{
+    parses++;
+    bool alone = weir__turn_take_within(&watched->turn, 0);
+    held += !alone;
+    if (alone && interfere)
+        CHECK_EQ(weir__db_run(watched->db, interfere, NULL, 0, NULL, NULL), 0);
+    if (alone)
+        weir__turn_give(&watched->turn);
+    return weir_rules_parse(name, text, len, diagnose, context, rules);
+}
+
+#define weir__yaml_read  counted_read
+#define weir_rules_parse counted_parse
+#include "control/set.c"
+
+static void count_from_here(struct service *s)
+{
+    watched = s->control;
+    reads = parses = held = 0;
+}
+
+/* As long as a body may be, and wrong in every line. */
+static char *hostile_document(void)
+{
+    char *body = malloc(WEIR__REST_BODY_MAX + 1);
+    size_t used = (size_t)sprintf(body, "name: a\nlimit: 1\nwindow: 1m\n");
+    for (int i = 0; used < WEIR__REST_BODY_MAX - 32; i++)
+        used += (size_t)sprintf(body + used, "wrong%d: x\n", i);
+    return body;
+}
+
+TEST(a_document_with_many_errors_is_read_once)
+{
+    struct service s = {0};
+    char *body = hostile_document();
+    service_open(&s, false);
+    count_from_here(&s);
+    static const char *const requests[] = {"POST /v1/validate", "POST /v1/rules", "PUT /v1/rules/a"};
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        count_from_here(&s);
+        CHECK_EQ(ask_if(&s, requests[i], "*", body), 422);
+        CHECK_EQ(parses, 1);
+        CHECK_EQ(reads, 1);
+        CHECK_EQ(held, 0);
+        /* The first hundred, and that there are more. */
+        CHECK_EQ(json_array_size(at(&s, "error.errors")), 101);
+        CHECK_WORD(&s, "error.errors[0].field", "wrong0");
+        CHECK_WORD(&s, "error.errors[99].field", "wrong99");
+        CHECK_EQ(number(&s, "error.errors[99].line"), 103);
+        CHECK_WORD(&s, "error.errors[100].message", "too many errors; the rest is not shown");
+    }
+    free(body);
+    service_close(&s);
+}
+
+TEST(problems_of_several_documents_find_their_fields)
+{
+    struct service s = {0};
+    char text[256];
+    service_open(&s, false);
+    count_from_here(&s);
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "name: r%d\nlimit: 1\nwindow: 1m\n", i);
+        CHECK_EQ(ask(&s, "POST /v1/rules", text), 201);
+    }
+    count_from_here(&s);
+    CHECK_EQ(ask(&s, "POST /v1/revisions",
+                 "{\"stage\":\"enforced\",\"documents\":[{\"name\":\"r0\"},{\"name\":\"r1\"},{\"name\":\"r2\"}]}"),
+             201);
+    CHECK_EQ(json_array_size(at(&s, "warnings")), 2); /* the second and the third say the same as the first */
+    CHECK_WORD(&s, "warnings[0].document", "r1");
+    CHECK_WORD(&s, "warnings[0].field", "name");
+    CHECK_WORD(&s, "warnings[1].document", "r2");
+    CHECK_WORD(&s, "warnings[1].field", "name");
+    CHECK_EQ(reads, 2);
+    service_close(&s);
+}
+
+/* Every request that compiles does so while others have the database. */
+BOTH(nothing_is_compiled_with_the_turn)
+{
+    struct service s = {0};
+    service_open(&s, on_postgres);
+    count_from_here(&s);
+    static const struct {
+        const char *what, *body;
+        int status, parses;
+    } cases[] = {{"POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\n", 200, 1},
+                 {"POST /v1/rules", "name: a\nlimit: 1\nwindow: 1m\n", 201, 1},
+                 {"POST /v1/rules", "name: b\nlimit: 1\nwindow: 1m\n", 201, 1},
+                 {"PUT /v1/rules/a", "name: a\nlimit: 2\nwindow: 1m\n", 200, 1},
+                 {"POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}", 200, 1},
+                 {"POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}", 409, 0},
+                 {"POST /v1/revisions", "{\"documents\":[{\"name\":\"b\",\"stage\":\"shadow\"}]}", 201, 1},
+                 {"POST /v1/rules/a/rollback", "{\"version\":1}", 200, 1},
+                 {"POST /v1/rules/a/rollback", "{\"version\":9}", 404, 0},
+                 {"POST /v1/revisions/1/rollback", "{}", 200, 1},
+                 {"POST /v1/revisions/9/rollback", "{}", 404, 0},
+                 {"DELETE /v1/rules/a", NULL, 409, 0},
+                 {"DELETE /v1/rules/a?withdraw=true", NULL, 204, 1},
+                 {"DELETE /v1/rules/b", NULL, 204, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        count_from_here(&s);
+        int status = ask_if(&s, cases[i].what, "*", cases[i].body);
+        if (status != cases[i].status || parses != cases[i].parses || held)
+            printf("  %s: %d, %d sets, %d with the turn\n", cases[i].what, status, parses, held);
+        CHECK_EQ(status, cases[i].status);
+        CHECK_EQ(parses, cases[i].parses);
+        CHECK_EQ(held, 0);
+    }
+    service_close(&s);
+}
+
+/* Somebody else changes the set each time it has been compiled: what is published is what was compiled last. */
+BOTH(a_set_that_changes_all_the_time_is_published)
+{
+    struct service s = {0};
+    weir_rules *rules = NULL;
+    service_open(&s, on_postgres);
+    count_from_here(&s);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("b", 1)), 201);
+    CHECK_EQ(ask_if(&s, "PUT /v1/rules/b", "*", rule_text("b", 2)), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules/b/publish", "{\"stage\":\"enforced\"}"), 200);
+    count_from_here(&s);
+    interfere = "UPDATE documents SET enforced_version = 3 - enforced_version WHERE name = 'b'";
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    interfere = NULL;
+    CHECK_EQ(number(&s, "revision"), 2);
+    CHECK_EQ(parses, 4);
+    CHECK_EQ(held, 1); /* the last one, which nobody can come before */
+    CHECK_EQ(ask(&s, "GET /v1/rules/published", NULL), 200);
+    CHECK(strstr(s.reply.body, "limit: 1\n") != NULL && strstr(s.reply.body, "name: a\n") != NULL);
+    CHECK_EQ(weir_rules_parse("p", s.reply.body, s.reply.len, NULL, NULL, &rules), 0);
+    weir_rules_free(rules);
+    service_close(&s);
+}
+
+TEST_MAIN
