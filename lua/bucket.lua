@@ -20,9 +20,6 @@ local function regained(limit, time)
     local units = q > 1 and muldiv(time, q, p) or (time - time % p) / p
     return units < 4294967295 and units or 4294967295
 end
--- An exchange that comes late, as the store was away, tells at once what was used in all the time `late`. Meanwhile
--- the bucket was full and regained nothing; had it been told at once, it had. So much is spare: the hosts that come back
--- now take theirs from it first, for five seconds. But no more is left than `level`, which a host has left itself.
 bucket = function(limit, value, time, cost, charge, late, _, _, level)
     local since, used, spare, ends = stored(value, 1)
     if not since then
@@ -36,17 +33,17 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
     if ahead then
         since = now
     end
-    if not spare or ends <= now or ends > now + 5000000 then
-        spare = 0
-        if level and late > 0 and cost > 0 then
-            spare, ends = regained(limit, late), now + 5000000
-            -- One that is gone has recovered; it may have been empty when that time began.
-            local idle = spare - hard
-            if value then
-                idle = time > since and regained(limit, time - since) - used or 0
-            end
-            spare = idle > spare and spare or idle > 0 and idle or 0
+    local back = 0
+    if level then
+        local lost
+        if since > 0 then
+            lost = time > since and regained(limit, time - since) - used or 0
+            lost = lost > 0 and lost or 0
         end
+        back = regained(limit, late)
+        spare, ends = reserve(spare, ends, lost, back, regained(limit, 5000000), hard, late > 0 and cost > 0)
+    else
+        spare, ends = 0, nil
     end
     if cost < 0 then
         charge = true
@@ -85,10 +82,8 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
         since = time
     end
     local paid = 0
-    if level and late > 0 and spare > 0 and cost > 0 then
-        local most = hard - used + dripped - level
-        paid = cost - (most > 0 and most or 0)
-        paid = paid > spare and spare or paid > 0 and paid or 0
+    if level and late > 0 and cost > 0 then
+        paid = pays(spare, back, cost, hard - used + dripped, level)
         cost, spare = cost - paid, spare - paid
     end
     local taken, code, remaining = true, 0, nil
@@ -129,7 +124,7 @@ bucket = function(limit, value, time, cost, charge, late, _, _, level)
     if unchanged and not ahead then
         return code, remaining, reset, wait
     end
-    if spare > 0 then
+    if ends then
         till = till > ends and till or ends
         return code, remaining, reset, wait, format('b%d:%d:%d:%d', since, after, spare, ends), till, unchanged
     end

@@ -1,7 +1,7 @@
 -- Sliding window counter with two buckets. Limit: window, whether weights are rounded up, what a bucket can hold.
 -- The value: 19 digits: 3, the present window's start in milliseconds (10 digits, modulo), its count and that of the
 -- window before it, 4 digits each. What does not fit is an s, and start, count and count before with colons between.
-pair = function(limit, value, time, cost, charge)
+pair = function(limit, value, time, cost, charge, late, _, _, level)
     local cap, hard, w, up = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4] == 1
     local first = time - time % w
     local start, current, before = first, 0, 0
@@ -41,6 +41,15 @@ pair = function(limit, value, time, cost, charge)
     if x >= w then
         x = w - 1
     end
+    -- Late by more than the present window: evenly over that time, so a part of it is of the window before, and what is
+    -- older weighs nothing.
+    local early, most = 0, a[limit + 5]
+    local spread = level and late > x and cost > 0
+    if spread then
+        early = muldiv(late - x < w and late - x or w, cost, late)
+        cost = cost - muldiv(late - x, cost, late)
+        before = before + early < most and before + early or most
+    end
     local held = current
     local weight, more = 0, false
     if before > 0 then
@@ -67,6 +76,9 @@ pair = function(limit, value, time, cost, charge)
             cost = 0
         end
     end
+    if spread and hard - held - cost > level then
+        cost = hard - held - level -- no more is left than the host has left itself
+    end
     local taken, code, remaining = judge(held, cost, charge, cap, hard)
     local wait = 0
     if code == 2 then
@@ -78,7 +90,6 @@ pair = function(limit, value, time, cost, charge)
     end
     if taken then
         current = current + cost
-        local most = a[limit + 5]
         current = current < 0 and 0 or current > most and most or current
         remaining = hard - current - weight
     end
@@ -89,7 +100,7 @@ pair = function(limit, value, time, cost, charge)
             reset = 0
         end
     end
-    if not taken or cost == 0 or cost < 0 and not entered then
+    if not taken or cost == 0 and early == 0 or cost < 0 and not entered then
         return code, remaining, reset, wait
     end
     if current == 0 and before == 0 then

@@ -1,7 +1,7 @@
 -- Sliding window counter with more buckets. Limit: length of a part, number of parts, what a part can hold.
 -- The value: n, and a MessagePack array: length and number of parts, the newest part's number, and their counts, the
 -- newest first. Parts of another length or number are another count.
-parts = function(limit, value, time, cost, charge)
+parts = function(limit, value, time, cost, charge, late, _, _, level)
     local cap, hard, w, n = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4]
     local here = (time - time % w) / w
     local part, counts, found = here, {}, false
@@ -43,12 +43,27 @@ parts = function(limit, value, time, cost, charge)
         before = 2147483647
     end
     local current, start = found and counts[1] or 0, part * w
+    -- Late by more than the present part: evenly over that time, as in counter.lua.
+    local early, most, x = 0, a[limit + 5], time > start and time - start or 0
+    local spread = level and late > x and cost > 0
+    if spread then
+        local span = late - x
+        for i = 2, n do
+            local share = span > 0 and muldiv(span < w and span or w, cost, late) or 0
+            share = counts[i] + share < most and share or most - counts[i]
+            counts[i], early, span = counts[i] + share, early + share, span - w
+        end
+        cost, before = cost - muldiv(late - x, cost, late), before + early
+    end
     local held = current + before
     if cost < 0 then
         charge = true
         if here ~= part then
             cost = 0
         end
+    end
+    if spread and hard - held - cost > level then
+        cost = hard - held - level
     end
     local taken, code, remaining = judge(held, cost, charge, cap, hard)
     local wait = 0
@@ -66,7 +81,6 @@ parts = function(limit, value, time, cost, charge)
     end
     if taken then
         current = current + cost
-        local most = a[limit + 5]
         current = current < 0 and 0 or current > most and most or current
         remaining = hard - current - before
     end
@@ -85,7 +99,7 @@ parts = function(limit, value, time, cost, charge)
             reset = 0
         end
     end
-    if not taken or cost == 0 or cost < 0 and not found then
+    if not taken or cost == 0 and early == 0 or cost < 0 and not found then
         return code, remaining, reset, wait
     end
     if parts == 0 then

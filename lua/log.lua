@@ -3,7 +3,7 @@
 -- 4 bytes a unit: its time in quanta, modulo 2^32, the oldest first. Below LOG_SHORT bytes it is read and written whole;
 -- a longer one is read and changed in place, and rewritten when more than half of it has left.
 -- Aged: units were dropped while others stayed. Nothing is logged before `newest` then, even if that was given back.
-log = function(limit, value, time, cost, charge, _, name, whole)
+log = function(limit, value, time, cost, charge, late, name, whole, level)
     local cap, hard, window, quantum, keep = a[limit + 1], a[limit + 2], a[limit + 3], a[limit + 4], a[limit + 6]
     local HEAD, SHORT = 22, 1046
     local aged, newest, first, span, full = 0, 0, 0, 0, true
@@ -64,6 +64,30 @@ log = function(limit, value, time, cost, charge, _, name, whole)
     end
     local skip = span - live
     local least = (span > 0 or aged > 0) and newest or 0
+    if level and late > 0 and cost > 0 then
+        -- Evenly over that time, among those that are there: what is older than the window has left.
+        local span = late < window and late or window
+        local more = cost - muldiv(late - span, cost, late)
+        local own = hard - live - level -- no more is left than the host has left itself
+        more = more < own and own or more
+        more = more < keep and more or keep
+        local merged, i, total = {}, 0, live + more
+        for j = 1, more do
+            local moment = rounded(time - span + muldiv(span, j, more))
+            while i < live and at(skip + i) <= moment do
+                merged[#merged + 1] = struct.pack('>I4', at(skip + i) / quantum % 4294967296)
+                i = i + 1
+            end
+            merged[#merged + 1] = struct.pack('>I4', moment / quantum % 4294967296)
+        end
+        for rest = i, live - 1 do
+            merged[#merged + 1] = struct.pack('>I4', at(skip + rest) / quantum % 4294967296)
+        end
+        local from, moment = total > keep and total - keep or 0, rounded(time)
+        local latest = newest > moment and newest or moment
+        local fresh = struct.pack('>BBI4I8I4I4', 108, live > 0 and (skip > 0 and 1 or aged) or 0, quantum, latest, 0, total - from)
+        return 0, hard - total + from, latest + window - time, 0, fresh .. table.concat(merged, '', from + 1), latest + window
+    end
     local taken, code, remaining = judge(live, cost, charge, cap, hard)
     local units = taken and cost or 0
     local always = false

@@ -1,14 +1,15 @@
 -- The script that decides in the store: several groups of counters in one run, each taken as a whole or not at all.
 --
--- KEYS: one name a counter, in order; with a second argument, the sender's own key after them.
+-- KEYS: one name a counter, in order; with a third argument, the sender's own key after them.
 -- ARGV[1]: whole numbers in MessagePack, one after the other; if there are thousands, as an array:
 --     number of limits, 7 numbers a limit (kind, cap, hard and four more, see the file of each kind),
 --     then for each group: number of counters, gate (0, or the number of the group that must have passed),
 --     then for each counter: the limit's place among them, how, cost; of requests in flight also the lease (two
 --     numbers), else for a refund its time (or, negative, how long ago that was), for an exchange level, what is left of the host's window, negative
---     if it is over (of a bucket: for how long it could not be told), and 1 if what is stored may be less than the host was told before,
+--     if it is over (of all but fixed windows: for how long it could not be told), and 1 if what is stored may be less than the host was told before,
 --     or 2 if it is less and each host tells its own part of that again.
--- ARGV[2]: the number of a sender's batch, as text; ARGV[3]: that of the batch before it.
+-- ARGV[2], of exchanges: this server's time when they were sent, as their sender estimates it from earlier replies; 0:
+-- it does not know. ARGV[3]: the number of the sender's batch, as text; ARGV[4]: that of the batch before it.
 -- The answer: the server's time (8 bytes), then for each counter a code (1 byte), what remains, the time to reset and
 -- the time to wait (8 bytes each), big-endian. Times are in microseconds. An exchange waits for nothing: it is told
 -- instead how many of the sender's batches before this one are not known here (2^40: all).
@@ -18,7 +19,7 @@
 -- Code: verdict (0 to 3) + 8 over soft + 16 taken + 32 the host's window is over + 64 it has not begun; or an error.
 --
 -- Every algorithm is a function (limit's place, value, time, cost, whether it is charged, what is left of the host's
--- window, name, whether the value is all there is, level) -> code, remaining, reset, wait, new value (nil: as it was, false:
+-- window or how late it is, name, whether the value is all there is, level) -> code, remaining, reset, wait, new value (nil: as it was, false:
 -- none), until when it is needed, whether it is written even if the group is denied; or an error alone.
 --
 -- Functions and tables are made only for what a run needs: most runs decide a few buckets. Numbers stay below 2^53,
@@ -33,26 +34,34 @@ local a = {cmsgpack.unpack(ARGV[1])}
 if not a[2] then
     a = a[1]
 end
+-- How long exchanges were on their way, in a socket of a server that stood still or of a network that did; 0 if that is
+-- no more than a busy machine adds. A clock that was stepped looks the same: hence the bound.
+local transit = ARGV[2] and ARGV[2] + 0 or 0
+transit = transit > 0 and now - transit or 0
+transit = transit < 100000 and 0 or transit > 14400000000 and 14400000000 or transit
 local repeated, missed, all = false, 0, 1099511627776
-if ARGV[2] then
+if ARGV[3] then
     local sender = keys[#keys]
     local last = call('GET', sender)
-    repeated = last == ARGV[2]
+    repeated = last == ARGV[3]
     if not repeated then
-        call('SET', sender, ARGV[2], 'PX', 14400000) -- a sync_interval is an hour at most, and one may fail
-        if ARGV[3] and last ~= ARGV[3] then
-            local gap = ARGV[3] - (tonumber(last or '') or -1000000)
+        call('SET', sender, ARGV[3], 'PX', 14400000) -- a sync_interval is an hour at most, and one may fail
+        if ARGV[4] and last ~= ARGV[4] then
+            local gap = ARGV[4] - (tonumber(last or '') or -1000000)
             missed = gap > 0 and gap < 1000000 and gap % 1 == 0 and gap or all
         end
     end
 end
 --@state.lua
-local bucket, interval, fixed, pair, parts, log, flight, enter, muldiv, judge
+local bucket, interval, fixed, pair, parts, log, flight, enter, muldiv, judge, reserve, pays, recovered
 local place = 2
 for _ = 1, a[1] do
     local kind = a[place]
     if not muldiv and (kind > 1 or a[place + 4] > 1 or a[place + 6] > 1) then
         --@arith.lua
+    end
+    if ARGV[2] and not reserve then
+        --@late.lua
     end
     if kind == 1 then
         if not bucket then
@@ -116,12 +125,17 @@ local function evaluate(pending, others)
     elseif how == 4 then
         charge, level, left, doubt = true, a[place], a[place + 1], a[place + 2]
         place = place + 3
+        -- -1 is a window that has not begun.
+        if transit > 0 and left ~= -1 then
+            left = decide == fixed and left - transit or left + transit
+            level = recovered(limit, decide, level)
+        end
     end
     local value, whole = pending and pending[name], false
     if value == nil or not pending then
         if decide == log then
-            -- A long log is not read whole, unless another counter of the group has its name.
-            whole = others and others[name] > 1
+            -- A long log is not read whole, unless another counter of the group has its name, or an exchange is late.
+            whole = others and others[name] > 1 or level and left > 0
             value = whole and ask('GET', name) or ask('GETRANGE', name, 0, 1045)
             value = value ~= '' and value
         else
@@ -151,6 +165,7 @@ local function evaluate(pending, others)
             end
             cost = cost > 0 and cost or 0
         end
+        cost = cost < 4294967295 and cost or 4294967295
     end
     local code, remaining, reset, wait, fresh, till, always =
         decide(limit, value, time, cost, charge, left, name, whole, level)

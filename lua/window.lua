@@ -21,6 +21,9 @@ fixed = function(limit, value, time, cost, charge, left)
     local kind, cap, hard = a[limit + 4], a[limit + 1], a[limit + 2]
     local finish, ahead
     if kind == 1 then
+        if left and left < -1 and cost > 0 then
+            return 32, hard - used, 0 -- used in a window of the host's that is over
+        end
         ahead = used > 0 and since > now -- as in bucket.lua
         if ahead then
             since = now

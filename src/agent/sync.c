@@ -8,7 +8,6 @@
 #define PATIENCE_MAX 8    /* times that, with a batch that came too late before */
 #define NOTES_MIN    64   /* counters of a batch: one run of the script */
 #define LATE_ROUNDS  4    /* without an answer, and the store was away */
-#define LATE_MS      100  /* or the machine was busy */
 #define DOWN_AFTER   3    /* rounds in a row that failed, and the data plane is told */
 #define LOOK_MS      1000 /* without anything to tell, the store is asked for nothing, to know whether it is there */
 #define PARTS_MAX    16   /* of a round */
@@ -130,6 +129,24 @@ static void tell_state(struct weir__sync *sync, int error)
     weir__store64(&header->state, state);
 }
 
+/* ---- Time ---- */
+
+/* Since when there is something that was not told. A ledger that was kept across a reboot has times of another clock.
+ */
+static int64_t late_by(const struct weir__sync *sync)
+{
+    uint64_t told = weir__load64(&sync->ledger->header->told_ms), since = told ? told : sync->begun_ms;
+    uint64_t now_ms = weir__book_ms();
+    uint64_t late = now_ms > since ? now_ms - since : 0;
+    return late > LATE_ROUNDS * sync->with.interval_ms + WEIR__LATE_MS ? (int64_t)late * 1000 : 0;
+}
+
+void weir__sync_clock(struct weir__sync *sync)
+{
+    sync->now = sync->with.now(sync->segment);
+    sync->late_us = late_by(sync);
+}
+
 /* ---- Batches ---- */
 
 /*
@@ -178,10 +195,10 @@ static int exchange(struct weir__sync *sync, uint64_t count)
                                              .group_count = (uint32_t)count,
                                              .sender = header->sender,
                                              .batch = header->batch};
-    int64_t began = microseconds();
-    sync->question.deadline_us = began + sync->patience_us;
+    int64_t began_ns = sync->with.now(sync->segment).mono_ns;
+    sync->question.deadline_us = microseconds() + sync->patience_us;
     int error = sync->with.bring(sync->with.bring_context, &sync->question);
-    int64_t took = microseconds() - began;
+    int64_t took = (sync->with.now(sync->segment).mono_ns - began_ns) / 1000;
     learn(sync, error, took);
     weir__sync_beat(sync);
     weir__count(&header->exchanges, 1);
@@ -256,7 +273,7 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
     sync->followed[index].orphan = 0;
     sync->ledger->note[place] = (struct weir__ledger_note){.identity = entry->identity,
                                                            .amount = to_tell(sync, index, entry, limit, &here),
-                                                           .window_end_us = weir__sync_window_end(sync, limit),
+                                                           .window_end_us = weir__sync_window_end(sync, limit, &here),
                                                            .index = index};
     sync->subjects[place] = *subject;
     weir__sync_fill(sync, place, &(struct weir__looked){&entry->text, limit, &here, 0});
@@ -352,15 +369,6 @@ static int look(struct weir__sync *sync)
 
 /* ---- All of it ---- */
 
-/* Since when there is something that was not told. A ledger that was kept across a reboot has times of another clock.
- */
-static int64_t late_by(const struct weir__sync *sync, uint64_t now_ms)
-{
-    uint64_t told = weir__load64(&sync->ledger->header->told_ms), since = told ? told : sync->begun_ms;
-    uint64_t late = now_ms > since ? now_ms - since : 0;
-    return late > LATE_ROUNDS * sync->with.interval_ms + LATE_MS ? (int64_t)late * 1000 : 0;
-}
-
 /* The batch that an earlier step, or an agent before us, has left. */
 static int finish_noted(struct weir__sync *sync)
 {
@@ -413,7 +421,6 @@ static int run(struct weir__sync *sync, unsigned count)
         return WEIR_ENOMEM;
     if (!sync->part)
         begin_round(sync, now_ms);
-    sync->late_us = late_by(sync, now_ms);
     int error = finish_noted(sync);
     if (!error)
         error = collect_parts(sync, count);
@@ -449,7 +456,7 @@ unsigned weir__sync_parts(const struct weir__sync *sync)
 int weir__sync_step(struct weir__sync *sync, unsigned count)
 {
     /* This process was stopped for long: what comes after it is not to be taken for as old. */
-    if (late_by(sync, weir__book_ms()))
+    if (late_by(sync))
         return weir__sync_round(sync);
     unsigned before = sync->parts, left = sync->parts - sync->part;
     int error = run(sync, count < left ? count : left);

@@ -99,11 +99,6 @@ bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger
 
 /* ---- Asking ---- */
 
-void weir__sync_clock(struct weir__sync *sync)
-{
-    sync->now = sync->with.now(sync->segment);
-}
-
 const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__subject *subject,
                                    struct weir__quota *room)
 {
@@ -116,11 +111,13 @@ int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *s
     return weir__counter_move(sync->segment, limit, subject->hash, 0, sync->now, decision);
 }
 
-int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit)
+int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here)
 {
     int64_t start, end, now_us = sync->now.wall_ns / 1000;
-    if (!weir__on_wall(limit))
+    if (limit->algorithm != WEIR_FIXED_WINDOW)
         return 0;
+    if (!weir__on_wall(limit))
+        return here->reset_after_ns > 0 ? now_us + here->reset_after_ns / 1000 : 0;
     if (limit->align == WEIR_ALIGN_CLOCK)
         return now_us - now_us % limit->window_us + limit->window_us;
     weir__calendar_window(limit->zone, (enum weir_calendar)limit->calendar, now_us, &start, &end);
@@ -162,6 +159,13 @@ void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *as
                                                    WEIR__TEXT("looks"), ask->name);
 }
 
+/* In how long a time came together what an entry has to tell, if its server did not answer, or none did; 0: it did. */
+static int64_t late_of(const struct weir__sync *sync, const struct weir__followed *f)
+{
+    int64_t failed_ms = f->failed_ms ? (int32_t)((uint32_t)weir__book_ms() - f->failed_ms) : 0;
+    return failed_ms > WEIR__LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
+}
+
 void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__looked *looked)
 {
     const struct weir__ledger_note *note = &sync->ledger->note[place];
@@ -178,10 +182,8 @@ void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct
     ask->level = looked->here->remaining + looked->since;
     if (note->window_end_us)
         ask->left_us = note->window_end_us - sync->now.wall_ns / 1000;
-    else if (limit->algorithm == WEIR_FIXED_WINDOW)
-        ask->left_us = looked->here->reset_after_ns / 1000;
-    else
-        ask->left_us = sync->late_us;
+    else if (limit->algorithm != WEIR_FIXED_WINDOW)
+        ask->left_us = late_of(sync, &sync->followed[note->index]);
     if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
         set_bounds(sync, limit, ask->bounds_us);
     ask->name_len = (uint16_t)name_of(sync, sync->subjects[place].rule, looked->text, ask->name);
@@ -249,6 +251,11 @@ static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *li
     return amount;
 }
 
+static bool is_bucket(const weir_limit *limit)
+{
+    return limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
+}
+
 static bool is_more(int64_t amount, int64_t than)
 {
     return amount > than || amount < -than;
@@ -261,8 +268,7 @@ static bool is_more(int64_t amount, int64_t than)
  */
 static bool is_news(const struct weir__followed *f, const weir_limit *limit, int64_t told, int64_t moved)
 {
-    bool bucket = limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
-    int64_t little = bucket ? limit->hard / LITTLE : 0;
+    int64_t little = is_bucket(limit) ? limit->hard / LITTLE : 0;
     return is_more(told, little) || is_more(moved, little) || (moved && f->again > 0);
 }
 
@@ -290,6 +296,43 @@ static void follow_failed(struct weir__sync *sync, uint64_t index)
     f->again = 2;
 }
 
+/* So much of `units` as `us` is of a window; 0 of fixed windows, in which nothing comes back. */
+static int64_t part_of(const weir_limit *limit, int64_t units, int64_t us)
+{
+    double part = (double)units * (double)us / (double)limit->window_us;
+    bool none = limit->algorithm == WEIR_FIXED_WINDOW || part <= 0;
+    return none ? 0 : part < WEIR__USED_MAX ? (int64_t)part : WEIR__USED_MAX;
+}
+
+/* What has come back after so long a time of what was let pass in it, evenly. */
+static int64_t paid_of(const weir_limit *limit, int64_t amount, int64_t us)
+{
+    if (is_bucket(limit))
+        return part_of(limit, limit->limit, us);
+    return us > limit->window_us ? amount - (int64_t)((double)amount * (double)limit->window_us / (double)us) : 0;
+}
+
+/*
+ * How much the host's counter is to be moved by: what it has used less than all. An exchange that was on its way for
+ * long says what was left when the server carried it out, `ago`. Since then some has come back; and what the host let
+ * pass since it was noted may have been paid by what came back until then, if the counter was full: that shows when it
+ * is told, with its time. In between, the host's counter is left as it is.
+ */
+static int64_t difference_of(const struct weir__ask *ask, const weir_decision *here, int64_t untold, int64_t took_us)
+{
+    /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
+    int64_t mine = here->limit - here->remaining, all = ask->limit.hard - ask->decision.remaining;
+    bool late = took_us > WEIR__LATE_MS * 1000 || (ask->left_us > 0 && ask->limit.algorithm != WEIR_FIXED_WINDOW);
+    if (!late)
+        return all + untold - mine;
+    all -= part_of(&ask->limit, is_bucket(&ask->limit) ? ask->limit.limit : all, ask->ago_us);
+    int64_t most = all + untold > 0 ? all + untold : 0;
+    int64_t age_us = ask->limit.algorithm == WEIR_FIXED_WINDOW ? 0 : ask->left_us + took_us - ask->ago_us;
+    int64_t paid = paid_of(&ask->limit, untold, age_us);
+    int64_t least = all + (untold > paid ? untold - paid : 0);
+    return mine < least ? least - mine : mine > most ? most - mine : 0;
+}
+
 /* What is left for all is known, and what the host has left: `here`. */
 static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
                   int64_t took_us)
@@ -303,11 +346,9 @@ static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *lim
         return;
     if (!sync->set_back)
         sync->followed[note->index].age = sync->age;
-    /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
-    int64_t difference = here->remaining - here->limit + untold - ask->decision.remaining + ask->limit.hard;
-    /* A batch from before the store was away: what was let pass since then comes next, and has recovered in part. */
-    if (sync->late_us > 0 && untold > 0)
-        difference = 0;
+    int64_t difference = difference_of(ask, here, untold, took_us);
+    if (note->window_end_us && note->window_end_us <= sync->now.wall_ns / 1000)
+        difference = 0; /* what is left of a window that is over */
     int64_t moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
     bool news = is_news(&sync->followed[note->index], limit, note->amount, moved);
     follow(sync, note->index, news, here->remaining >= here->limit);
@@ -326,10 +367,14 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
         return; /* nobody knew what it was for; the sweep will see */
     if (ask->error && ask->error != WEIR_ESTOREWRONGTYPE && ask->error != WEIR_ESTORECLOCK)
         weir__sync_doubt(sync, note->index); /* its server was away, and another may take its place */
+    struct weir__followed *f = &sync->followed[note->index];
     if (ask->error || ask->other_window > 0) {
+        if (!f->failed_ms && note->amount)
+            f->failed_ms = (uint32_t)(weir__load64(&header->told_ms) | 1);
         follow_failed(sync, note->index);
         return;
     }
+    f->failed_ms = 0;
     if (ask->other_window < 0) {
         weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
         follow(sync, note->index, note->amount != 0, true);

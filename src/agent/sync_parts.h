@@ -8,14 +8,16 @@
 #define WEIR__TOGETHER 16     /* counters whose lines of memory are asked for before the first of them is looked at */
 #define WEIR__AGAIN    4      /* times that a counter is asked for after news, with pauses of 1, 2, 4 and 8 rounds */
 #define WEIR__TOLD     131072 /* amounts that are remembered after they were acknowledged: 4 MiB */
+#define WEIR__LATE_MS  100    /* more than a busy machine adds: what comes later than that is late */
 
 /* What the agent remembers of an entry of the ledger; nothing of it is missed after a restart. */
 struct weir__followed {
-    uint32_t age;   /* the exchange's when it was last asked for */
-    uint32_t due;   /* the round in which to ask again, if it is followed */
-    uint8_t again;  /* times that it is asked for again without news */
-    bool idle;      /* so it was when the sweep came by */
-    uint8_t orphan; /* times the sweep found that nobody knows what it is for */
+    uint32_t age;       /* the exchange's when it was last asked for */
+    uint32_t due;       /* the round in which to ask again, if it is followed */
+    uint32_t failed_ms; /* since when its server gives no answer, modulo 2^32; 0: it does */
+    uint8_t again;      /* times that it is asked for again without news */
+    bool idle;          /* so it was when the sweep came by */
+    uint8_t orphan;     /* times the sweep found that nobody knows what it is for */
 };
 
 /* An amount that the store has acknowledged. */
@@ -51,7 +53,7 @@ struct weir__sync {
     unsigned failed;   /* rounds in a row */
     uint64_t asked_ms;
     uint64_t begun_ms; /* when this agent came */
-    int64_t late_us;   /* what is told now, came together in so long a time; 0: since the round before */
+    int64_t late_us;   /* what is noted now, came together in so long a time; 0: since the round before */
     bool behind;       /* the parts of the last round took longer than an interval */
 
     uint64_t most;       /* counters of the next batch, at most */
@@ -81,7 +83,7 @@ struct weir__sync {
 /* Pins the rules and finds them by id until weir__sync_unpin. False: no memory. */
 bool weir__sync_pin(struct weir__sync *sync, int *at);
 void weir__sync_unpin(struct weir__sync *sync, int at);
-/* Reads the clocks. */
+/* Reads the clocks, and how late it is by them. */
 void weir__sync_clock(struct weir__sync *sync);
 /* What an entry is for. False: no rule of ours (any more), or its text is not there; then it has no rule. */
 bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
@@ -92,8 +94,8 @@ const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct w
 /* What the host has left. 0 or an error. */
 int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, const weir_limit *limit,
                     weir_decision *decision);
-/* The end of the present window of a limit by clock or calendar, on the wall clock; 0 for all others. */
-int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit);
+/* The end of the present fixed window, on the wall clock; 0: it has none, or is of another algorithm. */
+int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here);
 
 /* What is known of a counter when it is asked for. */
 struct weir__looked {

@@ -34,8 +34,8 @@ void weir__sync_sweep(struct weir__sync *sync, unsigned parts)
         if (held.identity && !followed && held.amount) {
             wait_for_owner(sync, index);
         } else if (held.identity && !followed) {
-            if (sync->followed[index].idle)
-                weir__ledger_free(sync->ledger, index, held.identity);
+            if (sync->followed[index].idle && weir__ledger_free(sync->ledger, index, held.identity))
+                sync->followed[index].failed_ms = 0;
             sync->followed[index].idle = !sync->followed[index].idle;
         }
         sync->swept = index + 1 < entries ? index + 1 : 0;

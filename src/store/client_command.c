@@ -4,7 +4,39 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOKED_THROUGH 64 /* questions of other slots, for those of one */
+#define LOOKED_THROUGH 64   /* questions of other slots, for those of one */
+#define DRIFT          1024 /* clocks do not drift apart by more than one part in so many */
+
+/* ---- The server's clock ---- */
+
+void weir__ahead_learn(struct weir__ahead *ahead, int64_t clock_us, int64_t sent_us, int64_t now_us)
+{
+    int64_t least = clock_us - now_us, most = clock_us - sent_us, drift = (now_us - ahead->at_us) / DRIFT;
+    if (ahead->at_us && least <= ahead->most_us + drift && most >= ahead->least_us - drift) {
+        least = least > ahead->least_us - drift ? least : ahead->least_us - drift;
+        most = most < ahead->most_us + drift ? most : ahead->most_us + drift;
+    } /* else one of the clocks was stepped, or it is another server */
+    *ahead = (struct weir__ahead){least, most, now_us};
+}
+
+static void learn_clock(struct weir__channel *channel, const struct weir__command *command,
+                        const struct weir__batch_part *parts, size_t count)
+{
+    int64_t now_us = channel->client->now_us;
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = &parts[p].question->groups[parts[p].group];
+        for (uint32_t i = 0; i < group->count; i++) {
+            struct weir__ask *ask = &parts[p].question->asks[group->first + i];
+            if (p + i == 0 && ask->how != WEIR__ASK_REFUND)
+                weir__ahead_learn(&channel->ahead, ask->at_us, command->sent_us, now_us);
+            if (ask->how != WEIR__ASK_EXCHANGE)
+                return;
+            int64_t middle = channel->ahead.least_us + (channel->ahead.most_us - channel->ahead.least_us) / 2;
+            int64_t ago = now_us - (ask->at_us - middle), most = now_us - command->sent_us;
+            ask->ago_us = ago < 0 ? 0 : ago < most ? ago : most;
+        }
+    }
+}
 
 /* ---- Sending ---- */
 
@@ -82,12 +114,17 @@ static bool send_command(struct weir__channel *channel, struct weir__command *co
     /* In a cluster the sender's key would be in another slot; docs/store.md says what follows. */
     if (first->plain) {
         weir__buffer_add(&channel->out, first->plain->command, first->plain->command_len);
-    } else if (first->sender && first->sender[0] && client->options->kind != WEIR__CLUSTER) {
+    } else if (first->sender && first->sender[0]) {
         char key[WEIR__STORE_NAME_MAX + 1];
         snprintf(key, sizeof(key), "%s::%s:%u", client->options->prefix, first->sender, (unsigned)first->slot);
-        weir__script_call(&channel->out, parts, count, key, first->batch);
+        const struct weir__ahead *ahead = &channel->ahead;
+        weir__script_call(&channel->out, parts, count,
+                          &(struct weir__sending){.key = client->options->kind == WEIR__CLUSTER ? NULL : key,
+                                                  .batch = first->batch,
+                                                  /* By the later bound: what was fast never looks late. */
+                                                  .clock_us = ahead->at_us ? client->now_us + ahead->most_us : 0});
     } else {
-        weir__script_call(&channel->out, parts, count, NULL, 0);
+        weir__script_call(&channel->out, parts, count, NULL);
     }
     return weir__channel_sent(channel, command, begin);
 }
@@ -260,8 +297,10 @@ void weir__command_reply(struct weir__channel *channel, struct weir__command *co
         return;
     }
     struct weir__question *first = command->questions.first;
-    int error = first && first->plain ? first->plain->read(first, reply)
-                                      : weir__script_read(reply, parts, fill_parts(command, parts));
+    size_t count = first && first->plain ? 0 : fill_parts(command, parts);
+    int error = first && first->plain ? first->plain->read(first, reply) : weir__script_read(reply, parts, count);
+    if (!error)
+        learn_clock(channel, command, parts, count);
     if (error) {
         weir__command_fail(client, command, error, false);
         weir__command_free(client, command);

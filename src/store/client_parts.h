@@ -73,6 +73,16 @@ struct weir__command {
     uint64_t begin; /* where it begins in all that the channel ever sent */
 };
 
+/*
+ * How much the server's clock is ahead of the client's, as the replies so far bound it: the server read its clock after
+ * a command was sent and before the reply came. Amounts travel with it to that server only; it tells how long a command
+ * was on its way. Kept when the connection is lost.
+ */
+struct weir__ahead {
+    int64_t least_us, most_us;
+    int64_t at_us; /* when that was; 0: nothing is known */
+};
+
 enum weir__channel_state {
     WEIR__SHUT,
     WEIR__LOOKING, /* for its address: Sentinel */
@@ -103,6 +113,7 @@ struct weir__channel {
     const char *loading; /* the newest script whose SCRIPT LOAD is on its way */
     int load_error;
     bool lost_time; /* a waiting question missed its deadline in this tick, and that was counted */
+    struct weir__ahead ahead;
 
     redisReader *reader;
     redisReplyObjectFunctions functions;
@@ -187,6 +198,8 @@ void weir__greet(struct weir__channel *channel);
 int weir__greeted(struct weir__channel *channel, const struct weir__command *command, const redisReply *reply);
 
 /* client_command.c */
+/* A server's clock read `clock_us` between two moments of the client's clock. */
+void weir__ahead_learn(struct weir__ahead *ahead, int64_t clock_us, int64_t sent_us, int64_t now_us);
 void weir__channel_flush(struct weir__channel *channel);
 /* What a reply to questions says. The command's questions are ended, or on their way again. */
 void weir__command_reply(struct weir__channel *channel, struct weir__command *command, const redisReply *reply);

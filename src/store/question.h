@@ -37,8 +37,9 @@ struct weir__ask {
     /* EXCHANGE: what the host believes to be left, `cost` already taken off; negative in debt. */
     int64_t level;
     /*
-     * EXCHANGE of fixed windows: what is left of the host's window; 0: it has none, that begins with a request. Of
-     * buckets: in how long a time `cost` came together, as the store was away; 0: since the exchange before.
+     * EXCHANGE of fixed windows: what is left of the host's window, negative: it is over; 0: it has none, that begins
+     * with a request. Of all others: in how long a time `cost` came together, as the store was away; 0: since the
+     * exchange before.
      */
     int64_t left_us;
     /* EXCHANGE: the store may have forgotten what it once told this host: no more than `level` is left then. */
@@ -65,6 +66,8 @@ struct weir__ask {
      * and does not know of; WEIR__MISSED_ALL: it does not know the sender. Counted by the asks of the first command.
      */
     int64_t missed;
+    /* EXCHANGE: how long before its reply came the server carried it out, as the client estimates. */
+    int64_t ago_us;
     /*
      * Of this counter alone, e.g. WEIR_ESTOREWRONGTYPE; in a cluster also that its server gave no answer, while others
      * did. Its group took nothing; an exchange was not acknowledged.

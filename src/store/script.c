@@ -11,7 +11,8 @@
 #define MARKED      5    /* bytes of a 32-bit number */
 #define ROW         7    /* numbers a limit */
 #define TEXT_AROUND 8    /* what the protocol has around a text of less than 1,000 bytes, as all of ours are */
-#define ROWS_LOOKED 16   /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
+#define LATE_MAX    (INT64_C(1) << 44) /* microseconds: the script divides by it */
+#define ROWS_LOOKED 16 /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
 
 static int64_t clamp(int64_t number, int64_t most)
 {
@@ -127,15 +128,14 @@ static int64_t gate_of(const struct weir__batch_part *parts, size_t index)
     return 0;
 }
 
-/* What is left of the host's window, if it has any; for how long a bucket could not be told. */
+/* What is left of the host's fixed window: -1 none that begins with a request, -2 it is over. Else how late it is. */
 static int64_t left_of(const struct weir__ask *ask)
 {
     if (weir__on_wall(&ask->limit))
         return clamp(ask->left_us, WEIR__EXACT_MAX / 4);
-    if (ask->limit.algorithm == WEIR_TOKEN_BUCKET || ask->limit.algorithm == WEIR_LEAKY_BUCKET)
-        return ask->left_us > 0 ? clamp(ask->left_us, WEIR__DEBT_MAX) : 0;
-    bool begins = ask->limit.algorithm == WEIR_FIXED_WINDOW && ask->left_us > 0;
-    return begins ? clamp(ask->left_us, ask->limit.window_us) : -1;
+    if (ask->limit.algorithm != WEIR_FIXED_WINDOW)
+        return ask->left_us > 0 ? clamp(ask->left_us, LATE_MAX) : 0;
+    return ask->left_us > 0 ? clamp(ask->left_us, ask->limit.window_us) : ask->left_us < 0 ? -2 : -1;
 }
 
 static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, uint32_t row)
@@ -264,14 +264,15 @@ static void add_array(struct weir__buffer *to, const struct weir__batch_part *pa
 }
 
 void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                       const char *sender_key, uint64_t batch)
+                       const struct weir__sending *sending)
 {
+    const char *sender_key = sending ? sending->key : NULL;
     uint64_t keys = sender_key ? 1 : 0;
     for (size_t p = 0; p < count; p++)
         keys += group_of(&parts[p])->count;
     /* Only the first command of a batch has one before it for sure: of the others, small batches have none. */
     bool ordered = sender_key && parts[0].question->slot == 0;
-    add_length(to, '*', 3 + keys + 1 + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
+    add_length(to, '*', 3 + keys + 1 + (sending ? 1 : 0) + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
     add_text(to, "EVALSHA", 7);
     add_text(to, weir__script_sha, 40);
     add_decimal(to, keys);
@@ -285,8 +286,10 @@ void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *p
     if (sender_key)
         add_text(to, sender_key, strlen(sender_key));
     add_array(to, parts, count);
+    if (sending)
+        add_decimal(to, sending->clock_us > 0 ? (uint64_t)sending->clock_us : 0);
     if (sender_key)
-        add_decimal(to, batch);
+        add_decimal(to, sending->batch);
     if (ordered)
-        add_decimal(to, batch - 1);
+        add_decimal(to, sending->batch - 1);
 }

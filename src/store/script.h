@@ -38,13 +38,19 @@ struct weir__batch_part {
 
 #define WEIR__BATCH_GROUPS 64
 
+/* Of an EXCHANGE. */
+struct weir__sending {
+    const char *key;  /* the sender's own, in the same slot or on the only server; NULL: batches are not counted */
+    uint64_t batch;   /* with a key */
+    int64_t clock_us; /* the server's clock now, as earlier replies let it be estimated; 0: it is not known */
+};
+
 /*
  * Appends the command (EVALSHA) that asks for `parts` in order. Groups with after_first must follow their question's
- * first. With `sender` (and its batch) only for EXCHANGE; sender_key is a key of its own that is in the same slot, or
- * on the only server.
+ * first. `sending`: only for EXCHANGE, else NULL.
  */
 void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                       const char *sender_key, uint64_t batch);
+                       const struct weir__sending *sending);
 /*
  * Reads the answer into the asks. 0, or an error for all of them: WEIR_ESTOREGARBAGE. An answer of the kind "done
  * before" (a batch that the server has carried out already) fills EXCHANGE asks as if they had been carried out now.

@@ -48,7 +48,7 @@ static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
         return code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK;
     if (verdict > WEIR_NEVER_FITS || remaining > ask->limit.hard || remaining < -UNITS_MAX || !is_time(reset_us) ||
         !is_time(wait_us) || (code & WEIR__CODE_TAKEN && (!passes || elsewhere)) ||
-        (elsewhere && (ask->how != WEIR__ASK_EXCHANGE || !weir__on_wall(&ask->limit))))
+        (elsewhere && (ask->how != WEIR__ASK_EXCHANGE || ask->limit.algorithm != WEIR_FIXED_WINDOW)))
         return false;
 
     if (ask->how == WEIR__ASK_EXCHANGE)

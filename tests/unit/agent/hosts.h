@@ -84,7 +84,7 @@ static inline void fake_exchange(struct fake_store *store, struct weir__ask *ask
     ask->other_window = store->other_window;
     ask->missed = store->missed;
     store->doubts += ask->doubt;
-    if (weir__on_wall(&ask->limit) && ask->left_us < 0 && !ask->other_window)
+    if (ask->limit.algorithm == WEIR_FIXED_WINDOW && ask->left_us < 0 && !ask->other_window)
         ask->other_window = -1;
     ask->error = store->error;
     if (ask->other_window || ask->error)

@@ -457,6 +457,109 @@ TEST(idle_entries_are_freed)
     end(1);
 }
 
+/* ---- Late ---- */
+
+/* A store that is 0.2 s away: the host goes on at 80 a second, and what comes back in that time is not charged. */
+static int bring_from_afar(void *context, struct weir__question *question)
+{
+    hosts_time += 0.2;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 16), 16);
+    int error = fake_bring(context, question);
+    for (uint32_t i = 0; i < question->ask_count; i++)
+        question->asks[i].ago_us = 200000;
+    hosts_time += 0.2;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 16), 16);
+    return error;
+}
+
+TEST(what_comes_back_on_the_way_is_not_charged)
+{
+    hosts_time = 0;
+    fake_store_make(&store);
+    host_make(&hosts[0], RULE("limit: 100, window: 1s, burst: 50"), bring_from_afar, &store, hosts_now);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(host_round(&hosts[0]), 0);
+        hosts_time += 0.05;
+        CHECK_EQ(host_ask(&hosts[0], REQUEST, 4), 4);
+        CHECK(host_left(&hosts[0], "a", KEY) >= 0);
+    }
+    end(1);
+}
+
+static int64_t asked_late_us;
+
+/* The first batch, which was noted before, takes 20 s. */
+static int bring_after_a_wait(void *context, struct weir__question *question)
+{
+    struct weir__ledger_header *header = hosts[0].engine->book->ledger.header;
+    if (store.questions++ == 0)
+        weir__store64(&header->told_ms, weir__load64(&header->told_ms) - 20000);
+    asked_late_us = question->asks[0].left_us;
+    return fake_bring(context, question);
+}
+
+TEST(how_late_it_is_is_known_after_the_wait)
+{
+    begin(RULE("limit: 1000, window: 1h"), 1);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    store.fate = REFUSES;
+    CHECK(host_round(&hosts[0]) != 0);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    store.fate = ANSWERS;
+    store.questions = 0;
+    hosts[0].sync->with.bring = bring_after_a_wait;
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(host_untold(&hosts[0]), 0);
+    CHECK(asked_late_us >= 20000000);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(asked_late_us, 0);
+    end(1);
+}
+
+/* In a cluster one server may be away while the others answer: how late its counters are is known of each. */
+TEST(a_counter_whose_server_is_away_is_late)
+{
+    begin(RULE("limit: 1000, window: 1h"), 1);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    store.error = WEIR_ESTOREDOWN;
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    for (uint64_t i = 0; i < hosts[0].sync->ledger->entries; i++)
+        if (hosts[0].sync->followed[i].failed_ms)
+            hosts[0].sync->followed[i].failed_ms -= 20001;
+    store.error = 0;
+    hosts[0].sync->with.bring = bring_after_a_wait;
+    store.questions = 1;
+    for (int i = 0; i < 20 && host_untold(&hosts[0]); i++)
+        CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK(asked_late_us >= 20000000);
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 1), 1);
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(asked_late_us, 0);
+    end(1);
+}
+
+/* A window that begins with a request is over when its batch comes through: the next one has nothing to do with it. */
+TEST(a_window_that_began_with_a_request_is_over)
+{
+    begin(RULE("limit: 10, window: 1m, algorithm: fixed_window, align: first_request"), 1);
+    store.fate = REFUSES;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 9), 9);
+    CHECK(host_round(&hosts[0]) != 0);
+    hosts_time = 70;
+    CHECK_EQ(host_ask(&hosts[0], REQUEST, 2), 2);
+    store.fate = ANSWERS;
+    CHECK_EQ(host_round(&hosts[0]), 0);
+    CHECK_EQ(host_left(&hosts[0], "a", KEY), 8);
+    CHECK_EQ(store.taken, 2);
+    end(1);
+}
+
 /* ---- Windows, errors, rules that are gone ---- */
 
 TEST(windows_of_another_time)

@@ -63,7 +63,7 @@ static void (*fake_done_hook)(struct weir__question *question);
 /* ---- The script, as plain words ---- */
 
 void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                              const char *sender_key, uint64_t batch);
+                              const struct weir__sending *sending);
 int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count);
 
 static void fake_word(struct weir__buffer *to, const char *format, ...)
@@ -80,16 +80,17 @@ static void fake_word(struct weir__buffer *to, const char *format, ...)
 
 /* EVALSHA, a word a group: "(" or "(+" after the first or "(-" after a first that did not pass; a word an ask. */
 void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
-                              const char *sender_key, uint64_t batch)
+                              const struct weir__sending *sending)
 {
     char head[32];
+    const char *sender_key = sending ? sending->key : NULL;
     size_t words = 2 + (sender_key != NULL);
     for (size_t i = 0; i < count; i++)
         words += 1 + parts[i].question->groups[parts[i].group].count;
     weir__buffer_add(to, head, (size_t)snprintf(head, sizeof(head), "*%zu\r\n", words));
     fake_word(to, "EVALSHA");
     if (sender_key)
-        fake_word(to, "@%s %llu", sender_key, (unsigned long long)batch);
+        fake_word(to, "@%s %llu", sender_key, (unsigned long long)sending->batch);
     fake_word(to, "#");
     for (size_t i = 0; i < count; i++) {
         const struct weir__question *question = parts[i].question;

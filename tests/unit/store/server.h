@@ -20,13 +20,18 @@ static bool server_start(void)
     return true;
 }
 
+/* When an exchange was sent, by the server's clock; 0: that is not known. */
+static int64_t server_sent_us;
+
 /* One run of the script; 0 or the error. */
 static inline int server_ask(const struct weir__batch_part *parts, size_t count, const char *sender, uint64_t batch)
 {
     static struct weir__buffer buffer;
     void *reply = NULL;
     buffer.len = 0;
-    weir__script_call(&buffer, parts, count, sender, batch);
+    struct weir__sending sending = {.key = sender, .batch = batch, .clock_us = server_sent_us};
+    weir__script_call(&buffer, parts, count,
+                      parts[0].question->asks[0].how == WEIR__ASK_EXCHANGE || sender ? &sending : NULL);
     if (buffer.failed || redisAppendFormattedCommand(server.context, buffer.data, buffer.len) != REDIS_OK ||
         redisGetReply(server.context, &reply) != REDIS_OK)
         return WEIR_ESTOREDOWN;

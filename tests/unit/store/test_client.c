@@ -1,6 +1,8 @@
 /* The client with one server that answers, rightly or wrongly: pipelines, the script, errors, groups. */
 #include "client_asks.h"
 
+#include "store/client_parts.h"
+
 static struct asked many[200];
 
 TEST(a_question_is_answered)
@@ -307,6 +309,27 @@ TEST(nonsense_is_refused)
     ask(&one);
     CHECK_EQ(one.question.error, WEIR_EINVAL);
     fake_end();
+}
+
+/* By the replies: the server read its clock between sending and receiving. */
+TEST(how_far_a_servers_clock_is_ahead)
+{
+    struct weir__ahead ahead = {0};
+    static const struct {
+        int64_t sent, received, clock, least, most;
+    } replies[] = {
+        {100, 200, 5150, 4950, 5050},              /* the first */
+        {300, 310, 5310, 5000, 5010},              /* a fast one says more */
+        {400, 9400, 5500, 4992, 5018},             /* a slow one nothing; clocks drift */
+        {10000, 10002, 5015000, 5004998, 5005000}, /* stepped by 5 s */
+        {20000, 21000, 25500, 4500, 5500},         /* and back */
+    };
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        weir__ahead_learn(&ahead, replies[i].clock, replies[i].sent, replies[i].received);
+        CHECK_EQ(ahead.least_us, replies[i].least);
+        CHECK_EQ(ahead.most_us, replies[i].most);
+        CHECK_EQ(ahead.at_us, replies[i].received);
+    }
 }
 
 TEST_MAIN

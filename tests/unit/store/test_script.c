@@ -74,7 +74,7 @@ TEST(a_call_of_one_counter)
     struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
     struct weir__batch_part part = {&question, 0};
     struct weir__buffer buffer = {0};
-    weir__script_call(&buffer, &part, 1, NULL, 0);
+    weir__script_call(&buffer, &part, 1, NULL);
     redisReply *call = parsed(&buffer);
     CHECK_EQ(call->elements, 5);
     check_text(call->element[0], "EVALSHA");
@@ -107,13 +107,14 @@ TEST(limits_travel_once)
     asks[39].doubt = true;
     asks[39].left_us = 70000000;
     struct weir__buffer buffer = {0};
-    weir__script_call(&buffer, parts, 40, "sender", UINT64_MAX);
+    weir__script_call(&buffer, parts, 40, &(struct weir__sending){"sender", UINT64_MAX, INT64_C(1794735452185947)});
     redisReply *call = parsed(&buffer);
-    CHECK_EQ(call->elements, 3 + 41 + 3);
+    CHECK_EQ(call->elements, 3 + 41 + 4);
     check_text(call->element[2], "41");
     check_text(call->element[43], "sender");
-    check_text(call->element[45], "18446744073709551615");
-    check_text(call->element[46], "18446744073709551614");
+    check_text(call->element[45], "1794735452185947");
+    check_text(call->element[46], "18446744073709551615");
+    check_text(call->element[47], "18446744073709551614");
     int64_t got[512];
     size_t count = numbers_of(call->element[44], got, 512);
     CHECK_EQ(count, 1 + 2 * 7 + 40 * 5 + 1 + 3);
@@ -140,7 +141,7 @@ TEST(more_limits_than_are_compared)
         asks[i].limit = limit_of((weir_params){.limit = 1 + i % 30, .window_ns = WEIR_DAY});
     }
     struct weir__buffer buffer = {0};
-    weir__script_call(&buffer, &part, 1, NULL, 0);
+    weir__script_call(&buffer, &part, 1, NULL);
     redisReply *call = parsed(&buffer);
     static int64_t got[8192];
     size_t count = numbers_of(call->element[call->elements - 1], got, 8192);

@@ -183,7 +183,8 @@ TEST(a_window_that_begins_with_a_request_began_at_the_host)
         server_do("DEL f");
         ask.left_us = odd[i];
         CHECK_EQ(server_one(&ask), 0);
-        CHECK_EQ(ask.decision.reset_after_ns, 3600 * WEIR_SECOND);
+        CHECK_EQ(ask.other_window, odd[i] < 0 ? -1 : 0); /* it is over, and so is what was used in it */
+        CHECK_EQ(ask.decision.reset_after_ns, odd[i] < 0 ? 0 : 3600 * WEIR_SECOND);
     }
 }
 
@@ -366,6 +367,128 @@ TEST(what_is_told_late_was_used_in_its_time)
     CHECK_EQ(told_late(limit, "debt", 1000, 40, 4000), 100 - 700);
     weir_limit drip = made((weir_params){.limit = 1, .window_ns = 3600 * WEIR_SECOND, .burst = 2});
     CHECK_EQ(told_late(drip, "drip", 9, 2, 9 * 3600), 2 - 2);
+}
+
+static int64_t server_clock(void)
+{
+    struct weir__ask look = asking(slow(10), "looks", WEIR__ASK_PEEK, 0);
+    CHECK_EQ(server_one(&look), 0);
+    return look.at_us;
+}
+
+/* What an exchange says that was on its way for so long. */
+static struct weir__ask on_its_way(weir_limit limit, const char *name, int64_t amount, int64_t level, int64_t left_us,
+                                   int64_t us)
+{
+    struct weir__ask ask = exchange(limit, name, amount, level);
+    ask.left_us = left_us;
+    server_sent_us = server_clock() - us;
+    CHECK_EQ(server_one(&ask), 0);
+    server_sent_us = 0;
+    return ask;
+}
+
+/* It is in the socket of a server that stands still for 4000 s: what comes back meanwhile, 400, pays for it. */
+TEST(what_was_long_on_its_way_was_used_before_it)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.limit = 360, .window_ns = 3600 * WEIR_SECOND, .burst = 100});
+    CHECK_EQ(on_its_way(limit, "way", 150, 20, 0, 4000 * SECOND).decision.remaining, 100); /* nor is `level` that old */
+    CHECK_EQ(told_late(limit, "way", 150, 99, 4000), 99);
+    CHECK_EQ(told_late(limit, "way", 50, 99, 4000), 99 - 49);
+    /* It was late before, and on its way for as long again. */
+    CHECK_EQ(on_its_way(limit, "both", 600, 100, 4000 * SECOND, 4000 * SECOND).decision.remaining, 100);
+    /* It was fast; the server's clock was set back; nobody knows. */
+    CHECK_EQ(on_its_way(limit, "fast", 150, 95, 0, SECOND / 20).decision.remaining, -50);
+    CHECK_EQ(on_its_way(limit, "back", 150, 95, 0, -4000 * SECOND).decision.remaining, -50);
+    CHECK_EQ(exchange(limit, "unknown", 0, 0).left_us, 0);
+    CHECK_EQ(told_late(limit, "unknown", 150, 95, 0), -50);
+    /* The server's clock was set forward by a day: a batch of each host is taken for late, and no more. */
+    CHECK_EQ(on_its_way(limit, "ahead", 50, 50, 0, 86400 * SECOND).decision.remaining, 100);
+    CHECK_EQ(told_late(limit, "ahead", 50, 50, 0), 50);
+
+    limit = made((weir_params){.limit = 100, .window_ns = 3600 * WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL});
+    CHECK_EQ(on_its_way(limit, "interval", 250, 80, 0, 7 * 1800 * SECOND).decision.remaining, 100);
+    CHECK_EQ(on_its_way(limit, "interval", 200, 90, 0, 7 * 1800 * SECOND).decision.remaining, 100 - 150);
+}
+
+TEST(windows_end_while_an_exchange_is_on_its_way)
+{
+    if (!begin())
+        return;
+    weir_params params = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 3600 * WEIR_SECOND};
+    weir_limit clock = made(params);
+    CHECK_EQ(on_its_way(clock, "clock", 3, 7, 10 * SECOND, 3700 * SECOND).other_window, -1);
+    CHECK_EQ(number_of("EXISTS clock"), 0);
+    params.align = WEIR_ALIGN_FIRST_REQUEST;
+    weir_limit first = made(params);
+    CHECK_EQ(on_its_way(first, "first", 3, 7, 600 * SECOND, 700 * SECOND).other_window, -1);
+    CHECK_EQ(number_of("EXISTS first"), 0);
+    struct weir__ask ask = on_its_way(first, "first", 3, 7, 600 * SECOND, 100 * SECOND);
+    CHECK_EQ(ask.decision.remaining, 7);
+    CHECK(ask.decision.reset_after_ns <= 500 * WEIR_SECOND && ask.decision.reset_after_ns > 400 * WEIR_SECOND);
+}
+
+/* 400 units in four windows are 100 in the last one; what the host itself has left is never exceeded. */
+TEST(sliding_windows_count_what_is_told_late_when_it_was)
+{
+    if (!begin())
+        return;
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 1000, .window_ns = 3600 * WEIR_SECOND};
+    int64_t late = INT64_C(4) * 3600;
+    weir_limit log = made(params);
+    CHECK_EQ(told_late(log, "log", 5, 995, 0), 995);
+    CHECK_EQ(told_late(log, "log", 400, 900, late), 1000 - 105);
+    CHECK_EQ(told_late(log, "log", 400, 900, late), 1000 - 205);
+    CHECK_EQ(left(log, "log"), 1000 - 205);
+    CHECK_EQ(told_late(log, "log", 1, 700, 0), 1000 - 206);
+    CHECK_EQ(told_late(log, "log", 4, 500, late), 500);
+    struct weir__ask take = asking(log, "log", WEIR__ASK_TAKE, 501); /* some leave at once, some in a moment */
+    CHECK_EQ(server_one(&take), 0);
+    CHECK_EQ(take.decision.verdict, WEIR_DENY);
+    CHECK(take.decision.retry_after_ns < 100 * WEIR_SECOND);
+    CHECK_EQ(told_late(log, "log", 100000, 500, late), 0); /* no more than a log holds */
+
+    params.algorithm = WEIR_SLIDING_WINDOW_COUNTER;
+    for (int buckets = 2; buckets <= 6; buckets += 4) {
+        params.buckets = buckets;
+        weir_limit counter = made(params);
+        char name[16];
+        snprintf(name, sizeof name, "c%d", buckets);
+        int64_t once = told_late(counter, name, 400, 900, late);
+        CHECK(once <= 900 && once >= 895);
+        int64_t twice = told_late(counter, name, 400, 900, late);
+        CHECK(twice <= 1000 - 160 && twice >= 1000 - 205);
+        CHECK_EQ(told_late(counter, name, 4, 500, late), 500);
+        CHECK_EQ(left(counter, name), 500);
+    }
+}
+
+/* However many hosts were away, and whatever they tell meanwhile: each unit that came back pays for one. */
+TEST(no_refill_pays_twice_and_none_is_lost)
+{
+    if (!begin())
+        return;
+    weir_limit limit = made((weir_params){.limit = 360, .window_ns = 3600 * WEIR_SECOND, .burst = 10});
+    int64_t left_over = 0;
+    for (int host = 0; host < 5; host++) { /* 200 in 1000 s, in which 100 came back */
+        left_over = told_late(limit, "five", 40, 10, 1000);
+        CHECK_EQ(told_late(limit, "five", 0, 10, 0), left_over);
+    }
+    CHECK_EQ(left_over, 100 - 200);
+    /* What comes back between two hosts is not lost with what the first one tells in time. */
+    limit = made((weir_params){.limit = 100, .window_ns = WEIR_SECOND, .burst = 10});
+    int64_t now = server_clock();
+    char command[128];
+    snprintf(command, sizeof command, "SET between b%" PRId64 ":5:50:%" PRId64, now - 2 * SECOND, now + 4 * SECOND);
+    server_do(command);
+    CHECK(told_late(limit, "between", 1, 9, 0) >= 9);
+    CHECK(told_late(limit, "between", 200, 10, 3) >= 9);
+    /* Nor does it grow without a bound: five seconds of it are kept. */
+    snprintf(command, sizeof command, "SET bound b%" PRId64 ":0:50:%" PRId64, now - 60 * SECOND, now + 4 * SECOND);
+    server_do(command);
+    CHECK(told_late(limit, "bound", 1000, 10, 60) <= 10 - 400);
 }
 
 TEST_MAIN
