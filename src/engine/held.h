@@ -40,8 +40,11 @@ static inline int64_t weir__units_of(const struct weir__quota *quota, int64_t co
 int weir__far_identify(struct weir__ask *ask);
 /* The store took it for the trial: adds it to what is held. There must be room. */
 void weir__far_hold(weir_held *held, const struct weir__ask *taken);
-/* A lease that may come from anywhere: can it be one of this engine's store? */
-bool weir__far_is_sound(const weir *engine, const weir_held *held, const weir_lease *lease);
+/*
+ * A lease that may come from anywhere: can it be one of this engine's store? Whoever handed it in may have changed how
+ * long it lasts and the limit it was taken under: these become at most those of its rule. False if no rule has it.
+ */
+bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease);
 /* Adds a counter for each of them that is in the store. 1: some were; 0: none; or an error. */
 int weir__far_ask(const weir_held *held, enum weir__ask_how how, int64_t cost, weir_ask *ask);
 /* What the store said to that. WEIR_ELEASE: it is over; WEIR_ESTOREAWAY, also with `ask` NULL: it said nothing. */

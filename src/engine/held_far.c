@@ -2,6 +2,7 @@
 #include "engine/held.h"
 
 #include "algo/algo.h"
+#include "store/name.h"
 
 #include <errno.h>
 #include <string.h>
@@ -51,13 +52,43 @@ static bool is_whole(const weir_held *held, const weir_lease *lease)
            lease->word <= WEIR__USED_MAX;
 }
 
-bool weir__far_is_sound(const weir *engine, const weir_held *held, const weir_lease *lease)
+/* Whether a counter in the store is one of the rule's. */
+static bool is_of(const weir *engine, const struct weir__rule *rule, weir_text name)
+{
+    char begins[WEIR__STORE_NAME_MAX + 1];
+    struct weir__naming naming = {.prefix = engine->store->prefix};
+    size_t len = weir__store_name(&naming, rule->name, rule->shadow, WEIR__TEXT(""), begins);
+    return name.len >= len && memcmp(name.data, begins, len) == 0;
+}
+
+/* The longest lease and the largest limit that a rule gives. */
+static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *cap)
+{
+    for (size_t i = 0; i < rule->quota_count; i++) {
+        const weir_limit *limit = &rule->quotas[i].limit;
+        if (!weir__is_flight(&rule->quotas[i]))
+            continue;
+        *for_us = limit->window_us > *for_us ? limit->window_us : *for_us;
+        *cap = limit->cap > *cap ? limit->cap : *cap;
+    }
+}
+
+bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease)
 {
     if (!engine->store || !is_whole(held, lease))
         return false;
-    size_t prefix = strlen(engine->store->prefix);
+    int at;
+    int64_t for_us = 0, cap = 0;
     weir_text name = name_of(held, lease);
-    return name.len > prefix + 1 && memcmp(name.data, engine->store->prefix, prefix) == 0 && name.data[prefix] == ':';
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const weir_rules *rules = loaded->rules;
+    for (size_t i = 0; i < rules->count; i++)
+        if (is_of(engine, rules->rules[i], name))
+            find_most(rules->rules[i], &for_us, &cap);
+    weir__unpin(&engine->pins, at);
+    lease->for_us = lease->for_us < for_us ? lease->for_us : for_us;
+    lease->word = lease->word < (uint64_t)cap ? lease->word : (uint64_t)cap;
+    return for_us > 0;
 }
 
 static void describe(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost,

@@ -1,8 +1,8 @@
 /*
  * What a request holds as a text, for services whose clients give it back. It proves that we made it: who could guess
  * one could free the slots of others. What the store has needs no proof, as nobody guesses its 104 bits: any host takes
- * it back. The bytes are of this machine's order: a segment does not leave its host, and all that weir runs on have the
- * same.
+ * it back, and goes by its own rules for all else in the text. The bytes are of this machine's order: a segment does
+ * not leave its host, and all that weir runs on have the same.
  */
 #include "engine/held.h"
 
@@ -74,12 +74,12 @@ static size_t decode(weir_text text, uint8_t bytes[BYTES_MAX + 4])
 }
 
 /* The slots in the bytes that this engine may give back. `ours`: this host made them. */
-static void read_slots(const weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_held *held)
+static void read_slots(weir *engine, const uint8_t *bytes, uint32_t count, bool ours, weir_held *held)
 {
     for (uint32_t i = 0; i < count; i++) {
         weir_lease lease;
         memcpy(&lease, bytes + i * sizeof lease, sizeof lease);
-        if (weir__is_far(&lease) ? weir__far_is_sound(engine, held, &lease) : ours)
+        if (weir__is_far(&lease) ? weir__far_accept(engine, held, &lease) : ours)
             weir__held_add(held, &lease);
     }
 }

@@ -327,6 +327,67 @@ TEST(texts_are_good_at_every_host_of_the_store)
     weir_close(alone);
 }
 
+static int64_t number_of(const char *command)
+{
+    redisReply *reply = server_reply(command);
+    int64_t number = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1000;
+    freeReplyObject(reply);
+    return number;
+}
+
+/* A client writes its own text around an identity that it has, or around one of its own making. */
+TEST(a_forged_text_gets_what_the_rule_gives)
+{
+    static const char text_of[] = "rules:\n" SLOTS("far", ", match: { path: /far }, limit: 2, lease: 20s") SLOTS(
+        "tiers",
+        ", match: { path: /tiers }, limit: { free: 1, pro: 3, default: 1 }, lease: 30s") "  - { name: bucket, key: "
+                                                                                         "'${user_id}', limit: 5, "
+                                                                                         "window: 1h, consistency: "
+                                                                                         "strict, match: { path: "
+                                                                                         "/bucket } }\n";
+    if (!begin())
+        return;
+    weir *a = host(text_of), *b = host(text_of);
+    char text[WEIR_HELD_TEXT_MAX + 1];
+    weir_held held, forged, again;
+    CHECK(hold(a, "GET /bucket user_id=7", &held));
+    CHECK(hold(a, "GET /far user_id=7", &held));
+    forged = held;
+    forged.lease[0].for_us = INT64_C(86400000000);
+    forged.lease[0].word = 1000;
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), 0);
+    CHECK_EQ(again.lease[0].for_us, 20000000);
+    CHECK_EQ(again.lease[0].word, 2);
+    CHECK_EQ(again.lease_ns, 20 * WEIR_SECOND);
+    CHECK_EQ(weir_held_renew(b, &again), 0);
+    int64_t ttl = number_of("PTTL weir:far:7");
+    CHECK(ttl > 0 && ttl <= 20002);
+    forged.lease[0].for_us = 5000000; /* less is the client's own affair */
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), 0);
+    CHECK_EQ(again.lease[0].for_us, 5000000);
+
+    /* Other names: of a rule that counts otherwise, of none, and of one whose name only begins so. */
+    static const char *const names[] = {"weir:bucket:7", "weir:none:7", "weir:fa:7",
+                                        "weir:far",      "weir::hosts", "far:7"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        forged = held;
+        forged.names_len = (uint32_t)strlen(names[i]);
+        memcpy(forged.names, names[i], forged.names_len);
+        forged.lease[0].place = forged.names_len;
+        CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), WEIR_ELEASE);
+    }
+    CHECK_EQ(left(a, "bucket", "7"), 4);
+    CHECK_EQ(weir_held_release(a, &held), 1);
+
+    CHECK(hold(a, "GET /tiers user_id=7 tier=pro", &held));
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &held, text)}, &again), 0);
+    CHECK_EQ(again.lease[0].for_us, 30000000);
+    CHECK_EQ(again.lease[0].word, held.lease[0].word);
+    CHECK_EQ(weir_held_release(b, &again), 1);
+    weir_close(a);
+    weir_close(b);
+}
+
 /* ---- When the store forgets, or is away ---- */
 
 TEST(what_the_store_forgot_is_taken_again)
