@@ -4,6 +4,7 @@
  * first buffer is.
  */
 #include "api/api.h"
+#include "engine/mapped.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static void open_once(void)
     if (api.engine)
         return;
     unlink(path);
-    check(weir_open(&how, &engine) == 0 && weir__reservations_open(path, 0, 64, &reservations) == 0);
+    check(weir_open(&how, &engine) == 0 &&
+          weir__reservations_open(&(struct weir__making){.path = path}, 64, &reservations) == 0);
     unlink(path);
     check(weir__api_open(&api, engine, reservations) == 0);
 }

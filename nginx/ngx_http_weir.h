@@ -324,7 +324,7 @@ void ngx_http_weir_load_metrics(ngx_http_weir_text_t *text, weir *engine);
 void ngx_http_weir_ledger_status(ngx_http_weir_text_t *text, weir *engine);
 void ngx_http_weir_ledger_metrics(ngx_http_weir_text_t *text, weir *engine);
 /* And what the agent has written down: of deferred requests and of hosts; nothing where there are none. */
-void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_str_t *segment);
+void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_http_weir_main_conf_t *mcf);
 
 /* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */
 ngx_int_t ngx_http_weir_text_answer(ngx_http_request_t *r, ngx_str_t type,

@@ -1,5 +1,6 @@
 /* What the API keeps in a worker, and the look for reservations that have expired. */
 #include "ngx_http_weir.h"
+#include "engine/mapped.h"
 
 #define RESERVATIONS_USUAL 8192
 #define LOOK_MS            250
@@ -30,11 +31,15 @@ ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
     if (cleanup == NULL || path == NULL)
         return NGX_ERROR;
     (void)ngx_sprintf(path, "%V%s%Z", &mcf->segment_path, suffix);
-    int error = weir__reservations_open((const char *)path, mcf->segment_mode, (uint32_t)acf->reservations_max,
-                                        &acf->reservations);
+    struct weir__making where = {
+        .path = (const char *)path, .mode = mcf->segment_mode, .owner = weir__segment_owner(mcf->segment)};
+    char why[256];
+    ngx_set_errno(0);
+    int error = weir__reservations_open(&where, (uint32_t)acf->reservations_max, &acf->reservations);
     if (error) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, ngx_errno, "\"%s\" for weir_api_reservations: %s (%s)", path,
-                      weir_strerror(error), weir_error_name(error));
+        ngx_log_error(NGX_LOG_EMERG, cf->log, error == WEIR_ESYS ? ngx_errno : 0,
+                      "\"%s\" for weir_api_reservations: %s (%s)", path,
+                      weir__mapped_why((const char *)path, error, why, sizeof(why)), weir_error_name(error));
         return NGX_ERROR;
     }
     cleanup->handler = ngx_http_weir_reservations_close;

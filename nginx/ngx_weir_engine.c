@@ -7,6 +7,7 @@
  * change, by itself.
  */
 #include "ngx_weir.h"
+#include "engine/mapped.h"
 #include "ngx_weir_store.h"
 
 #define LOOK_MS           250 /* the engine looks once a second: with as much here, a look just missed takes two */
@@ -52,7 +53,7 @@ static void ngx_weir_diagnose(void *context, const weir_diagnostic *told)
 }
 
 /* What to do about a segment, in the words of this configuration rather than the library's. */
-static const char *ngx_weir_advice(int error)
+static const char *ngx_weir_advice(int error, const char *path, char *room, size_t size)
 {
     switch (error) {
     case WEIR_EVERSION:
@@ -68,7 +69,7 @@ static const char *ngx_weir_advice(int error)
     case WEIR_ESIZE:
         return "the segment's size is out of range; use at least 64k";
     default:
-        return weir_strerror(error);
+        return weir__mapped_why(path, error, room, size);
     }
 }
 
@@ -106,11 +107,13 @@ static weir_segment *ngx_weir_segment_open(ngx_conf_t *cf, ngx_weir_engine_t *co
                                     .mode = conf->segment_mode};
     weir_segment *segment;
     weir_stats stats;
+    char why[256];
     ngx_set_errno(0);
     int error = weir_segment_open(&options, &segment);
     if (error) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, error == WEIR_ESYS ? ngx_errno : 0, "weir_segment \"%V\": %s (%s)",
-                      &conf->segment_path, ngx_weir_advice(error), weir_error_name(error));
+                      &conf->segment_path, ngx_weir_advice(error, options.path, why, sizeof(why)),
+                      weir_error_name(error));
         return NULL;
     }
     if (ngx_weir_close_later(cf, ngx_weir_segment_close, segment) != NGX_OK)
@@ -172,9 +175,11 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     int error = weir_open(&options, &conf->engine);
     conf->open_log = NULL;
     if (error) {
-        bool rules = error == WEIR_ERULES || error == WEIR_ERULESPATH;
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "%s \"%V\": %s (%s)", rules ? "weir_rules" : "weir_segment",
-                      rules ? &conf->rules_path : &conf->segment_path, weir_strerror(error), weir_error_name(error));
+        /* The segment is open: what is neither about the rules nor about memory is about the ledger, and was logged. */
+        bool rules = error == WEIR_ERULES || error == WEIR_ERULESPATH || options.ledger == NULL;
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "%s \"%s\": %s (%s)", rules ? "weir_rules" : "the ledger",
+                      rules ? (const char *)conf->rules_path.data : ledger, weir_strerror(error),
+                      weir_error_name(error));
         return NGX_ERROR;
     }
     return ngx_weir_close_later(cf, ngx_weir_engine_close, conf->engine);
@@ -187,6 +192,12 @@ static ngx_event_t ngx_weir_look_event;
 /* Once in each worker: the counters are each worker's loss. */
 static void ngx_weir_tell_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
 {
+    for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
+        ngx_log_error(
+            NGX_LOG_CRIT, log, 0,
+            "weir: a file beside weir_segment \"%V\" was cut short: %s until nginx is reloaded, which makes it "
+            "anew",
+            &conf->segment_path, disabled);
     if (conf->lost || !weir_segment_lost(conf->segment))
         return;
     conf->lost = 1;

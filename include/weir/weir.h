@@ -101,13 +101,13 @@ extern "C" {
     X(ESTORECLOCK, 46, "the store's clock and this host's are more than a window apart; set them")                     \
     X(ESTORELIMIT, 47, "limit and window are too large to be exact in the store; use smaller numbers, or local")       \
     X(ELOST, 48, "the segment's file was cut short while it was in use; remove it and open a new one")                 \
-    X(EGUARDS, 49, "more than 16 segments are guarded in this process")                                                \
+    X(EGUARDS, 49, "more than 16 segments are guarded in this process, or 256 files beside segments open")             \
     X(ELEASE, 50, "the lease is over: its slot was given back, or has become free and may be another's")               \
     X(ELEDGER, 51, "the file of the ledger (by custom the segment's with .ledger) is something else; remove that one") \
     X(ESTOREDISK, 52,                                                                                                  \
       "the store takes no writes, as it cannot write to its disk (MISCONF); give it room, or see its log")             \
     X(ESTORECLIENTS, 53, "the store lets in no more clients; raise its maxclients, or see who has connections open")   \
-    X(EOWNER, 54, "another user has put the segment where everybody may make files; remove it, or use another folder")
+    X(EOWNER, 54, "another user has put the file where everybody may make files; remove it, or use a folder of its own")
 
 enum weir_error {
 #define WEIR_ERROR_ENUM(name, number, text) WEIR_##name = -(number),
@@ -215,7 +215,9 @@ enum {
     WEIR_OPEN_EXCLUSIVE = 2, /* with CREATE: fail with WEIR_EEXIST if there is one */
     WEIR_OPEN_READONLY = 4,  /* map it read-only: peek, stats, validate and dump work, nothing else */
     WEIR_OPEN_REBUILD = 8,   /* with CREATE: replace a damaged one or one of another version by an empty one */
-    /* Fail with WEIR_EOWNER where everybody may make files (/dev/shm) and one is neither this user's nor root's. */
+    /* Fail with WEIR_EOWNER where everybody may make files (/dev/shm) and one is neither this user's nor root's nor the
+     * folder's owner's, or has several hard links. Follows no symbolic link. Files beside the segment (weir_options)
+     * are always checked like this; the segment's owner may own them, too. */
     WEIR_OPEN_TRUSTED = 16
 };
 

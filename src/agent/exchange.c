@@ -33,6 +33,7 @@ struct exchanger {
     int lock;
     uint64_t full, complained_ms;
     int64_t looked; /* whether to begin anew */
+    struct weir__beside_say beside_say;
 };
 
 /* ---- The store ---- */
@@ -70,7 +71,7 @@ static int bring(void *context, struct weir__question *question)
 /* One agent a ledger. The one before us may still be about its last exchange. */
 static bool lock_ledger(struct exchanger *x)
 {
-    x->lock = open(x->ledger, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    x->lock = open(x->ledger, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     for (int waited = 0; x->lock >= 0 && flock(x->lock, LOCK_EX | LOCK_NB) != 0; waited += 50) {
         if (waited >= LOCK_MS) {
             weir__say(x->journal, WEIR__ERROR, "another agent exchanges what is in %s", x->ledger);
@@ -91,10 +92,11 @@ static void unlock_ledger(struct exchanger *x)
     x->lock = -1;
 }
 
-/* Once there is a ledger: it is made with the first eventual rule. */
+/* Once a rule is eventual. */
 static bool begin(struct exchanger *x)
 {
-    if (x->sync || !x->engine->book)
+    weir_ledger_stats unused;
+    if (x->sync || weir_ledger_stats_read(x->engine, &unused) != 0)
         return true;
     if (!lock_ledger(x)) {
         unlock_ledger(x);
@@ -123,19 +125,24 @@ static bool open_all(struct exchanger *x)
     snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
-                                        .flags = WEIR_OPEN_CREATE}, /* nginx may have a broken one mapped */
+                                        /* No REBUILD: nginx may have a broken one mapped. */
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .flags = WEIR_NO_LINK,
                             .store = config->store.url,
                             .default_consistency = weir__store_consistency(&config->store),
-                            .ledger = x->ledger};
+                            .ledger = x->ledger,
+                            .diagnose = weir__say_beside,
+                            .diagnose_context = &x->beside_say};
+    x->beside_say = (struct weir__beside_say){config->segment_path, x->journal};
     int error = weir_open(&options, &x->engine);
     if (error) {
         weir__say(x->journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
                   weir_error_name(error));
         return false;
     }
+    weir__guard_said(weir_engine_segment(x->engine), config->segment_path, x->journal);
     x->link = weir__link_new(&x->store);
     if (!x->link) {
         weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
@@ -177,7 +184,7 @@ static int exchange(struct exchanger *x, unsigned parts)
     weir__watch(x->engine);
     if (!begin(x))
         return WEIR_ESYS;
-    if (!x->sync)
+    if (!x->sync || weir__load32(&x->engine->book->mapped.lost)) /* cut short: it holds nothing to exchange */
         return 0;
     int error = parts ? weir__sync_step(x->sync, parts) : weir__sync_round(x->sync);
     weir__link_stats(x->link, &stats);
@@ -238,7 +245,7 @@ static bool rest(struct exchanger *x, int signals, const struct weir__exchange_w
         if (weir__link_now() >= due)
             return true;
         weir__watch(x->engine);
-        if (begin(x) && x->sync)
+        if (begin(x) && x->sync && !weir__load32(&x->engine->book->mapped.lost))
             weir__sync_beat(x->sync);
     }
 }

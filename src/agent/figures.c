@@ -122,7 +122,7 @@ static json_t *store_json(const struct weir__sight *sight)
 {
     static const char *const states[] = {"unknown", "up", "down"};
     weir_ledger_stats s;
-    if (!sight->book.ledger.entries)
+    if (!weir__sight_has_ledger(sight))
         return json_null();
     weir__book_stats(&sight->book, &s);
     return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store], "agent", s.agent,

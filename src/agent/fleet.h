@@ -78,8 +78,8 @@ struct weir__fleet_list {
 /* The text of a list, from malloc; NULL: no memory. And back, whatever it is: false, and the list is empty. */
 char *weir__fleet_text(const struct weir__fleet_list *list, size_t *len);
 bool weir__fleet_parse(const char *text, size_t len, struct weir__fleet_list *list);
-/* The same of the file beside a segment. */
-bool weir__fleet_load(const char *path, struct weir__fleet_list *list);
+/* The same of the file beside a segment; one of another user (weir__file_is_trusted) is not read. */
+bool weir__fleet_load(const char *path, unsigned segment_owner, struct weir__fleet_list *list);
 void weir__fleet_list_free(struct weir__fleet_list *list);
 
 /* ---- For who looks ---- */

@@ -92,11 +92,12 @@ bool weir__fleet_parse(const char *text, size_t len, struct weir__fleet_list *li
     return good;
 }
 
-bool weir__fleet_load(const char *path, struct weir__fleet_list *list)
+bool weir__fleet_load(const char *path, unsigned segment_owner, struct weir__fleet_list *list)
 {
     struct stat at;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    bool sound = file >= 0 && fstat(file, &at) == 0 && S_ISREG(at.st_mode) && at.st_size <= FILE_MAX;
+    bool sound = file >= 0 && weir__file_is_trusted(file, path, segment_owner) && fstat(file, &at) == 0 &&
+                 at.st_size <= FILE_MAX;
     char *text = sound ? malloc((size_t)at.st_size + 1) : NULL;
     ssize_t len = text ? read(file, text, (size_t)at.st_size) : -1; /* it is replaced, never changed */
     *list = (struct weir__fleet_list){0};

@@ -35,7 +35,7 @@ static int add_rule(void *context, const struct weir__seen_rule *rule)
 static enum weir__fleet_store store_of(const struct weir__sight *sight, bool has_store)
 {
     weir_ledger_stats stats;
-    if (!sight->book.ledger.entries)
+    if (!weir__sight_has_ledger(sight))
         return has_store ? WEIR__FLEET_STORE_UNKNOWN : WEIR__FLEET_NO_STORE;
     weir__book_stats(&sight->book, &stats);
     return stats.store == WEIR_STORE_DOWN || !stats.agent ? WEIR__FLEET_STORE_AWAY

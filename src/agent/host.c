@@ -23,6 +23,9 @@ struct weir__host {
     struct weir__followers *followers;
     struct weir__desk *desk; /* NULL: there is no queue */
     struct weir__control_host calls;
+    struct weir__beside_say beside_say;
+    int look_error; /* of the history, as it was logged last */
+    bool lost;      /* the segment's file was cut short, and it was logged */
 };
 
 static json_t *seconds(int64_t ns)
@@ -154,10 +157,31 @@ struct weir__followers *weir__host_followers(struct weir__host *host)
     return host->followers;
 }
 
+static void tell_history(const struct weir__host *host, int error, const char *ending)
+{
+    char path[4200], why[256];
+    snprintf(path, sizeof path, "%s%s", host->config->segment_path, ending);
+    if (error == WEIR_ELOST)
+        weir__say(host->journal, WEIR__WARNING, "%s was cut short; it is made anew, and begins empty", path);
+    else
+        weir__say(host->journal, WEIR__WARNING, "no history is written, as %s cannot be opened: %s", path,
+                  weir__mapped_why(path, error, why, sizeof why));
+}
+
 void weir__host_look(struct weir__host *host)
 {
-    if (host->observer)
-        weir__observer_look(host->observer);
+    int error = host->observer ? weir__observer_look(host->observer) : 0;
+    if (error && error != host->look_error)
+        tell_history(host, error, ".history");
+    host->look_error = error;
+    for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
+        weir__say(host->journal, WEIR__ERROR, "a file beside %s was cut short: %s until the agent is started anew",
+                  host->config->segment_path, disabled);
+    if (!host->lost && weir_segment_lost(host->engine->segment)) {
+        host->lost = true;
+        weir__say(host->journal, WEIR__ERROR, "%s was cut short: the agent sees no counters until it is started anew",
+                  host->config->segment_path);
+    }
 }
 
 /* ---- Opening ---- */
@@ -165,10 +189,10 @@ void weir__host_look(struct weir__host *host)
 /* Nobody is kept from running by not being seen. */
 static void observe(struct weir__host *host)
 {
-    int error = weir__observer_open(host->engine, host->config->segment_path, &host->observer);
+    const char *ending;
+    int error = weir__observer_open(host->engine, host->config->segment_path, &host->observer, &ending);
     if (error && error != WEIR_EBUSY)
-        weir__say(host->journal, WEIR__WARNING, "the history beside %s: %s", host->config->segment_path,
-                  weir_strerror(error));
+        tell_history(host, error, ending);
 }
 
 struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal)
@@ -186,7 +210,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     snprintf(load, sizeof load, "%s.load", config->segment_path);
     weir_options options = {.segment = {.path = config->segment_path,
                                         .size = (uint64_t)config->segment_bytes,
-                                        .flags = WEIR_OPEN_CREATE}, /* nginx may have a broken one mapped */
+                                        /* No REBUILD: nginx may have a broken one mapped. */
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
                             .rules_path = config->rules_path,
                             .rules_text = config->rules_path ? NULL : config->rules_text.data,
                             .store = *url ? url : NULL,
@@ -194,7 +219,10 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                             .ledger = *url ? ledger : NULL,
                             .load = config->load.on ? load : NULL};
     if (!error) {
-        *host = (struct weir__host){.config = config, .journal = journal};
+        *host =
+            (struct weir__host){.config = config, .journal = journal, .beside_say = {config->segment_path, journal}};
+        options.diagnose = weir__say_beside;
+        options.diagnose_context = &host->beside_say;
         host->calls = (struct weir__control_host){.context = host,
                                                   .key_state = key_state,
                                                   .key_reset = key_reset,
@@ -215,6 +243,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     }
     if (!error)
         error = weir_open(&options, &host->engine);
+    if (!error)
+        weir__guard_said(weir_engine_segment(host->engine), config->segment_path, journal);
     if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
         weir_close(host->engine);
     if (!error) {

@@ -1,7 +1,9 @@
 /* What weir.yaml speaks of, looked at before anything is started or replaced. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "agent/inspect.h"
+#include "agent/journal.h"
 #include "engine/load.h"
+#include "engine/mapped.h"
 #include "rules/set.h"
 
 #include <errno.h>
@@ -111,13 +113,27 @@ const char *weir__segment_advice(int error)
     case WEIR_EDAMAGED:
     case WEIR_ETRUNCATED:
         return "it is damaged; remove the file, and the counters in it are lost";
-    case WEIR_EOWNER:
-        return "another user has put it where everybody may make files; remove it, or choose a path in another folder";
     case WEIR_ENOTSEG:
         return "the file is not a weir segment; choose another path or remove the file";
     default:
         return weir_strerror(error);
     }
+}
+
+void weir__say_beside(void *context, const weir_diagnostic *told)
+{
+    const struct weir__beside_say *say = context;
+    size_t len = strlen(say->segment);
+    if (told->file && strncmp(told->file, say->segment, len) == 0 && told->file[len] == '.')
+        weir__say(say->journal, told->severity == WEIR_IS_ERROR ? WEIR__ERROR : WEIR__WARNING, "%s: %s", told->file,
+                  told->message);
+}
+
+void weir__guard_said(weir_segment *segment, const char *path, const struct weir__journal *journal)
+{
+    int error = weir_segment_guard(segment);
+    if (error)
+        weir__say(journal, WEIR__WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
 }
 
 static void look_at_segment(struct look *look)
@@ -130,6 +146,7 @@ static void look_at_segment(struct look *look)
     if (stat(config->segment_path, &at) == 0) {
         weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
         weir_segment *segment;
+        char why[256];
         if (config->segment_is_ours && at.st_uid != geteuid()) {
             weir__report_error(look->report, place, "the segment %s belongs to somebody else; choose another path",
                                config->segment_path);
@@ -138,7 +155,8 @@ static void look_at_segment(struct look *look)
         int error = weir_segment_open(&how, &segment);
         if (error)
             weir__report_error(look->report, place, "the segment %s: %s", config->segment_path,
-                               weir__segment_advice(error));
+                               error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
+                                                    : weir__segment_advice(error));
         else
             weir_segment_close(segment);
         return;

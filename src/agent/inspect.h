@@ -21,6 +21,15 @@ struct weir__workers {
 /* False: there is no such user. */
 bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers);
 
+/* A weir_diagnose for engines of the agent: logs only lines about files beside the segment; workers log the others. */
+struct weir__beside_say {
+    const char *segment;
+    const struct weir__journal *journal;
+};
+void weir__say_beside(void *context, const weir_diagnostic *told);
+/* weir_segment_guard; a failure is logged. */
+void weir__guard_said(weir_segment *segment, const char *path, const struct weir__journal *journal);
+
 /* What to do about a segment that cannot be opened, in the words of weir.yaml rather than the library's. */
 const char *weir__segment_advice(int error);
 

@@ -3,7 +3,7 @@
 #include "agent/observe.h"
 #include "agent/sight.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +18,11 @@ struct weir__observer {
     struct weir__sight sight; /* for the panels' figures */
     struct weir__mapped mapped;
     struct weir__history history;
-    char hot_path[4096];
+    char history_path[4096], hot_path[4096];
     struct weir__noting *hot; /* to be aged; NULL: not there yet */
     uint64_t last;            /* second */
     int lock;
+    int error; /* of the last look */
 };
 
 /* ---- Opening ---- */
@@ -44,22 +45,33 @@ static uint32_t rows_for(size_t rules)
     return (uint32_t)(rows < ROWS_MIN ? ROWS_MIN : rows > ROWS_MAX ? ROWS_MAX : rows);
 }
 
-/* The history, made anew if it has too few rows for the rules. */
-static int history_open(struct weir__observer *o, const char *path, size_t rules)
+static int history_attach(struct weir__observer *o, const struct weir__making *making)
 {
-    struct weir__making making = {
-        .path = path, .bytes = weir__history_bytes(rows_for(rules)), .format = format, .check = check};
-    int error = weir__mapped_open(&making, &o->mapped);
-    if (!error && !weir__history_attach(o->mapped.memory, o->mapped.bytes, &o->history))
-        error = WEIR_EDAMAGED;
-    if (error || o->history.rows >= rules || rules > ROWS_MAX)
-        return error;
-    weir__mapped_close(&o->mapped);
-    making.replace = true;
-    error = weir__mapped_make(&making, &o->mapped);
+    int error = weir__mapped_open(making, &o->mapped);
     if (!error && !weir__history_attach(o->mapped.memory, o->mapped.bytes, &o->history))
         error = WEIR_EDAMAGED;
     return error;
+}
+
+/* The history, made anew if it has too few rows for the rules: removed first, so that one function opens it. */
+static int history_open(struct weir__observer *o)
+{
+    weir_engine_stats stats;
+    int error = weir_engine_stats_read(o->sight.engine, &stats);
+    struct weir__making making = {.path = o->history_path,
+                                  .bytes = weir__history_bytes(rows_for(stats.rules)),
+                                  .owner = o->sight.engine->segment->owner,
+                                  .format = format,
+                                  .check = check};
+    weir__mapped_close(&o->mapped);
+    o->history = (struct weir__history){0};
+    if (!error)
+        error = history_attach(o, &making);
+    if (error || o->history.rows >= stats.rules || stats.rules > ROWS_MAX)
+        return error;
+    weir__mapped_close(&o->mapped);
+    unlink(o->history_path);
+    return history_attach(o, &making);
 }
 
 /* One observer a segment. The file of the lock stays when the history is replaced. */
@@ -68,43 +80,40 @@ static int lock_it(struct weir__observer *o, const char *segment_path)
     char path[4096];
     if (snprintf(path, sizeof path, "%s.observer", segment_path) >= (int)sizeof path)
         return WEIR_ESYS;
-    o->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    o->lock = weir__lock_open(path, o->sight.engine->segment->owner);
     if (o->lock < 0)
-        return WEIR_EPERM;
+        return errno == EPERM ? WEIR_EOWNER : WEIR_EPERM;
     return flock(o->lock, LOCK_EX | LOCK_NB) == 0 ? 0 : WEIR_EBUSY;
 }
 
-int weir__observer_open(weir *engine, const char *segment_path, struct weir__observer **observer)
+int weir__observer_open(weir *engine, const char *segment_path, struct weir__observer **observer, const char **ending)
 {
-    char path[4096];
-    weir_engine_stats stats;
     struct weir__observer *o = calloc(1, sizeof *o);
     if (!o)
         return WEIR_ENOMEM;
     o->lock = -1;
-    int error = weir_engine_stats_read(engine, &stats);
-    if (!error)
-        error = weir__sight_open(&o->sight, engine, segment_path);
+    int error = weir__sight_open(&o->sight, engine, segment_path);
+    *ending = ".observer";
     if (!error)
         error = lock_it(o, segment_path);
-    if (!error && (snprintf(path, sizeof path, "%s.history", segment_path) >= (int)sizeof path ||
-                   snprintf(o->hot_path, sizeof o->hot_path, "%s.hot", segment_path) >= (int)sizeof o->hot_path))
+    const size_t most = sizeof o->history_path;
+    if (!error && (snprintf(o->history_path, most, "%s.history", segment_path) >= (int)most ||
+                   snprintf(o->hot_path, most, "%s.hot", segment_path) >= (int)most))
         error = WEIR_ESYS;
-    if (!error)
-        error = history_open(o, path, stats.rules);
+    if (!error) {
+        *ending = ".history";
+        error = history_open(o);
+    }
     if (error) {
         weir__observer_close(o);
         return error;
     }
-    weir__guard_beside(engine->segment, &o->mapped);
     *observer = o;
     return 0;
 }
 
 static void hot_leave(struct weir__observer *o)
 {
-    if (o->hot)
-        weir__leave_beside(o->sight.engine->segment, &o->hot->mapped);
     weir__noting_close(o->hot);
     o->hot = NULL;
 }
@@ -114,8 +123,6 @@ void weir__observer_close(struct weir__observer *observer)
     if (!observer)
         return;
     hot_leave(observer);
-    if (observer->mapped.memory)
-        weir__leave_beside(observer->sight.engine->segment, &observer->mapped);
     weir__mapped_close(&observer->mapped);
     if (observer->sight.engine)
         weir__sight_close(&observer->sight);
@@ -127,17 +134,12 @@ void weir__observer_close(struct weir__observer *observer)
 /* ---- Hot keys ---- */
 
 /* Follows the file that those who note use, as the sight sees it; it is theirs to make. */
-static void hot_follow(struct weir__observer *o, const struct weir__beside *seen)
+static void hot_follow(struct weir__observer *o)
 {
-    struct weir__noting *fresh = NULL;
     hot_leave(o);
-    if (!seen->mapped.memory || !o->sight.hot.panels)
-        return;
     /* Attached as by one who notes: this is never the one who makes it. */
-    if (weir__noting_attach(o->hot_path, &fresh) != 0)
-        return;
-    o->hot = fresh;
-    weir__guard_beside(o->sight.engine->segment, &o->hot->mapped);
+    if (o->sight.hot_file.memory && o->sight.hot.panels)
+        (void)!weir__noting_attach(o->hot_path, o->sight.engine->segment->owner, &o->hot);
 }
 
 static void age_all(const struct weir__hot *hot, int times)
@@ -182,20 +184,32 @@ static int add_rule(void *context, const struct weir__seen_rule *rule)
     return 0;
 }
 
-void weir__observer_look(struct weir__observer *observer)
+/* A history that was cut short is made anew. WEIR_ELOST: it was; or why that fails. */
+static int history_tend(struct weir__observer *o)
+{
+    bool lost = weir__load32(&o->mapped.lost) != 0;
+    int error = lost || !o->mapped.memory ? history_open(o) : 0;
+    return error ? error : lost ? WEIR_ELOST : 0;
+}
+
+int weir__observer_look(struct weir__observer *observer)
 {
     struct second second = {observer, weir__sight_second(weir_clock(observer->sight.engine->segment))};
     if (second.number <= observer->last)
-        return;
-    ino_t before = observer->sight.hot_file.inode;
+        return observer->error;
+    uint64_t before = observer->sight.hot_file.inode;
     uint64_t passed = observer->last ? second.number - observer->last : 1;
     observer->last = second.number;
     weir__sight_look(&observer->sight);
-    if (!observer->hot || observer->sight.hot_file.inode != before)
-        hot_follow(observer, &observer->sight.hot_file);
+    if (!observer->hot || observer->sight.hot_file.inode != before || weir__load32(&observer->hot->mapped.lost))
+        hot_follow(observer);
     if (observer->hot)
         hot_tend(observer, passed);
+    observer->error = history_tend(observer);
+    if (!observer->mapped.memory)
+        return observer->error;
     weir__history_begin(&observer->history, second.number);
     (void)weir__sight_rules(&observer->sight, add_rule, &second);
     weir__history_end(&observer->history, second.number);
+    return observer->error;
 }

@@ -11,11 +11,14 @@ struct weir__observer;
 
 /*
  * Beside the engine's segment. 0; WEIR_EBUSY: another process does it already; or why the history cannot be made. What
- * lasts longer than the observer: the engine.
+ * lasts longer than the observer: the engine. *ending: of the file that an error is about.
  */
-int weir__observer_open(weir *engine, const char *segment_path, struct weir__observer **observer);
-/* To be called several times a second; does nothing but once in each. */
-void weir__observer_look(struct weir__observer *observer);
+int weir__observer_open(weir *engine, const char *segment_path, struct weir__observer **observer, const char **ending);
+/*
+ * To be called several times a second; does nothing but once in each. 0, WEIR_ELOST: the history's file was cut short
+ * and is made anew, or why it cannot be made; the same until the next second.
+ */
+int weir__observer_look(struct weir__observer *observer);
 /* NULL is allowed. */
 void weir__observer_close(struct weir__observer *observer);
 

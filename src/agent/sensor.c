@@ -6,6 +6,7 @@
 #include "agent/senses.h"
 #include "engine/weir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,9 +71,12 @@ struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     sensor->processors = processors > 0 ? (unsigned)processors : 1;
     snprintf(path, sizeof path, "%s.load.lock", config->segment_path);
-    sensor->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    char why[256];
+    sensor->lock = weir__lock_open(path, engine->segment->owner);
+    int error = errno == EPERM ? WEIR_EOWNER : weir__errno_error(errno);
     if (sensor->lock < 0)
-        weir__say(journal, WEIR__WARNING, "load: %s cannot be opened, so the level stays 0", path);
+        weir__say(journal, WEIR__WARNING, "load: %s cannot be opened, so the level stays 0: %s", path,
+                  weir__mapped_why(path, error, why, sizeof why));
     files_open(sensor);
     return sensor;
 }

@@ -13,37 +13,27 @@
 
 /* ---- Files ---- */
 
-static void leave(struct weir__sight *sight, struct weir__beside *file)
-{
-    if (!file->mapped.memory)
-        return;
-    weir__leave_beside(sight->engine->segment, &file->mapped);
-    weir__mapped_close(&file->mapped);
-}
-
 /* True if it has changed: what was there is left, and mapped is what is there now, if anything is. */
-static bool follow(struct weir__sight *sight, struct weir__beside *file, const char *ending)
+static bool follow(const struct weir__sight *sight, struct weir__mapped *file, const char *ending)
 {
     char path[4096];
     struct stat at;
     if (snprintf(path, sizeof path, "%s%s", sight->segment, ending) >= (int)sizeof path)
         return false;
-    bool there = stat(path, &at) == 0;
-    if (there ? file->mapped.memory && at.st_dev == file->device && at.st_ino == file->inode : !file->mapped.memory)
+    bool there = lstat(path, &at) == 0;
+    if (there ? file->memory && at.st_dev == file->device && at.st_ino == file->inode && !weir__load32(&file->lost)
+              : !file->memory)
         return false;
-    leave(sight, file);
-    if (!there || weir__mapped_attach(path, true, &file->mapped) != 0)
-        return true;
-    file->device = at.st_dev;
-    file->inode = at.st_ino;
-    weir__guard_beside(sight->engine->segment, &file->mapped);
+    weir__mapped_close(file);
+    struct weir__making how = {.path = path, .read_only = true, .owner = sight->engine->segment->owner};
+    if (there)
+        (void)!weir__mapped_open(&how, file);
     return true;
 }
 
 void weir__sight_look(struct weir__sight *sight)
 {
-    const struct weir__mapped *hot = &sight->hot_file.mapped, *history = &sight->history_file.mapped,
-                              *ledger = &sight->ledger_file.mapped;
+    const struct weir__mapped *hot = &sight->hot_file, *history = &sight->history_file, *ledger = &sight->ledger_file;
     sight->now = weir_clock(sight->engine->segment);
     if (follow(sight, &sight->hot_file, ".hot") &&
         (!hot->memory || !weir__hot_attach(hot->memory, hot->bytes, &sight->hot)))
@@ -54,7 +44,7 @@ void weir__sight_look(struct weir__sight *sight)
     if (follow(sight, &sight->ledger_file, ".ledger") &&
         (!ledger->memory || weir__ledger_attach(ledger->memory, ledger->bytes, &sight->book.ledger) != 0))
         sight->book = (struct weir__book){.opened_ms = weir__book_ms()};
-    const struct weir__mapped *load = &sight->load_file.mapped;
+    const struct weir__mapped *load = &sight->load_file;
     if (follow(sight, &sight->load_file, ".load"))
         sight->load = load->memory && weir__load_sound(load->memory, load->bytes) ? load->memory : NULL;
 }
@@ -71,10 +61,10 @@ int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segmen
 
 void weir__sight_close(struct weir__sight *sight)
 {
-    leave(sight, &sight->hot_file);
-    leave(sight, &sight->history_file);
-    leave(sight, &sight->ledger_file);
-    leave(sight, &sight->load_file);
+    weir__mapped_close(&sight->hot_file);
+    weir__mapped_close(&sight->history_file);
+    weir__mapped_close(&sight->ledger_file);
+    weir__mapped_close(&sight->load_file);
     free(sight->before);
     free(sight->segment);
     *sight = (struct weir__sight){0};
@@ -173,6 +163,11 @@ static struct weir__rates since_remembered(const struct weir__sight *sight, cons
                                         a_second(rule->stats.shed, before->shed, seconds), true};
     }
     return (struct weir__rates){0};
+}
+
+bool weir__sight_has_ledger(const struct weir__sight *sight)
+{
+    return sight->book.ledger.entries && weir__load64(&sight->book.ledger.header->beat_ms) != 0;
 }
 
 const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)

@@ -10,16 +10,7 @@
 #include "engine/noting.h"
 #include "table/history.h"
 
-#include <sys/types.h>
-
 struct weir__remembered;
-
-/* One of the files beside the segment. */
-struct weir__beside {
-    struct weir__mapped mapped; /* no memory: it is not there */
-    dev_t device;
-    ino_t inode;
-};
 
 struct weir__sight {
     weir *engine;                    /* the caller's */
@@ -30,11 +21,11 @@ struct weir__sight {
     struct weir__remembered *before; /* by weir__sight_remember */
     size_t before_count;
     weir_time before_at;
-    struct weir__beside hot_file, history_file, ledger_file, load_file;
-    struct weir__hot hot;          /* `panels` 0: there is none */
-    struct weir__history history;  /* `rows` 0: the same */
-    struct weir__book book;        /* `ledger.entries` 0: the same */
-    const struct weir__load *load; /* NULL: the same */
+    struct weir__mapped hot_file, history_file, ledger_file, load_file; /* no memory: not there, or refused */
+    struct weir__hot hot;                                               /* `panels` 0: there is none */
+    struct weir__history history;                                       /* `rows` 0: the same */
+    struct weir__book book;                                             /* `ledger.entries` 0: the same */
+    const struct weir__load *load;                                      /* NULL: the same */
 };
 
 /* 0 or WEIR_ENOMEM. */
@@ -58,6 +49,9 @@ struct weir__remembered {
 /* Calls for each rule in force, until it returns non-zero, which is returned. */
 int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *context, const struct weir__seen_rule *rule),
                       void *context);
+
+/* True if an agent has exchanged by the ledger: without an eventual rule none does. */
+bool weir__sight_has_ledger(const struct weir__sight *sight);
 
 /* The rule's panel, or NULL. */
 const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule);

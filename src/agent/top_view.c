@@ -235,7 +235,7 @@ static void draw_store(struct picture *p)
     static const char *const states[] = {"not seen yet", "up", "DOWN"};
     const struct weir__sight *sight = p->top->sight;
     weir_ledger_stats s;
-    if (!sight->book.ledger.entries) { /* no rule is eventual */
+    if (!weir__sight_has_ledger(sight)) { /* no rule is eventual */
         enum weir__fleet_store store = p->top->fleet->store;
         weir__top_line(&p->canvas, store == WEIR__FLEET_STORE_AWAY ? "31" : "", "store    %s; history: %s",
                        store == WEIR__FLEET_NO_STORE     ? "none"

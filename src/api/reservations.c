@@ -1,16 +1,11 @@
 /* reservations.h */
 #include "api/reservations.h"
 
+#include "engine/mapped.h"
 #include "table/atomic.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define MAGIC        UINT64_C(0x31767365725f7277)
 #define HEADER_BYTES 4096
@@ -29,8 +24,7 @@ struct slot {
 };
 
 struct weir__reservations {
-    void *memory;
-    size_t bytes;
+    struct weir__mapped mapped;
     uint32_t count;
     uint64_t *states;
     struct slot *slots;
@@ -49,83 +43,52 @@ static size_t file_bytes(uint32_t count)
 }
 
 /* The number of slots if the file is a good one, else 0. */
-static uint32_t count_in(int file)
+static uint32_t count_in(const void *memory, uint64_t bytes)
 {
     struct header header;
-    struct stat seen;
-    if (pread(file, &header, sizeof header, 0) != (ssize_t)sizeof header || fstat(file, &seen) != 0 ||
-        header.magic != MAGIC || header.slot_bytes != sizeof(struct slot) || header.count == 0 ||
-        header.count > WEIR__RESERVATIONS_MAX || (size_t)seen.st_size != file_bytes(header.count))
+    if (bytes < sizeof header)
+        return 0;
+    memcpy(&header, memory, sizeof header);
+    if (header.magic != MAGIC || header.slot_bytes != sizeof(struct slot) || header.count == 0 ||
+        header.count > WEIR__RESERVATIONS_MAX || bytes != file_bytes(header.count))
         return 0;
     return header.count;
 }
 
-/* All of its space at once, so that it cannot run out later; the header last, for it says that the rest is there. */
-static bool fill(int file, uint32_t count)
+static int format(void *memory, uint64_t bytes, const void *plan)
 {
-    struct header header = {MAGIC, sizeof(struct slot), count};
-    if (ftruncate(file, 0) != 0)
-        return false;
-    int error = posix_fallocate(file, 0, (off_t)file_bytes(count));
-    if (error) {
-        errno = error;
-        return false;
-    }
-    return pwrite(file, &header, sizeof header, 0) == (ssize_t)sizeof header;
+    struct header header = {MAGIC, sizeof(struct slot), *(const uint32_t *)plan};
+    memcpy(memory, &header, sizeof header);
+    return count_in(memory, bytes) ? 0 : WEIR_ESIZE;
 }
 
-/*
- * The file, locked for the moment in which it is made: others that start at the same time wait for it. A damaged one
- * is replaced rather than emptied, for somebody may have it mapped.
- */
-static int open_file(const char *path, unsigned mode, uint32_t *count)
+static int check(void *memory, uint64_t bytes)
 {
-    for (int round = 0; round < 3; round++) {
-        struct stat seen;
-        int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode ? mode : 0600);
-        if (file < 0)
-            return -1;
-        uint32_t found = flock(file, LOCK_EX) == 0 ? count_in(file) : 0;
-        bool fresh = fstat(file, &seen) == 0 && seen.st_size == 0;
-        if (found || (fresh && fill(file, *count))) {
-            *count = found ? found : *count;
-            flock(file, LOCK_UN); /* a mapping keeps the file open, and so would keep the lock */
-            return file;
-        }
-        int error = errno;
-        if (fresh || unlink(path) != 0) {
-            close(file);
-            errno = error;
-            return -1;
-        }
-        close(file);
-    }
-    errno = EBUSY;
-    return -1;
+    return count_in(memory, bytes) ? 0 : WEIR_EDAMAGED;
 }
 
-int weir__reservations_open(const char *path, unsigned mode, uint32_t count, struct weir__reservations **reservations)
+int weir__reservations_open(const struct weir__making *where, uint32_t count, struct weir__reservations **reservations)
 {
-    if (!path || !reservations || count == 0 || count > WEIR__RESERVATIONS_MAX)
+    if (!where->path || !reservations || count == 0 || count > WEIR__RESERVATIONS_MAX)
         return WEIR_EINVAL;
-    int file = open_file(path, mode, &count);
-    if (file < 0)
-        return errno == ENOSPC ? WEIR_ENOSPC : errno == EACCES ? WEIR_EPERM : WEIR_ESYS;
-    size_t bytes = file_bytes(count);
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (memory == MAP_FAILED)
-        return WEIR_ESYS;
-    struct weir__reservations *made = malloc(sizeof *made);
-    if (!made) {
-        munmap(memory, bytes);
-        return WEIR_ENOMEM;
+    struct weir__making making = *where;
+    making.bytes = file_bytes(count);
+    making.format = format;
+    making.plan = &count;
+    making.check = check;
+    making.disabled = "reservations expire only in the worker that made them (.reservations)";
+    struct weir__reservations *made = calloc(1, sizeof *made);
+    int error = made ? weir__mapped_open(&making, &made->mapped) : WEIR_ENOMEM;
+    /* Read again: the file may have changed since the check, and its number of slots must fit the mapping. */
+    if (!error && (made->count = count_in(made->mapped.memory, made->mapped.bytes)) == 0)
+        error = WEIR_EDAMAGED;
+    if (error) {
+        weir__reservations_close(made);
+        return error;
     }
-    *made = (struct weir__reservations){.memory = memory,
-                                        .bytes = bytes,
-                                        .count = count,
-                                        .states = (void *)(memory + HEADER_BYTES),
-                                        .slots = (void *)(memory + HEADER_BYTES + states_bytes(count))};
+    char *memory = made->mapped.memory;
+    made->states = (void *)(memory + HEADER_BYTES);
+    made->slots = (void *)(memory + HEADER_BYTES + states_bytes(made->count));
     *reservations = made;
     return 0;
 }
@@ -134,7 +97,7 @@ void weir__reservations_close(struct weir__reservations *reservations)
 {
     if (!reservations)
         return;
-    munmap(reservations->memory, reservations->bytes);
+    weir__mapped_close(&reservations->mapped);
     free(reservations);
 }
 

@@ -15,13 +15,14 @@
 
 #define WEIR__RESERVATIONS_MAX 1000000
 
+struct weir__making;
 struct weir__reservations;
 
 /*
  * Opens, or makes, the file for `count` reservations. One that exists keeps its size, unless it is damaged or of
- * another version: then it is made anew. WEIR_ESYS: errno says why.
+ * another version: then it is made anew. Of `where` path, mode and owner count, as for weir__mapped_open.
  */
-WEIR_MUST_CHECK int weir__reservations_open(const char *path, unsigned mode, uint32_t count,
+WEIR_MUST_CHECK int weir__reservations_open(const struct weir__making *where, uint32_t count,
                                             struct weir__reservations **reservations);
 /* NULL is allowed. */
 void weir__reservations_close(struct weir__reservations *reservations);

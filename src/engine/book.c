@@ -35,29 +35,32 @@ static int check(void *memory, uint64_t bytes)
     return weir__ledger_attach(memory, bytes, &unused);
 }
 
-static int open_at(const char *path, uint64_t bytes, unsigned mode, struct weir__book *book)
+static int open_at(const struct weir__making *where, struct weir__book *book)
 {
     unsigned char random[WEIR__LEDGER_SENDER / 2];
     char sender[WEIR__LEDGER_SENDER + 1];
-    if (bytes < WEIR__LEDGER_BYTES_MIN || bytes > INT64_MAX)
+    struct weir__making making = *where;
+    if (making.bytes < WEIR__LEDGER_BYTES_MIN || making.bytes > INT64_MAX)
         return WEIR_ESIZE;
     int error = weir__random_fill(random, sizeof random);
     if (error)
         return error;
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(sender + 2 * i, 3, "%02x", random[i]);
-    struct weir__making making = {
-        .path = path, .bytes = bytes, .mode = mode, .format = format, .plan = sender, .check = check};
+    making.format = format;
+    making.plan = sender;
+    making.check = check;
+    making.disabled = "eventual rules act as if the store were unavailable (.ledger)";
     error = weir__mapped_open(&making, &book->mapped);
     return error ? error : weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
 }
 
-int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir__book **book)
+int weir__book_open(const struct weir__making *where, struct weir__book **book)
 {
     struct weir__book *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    int error = open_at(path, bytes, mode, made);
+    int error = open_at(where, made);
     if (error) {
         weir__book_close(made);
         return error;

@@ -25,7 +25,7 @@ struct weir__book {
  * Opens or makes the ledger at `path`; NULL: in anonymous memory, for this process and those it forks. One that is
  * damaged is replaced: it was beside a segment that may be whole, and what it had cannot be read.
  */
-int weir__book_open(const char *path, uint64_t bytes, unsigned mode, struct weir__book **book);
+int weir__book_open(const struct weir__making *where, struct weir__book **book);
 void weir__book_close(struct weir__book *book);
 
 /* Milliseconds on the clock of the ledger's times. */

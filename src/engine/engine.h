@@ -4,17 +4,15 @@
 
 #include "table/table.h"
 
-#define WEIR__BESIDE_MAX 8 /* files beside a segment that are mapped with it, by all engines that use the handle */
-
 struct weir_segment {
     struct weir__table table;
     void *memory;
     uint64_t bytes; /* mapped */
     bool read_only;
+    unsigned owner;  /* user id of the file's owner: files beside it may be that user's, too */
     uint32_t lost;   /* set by the handler of guard.c: what is mapped is not the file any more */
     bool own_offset; /* read-only, from an earlier boot: the header's offset cannot be set right, so this one counts */
     int64_t offset_ns;
-    uint64_t beside[WEIR__BESIDE_MAX]; /* pointers to what is guarded with it (guard.c), or 0 */
 };
 
 static inline bool weir__lost(const weir_segment *segment)
@@ -24,13 +22,6 @@ static inline bool weir__lost(const weir_segment *segment)
 
 /* Before a segment that may be guarded is unmapped. */
 void weir__unguard(const weir_segment *segment);
-/*
- * A file that lives beside the segment is guarded as the segment is: cut short, it is empty memory of the process's own
- * from then on. Without room for another it is not guarded. Before it is unmapped, or the segment closed: leave.
- */
-struct weir__mapped;
-void weir__guard_beside(weir_segment *segment, struct weir__mapped *mapped);
-void weir__leave_beside(weir_segment *segment, const struct weir__mapped *mapped);
 
 /* The boot the machine is in, so that a segment can tell whether its monotonic clock has started anew. */
 void weir__boot_id(uint64_t boot[2]);

@@ -16,8 +16,10 @@
 #include <sys/mman.h>
 
 #define GUARDED_MAX 16
+#define BESIDE_MAX  256
 
 static uint64_t guarded[GUARDED_MAX]; /* pointers to segments, or 0 */
+static uint64_t beside[BESIDE_MAX];   /* pointers to struct weir__mapped of files beside segments, or 0 */
 static uint32_t installed;
 static struct sigaction before;
 
@@ -32,34 +34,36 @@ static bool replace(void *memory, uint64_t bytes, bool read_only)
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
-/* The file beside the segment that the address is in. */
-static struct weir__mapped *beside_at(const weir_segment *segment, uintptr_t address)
+static struct weir__mapped *beside_at(int i)
 {
-    for (int i = 0; i < WEIR__BESIDE_MAX; i++) {
-        struct weir__mapped *mapped = (struct weir__mapped *)(uintptr_t)weir__load64(&segment->beside[i]);
-        if (mapped && address - (uintptr_t)mapped->memory < mapped->bytes)
-            return mapped;
-    }
-    return NULL;
+    return (struct weir__mapped *)(uintptr_t)weir__load64(&beside[i]);
 }
 
-/* True if the address is in a guarded segment or beside it, and has other memory now. */
+/* True if the address is in a file beside a segment, and has other memory now. */
+static bool replace_beside(uintptr_t address)
+{
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        struct weir__mapped *mapped = beside_at(i);
+        if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
+            continue;
+        weir__store32(&mapped->lost, 1);
+        return replace(mapped->memory, mapped->bytes, mapped->read_only);
+    }
+    return false;
+}
+
+/* True if the address is in a guarded segment or beside one, and has other memory now. */
 static bool replace_at(uintptr_t address)
 {
     for (int i = 0; i < GUARDED_MAX; i++) {
         weir_segment *segment = guarded_at(i);
-        struct weir__mapped *beside = segment ? beside_at(segment, address) : NULL;
-        if (beside) {
-            weir__store32(&beside->lost, 1);
-            return replace(beside->memory, beside->bytes, beside->read_only);
-        }
         if (!segment || address - (uintptr_t)segment->memory >= segment->bytes)
             continue;
         /* The mark first: who sees the empty table sees it, too. */
         weir__store32(&segment->lost, 1);
         return replace(segment->memory, segment->bytes, segment->read_only);
     }
-    return false;
+    return replace_beside(address);
 }
 
 /* As if we were not there. */
@@ -146,19 +150,32 @@ bool weir_segment_lost(const weir_segment *segment)
     return segment && weir__lost(segment);
 }
 
-void weir__guard_beside(weir_segment *segment, struct weir__mapped *mapped)
+bool weir__guard_beside(struct weir__mapped *mapped)
 {
-    for (int i = 0; i < WEIR__BESIDE_MAX; i++) {
+    for (int i = 0; i < BESIDE_MAX; i++) {
         uint64_t none = 0;
-        if (weir__cas64(&segment->beside[i], &none, (uint64_t)(uintptr_t)mapped))
+        if (weir__cas64(&beside[i], &none, (uint64_t)(uintptr_t)mapped))
+            return true;
+    }
+    return false;
+}
+
+void weir__leave_beside(const struct weir__mapped *mapped)
+{
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        uint64_t held = (uint64_t)(uintptr_t)mapped;
+        if (beside_at(i) == mapped && weir__cas64(&beside[i], &held, 0))
             return;
     }
 }
 
-void weir__leave_beside(weir_segment *segment, const struct weir__mapped *mapped)
+const char *weir__lost_beside(void)
 {
-    for (int i = 0; i < WEIR__BESIDE_MAX; i++) {
-        uint64_t held = (uint64_t)(uintptr_t)mapped;
-        weir__cas64(&segment->beside[i], &held, 0);
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        struct weir__mapped *mapped = beside_at(i);
+        uint32_t no = 0;
+        if (mapped && mapped->disabled && weir__load32(&mapped->lost) && weir__cas32(&mapped->reported, &no, 1))
+            return mapped->disabled;
     }
+    return NULL;
 }

@@ -15,22 +15,14 @@ static int check(void *memory, uint64_t bytes)
     return weir__load_sound(memory, bytes) ? 0 : WEIR_EDAMAGED;
 }
 
-int weir__level_open(const char *path, unsigned mode, struct weir__mapped *mapped)
+int weir__level_open(const struct weir__making *where, struct weir__mapped *mapped)
 {
-    struct weir__making making = {
-        .path = path, .bytes = sizeof(struct weir__load), .mode = mode, .format = format, .check = check};
+    struct weir__making making = *where;
+    making.bytes = sizeof(struct weir__load);
+    making.format = where->read_only ? NULL : format;
+    making.check = check;
+    making.disabled = where->read_only ? NULL : "the load level is 0 (.load)";
     return weir__mapped_open(&making, mapped);
-}
-
-int weir__level_attach(const char *path, struct weir__mapped *mapped)
-{
-    int error = weir__mapped_attach(path, true, mapped);
-    if (error)
-        return error;
-    error = check(mapped->memory, mapped->bytes);
-    if (error)
-        weir__mapped_close(mapped);
-    return error;
 }
 
 /* ---- The public calls ---- */

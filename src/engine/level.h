@@ -5,10 +5,8 @@
 #include "engine/mapped.h"
 #include "table/load.h"
 
-/* Opens or makes it; NULL: anonymous memory. One that is damaged is replaced. */
-int weir__level_open(const char *path, unsigned mode, struct weir__mapped *mapped);
-/* What is there, for those who only look: WEIR_ENOENT, WEIR_EDAMAGED ... */
-int weir__level_attach(const char *path, struct weir__mapped *mapped);
+/* Opens or makes the file at `where` (path, mode, owner, read_only); path NULL: anonymous memory. */
+int weir__level_open(const struct weir__making *where, struct weir__mapped *mapped);
 
 static inline struct weir__load *weir__level_page(const struct weir__mapped *mapped)
 {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,14 +62,16 @@ static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *ma
         return weir__errno_error(errno);
     /* Best effort: with large pages a miss in the table is not also a miss in the page tables. */
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
-    *mapped = (struct weir__mapped){.memory = memory, .bytes = bytes, .read_only = read_only};
+    *mapped = (struct weir__mapped){.memory = memory, .bytes = bytes, .read_only = read_only, .owner = geteuid()};
     return 0;
 }
 
 void weir__mapped_close(struct weir__mapped *mapped)
 {
-    if (mapped->memory)
+    if (mapped->memory) {
+        weir__leave_beside(mapped);
         munmap(mapped->memory, mapped->bytes);
+    }
     *mapped = (struct weir__mapped){0};
 }
 
@@ -246,52 +249,125 @@ int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
     return 0;
 }
 
-int weir__mapped_attach(const char *path, bool read_only, struct weir__mapped *mapped)
+/* ---- Whose file it is ---- */
+
+/*
+ * Where everybody may make files, a path belongs to the user who comes first, and a hard link may be to any file. In
+ * other folders the owner decides who may put files there.
+ */
+static bool is_strangers(const char *path, const struct stat *what, unsigned segment_owner)
+{
+    char directory[4096];
+    struct stat folder;
+    bool known = what->st_uid == 0 || what->st_uid == geteuid() || what->st_uid == segment_owner;
+    if (known && what->st_nlink <= 1)
+        return false;
+    if (!directory_of(path, directory, sizeof directory) || stat(directory, &folder) != 0)
+        return true;
+    return folder.st_mode & S_IWOTH && (what->st_nlink > 1 || what->st_uid != folder.st_uid);
+}
+
+bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner)
 {
     struct stat what;
-    int file = open(path, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0)
-        return errno == EISDIR ? WEIR_ENOTSEG : weir__errno_error(errno);
-    int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
-    if (!error && (!S_ISREG(what.st_mode) || what.st_size == 0))
-        error = WEIR_ENOTSEG;
-    if (!error)
-        error = map(file, (uint64_t)what.st_size, read_only, mapped);
-    if (!error) {
-        mapped->owner = what.st_uid;
-        mapped->holes = (uint64_t)what.st_blocks * 512 < (uint64_t)what.st_size;
-        error = weir__mapped_fill_holes(mapped, 1); /* the page by which one tells what it is */
-        if (error)
-            weir__mapped_close(mapped);
-    }
-    close(file);
+    return fstat(file, &what) == 0 && S_ISREG(what.st_mode) && !is_strangers(path, &what, segment_owner);
+}
+
+static void name_owner(uid_t owner, char *name, size_t size)
+{
+    char room[1024];
+    struct passwd user, *found = NULL;
+    if (getpwuid_r(owner, &user, room, sizeof room, &found) == 0 && found)
+        snprintf(name, size, "user %s (uid %u)", user.pw_name, (unsigned)owner);
+    else
+        snprintf(name, size, "uid %u", (unsigned)owner);
+}
+
+const char *weir__mapped_why(const char *path, int error, char *text, size_t size)
+{
+    char owner[128];
+    struct stat what;
+    bool refused = error == WEIR_EOWNER || error == WEIR_ENOTSEG || error == WEIR_ELEDGER;
+    if (!refused || lstat(path, &what) != 0)
+        return weir_strerror(error);
+    name_owner(what.st_uid, owner, sizeof owner);
+    if (S_ISLNK(what.st_mode))
+        snprintf(text, size, "it is a symbolic link of %s, which is not followed; remove it", owner);
+    else if (!S_ISREG(what.st_mode))
+        snprintf(text, size, "it is not a regular file, and belongs to %s; remove it", owner);
+    else if (error == WEIR_EOWNER && what.st_nlink > 1)
+        snprintf(text, size,
+                 "it belongs to %s and has %lu hard links in a folder where everybody may make files; "
+                 "remove it, or give the segment a folder of its own",
+                 owner, (unsigned long)what.st_nlink);
+    else if (error == WEIR_EOWNER)
+        snprintf(text, size,
+                 "it belongs to %s, who is neither this user nor root nor the folder's owner, and everybody "
+                 "may make files there; remove it, or give the segment a folder of its own",
+                 owner);
+    else
+        return weir_strerror(error);
+    return text;
+}
+
+/* ---- Attaching ---- */
+
+static int map_file(int file, const struct stat *what, bool read_only, struct weir__mapped *mapped)
+{
+    int error = map(file, (uint64_t)what->st_size, read_only, mapped);
+    if (error)
+        return error;
+    mapped->owner = what->st_uid;
+    mapped->device = what->st_dev;
+    mapped->inode = what->st_ino;
+    mapped->holes = (uint64_t)what->st_blocks * 512 < (uint64_t)what->st_size;
+    error = weir__mapped_fill_holes(mapped, 1); /* the page by which one tells what it is */
+    if (error)
+        weir__mapped_close(mapped);
     return error;
 }
 
-bool weir__mapped_is_strangers(const char *path, const struct weir__mapped *mapped)
+int weir__mapped_attach(const struct weir__making *how, struct weir__mapped *mapped)
 {
-    const mode_t everybodys = S_ISVTX | S_IWOTH; /* as the kernel's fs.protected_regular has it */
-    char directory[4096];
-    struct stat folder;
-    if (mapped->owner == 0 || mapped->owner == geteuid())
-        return false;
-    return !directory_of(path, directory, sizeof directory) || stat(directory, &folder) != 0 ||
-           ((folder.st_mode & everybodys) == everybodys && folder.st_uid != mapped->owner);
+    struct stat what;
+    int links = how->trusted ? O_NOFOLLOW : 0;
+    int file = open(how->path, (how->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | links);
+    if (file < 0) /* ENXIO: a socket */
+        return errno == EISDIR || errno == ELOOP || errno == ENXIO ? WEIR_ENOTSEG : weir__errno_error(errno);
+    int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
+    if (!error && how->trusted && is_strangers(how->path, &what, how->owner))
+        error = WEIR_EOWNER;
+    if (!error && (!S_ISREG(what.st_mode) || what.st_size == 0))
+        error = S_ISREG(what.st_mode) && how->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
+    if (!error)
+        error = map_file(file, &what, how->read_only, mapped);
+    close(file);
+    return error;
 }
 
 int weir__mapped_lock(const char *path)
 {
     const struct timespec moment = {0, 10000000};
-    int lock = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    int lock = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     for (int round = 0; lock >= 0 && round < 500 && flock(lock, LOCK_EX | LOCK_NB); round++)
         nanosleep(&moment, NULL);
     return lock;
 }
 
+int weir__lock_open(const char *path, unsigned segment_owner)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file < 0 || weir__file_is_trusted(file, path, segment_owner))
+        return file;
+    close(file);
+    errno = EPERM;
+    return -1;
+}
+
 static int attach_checked(const struct weir__making *making, struct weir__mapped *mapped)
 {
-    int error = weir__mapped_attach(making->path, false, mapped);
-    if (error)
+    int error = weir__mapped_attach(making, mapped);
+    if (error || !making->check)
         return error;
     error = making->check(mapped->memory, mapped->bytes);
     if (!error)
@@ -306,20 +382,18 @@ static bool is_broken(int error)
     return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
 }
 
-int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped)
+static int attach_or_make(const struct weir__making *making, struct weir__mapped *mapped)
 {
     struct weir__making how = *making;
     int error = WEIR_ENOENT, lock = -1;
-    if (!making->path)
-        return weir__mapped_make(making, mapped);
     /* Three times: somebody else may have made or replaced it between two looks. */
     for (int round = 0; round < 3; round++) {
         error = attach_checked(making, mapped);
-        if (error != WEIR_ENOENT && !is_broken(error))
+        if (!making->format || (error != WEIR_ENOENT && !is_broken(error)))
             break;
         if (is_broken(error) && lock < 0) {
-            lock =
-                weir__mapped_lock(making->path); /* one replaces it; who comes second finds what the first has made */
+            /* One replaces it; a process that comes second finds what the first has made. */
+            lock = weir__mapped_lock(making->path);
             continue;
         }
         how.replace = lock >= 0;
@@ -330,4 +404,20 @@ int weir__mapped_open(const struct weir__making *making, struct weir__mapped *ma
     if (lock >= 0)
         close(lock);
     return error;
+}
+
+int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    struct weir__making how = *making;
+    if (!making->path)
+        return weir__mapped_make(making, mapped);
+    how.trusted = true;
+    int error = attach_or_make(&how, mapped);
+    if (error)
+        return error;
+    mapped->disabled = making->disabled;
+    if (weir__guard_beside(mapped))
+        return 0;
+    weir__mapped_close(mapped);
+    return WEIR_EGUARDS;
 }

@@ -32,22 +32,26 @@ static int attach(int error, struct weir__noting *made, struct weir__noting **no
     return error;
 }
 
-int weir__noting_open(const char *path, uint64_t bytes, unsigned mode, struct weir__noting **noting)
+int weir__noting_open(const struct weir__making *where, struct weir__noting **noting)
 {
-    struct weir__making making = {
-        .path = path, .bytes = bytes ? bytes : WEIR__NOTING_BYTES, .mode = mode, .format = format, .check = check};
+    struct weir__making making = *where;
+    making.bytes = where->bytes ? where->bytes : WEIR__NOTING_BYTES;
+    making.format = format;
+    making.check = check;
+    making.disabled = "hot keys are not sampled (.hot)";
     struct weir__noting *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
     return attach(making.bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(&making, &made->mapped), made, noting);
 }
 
-int weir__noting_attach(const char *path, struct weir__noting **noting)
+int weir__noting_attach(const char *path, unsigned owner, struct weir__noting **noting)
 {
+    struct weir__making making = {.path = path, .owner = owner, .check = check};
     struct weir__noting *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    return attach(weir__mapped_attach(path, false, &made->mapped), made, noting);
+    return attach(weir__mapped_open(&making, &made->mapped), made, noting);
 }
 
 void weir__noting_close(struct weir__noting *noting)

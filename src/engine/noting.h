@@ -18,10 +18,10 @@ struct weir__noting {
     bool hide; /* texts stay out of it */
 };
 
-/* Opens or makes the file; NULL: anonymous memory. One that is damaged is replaced. */
-int weir__noting_open(const char *path, uint64_t bytes, unsigned mode, struct weir__noting **noting);
-/* What is there, for those who do not make it: WEIR_ENOENT, WEIR_EDAMAGED ... */
-int weir__noting_attach(const char *path, struct weir__noting **noting);
+/* Opens or makes the file at `where` (path, bytes, mode, owner); path NULL: anonymous memory. */
+int weir__noting_open(const struct weir__making *where, struct weir__noting **noting);
+/* What is there, for those who do not make it: WEIR_ENOENT, WEIR_EDAMAGED ... `owner` is the segment's. */
+int weir__noting_attach(const char *path, unsigned owner, struct weir__noting **noting);
 void weir__noting_close(struct weir__noting *noting);
 
 /* The hash by which a segment's panels know a key; a weir__hot_hash whose context is the segment. */

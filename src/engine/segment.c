@@ -34,6 +34,7 @@ static int finish(weir_segment *made, struct weir__mapped *mapped, weir_segment 
     made->memory = mapped->memory;
     made->bytes = mapped->bytes;
     made->read_only = mapped->read_only;
+    made->owner = mapped->owner;
     *segment = made;
     return 0;
 }
@@ -86,12 +87,11 @@ static int create(const weir_segment_options *options, bool replace, weir_segmen
 static int attach(const weir_segment_options *options, weir_segment **segment)
 {
     struct weir__mapped mapped;
+    struct weir__making how = {.path = options->path,
+                               .read_only = options->flags & WEIR_OPEN_READONLY,
+                               .trusted = options->flags & WEIR_OPEN_TRUSTED};
     weir_segment *made = calloc(1, sizeof *made);
-    int error = made ? weir__mapped_attach(options->path, options->flags & WEIR_OPEN_READONLY, &mapped) : WEIR_ENOMEM;
-    if (!error && options->flags & WEIR_OPEN_TRUSTED && weir__mapped_is_strangers(options->path, &mapped)) {
-        weir__mapped_close(&mapped);
-        error = WEIR_EOWNER;
-    }
+    int error = made ? weir__mapped_attach(&how, &mapped) : WEIR_ENOMEM;
     if (error) {
         free(made);
         return error;
@@ -152,6 +152,11 @@ int weir_segment_open(const weir_segment_options *options, weir_segment **segmen
             return error;
     }
     return error;
+}
+
+unsigned weir__segment_owner(const weir_segment *segment)
+{
+    return segment->owner;
 }
 
 void weir_segment_close(weir_segment *segment)

@@ -62,40 +62,46 @@ static int make_rooms(weir *engine)
     return 0;
 }
 
-/* The ledger is made when it is needed first. One without a name is made at once: later each process had its own. */
-static int open_book(weir *engine, struct weir__loaded *loaded)
+/* A file beside the segment could not be opened. */
+static void tell_without(const weir *engine, enum weir_severity severity, const char *file, const char *what, int error)
+{
+    char message[512], why[256];
+    weir_diagnostic told = {.severity = severity, .file = file, .message = message};
+    snprintf(message, sizeof message, "%s: %s", what, weir__mapped_why(file, error, why, sizeof why));
+    if (engine->diagnose)
+        engine->diagnose(engine->diagnose_context, &told);
+}
+
+/*
+ * The ledger is made with the engine, even if no rule is eventual yet: later each process would make its own, or a
+ * worker of another user would make one that the agent has to refuse. An engine that starts with an eventual rule needs
+ * it; rules that come while requests do are not kept out for it, and act as local.
+ */
+static int open_book(weir *engine, struct weir__loaded *loaded, bool first)
 {
     bool needed = false;
     for (size_t i = 0; i < loaded->rules->count && !needed; i++)
         needed = loaded->consistency[i] == WEIR__EVENTUAL;
     int error = 0;
-    uint64_t bytes = engine->ledger_bytes ? engine->ledger_bytes : engine->segment->bytes / 4;
-    if (bytes < WEIR__BOOK_BYTES_MIN && !engine->ledger_bytes)
-        bytes = WEIR__BOOK_BYTES_MIN;
-    if (engine->ledger && !engine->book && (needed || !*engine->ledger))
-        error = weir__book_open(*engine->ledger ? engine->ledger : NULL, bytes, engine->ledger_mode, &engine->book);
+    struct weir__making where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
+                                 .bytes = engine->ledger_bytes ? engine->ledger_bytes : engine->segment->bytes / 4,
+                                 .mode = engine->ledger_mode,
+                                 .owner = engine->segment->owner};
+    if (where.bytes < WEIR__BOOK_BYTES_MIN && !engine->ledger_bytes)
+        where.bytes = WEIR__BOOK_BYTES_MIN;
+    if (engine->ledger && !engine->book && (needed || first))
+        error = weir__book_open(&where, &engine->book);
     if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */
         error = WEIR_ELEDGER;
-    if (engine->book)
-        weir__guard_beside(engine->segment, &engine->book->mapped);
     loaded->book = needed ? engine->book : NULL;
-    return error;
-}
-
-/* Without it the engine works all the same. */
-static void tell_without(const weir *engine, const char *file, const char *what, int error)
-{
-    char message[256];
-    weir_diagnostic told = {.severity = WEIR_IS_WARNING, .file = file, .message = message};
-    snprintf(message, sizeof message, "%s: %s", what, weir_strerror(error));
-    if (engine->diagnose)
-        engine->diagnose(engine->diagnose_context, &told);
-}
-
-/* Rules that come while requests do are not kept out for it: the eventual ones act as local. */
-static void tell_no_book(const weir *engine, int error)
-{
-    tell_without(engine, engine->ledger, "eventual rules act as local, as the ledger cannot be opened", error);
+    if (!error)
+        return 0;
+    bool fatal = first && needed;
+    tell_without(engine, fatal ? WEIR_IS_ERROR : WEIR_IS_WARNING, engine->ledger,
+                 fatal ? "the ledger of eventual rules cannot be opened"
+                       : "eventual rules act as local, as the ledger cannot be opened",
+                 error);
+    return fatal ? error : 0;
 }
 
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
@@ -108,10 +114,8 @@ static int install(weir *engine, weir_rules *rules, uint64_t said)
     if (!loaded)
         return WEIR_ENOMEM;
     loaded->said = said;
-    int error = open_book(engine, loaded);
-    if (error && before)
-        tell_no_book(engine, error);
-    else if (error) {
+    int error = open_book(engine, loaded, !before);
+    if (error) {
         loaded->rules = NULL;
         weir__loaded_free(loaded);
         return error;
@@ -277,14 +281,15 @@ static void open_noting(weir *engine, const weir_options *options)
 {
     if (!options->hot || engine->segment->read_only)
         return;
-    int error = weir__noting_open(*options->hot ? options->hot : NULL, options->hot_bytes, options->segment.mode,
-                                  &engine->noting);
-    if (error) {
-        tell_without(engine, *options->hot ? options->hot : "hot", "hot keys are not noted", error);
-        return;
-    }
-    engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
-    weir__guard_beside(engine->segment, &engine->noting->mapped);
+    struct weir__making where = {.path = *options->hot ? options->hot : NULL,
+                                 .bytes = options->hot_bytes,
+                                 .mode = options->segment.mode,
+                                 .owner = engine->segment->owner};
+    int error = weir__noting_open(&where, &engine->noting);
+    if (error)
+        tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not noted", error);
+    else
+        engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
 }
 
 /* Nor is a level that nobody can tell: it is neutral. */
@@ -293,16 +298,17 @@ static void open_level(weir *engine, const weir_options *options)
     bool looks = engine->segment->read_only; /* and makes nothing */
     if (!options->load || (looks && !*options->load))
         return;
-    int error = looks ? weir__level_attach(options->load, &engine->level)
-                      : weir__level_open(*options->load ? options->load : NULL, options->segment.mode, &engine->level);
+    struct weir__making where = {.path = *options->load ? options->load : NULL,
+                                 .mode = options->segment.mode,
+                                 .read_only = looks,
+                                 .owner = engine->segment->owner};
+    int error = weir__level_open(&where, &engine->level);
     if (looks && error == WEIR_ENOENT)
         return;
-    if (error) {
-        tell_without(engine, *options->load ? options->load : "load", "the load level is not known", error);
-        return;
-    }
-    engine->load = weir__level_page(&engine->level);
-    weir__guard_beside(engine->segment, &engine->level);
+    if (error)
+        tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
+    else
+        engine->load = weir__level_page(&engine->level);
 }
 
 /* Rules first: bad ones leave no segment behind. */
@@ -369,13 +375,7 @@ void weir_close(weir *engine)
         if (engine->room[i])
             weir__regex_room_free(engine->room[i]);
     weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
-    if (engine->book)
-        weir__leave_beside(engine->segment, &engine->book->mapped);
-    if (engine->noting)
-        weir__leave_beside(engine->segment, &engine->noting->mapped);
     weir__noting_close(engine->noting);
-    if (engine->load)
-        weir__leave_beside(engine->segment, &engine->level);
     weir__mapped_close(&engine->level);
     if (engine->own_segment)
         weir_segment_close(engine->segment);

@@ -71,8 +71,11 @@ int weir__ledger_format(void *memory, uint64_t bytes, const char *sender)
 int weir__ledger_attach(void *memory, uint64_t bytes, struct weir__ledger *ledger)
 {
     struct weir__ledger_header copy, expected;
-    if (bytes < sizeof copy)
-        return WEIR_ENOTSEG;
+    if (bytes < sizeof copy) { /* cut short, if what is left is a ledger's beginning */
+        const uint64_t magic = WEIR__LEDGER_MAGIC;
+        return memcmp(memory, &magic, bytes < sizeof magic ? bytes : sizeof magic) == 0 ? WEIR_ETRUNCATED
+                                                                                        : WEIR_ENOTSEG;
+    }
     /* Copied first: what is checked must not change between the check and the use. */
     memcpy(&copy, memory, offsetof(struct weir__ledger_header, batch));
     if (copy.magic != WEIR__LEDGER_MAGIC)

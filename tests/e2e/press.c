@@ -43,9 +43,10 @@ int main(int argc, char **argv)
     struct weir__load_view view = weir__load_neutral();
     weir_segment_options how = {.path = argc > 1 ? argv[1] : "", .flags = WEIR_OPEN_READONLY};
     weir_segment *segment;
+    struct weir__making where = {.path = path, .mode = 0666};
     bool silent = true;
     snprintf(path, sizeof path, "%s.load", how.path);
-    if (weir_segment_open(&how, &segment) != 0 || weir__level_open(path, 0666, &mapped) != 0)
+    if (weir_segment_open(&how, &segment) != 0 || weir__level_open(&where, &mapped) != 0)
         return 1;
     for (;;) {
         struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};

@@ -89,7 +89,7 @@ def test_a_segment_that_another_user_put_there(gateway):
     os.chown(g.segment, 65534, -1)
     assert g.test()[0]  # in a folder of its own
     g.folder.chmod(0o1777)
-    refused(g, "another user has put the segment where everybody may make files", "WEIR_EOWNER")
+    refused(g, r"it belongs to user nobody \(uid 65534\), .* everybody may make files there; remove it", "WEIR_EOWNER")
     g.config.write_text(g.config.read_text().replace(" 4m;", " 4m rebuild;"))
     refused(g, "WEIR_EOWNER")
     os.chown(g.segment, 0, -1)
@@ -102,7 +102,7 @@ def test_something_else_in_the_ledgers_place(gateway):
                 http="weir_store redis://127.0.0.1:1;")
     ledger = g.segment.with_name("segment.ledger")
     ledger.write_text("not one\n" * 1000)
-    refused(g, r"weir_segment \"\S+/segment\": the file of the ledger .*\.ledger.* remove that one \(WEIR_ELEDGER\)")
+    refused(g, r"the ledger \"\S+/segment.ledger\": the file of the ledger .*\.ledger.* remove that one \(WEIR_ELEDGER\)")
     ledger.unlink()
     assert g.test()[0]
 

@@ -8,6 +8,7 @@
 #include "agent/observe.h"
 
 #include <jansson.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char RULES[] = "rules:\n"
@@ -22,6 +23,7 @@ static const char RULES[] = "rules:\n"
                             "    shadow: true\n"
                             "  - { name: other, match: { path: /other }, limit: 10, window: 1h }\n";
 
+static const char *ending;
 static char segment[64], hot[80];
 
 __attribute__((constructor)) static void choose_paths(void)
@@ -66,7 +68,7 @@ static void use(weir *engine, int count)
 static void next_second(struct weir__observer *observer)
 {
     standing_ns += WEIR_SECOND;
-    weir__observer_look(observer);
+    CHECK_EQ(weir__observer_look(observer), 0);
 }
 
 static json_t *parsed(int error, char **json)
@@ -104,8 +106,8 @@ TEST(seconds_are_written_and_told)
     struct weir__observer *observer = NULL, *second = NULL;
     struct weir__sight sight;
     char *json = NULL;
-    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
-    CHECK_EQ(weir__observer_open(engine, segment, &second), WEIR_EBUSY);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    CHECK_EQ(weir__observer_open(engine, segment, &second, &ending), WEIR_EBUSY);
     next_second(observer);
     use(engine, 3000);
     next_second(observer);
@@ -172,8 +174,8 @@ TEST(hot_keys_age)
     uint64_t *seconds = &engine->noting->hot.header->seconds;
     use(engine, 2000);
     CHECK(panel->sketch[0].total > 500);
-    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
-    weir__observer_look(observer);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    CHECK_EQ(weir__observer_look(observer), 0);
     CHECK_EQ(*seconds, 1);
     CHECK(panel->sketch[0].total < 2);
     for (int i = 0; i < 50; i++)
@@ -196,7 +198,7 @@ static void write_strict_past(weir *engine)
     struct weir__tally_stripe sums = {0};
     uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__sight_second(weir_clock(engine->segment));
     snprintf(path, sizeof path, "%s.history", segment);
-    CHECK_EQ(weir__mapped_attach(path, false, &mapped), 0);
+    CHECK_EQ(weir__mapped_open(&(struct weir__making){.path = path}, &mapped), 0);
     CHECK(weir__history_attach(mapped.memory, mapped.bytes, &history));
     for (uint64_t s = now - 1800; s <= now; s++) {
         sums.allowed += 12;
@@ -232,7 +234,7 @@ TEST(advice_from_what_is_in_the_files)
     struct weir__sight sight;
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     char *json = NULL;
-    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
     weir__observer_close(observer);
     write_strict_past(engine);
     CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
@@ -277,8 +279,8 @@ TEST(what_is_not_there)
     FILE *file = fopen(hot, "w");
     fputs("this is no such file", file);
     fclose(file);
-    CHECK_EQ(weir__observer_open(engine, segment, &observer), 0);
-    weir__observer_look(observer);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    CHECK_EQ(weir__observer_look(observer), 0);
     weir__sight_look(&sight);
     CHECK(!sight.hot.panels && sight.history.rows);
     weir__observer_close(observer);
@@ -289,6 +291,54 @@ TEST(what_is_not_there)
     CHECK(!sight.history.rows);
     weir__sight_close(&sight);
     weir_close(engine);
+    remove_all();
+}
+
+static int cut_history(void)
+{
+    char path[128];
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL;
+    struct weir__sight sight;
+    snprintf(path, sizeof path, "%s.history", segment);
+    if (weir_segment_guard(engine->segment) != 0 || weir__observer_open(engine, segment, &observer, &ending) != 0 ||
+        weir__sight_open(&sight, engine, segment) != 0)
+        return 2;
+    for (int round = 0; round < 2; round++) {
+        use(engine, 100);
+        next_second(observer);
+        if (truncate(path, 0) != 0 || truncate(hot, 0) != 0)
+            return 3;
+        standing_ns += WEIR_SECOND;
+        (void)weir__observer_look(observer); /* finds it lost, and writes into memory of its own */
+        standing_ns += WEIR_SECOND;
+        if (weir__observer_look(observer) != WEIR_ELOST)
+            return 4;
+        use(engine, 100);
+        next_second(observer);
+        (void)weir__sight_panel(&sight, 1); /* looks into the file, and is given other memory */
+        weir__sight_look(&sight);
+        if (!sight.history.rows || sight.hot.panels)
+            return 5;
+    }
+    weir__sight_close(&sight);
+    weir__observer_close(observer);
+    weir_close(engine);
+    return test_failures ? 6 : 0;
+}
+
+/* The agent's files are cut short under it: the history is made anew, and nobody ends. */
+TEST(a_history_that_is_cut_short_is_made_anew)
+{
+    remove_all();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(cut_history());
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
     remove_all();
 }
 

@@ -6,6 +6,7 @@
 #include "../../own.h"
 
 #include "api/api.h"
+#include "engine/mapped.h"
 
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ static inline struct test_api *test_api_open(const char *rules)
     t->engine = test_engine(rules);
     own_path(t->path, sizeof t->path, "reservations");
     unlink(t->path);
-    CHECK_EQ(weir__reservations_open(t->path, 0, TEST_RESERVATIONS, &t->reservations), 0);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = t->path}, TEST_RESERVATIONS, &t->reservations), 0);
     CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
     return t;
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static const char rules[] =
@@ -159,7 +160,7 @@ TEST(it_expires_when_its_maker_was_killed)
         }
         struct test_api *t = calloc(1, sizeof *t);
         CHECK_EQ(weir_open(&options, &t->engine), 0);
-        CHECK_EQ(weir__reservations_open(file, 0, TEST_RESERVATIONS, &t->reservations), 0);
+        CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = file}, TEST_RESERVATIONS, &t->reservations), 0);
         CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
         if (maker) {
             test_post(t, "reserve",
@@ -319,8 +320,8 @@ TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
     own_path(path, sizeof path, "file");
     struct weir__reservations *one, *two;
     unlink(path);
-    CHECK_EQ(weir__reservations_open(path, 0, 100, &one), 0);
-    CHECK_EQ(weir__reservations_open(path, 0, 200, &two), 0);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 100, &one), 0);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 200, &two), 0);
     CHECK_EQ(weir__reservations_count(two), 100);
     int64_t slot = weir__reservations_claim(one, 7, 1000);
     weir__reservations_publish(one, (uint32_t)slot, 1000, (const uint8_t *)"ticket", 6);
@@ -348,13 +349,73 @@ TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
     int file = open(path, O_WRONLY);
     CHECK_EQ(pwrite(file, "x", 1, 0), 1);
     close(file);
-    CHECK_EQ(weir__reservations_open(path, 0, 200, &two), 0);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 200, &two), 0);
     CHECK_EQ(weir__reservations_count(two), 200);
     weir__reservations_close(one);
     weir__reservations_close(two);
     unlink(path);
-    CHECK_EQ(weir__reservations_open("/nowhere/x", 0, 10, &one), WEIR_ESYS);
-    CHECK_EQ(weir__reservations_open(path, 0, 0, &one), WEIR_EINVAL);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = "/nowhere/x"}, 10, &one), WEIR_ENOENT);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 0, &one), WEIR_EINVAL);
+}
+
+static int cut_reservations(void)
+{
+    char path[64];
+    weir_segment_options anonymous = {.size = 1 << 20};
+    weir_segment *segment = NULL;
+    struct weir__reservations *made = NULL;
+    uint8_t bytes[WEIR__TICKET_MAX];
+    int64_t due = 0;
+    uint32_t at = 0;
+    own_path(path, sizeof path, "file");
+    if (weir_segment_open(&anonymous, &segment) != 0 || weir_segment_guard(segment) != 0 ||
+        weir__reservations_open(&(struct weir__making){.path = path}, 100, &made) != 0 || truncate(path, 0) != 0)
+        return 2;
+    int64_t slot = weir__reservations_claim(made, 7, 1000);
+    weir__reservations_publish(made, (uint32_t)slot, 1000, (const uint8_t *)"ticket", 6);
+    if (weir__reservations_next_due(made, &at, 1000, bytes, &due) != 6 || !weir__lost_beside() || weir__lost_beside())
+        return 3;
+    weir__reservations_close(made);
+    /* The next one to open it makes it anew. */
+    if (weir__reservations_open(&(struct weir__making){.path = path}, 100, &made) != 0)
+        return 4;
+    weir__reservations_close(made);
+    weir_segment_close(segment);
+    return 0;
+}
+
+TEST(a_file_that_is_cut_short_ends_nobody)
+{
+    char path[64];
+    own_path(path, sizeof path, "file");
+    unlink(path);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(cut_reservations());
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    unlink(path);
+}
+
+TEST(a_file_of_another_user_is_refused)
+{
+    enum { STRANGER = 65534 };
+    char folder[64], path[80];
+    struct weir__reservations *made = NULL;
+    if (geteuid() != 0)
+        return;
+    own_path(folder, sizeof folder, "open");
+    snprintf(path, sizeof path, "%s/file", folder);
+    CHECK(mkdir(folder, 0700) == 0 && chmod(folder, 01777) == 0);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 100, &made), 0);
+    weir__reservations_close(made);
+    CHECK_EQ(chown(path, STRANGER, (gid_t)-1), 0);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 100, &made), WEIR_EOWNER);
+    unlink(path);
+    CHECK_EQ(rmdir(folder), 0);
 }
 
 /* Bytes of somebody else's in the slots: none is given back, and none stays for ever. */

@@ -160,11 +160,11 @@ TEST(files)
 {
     struct weir__noting *look = NULL;
     unlink(path);
-    CHECK_EQ(weir__noting_attach(path, &look), WEIR_ENOENT);
+    CHECK_EQ(weir__noting_attach(path, 0, &look), WEIR_ENOENT);
     weir *engine = opened(path, 0, 1 << 20);
     use(engine);
     weir_close(engine);
-    CHECK_EQ(weir__noting_attach(path, &look), 0);
+    CHECK_EQ(weir__noting_attach(path, 0, &look), 0);
     uint64_t api = weir__rule_id((weir_text){"api", 3}, false);
     CHECK(look && look->mapped.bytes == 1 << 20 && weir__hot_look(&look->hot, api)->sketch[0].total > 500);
     weir__noting_close(look);
@@ -172,7 +172,7 @@ TEST(files)
     int file = open(path, O_WRONLY);
     CHECK(pwrite(file, "damaged!", 8, 0) == 8);
     close(file);
-    CHECK_EQ(weir__noting_attach(path, &look), WEIR_EDAMAGED);
+    CHECK_EQ(weir__noting_attach(path, 0, &look), WEIR_EDAMAGED);
     engine = opened(path, 0, 2 << 20);
     CHECK(engine->noting && engine->noting->mapped.bytes == 2 << 20);
     use(engine);

@@ -149,12 +149,8 @@ TEST(strangers)
         mode_t mode; /* of the folder */
         uid_t folder, file;
         int expected;
-    } cases[] = {{01777, 0, STRANGER, WEIR_EOWNER},
-                 {01777, 0, 0, 0},
-                 {01777, STRANGER, STRANGER, 0},
-                 {0777, 0, STRANGER, 0},
-                 {0755, 0, STRANGER, 0},
-                 {01755, 0, STRANGER, 0}};
+    } cases[] = {{01777, 0, STRANGER, WEIR_EOWNER}, {01777, 0, 0, 0},       {01777, STRANGER, STRANGER, 0},
+                 {0777, 0, STRANGER, WEIR_EOWNER},  {0755, 0, STRANGER, 0}, {01755, 0, STRANGER, 0}};
     if (geteuid() != 0)
         return;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

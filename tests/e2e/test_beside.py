@@ -1,0 +1,163 @@
+"""Files beside the segment: those that another user put there, and those that are cut short while everything runs."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from clients import get
+from gateway import wait_until
+from ports import free_port
+from redis_server import RedisServer
+from served import ENVIRONMENT, WEIR, Served
+
+NOBODY = 65534
+YAML = """
+segment: { path: @FOLDER@/segment, size: 4MiB }
+workers: 2
+hot_keys: 2MiB
+load: on
+store: { url: "%s", sync_interval: 50ms }
+gateway: { listen: 127.0.0.1:@PORT@, upstreams: ["@BACKEND@"] }
+service: { http: 127.0.0.1:%d }
+metrics: 127.0.0.1:@METRICS@
+rules:
+  - { name: api, key: "key:${header:x-key}", limit: 1000000, window: 1h, consistency: eventual }
+"""
+ENDINGS = (".hot", ".load", ".ledger", ".history", ".reservations")
+
+
+@pytest.fixture
+def store():
+    server = RedisServer().start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def everything(backend, store):
+    """A weir serve with every file that there can be beside a segment."""
+    made = []
+
+    def make(start=True):
+        one = Served("", backend)
+        one.http = free_port()
+        one.write(YAML % (store.url(), one.http))
+        made.append(one)
+        if not start:
+            return one
+        one.start()
+        wait_until(lambda: all((one.folder / f"segment{ending}").exists() for ending in ENDINGS), "all files")
+        return one
+    yield make
+    for one in made:
+        one.remove()
+
+
+def use(one, count=200):
+    """Requests and reservations, in both workers."""
+    for i in range(count):
+        assert get(one.port, "/", headers={"X-Key": f"k{i % 7}"}).status == 200
+    for i in range(20):
+        body = json.dumps({"attributes": {"path": "/", "header:x-key": "k"}, "cost": 1, "expires_s": 1}).encode()
+        assert get(one.http, "/v1/reserve", method="POST", body=body,
+                   headers={"Content-Type": "application/json"}).status == 200
+
+
+@pytest.mark.parametrize("length", (0, 100, 8192))
+def test_files_cut_short_under_gateway_and_agent(everything, length):
+    """Nobody ends, requests are answered, each file's use is said to be off, and a reload makes it anew."""
+    one = everything()
+    use(one)
+    agent, workers = one.the_agent(), one.workers()
+    sizes = {ending: (one.folder / f"segment{ending}").stat().st_size for ending in ENDINGS}
+    for ending in ENDINGS:
+        os.truncate(one.folder / f"segment{ending}", length)
+    end = time.monotonic() + 3.5  # the agent writes its history each second, and the level each 100 ms
+    while time.monotonic() < end:
+        use(one)
+        time.sleep(0.1)
+    assert one.agent() == agent and one.workers() == workers
+    said = one.said()
+    assert "killed by signal" not in said and "exited on signal" not in said
+    assert "segment.history was cut short; it is made anew" in said
+    # Those whose first page is still there are only missed where something beyond it is needed.
+    wanted = ("hot keys are not sampled (.hot)", "the load level is 0 (.load)", "eventual rules act as if",
+              "reservations expire only in the worker") if length < 8192 else ()
+    for what in wanted:
+        assert what in said, said
+        assert said.count(what) <= 4, said  # once in each of two workers and the agent's two parts
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    one.the_agent(agent)
+    use(one)
+    wait_until(lambda: all((one.folder / f"segment{ending}").stat().st_size == size for ending, size in sizes.items()),
+               "files of their full size")
+    before = one.said()
+    use(one)
+    time.sleep(1.5)
+    assert one.said() == before
+
+
+def test_files_of_another_user(everything):
+    """Made by somebody else before the first start, as anybody may in /dev/shm."""
+    if os.geteuid() != 0:
+        pytest.skip("needs another user's file")
+    one = everything(start=False)
+    one.folder.chmod(0o1777)
+    for ending in (".hot", ".load", ".history", ".observer", ".load.lock", ".hosts.new"):
+        path = one.folder / f"segment{ending}"
+        path.write_bytes(b"")
+        os.chown(path, NOBODY, -1)
+    os.unlink(one.folder / "segment.hosts.new")
+    os.mkfifo(one.folder / "segment.hosts.new")  # a writer would wait for a reader for ever
+    one.start()
+    use(one)
+    wait_until(lambda: (one.folder / "segment.hosts").exists(), "the list of hosts")
+    said = one.said()
+    for ending, off in ((".hot", "hot keys are not noted"), (".load", "the load level is not known"),
+                        (".observer", "no history is written")):
+        line = next(line for line in said.splitlines() if f"segment{ending}" in line and off in line)
+        assert "nobody (uid 65534)" in line and "remove it" in line
+    assert (one.folder / "segment.hot").stat().st_size == 0  # and nothing was written into it
+    # Once they are removed, a reload has all of it.
+    for ending in (".hot", ".load", ".history", ".observer", ".load.lock"):
+        os.unlink(one.folder / f"segment{ending}")
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    wait_until(lambda: all((one.folder / f"segment{ending}").exists() for ending in ENDINGS), "all files")
+    assert all((one.folder / f"segment{ending}").stat().st_uid == 0 for ending in ENDINGS)
+
+
+@pytest.mark.parametrize("ending", (".ledger", ".reservations"))
+def test_files_that_decide_must_be_ours(everything, ending):
+    """Without its ledger an eventual limit would be each host's own: it does not start, and says whose file that is."""
+    if os.geteuid() != 0:
+        pytest.skip("needs another user's file")
+    one = everything(start=False)
+    one.folder.chmod(0o1777)
+    path = one.folder / f"segment{ending}"
+    path.write_bytes(b"x" * 100)
+    os.chown(path, NOBODY, -1)
+    done = one.run()
+    assert done.returncode == 1
+    line = next(line for line in done.stderr.splitlines() if f"segment{ending}" in line)
+    assert "nobody (uid 65534)" in line and "remove it" in line, done.stderr
+    assert path.read_bytes() == b"x" * 100
+
+
+def test_a_command_of_another_user_reads_no_planted_file(everything):
+    """weir top by root, with a history that somebody else made."""
+    if os.geteuid() != 0:
+        pytest.skip("needs another user's file")
+    one = everything()
+    one.folder.chmod(0o1777)
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    os.chown(one.folder / "segment.history", NOBODY, -1)
+    shown = json.loads(subprocess.run([WEIR, "top", "--once", "--json", "--interval", "200ms", one.file], timeout=60,
+                                      capture_output=True, text=True, env=ENVIRONMENT, check=True).stdout)
+    assert shown["history"] is False
