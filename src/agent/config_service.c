@@ -1,6 +1,5 @@
 /* weir.yaml: the decision service, what it listens on and who may use it. */
 #include "agent/config.h"
-#include "rules/address.h"
 #include "rules/field.h"
 
 #include <stdio.h>
@@ -59,26 +58,24 @@ static void open_add(struct weir__reader *reader, const struct weir__node *node)
         reader->config->access.open[which] = true;
 }
 
+/* As nginx understands it: its ::/0 is IPv6 alone. */
 static void network_add(struct weir__reader *reader, const struct weir__node *node)
 {
+    enum { MOST = sizeof reader->config->auth.proxy / sizeof *reader->config->auth.proxy - 1 };
     struct weir__forward_auth *auth = &reader->config->auth;
     struct weir__network network;
-    char shown[WEIR__SHOWN];
-    bool host_bits;
-    weir_text text;
-    if (!weir__field_text(reader->report, node, "trusted_proxies", &text))
+    char normal[WEIR__ADDRESS_TEXT];
+    if (!weir__field_network(reader->report, node, "trusted_proxies", &network))
         return;
-    if (!weir__network_parse(text, &network, &host_bits))
-        weir__report_error(reader->report, node->place,
-                           "\"%s\" is no network; expected an address or a network such as 10.0.0.0/8",
-                           weir__printable(text, shown, sizeof shown));
-    else if (auth->proxy_count == sizeof auth->proxy / sizeof *auth->proxy)
-        weir__report_error(reader->report, node->place, "trusted_proxies has more than %zu networks",
-                           auth->proxy_count);
-    else {
-        auth->proxy[auth->proxy_count++] = weir__config_text(reader, text);
-        auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
+    if (auth->proxy_count >= MOST) {
+        weir__report_error(reader->report, node->place, "trusted_proxies has more than %d networks", MOST);
+        return;
     }
+    weir_text text = {normal, weir__address_text(&network.address, network.length, normal)};
+    auth->proxy[auth->proxy_count++] = weir__config_text(reader, text);
+    if (network.length == 0)
+        auth->proxy[auth->proxy_count++] = "0.0.0.0/0";
+    auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
 }
 
 /* One, or a list of them. */

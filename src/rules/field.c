@@ -232,3 +232,24 @@ bool weir__field_percent(struct weir__report *report, const struct weir__node *n
     *value = (int)number;
     return true;
 }
+
+bool weir__field_network(struct weir__report *report, const struct weir__node *node, const char *what,
+                         struct weir__network *network)
+{
+    bool host_bits = false;
+    if (node->kind != WEIR__SCALAR || !weir__network_parse(node->text, network, &host_bits)) {
+        weir__report_error(report, node->place,
+                           "%s: expected a network such as 10.0.0.0/8 or 2001:db8::/32, not %s%.*s", what,
+                           node->kind == WEIR__SCALAR ? "" : weir__node_is(node),
+                           node->kind == WEIR__SCALAR ? (int)node->text.len : 0, node->text.data);
+        return false;
+    }
+    if (host_bits) {
+        char text[WEIR__ADDRESS_TEXT];
+        int length = network->length;
+        size_t len = weir__address_text(&network->address, length, text);
+        weir__report_warning(report, node->place, "%.*s has bits after its prefix; it is taken as %.*s",
+                             (int)node->text.len, node->text.data, (int)len, text);
+    }
+    return true;
+}

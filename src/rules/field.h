@@ -2,6 +2,7 @@
 #ifndef WEIR_RULES_FIELD_H
 #define WEIR_RULES_FIELD_H
 
+#include "rules/address.h"
 #include "rules/yaml.h"
 
 /*
@@ -19,6 +20,9 @@ bool weir__field_int(struct weir__report *report, const struct weir__node *node,
 /* One of `words`: its index. */
 bool weir__field_word(struct weir__report *report, const struct weir__node *node, const char *what,
                       const char *const *words, size_t count, int *value);
+/* A network or an address; bits after the prefix are a warning. */
+bool weir__field_network(struct weir__report *report, const struct weir__node *node, const char *what,
+                         struct weir__network *network);
 /* "10%" or 10: 0 to WEIR__PERCENT_MAX. */
 #define WEIR__PERCENT_MAX 1000
 bool weir__field_percent(struct weir__report *report, const struct weir__node *node, const char *what, int *value);

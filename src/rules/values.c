@@ -51,7 +51,11 @@ static weir_text ask(const weir_query *query, enum weir_attribute_kind kind, wei
  */
 static weir_text ask_trimmed(const weir_query *query, enum weir_attribute_kind kind, weir_text name)
 {
-    return weir__text_trim(ask(query, kind, name));
+    weir_text value = ask(query, kind, name);
+
+    if (value.len > 0 && (unsigned char)value.data[0] > ' ' && (unsigned char)value.data[value.len - 1] > ' ')
+        return value; /* the fast path */
+    return weir__text_trim(value);
 }
 
 static weir_text target_of(struct weir__values *values)

@@ -181,6 +181,23 @@ TEST(everything)
     CHECK(strcmp(config.rules_path, "/etc/weir/rules.yaml") == 0);
 }
 
+TEST(forward_auth)
+{
+    CHECK_EQ(load(GATEWAY RULES "service: { http: 127.0.0.1:1 }\n"), 0);
+    CHECK(!config.auth.headers && config.auth.proxy_count == 0 && !config.access.open[WEIR__ENDPOINT_AUTH]);
+    CHECK_EQ(load(GATEWAY RULES
+                  "service: { http: 127.0.0.1:1, access: { tokens: abcdefgh, open: [auth] }, auth: { headers: "
+                  "original, trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.1', '2001:DB8:0::/32', '::/0'] } }\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK(strcmp(config.auth.headers, "original") == 0 && config.access.open[WEIR__ENDPOINT_AUTH] &&
+          !config.access.open[WEIR__ENDPOINT_API] && !config.access.open[WEIR__ENDPOINT_JSON]);
+    static const char *const networks[] = {"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::/0", "0.0.0.0/0"};
+    CHECK_EQ(config.auth.proxy_count, 5);
+    for (size_t i = 0; i < config.auth.proxy_count && i < 5; i++)
+        CHECK(strcmp(config.auth.proxy[i], networks[i]) == 0);
+}
+
 TEST(queues)
 {
     const struct weir__queue_config *queue = &config.queue;
