@@ -25,7 +25,8 @@ static bool password_read(const char *path, char *to, char *why, size_t why_size
     FILE *file = fopen(path, "re");
     bool good = file && fgets(to, PASSWORD_MAX, file);
     /* A password that is cut would be a wrong one. */
-    bool cut = good && !strpbrk(to, "\r\n") && fgetc(file) != EOF;
+    int next = good && !strpbrk(to, "\r\n") ? fgetc(file) : EOF;
+    bool cut = next != EOF && next != '\n' && next != '\r';
     if (file)
         fclose(file);
     if (good)
