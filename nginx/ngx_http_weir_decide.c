@@ -32,7 +32,7 @@ static void ngx_http_weir_set_cost(ngx_http_request_t *r, ngx_http_weir_loc_conf
 static void ngx_http_weir_tell_failures(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes)
 {
     for (size_t i = 0; i < answer->outcomes; i++)
-        if (outcomes[i].reason == WEIR_BY_FAILURE)
+        if (outcomes[i].reason == WEIR_BY_FAILURE || outcomes[i].error == WEIR_EFULL)
             ngx_weir_complain(r->connection->log, outcomes[i].error, "on_store_failure decides for rule",
                               outcomes[i].rule);
 }

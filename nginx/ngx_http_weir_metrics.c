@@ -175,6 +175,10 @@ static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engi
     ngx_http_weir_number(text, "weir_evicted_live_total", "counter",
                          "Keys that lost their slot before they had recovered: the segment is too small.",
                          stats.evicted_live);
+    ngx_http_weir_number(text, "weir_evicted_denied_total", "counter",
+                         "Of these, keys that were denied: their limits began anew.", stats.evicted_denied);
+    ngx_http_weir_number(text, "weir_slab_full_total", "counter",
+                         "Requests for a log or wide counter that the segment had no room for.", stats.slab_full);
     ngx_http_weir_number(text, "weir_soft_total", "counter", "Requests let through over the limit by soft.",
                          stats.soft);
     ngx_http_weir_number(text, "weir_blocked_total", "counter", "Requests of keys that an operator blocked.",

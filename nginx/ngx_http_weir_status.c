@@ -16,8 +16,10 @@ static void ngx_http_weir_status_segment(ngx_http_weir_text_t *text, ngx_http_we
             ngx_http_weir_text_add(text, ",\"fill\":%.6f", (double)live / (double)looked);
         if (weir_segment_lost(segment))
             ngx_http_weir_text_add(text, ",\"lost\":true");
-        ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"moved\":%uL,\"retries\":%uL",
-                               stats.created, stats.evicted_live, stats.moved, stats.retries);
+        ngx_http_weir_text_add(text, ",\"created\":%uL,\"evicted_live\":%uL,\"evicted_denied\":%uL", stats.created,
+                               stats.evicted_live, stats.evicted_denied);
+        ngx_http_weir_text_add(text, ",\"slab_full\":%uL,\"moved\":%uL,\"retries\":%uL", stats.slab_full, stats.moved,
+                               stats.retries);
         ngx_http_weir_text_add(text,
                                "},\"decisions\":{\"allowed\":%uL,\"delayed\":%uL,\"denied\":%uL,\"never_fits\":%uL",
                                stats.allowed, stats.delayed, stats.denied, stats.never_fits);

@@ -361,15 +361,17 @@ WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_ti
 typedef struct weir_stats {
     /* Decisions: of weir_take, one each; of a store; and of rules that denied before anything was taken. */
     uint64_t allowed, delayed, denied, never_fits, blocked;
-    uint64_t soft;         /* of the allowed ones, those over the limit proper */
-    uint64_t errors;       /* takes that failed with a code */
-    uint64_t created;      /* keys that got a slot */
-    uint64_t evicted_live; /* keys that lost theirs before they had recovered: the segment is too small */
-    uint64_t moved;        /* entries moved to their other line to make room */
-    uint64_t retries;      /* compare-and-swaps lost to another writer, but for the first on a short way */
-    uint64_t slots;        /* in the segment */
-    uint64_t grains;       /* of slab in it, 32 bytes each */
-    uint64_t bytes;        /* of the segment, all in */
+    uint64_t soft;           /* of the allowed ones, those over the limit proper */
+    uint64_t errors;         /* takes that failed with a code */
+    uint64_t created;        /* keys that got a slot */
+    uint64_t evicted_live;   /* keys that lost theirs before they had recovered: the segment is too small */
+    uint64_t moved;          /* entries moved to their other line to make room */
+    uint64_t retries;        /* compare-and-swaps lost to another writer, but for the first on a short way */
+    uint64_t evicted_denied; /* of evicted_live, keys that were denied: their limits began anew */
+    uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
+    uint64_t slots;          /* in the segment */
+    uint64_t grains;         /* of slab in it, 32 bytes each */
+    uint64_t bytes;          /* of the segment, all in */
 } weir_stats;
 
 WEIR_MUST_CHECK int weir_stats_read(const weir_segment *segment, weir_stats *stats);

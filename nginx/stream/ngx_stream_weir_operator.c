@@ -142,6 +142,8 @@ void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
                                           {"errors", stats.errors},
                                           {"created", stats.created},
                                           {"evicted_live", stats.evicted_live},
+                                          {"evicted_denied", stats.evicted_denied},
+                                          {"slab_full", stats.slab_full},
                                           {"slots", stats.slots},
                                           {"bytes", stats.bytes},
                                           {"rules", rules.rules},

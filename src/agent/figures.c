@@ -111,11 +111,12 @@ static json_t *segment_json(const struct weir__sight *sight)
     if (weir_stats_read(segment, &stats) != 0)
         return json_null();
     bool sampled = weir_segment_sample(segment, sight->now, SAMPLED_SLOTS, &looked, &live) == 0 && looked;
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "path", sight->segment, "bytes", number(stats.bytes),
-                     "slots", number(stats.slots), "fill",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "path", sight->segment, "bytes",
+                     number(stats.bytes), "slots", number(stats.slots), "fill",
                      sampled ? json_real((double)live / (double)looked) : json_null(), "created", number(stats.created),
-                     "evicted_live", number(stats.evicted_live), "soft", number(stats.soft), "errors",
-                     number(stats.errors), "lost", weir_segment_lost(segment));
+                     "evicted_live", number(stats.evicted_live), "evicted_denied", number(stats.evicted_denied),
+                     "slab_full", number(stats.slab_full), "soft", number(stats.soft), "errors", number(stats.errors),
+                     "lost", weir_segment_lost(segment));
 }
 
 static json_t *store_json(const struct weir__sight *sight)

@@ -114,7 +114,7 @@ int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_ti
     if (error)
         note_failure(api, error, "");
     for (size_t i = 0; !error && i < answer->outcomes; i++)
-        if (api->room->outcomes[i].reason == WEIR_BY_FAILURE)
+        if (api->room->outcomes[i].reason == WEIR_BY_FAILURE || api->room->outcomes[i].error == WEIR_EFULL)
             note_failure(api, api->room->outcomes[i].error, api->room->outcomes[i].rule);
     return error;
 }

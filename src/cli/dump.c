@@ -68,6 +68,8 @@ static int numbers(const struct dump *d, struct number *out)
         {"errors", d->stats.errors},
         {"created", d->stats.created},
         {"evicted_live", d->stats.evicted_live},
+        {"evicted_denied", d->stats.evicted_denied},
+        {"slab_full", d->stats.slab_full},
         {"moved", d->stats.moved},
         {"retries", d->stats.retries},
         {"live", d->report.live},

@@ -87,7 +87,9 @@ static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum ask
         error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
                 : how == TAKE ? take(trial, hit, limit, &made)
                 : hit->held   ? weir__hit_let_go(trial, hit, &made)
-                              : weir_refund(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made);
+                              : weir__hit_refund(trial, hit, &made);
+    if (error == WEIR_EFULL && how == TAKE)
+        error = weir__hit_take_without_room(trial, hit, &made);
     if (error) {
         weir__hit_fail(hit, error);
         return;
@@ -180,6 +182,15 @@ void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir_
         weir__count(&stats->soft, 1);
 }
 
+/* A denial that was only looked at. */
+static void count_looked_at(const struct weir__trial *trial, const struct weir__hit *hit)
+{
+    weir_segment *segment = trial->engine->segment;
+    weir__hit_count_verdict(trial, hit);
+    if (hit->decision.verdict == WEIR_DENY && !segment->read_only)
+        weir__deny_on(trial->cpu, segment, &hit->quota->limit, hit->key, hit->key_len, trial->now);
+}
+
 /*
  * Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
  * What denied stays a denial, even if others made room meanwhile: the rest of the counters have not been taken from.
@@ -196,7 +207,7 @@ static void take_rejected(const struct weir__trial *trial, size_t from)
         else if (!weir__hit_denies(hit))
             hit->decision.remaining += hit->cost;
         else if (!trial->dry_run && hit->reason == WEIR_BY_LIMIT)
-            weir__hit_count_verdict(trial, hit); /* it was only looked at */
+            count_looked_at(trial, hit);
         if (!weir_passes(&looked) && !weir__hit_denies(hit))
             hit->decision = looked;
     }
@@ -458,6 +469,8 @@ static const struct weir__hit *decide_simple(const struct weir__trial *trial)
     } else {
         int error = weir__take_on(trial->cpu, trial->engine->segment, limit, hit->key, hit->key_len, hit->cost,
                                   trial->now, &hit->decision);
+        if (error == WEIR_EFULL)
+            error = weir__hit_take_without_room(trial, hit, &hit->decision);
         if (error)
             weir__hit_fail(hit, error);
     }

@@ -42,8 +42,11 @@ void weir__clock_adopt(weir_segment *segment);
 /* weir_take on a segment that may be written to, for those who know their processor already. */
 int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                   int64_t cost, weir_time now, weir_decision *decision);
+/* Marks a key that was looked at and is denied: weir__table_deny. */
+void weir__deny_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                   weir_time now);
 /*
- * The same if it is the usual case: a counter in one slot that has enough (weir__is_one_slot), in its place, and a
+ * weir__take_on if it is the usual case: a counter in one slot that has enough (weir__is_one_slot), in its place, and a
  * positive cost. False: nothing was taken.
  */
 bool weir__take_usual(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,

@@ -36,7 +36,7 @@ struct weir__hit {
     uint8_t held; /* its slot in trial->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
-    int store_error; /* why the store did not decide; the host's own counter did instead */
+    int store_error; /* why the store, or the segment's slab, did not decide; another counter of the host did instead */
     struct weir__ask *told;
     int64_t cost;
     weir_decision decision;
@@ -86,6 +86,13 @@ void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit);
 void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit);
 /* What an error does to the request is the rule's policy. */
 void weir__hit_fail(struct weir__hit *hit, int error);
+/*
+ * A take of a log or wide counter that the slab had no room for (WEIR_EFULL): with `local` another counter of the host
+ * stands in (slab_full.c). Returns 0, with store_error set, or the error that the policy is to decide.
+ */
+int weir__hit_take_without_room(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *made);
+/* Gives back what the hit has taken, to the counter that it was taken from. */
+int weir__hit_refund(const struct weir__trial *trial, const struct weir__hit *hit, weir_decision *made);
 /* What can be said without a counter; a quota that has none is taken off the hit. */
 void weir__hit_settle(struct weir__hit *hit);
 /*

@@ -62,6 +62,15 @@ int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, 
     return take(&segment->table.stats[cpu % WEIR__STRIPES], segment, limit, key, key_len, cost, now, decision);
 }
 
+void weir__deny_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                   weir_time now)
+{
+    struct weir__op op = weir__operation(segment, &segment->table.stats[cpu % WEIR__STRIPES], now);
+    struct weir__where where;
+    weir__key_locate(op.table, limit, key, key_len, &where);
+    weir__table_deny(&op, limit, &where);
+}
+
 int weir_peek(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, int64_t cost,
               weir_time now, weir_decision *decision)
 {

@@ -166,7 +166,7 @@ static bool prepare(struct weir__rls_question *question, struct weir__rls_reply 
 static void tell_failures(const struct weir__rls_question *question, struct weir__rls_reply *reply)
 {
     for (size_t i = 0; i < question->answer.outcomes; i++) {
-        if (question->outcomes[i].reason != WEIR_BY_FAILURE)
+        if (question->outcomes[i].reason != WEIR_BY_FAILURE && question->outcomes[i].error != WEIR_EFULL)
             continue;
         reply->error = question->outcomes[i].error;
         reply->rule = question->outcomes[i].rule;

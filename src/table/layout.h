@@ -18,7 +18,7 @@
 #include "table/atomic.h"
 
 #define WEIR__MAGIC        UINT64_C(0x0a474553524945f7) /* not text at either end, so that no text file is taken for one */
-#define WEIR__LAYOUT       2                            /* raise with every change of this file or of cell.h */
+#define WEIR__LAYOUT       3                            /* raise when this file, cell.h or a record's head changes */
 #define WEIR__SECRET_BYTES 192
 #define WEIR__SLOTS        4 /* a line */
 #define WEIR__STRIPES      64
@@ -30,8 +30,8 @@
 /* Counters, in the order of weir_stats. On lines of cache of their own: neighbours never share one. */
 struct weir__stripe {
     uint64_t verdict[5]; /* by enum weir_verdict */
-    uint64_t soft, errors, created, evicted_live, moved, retries;
-    uint64_t spare[5];
+    uint64_t soft, errors, created, evicted_live, moved, retries, evicted_denied, slab_full;
+    uint64_t spare[3];
 } __attribute__((aligned(128)));
 
 #define WEIR__TIMES         16 /* buckets: a check that took less than 64 ns << bucket, and the last for the rest */
@@ -79,6 +79,7 @@ struct weir__header {
     int64_t clock_offset_ns;                       /* segment time minus CLOCK_BOOTTIME */
     uint64_t blocked_until_us;                     /* no block lasts longer: before it there is nothing to look up */
     uint64_t slab_cursor __attribute__((aligned(64)));
+    uint64_t slab_searched; /* how far lapsed grains were looked for in vain: see slab.c */
 };
 
 #define WEIR__HEADER_BYTES 4096

@@ -168,7 +168,7 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
 /* Raises the reach. Places up to there may be used afterwards. */
 static void raise(const struct weir__op *op, const weir_limit *limit, struct weir__key_record *key)
 {
-    weir__cell higher = {weir__head_mark(key->head) | (uint64_t)limit->cap, key->head.hi};
+    weir__cell higher = {weir__head_mark(key->head) | WEIR__LEASE_USE | (uint64_t)limit->cap, key->head.hi};
     weir__cell_cas(weir__record_head(op, key->record), &key->head, higher);
 }
 

@@ -49,7 +49,7 @@ int weir__lease_make_room(const struct weir__op *op, const struct weir__where *w
     int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, &record);
     if (error)
         return error;
-    weir__cell head = {(uint64_t)reach, (uint32_t)op->mono_us};
+    weir__cell head = {WEIR__LEASE_USE | (uint64_t)reach, (uint32_t)op->mono_us};
     if (!weir__record_own(op, where, &record, head))
         return 0; /* took so long over it that it was taken away: look again */
     struct weir__lease_places body = weir__lease_places_of(op, record, head);

@@ -1,7 +1,7 @@
 /*
  * Places that can be held: the record of a key's requests in flight, one word a place. See docs/concurrency.md.
  *
- *     head   mark 28 | 19 | reach 17    32 | nonce 32
+ *     head   mark 26 | use 2 | 19 | reach 17    32 | nonce 32
  *     body   maps: nonce 32 | places 32, a bit for each that is thought to be held
  *            places: until 47 | turn 15 | held 1 | frozen 1
  *
@@ -27,6 +27,7 @@
 #define WEIR__LEASE_TURN_MASK   UINT64_C(0x1fffc)
 #define WEIR__LEASE_UNTIL_SHIFT 17
 #define WEIR__LEASE_REACH_MASK  ((UINT64_C(1) << 17) - 1)
+#define WEIR__LEASE_USE         ((uint64_t)WEIR__USE_PLACES << WEIR__USE_SHIFT)
 #define WEIR__LEASE_MAP_PLACES  32
 #define WEIR__LEASE_MAP_TRIES   4
 

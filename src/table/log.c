@@ -1,7 +1,7 @@
 /*
  * The sliding window log: a record with one 32-bit time a unit, in a ring.
  *
- *     head  mark 28 | frozen 1 | aged 1 | tail 17 | pending 17    newest 47 | span 17
+ *     head  mark 26 | use 2 | frozen 1 | aged 1 | tail 17 | pending 17    newest 47 | span 17
  *     body  times, in quanta of the limit, modulo 2^32
  *
  * The ring holds `span` units that end before position `tail`. The newest `pending` of them are in the head only
@@ -29,6 +29,7 @@ struct log_head {
     bool frozen, aged;
     int64_t tail, pending, span;
     int64_t newest_us;
+    uint64_t use; /* where it stands in a head */
 };
 
 /* One log as it was seen. */
@@ -47,13 +48,14 @@ static struct log_head unpack(weir__cell cell, int64_t now_us)
                              .tail = (int64_t)(cell.lo >> 17 & FIELD_MASK),
                              .pending = (int64_t)(cell.lo & FIELD_MASK),
                              .span = (int64_t)(cell.hi & FIELD_MASK),
-                             .newest_us = weir__anchor_expand(cell.hi >> 17, now_us)};
+                             .newest_us = weir__anchor_expand(cell.hi >> 17, now_us),
+                             .use = cell.lo & WEIR__USE_MASK};
 }
 
 /* With `mark`, what the slab keeps on top of a head. */
 static weir__cell pack(uint64_t mark, struct log_head h)
 {
-    return (weir__cell){mark | (h.frozen ? FROZEN : 0) | (h.aged ? AGED : 0) | (uint64_t)h.tail << 17 |
+    return (weir__cell){mark | h.use | (h.frozen ? FROZEN : 0) | (h.aged ? AGED : 0) | (uint64_t)h.tail << 17 |
                             (uint64_t)h.pending,
                         ((uint64_t)h.newest_us & WEIR__TIME_MASK) << 17 | (uint64_t)h.span};
 }
@@ -230,8 +232,8 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     return error;
 }
 
-/* The head after the change. */
-static struct log_head advance(const struct view *view, int64_t now_us, struct weir__log_change change)
+/* The head after the change; `denied`: of a request that is logged although it was denied. */
+static struct log_head advance(const struct view *view, int64_t now_us, struct weir__log_change change, bool denied)
 {
     const weir_limit *limit = view->limit;
     int64_t least = least_time(view), units = change.logged;
@@ -243,12 +245,14 @@ static struct log_head advance(const struct view *view, int64_t now_us, struct w
         next.tail = (next.tail + next.pending) % view->capacity;
         next.newest_us = weir__log_round(limit, now_us > least ? now_us : least);
         next.aged &= view->live > 0; /* when all have left it is a new log, as if its record had been given back */
-        return next;
+    } else {
+        next.span -= change.newest + change.oldest;
+        next.tail = (next.tail - change.newest % view->capacity + view->capacity) % view->capacity;
+        if (!next.aged && next.span)
+            next.newest_us = live_time(view, view->live - 1 - change.newest);
     }
-    next.span -= change.newest + change.oldest;
-    next.tail = (next.tail - change.newest % view->capacity + view->capacity) % view->capacity;
-    if (!next.aged && next.span)
-        next.newest_us = live_time(view, view->live - 1 - change.newest);
+    denied |= next.use >> WEIR__USE_SHIFT == WEIR__USE_DENIED;
+    next.use = weir__use_bits(next.span, limit->cap, denied);
     return next;
 }
 
@@ -267,9 +271,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     bool back = change.newest || change.oldest;
 
     if (!(change.logged || back) || !op->stats) {
-        if (key.found && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
-            return 0;
-        return 1;
+        return !key.found || weir__key_record_leave(op, &key, decision->verdict == WEIR_DENY);
     }
     if (!key.found)
         return make(op, where, &key, &view, change.logged); /* there is nothing to give back */
@@ -283,7 +285,8 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         return 0;
     if (!flush(op, &key, &view))
         return 0;
-    weir__cell next = pack(weir__head_mark(key.head), advance(&view, op->mono_us, change));
+    struct log_head advanced = advance(&view, op->mono_us, change, decision->verdict == WEIR_DENY);
+    weir__cell next = pack(weir__head_mark(key.head), advanced);
     if (weir__cell_cas(weir__record_head(op, key.record), &key.head, next))
         return 1;
     weir__count(&op->stats->retries, 1);
@@ -296,6 +299,12 @@ static struct weir__where salted(const weir_limit *limit, const struct weir__whe
     struct weir__where w = *where;
     w.salt = (uint64_t)limit->quantum_us;
     return w;
+}
+
+void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+{
+    struct weir__where w = salted(limit, where);
+    weir__key_record_deny(op, &w);
 }
 
 int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)

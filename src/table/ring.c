@@ -1,7 +1,7 @@
 /*
  * The sliding window counter with more than two buckets: a record with one word a bucket.
  *
- *     head  mark 28 | sealed 1 | part 35    current 32 | before 32
+ *     head  mark 26 | use 2 | sealed 1 | part 35    current 32 | before 32
  *     body  n words: part (low 32 bits) 32 | count 32
  *
  * The head says which part of the window it is, what that holds and what the n - 1 before it hold together, so a
@@ -18,19 +18,21 @@ struct ring_head {
     bool sealed;
     int64_t part; /* number since time 0 */
     uint32_t current, before;
+    uint64_t use; /* where it stands in a head */
 };
 
 static struct ring_head unpack(weir__cell cell, int64_t part_now)
 {
     uint64_t age = ((uint64_t)part_now - cell.lo) & PART_MASK;
     int64_t part = age <= PART_MASK / 2 ? part_now - (int64_t)age : part_now + (int64_t)(PART_MASK + 1 - age);
-    return (struct ring_head){cell.lo & SEALED, part, (uint32_t)(cell.hi >> 32), (uint32_t)cell.hi};
+    return (struct ring_head){cell.lo & SEALED, part, (uint32_t)(cell.hi >> 32), (uint32_t)cell.hi,
+                              cell.lo & WEIR__USE_MASK};
 }
 
 /* With `mark`, what the slab keeps on top of a head. */
 static weir__cell pack(uint64_t mark, struct ring_head h)
 {
-    return (weir__cell){mark | (h.sealed ? SEALED : 0) | ((uint64_t)h.part & PART_MASK),
+    return (weir__cell){mark | h.use | (h.sealed ? SEALED : 0) | ((uint64_t)h.part & PART_MASK),
                         (uint64_t)h.current << 32 | h.before};
 }
 
@@ -115,9 +117,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
         gather(word, limit, &head, part, parts);
 
     if (!weir__counterN_take(limit, &state, parts, op->mono_us, cost, mode, decision) || !op->stats) {
-        if (found && !weir__cell_equal(weir__cell_read(weir__record_head(op, key.record)), key.head))
-            return 0;
-        return 1;
+        return !found || weir__key_record_leave(op, &key, decision->verdict == WEIR_DENY);
     }
     if (!found)
         return cost < 0 ? 1 : make(op, limit, where, &key, lease, part);
@@ -132,7 +132,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     }
     if (head.part != part && !flush(at, key.head, word, &head, limit->buckets))
         return 0;
-    struct ring_head next = {false, part, (uint32_t)state.current, (uint32_t)state.before};
+    bool denied = weir__head_use(key.head) == WEIR__USE_DENIED;
+    struct ring_head next = {false, part, (uint32_t)state.current, (uint32_t)state.before,
+                             weir__use_bits(state.current + state.before, limit->cap, denied)};
     if (weir__cell_cas(at, &key.head, pack(weir__head_mark(key.head), next)))
         return 1;
     weir__count(&op->stats->retries, 1);
@@ -145,6 +147,12 @@ static struct weir__where salted(const weir_limit *limit, const struct weir__whe
     struct weir__where w = *where;
     w.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets;
     return w;
+}
+
+void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+{
+    struct weir__where w = salted(limit, where);
+    weir__key_record_deny(op, &w);
 }
 
 int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)

@@ -118,6 +118,8 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
         sum.evicted_live += weir__load64(&s->evicted_live);
         sum.moved += weir__load64(&s->moved);
         sum.retries += weir__load64(&s->retries);
+        sum.evicted_denied += weir__load64(&s->evicted_denied);
+        sum.slab_full += weir__load64(&s->slab_full);
     }
     *stats = sum;
 }

@@ -1,4 +1,4 @@
-#include "table/slab.h"
+#include "table/lease_places.h"
 
 /*
  * A lease word: 0 is a free grain; otherwise until when it is leased, in units of about two seconds.
@@ -16,7 +16,18 @@
 #define SCAN_MAX         32768                /* grains looked at for one record, beyond its own size */
 #define LIVE_MAX         64                   /* places weighed against each other when a live record must go */
 #define LAPSED_ROUNDS    3                    /* as often the search goes on before a live record must go */
+#define DENIED_ROUNDS    4                    /* as often it goes on when only keys that are denied could make room */
 #define TAKE_ROUNDS      64                   /* attempts, when others take the same grains */
+
+/* What is lost with a record, the least first. */
+enum rank {
+    RANK_FREE,   /* nothing: its lease has lapsed */
+    RANK_UNHELD, /* nothing: no place in it is held */
+    RANK_LOW,    /* see enum weir__use */
+    RANK_HIGH,
+    RANK_DENIED,
+    RANK_TAKING /* it is being made, or was left so by a process that died: it cannot be taken */
+};
 
 unsigned weir__class_for(uint64_t bytes)
 {
@@ -51,6 +62,44 @@ static uint32_t lease_left(const struct weir__op *op, uint32_t word)
     return left > LEASE_TIME / 2 ? 0 : left;
 }
 
+/*
+ * A record of places, by its first map, which is a hint: see lease_places.h. Takers choose the lowest place that is
+ * free, so up to a reach of 32 that map covers all places, and beyond it the first to be held.
+ */
+static enum rank rank_of_places(weir__cell head, uint64_t map)
+{
+    int64_t reach = weir__lease_reach(head), held = __builtin_popcount((uint32_t)map);
+    bool all = reach <= WEIR__LEASE_MAP_PLACES;
+    if (map >> 32 != (uint32_t)head.hi)
+        return RANK_LOW; /* its maker has not come that far */
+    if (!held)
+        return all ? RANK_UNHELD : RANK_LOW;
+    if (!all)
+        return held < WEIR__LEASE_MAP_PLACES ? RANK_LOW : RANK_HIGH;
+    return held >= reach ? RANK_DENIED : held > reach / 2 ? RANK_HIGH : RANK_LOW;
+}
+
+/* Of the record that begins at `grain`, whose lease is `word`. Others may change it meanwhile. */
+static enum rank rank_of(const struct weir__op *op, uint64_t grain, uint32_t word)
+{
+    if (!lease_left(op, word))
+        return RANK_FREE;
+    if (word & LEASE_TAKING)
+        return RANK_TAKING;
+    struct weir__record record = {.grain = (uint32_t)grain};
+    weir__cell head = weir__cell_peek(weir__record_head(op, record));
+    switch (weir__head_use(head)) {
+    case WEIR__USE_LOW:
+        return RANK_LOW;
+    case WEIR__USE_HIGH:
+        return RANK_HIGH;
+    case WEIR__USE_DENIED:
+        return RANK_DENIED;
+    default:
+        return rank_of_places(head, weir__load64(weir__record_body(op, record)));
+    }
+}
+
 /* Frees what is left of a record whose first grain was taken: nobody has these words any more. */
 static void free_rest(const struct weir__op *op, uint64_t at)
 {
@@ -59,6 +108,13 @@ static void free_rest(const struct weir__op *op, uint64_t at)
         if (!word || word & LEASE_FIRST || !weir__cas32(&op->table->lease[at], &word, 0))
             return;
     }
+}
+
+static void count_eviction(const struct weir__op *op, bool denied, uint64_t one)
+{
+    weir__count(&op->stats->evicted_live, one);
+    if (denied)
+        weir__count(&op->stats->evicted_denied, one);
 }
 
 /*
@@ -76,12 +132,12 @@ static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count,
         if (i == 0)
             first = lease_after(op, seen, for_us) | LEASE_FIRST | LEASE_TAKING;
         /* Counted before it happens: a death in between must not hide a loss. */
-        bool loses = left && seen & LEASE_FIRST;
+        bool loses = left && seen & LEASE_FIRST, denied = loses && rank_of(op, at + i, seen) == RANK_DENIED;
         if (loses)
-            weir__count(&op->stats->evicted_live, 1);
+            count_eviction(op, denied, 1);
         if (!weir__cas32(&lease[at + i], &seen, i ? first & LEASE_MASK : first)) {
             if (loses)
-                weir__count(&op->stats->evicted_live, UINT64_MAX); /* it did not happen */
+                count_eviction(op, denied, UINT64_MAX); /* it did not happen */
             break;
         }
     }
@@ -96,14 +152,44 @@ static uint32_t take_run(const struct weir__op *op, uint64_t at, uint32_t count,
     return 0;
 }
 
-/* Looks for lapsed grains in a row from the cursor on. */
-static uint32_t take_lapsed(const struct weir__op *op, uint32_t count, int64_t for_us, uint64_t *at)
+/*
+ * header->slab_searched: tick 27 | size class 6 | grains 31. At that tick of the leases so many grains were looked at
+ * for a lapsed record of that class, without success. Once that is the whole slab, nobody looks for such a record or a
+ * larger one before the next tick, or before a record is given back: in a flood of new keys each would go through all
+ * of it. It is a hint: a record that is given back while another process looks may be overlooked until then.
+ */
+#define SEARCHED_BITS 31
+#define SEARCHED_MASK ((UINT64_C(1) << SEARCHED_BITS) - 1)
+#define SEARCHED_TICK (SEARCHED_BITS + 6)
+
+static bool none_lapsed(const struct weir__op *op, unsigned size_class)
 {
+    uint64_t word = weir__load64(&op->table->header->slab_searched);
+    return word >> SEARCHED_TICK == lease_time(op->mono_us) && size_class >= (word >> SEARCHED_BITS) % WEIR__CLASSES &&
+           (word & SEARCHED_MASK) >= op->table->grains;
+}
+
+static void note_none_lapsed(const struct weir__op *op, unsigned size_class, uint64_t looked)
+{
+    uint64_t *word = &op->table->header->slab_searched, seen = weir__load64(word), tick = lease_time(op->mono_us);
+    uint64_t known = (seen >> SEARCHED_BITS) % WEIR__CLASSES;
+    bool now = seen >> SEARCHED_TICK == tick;
+    if (now && known < size_class)
+        return; /* others have looked for less */
+    looked += now && known == size_class ? seen & SEARCHED_MASK : 0;
+    looked = looked < SEARCHED_MASK ? looked : SEARCHED_MASK;
+    weir__cas64(word, &seen, tick << SEARCHED_TICK | (uint64_t)size_class << SEARCHED_BITS | looked);
+}
+
+/* Looks for lapsed grains in a row from the cursor on. */
+static uint32_t take_lapsed(const struct weir__op *op, unsigned size_class, int64_t for_us, uint64_t *at)
+{
+    uint32_t count = weir__class_grains(size_class);
     uint64_t grains = op->table->grains, run = 0;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
-    uint64_t looks = grains < SCAN_MAX + count ? grains + count : SCAN_MAX + count;
+    uint64_t most = grains < SCAN_MAX ? grains : SCAN_MAX;
 
-    for (; looks > 0; looks--) {
+    for (uint64_t looks = most + count; looks > 0; looks--) {
         uint32_t word = weir__load32(&op->table->lease[next]);
         bool begins = !word || word & LEASE_FIRST;
         run = lease_left(op, word) || (!run && !begins) ? 0 : run + 1;
@@ -122,20 +208,32 @@ static uint32_t take_lapsed(const struct weir__op *op, uint32_t count, int64_t f
         }
     }
     weir__store64(&op->table->header->slab_cursor, next); /* there is nothing here: look elsewhere next time */
+    note_none_lapsed(op, size_class, most);
     return 0;
 }
 
-/* The longest lease among the records in [at, at + count): how much would be lost by taking them. */
-static uint32_t longest_lease(const struct weir__op *op, uint64_t at, uint32_t count)
+/* How much would be lost by taking [at, at + count): the highest rank of the records there, then their longest lease.
+ */
+struct loss {
+    enum rank rank;
+    uint32_t longest;
+};
+
+static struct loss loss_of(const struct weir__op *op, uint64_t at, uint32_t count)
 {
-    uint32_t longest = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    struct loss loss = {RANK_FREE, 0};
+    for (uint32_t i = 0; i < count && loss.rank < RANK_TAKING; i++) {
         uint32_t word = weir__load32(&op->table->lease[at + i]), left = lease_left(op, word);
-        if (left && word & LEASE_TAKING)
-            return UINT32_MAX; /* being made, or left so by someone who died */
-        longest = left > longest ? left : longest;
+        enum rank rank = word & LEASE_FIRST ? rank_of(op, at + i, word) : RANK_FREE;
+        loss.rank = rank > loss.rank ? rank : loss.rank;
+        loss.longest = left > loss.longest ? left : loss.longest;
     }
-    return longest;
+    return loss;
+}
+
+static bool is_less(struct loss a, struct loss b)
+{
+    return a.rank != b.rank ? a.rank < b.rank : a.longest < b.longest;
 }
 
 static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t count)
@@ -144,28 +242,37 @@ static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t co
            record->grain < at + count;
 }
 
-/* Takes grains from the live keys that would give them up soonest, of those looked at. */
+/*
+ * Takes grains from live keys, where the least is lost of the places looked at. Keys that are denied keep theirs,
+ * unless they have more than half of the grains looked at: *kept if nothing is taken for that reason.
+ */
 static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, const struct weir__record *keep,
-                          uint64_t *at)
+                          uint64_t *at, bool *kept)
 {
-    uint64_t grains = op->table->grains, best = grains;
-    uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
-    uint32_t shortest = UINT32_MAX;
-    int candidates = LIVE_MAX;
+    uint64_t grains = op->table->grains, best = grains, looks = grains < SCAN_MAX ? grains : SCAN_MAX;
+    uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains, looked = 0, denied = 0;
+    struct loss least = {RANK_TAKING, 0};
+    bool is_denied = false;
 
-    for (uint64_t looks = grains < SCAN_MAX ? grains : SCAN_MAX; looks > 0 && candidates > 0; looks--) {
+    for (int candidates = LIVE_MAX; looked < looks && candidates > 0; looked++) {
         uint32_t word = weir__load32(&op->table->lease[next]);
-        if ((!word || word & LEASE_FIRST) && next + count <= grains && !overlaps(keep, next, count)) {
-            uint32_t longest = longest_lease(op, next, count);
+        if (!word || word & LEASE_FIRST) {
+            is_denied = rank_of(op, next, word) == RANK_DENIED;
             candidates--;
-            if (longest < shortest) {
-                shortest = longest;
+            struct loss loss = next + count <= grains && !overlaps(keep, next, count) ? loss_of(op, next, count)
+                                                                                      : (struct loss){RANK_TAKING, 0};
+            if (is_less(loss, least)) {
+                least = loss;
                 best = next;
             }
         }
+        denied += is_denied;
         next = (next + 1) % grains;
     }
-    if (best == grains)
+    *kept = best < grains && least.rank == RANK_DENIED && denied <= looked / 2;
+    if (*kept)
+        weir__store64(&op->table->header->slab_cursor, next);
+    if (best == grains || *kept)
         return 0;
     /* On either outcome: whoever comes next should look elsewhere, not fight for the same place. */
     weir__store64(&op->table->header->slab_cursor, best + count);
@@ -177,19 +284,21 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
                       struct weir__record *record)
 {
     uint32_t count = size_class < WEIR__CLASSES ? weir__class_grains(size_class) : 0;
+    int rounds = count && count <= op->table->grains ? TAKE_ROUNDS : 0, denied_rounds = DENIED_ROUNDS;
     uint64_t at;
 
-    if (!count || count > op->table->grains)
-        return WEIR_EFULL;
-    for (int round = 0; round < TAKE_ROUNDS; round++) {
-        uint32_t first = take_lapsed(op, count, for_us, &at);
-        if (!first && round >= LAPSED_ROUNDS)
-            first = take_live(op, count, for_us, keep, &at);
+    for (int round = 0; round < rounds && denied_rounds > 0; round++) {
+        bool kept = false, none = none_lapsed(op, size_class);
+        uint32_t first = none ? 0 : take_lapsed(op, size_class, for_us, &at);
+        if (!first && (none || round >= LAPSED_ROUNDS))
+            first = take_live(op, count, for_us, keep, &at, &kept);
         if (first) {
             *record = (struct weir__record){(uint32_t)at, size_class, first};
             return 0;
         }
+        denied_rounds -= kept;
     }
+    weir__count(&op->stats->slab_full, 1);
     return WEIR_EFULL;
 }
 
@@ -213,8 +322,10 @@ static bool replace_lease(const struct weir__op *op, struct weir__record *record
 void weir__record_release(const struct weir__op *op, struct weir__record record)
 {
     /* Lapsed, it may be somebody else's by now. */
-    if (lease_left(op, record.lease) && weir__load32(&op->table->lease[record.grain]) == record.lease)
-        replace_lease(op, &record, 0);
+    if (!lease_left(op, record.lease) || weir__load32(&op->table->lease[record.grain]) != record.lease)
+        return;
+    replace_lease(op, &record, 0);
+    weir__store64(&op->table->header->slab_searched, 0);
 }
 
 bool weir__record_own(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
@@ -330,6 +441,22 @@ bool weir__key_record_link(const struct weir__op *op, const struct weir__where *
         return true;
     weir__record_release(op, record);
     return false;
+}
+
+bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_record *key, bool denied)
+{
+    weir__cell *at = weir__record_head(op, key->record), seen = key->head, marked = seen;
+    if (!denied || !op->stats || weir__head_use(seen) != WEIR__USE_HIGH)
+        return weir__cell_equal(weir__cell_read(at), seen);
+    marked.lo = (seen.lo & ~WEIR__USE_MASK) | (uint64_t)WEIR__USE_DENIED << WEIR__USE_SHIFT;
+    return weir__cell_cas(at, &seen, marked);
+}
+
+void weir__key_record_deny(const struct weir__op *op, const struct weir__where *where)
+{
+    struct weir__key_record key;
+    if (weir__key_record_find(op, where, &key) == 0 && key.found)
+        (void)weir__key_record_leave(op, &key, true); /* if it was changed just now, the next denial marks it */
 }
 
 int weir__key_record_drop(const struct weir__op *op, const struct weir__where *where)

@@ -22,10 +22,20 @@ struct weir__record {
 };
 
 #define WEIR__CLASSES    64
-#define WEIR__OWNER_BITS 24
+#define WEIR__OWNER_BITS 22
 #define WEIR__TURN_BITS  4 /* below the owner */
 #define WEIR__HEAD_SHIFT (64 - WEIR__OWNER_BITS - WEIR__TURN_BITS)
+#define WEIR__USE_SHIFT  36 /* below the turn; what is below it is the record's users' own */
+#define WEIR__USE_MASK   (UINT64_C(3) << WEIR__USE_SHIFT)
 #define WEIR__GRAINS_MAX (UINT64_C(1) << 26)
+
+/* In a head: how much an eviction of the record would forgive its key. It changes with the head, by the same swap. */
+enum weir__use {
+    WEIR__USE_LOW,    /* at most half of the limit was used when the head was written */
+    WEIR__USE_HIGH,   /* more than half */
+    WEIR__USE_DENIED, /* more than half, and a request was denied since */
+    WEIR__USE_PLACES  /* places that can be held (lease_places.h): its map tells */
+};
 
 static inline uint64_t weir__record_pack(struct weir__record r)
 {
@@ -69,15 +79,28 @@ static inline uint64_t weir__owner(const struct weir__where *where)
     return (where->tag + where->salt * UINT64_C(0x9e3779b1)) & ((UINT64_C(1) << WEIR__OWNER_BITS) - 1);
 }
 
-/* The owner and turn of a head; what a record's users put below HEAD_SHIFT is their own. */
+/* The owner and turn of a head. */
 static inline uint64_t weir__head_mark(weir__cell head)
 {
     return head.lo >> WEIR__HEAD_SHIFT << WEIR__HEAD_SHIFT;
 }
 
+static inline enum weir__use weir__head_use(weir__cell head)
+{
+    return (enum weir__use)(head.lo >> WEIR__USE_SHIFT & 3);
+}
+
+/* The bits of a head whose key has used `used` of `cap` units. A denial is remembered while more than half is used. */
+static inline uint64_t weir__use_bits(int64_t used, int64_t cap, bool denied)
+{
+    enum weir__use use = used <= cap / 2 ? WEIR__USE_LOW : denied ? WEIR__USE_DENIED : WEIR__USE_HIGH;
+    return (uint64_t)use << WEIR__USE_SHIFT;
+}
+
 /*
  * Takes grains for a record until at least for_us from now. The head and body hold whatever was there.
- * Returns 0 or WEIR_EFULL. Counts a record that had to be taken from a live key; never takes `keep` (may be NULL).
+ * Returns 0, or WEIR_EFULL if only keys that are denied could make room, and counts that. Counts a record that had to
+ * be taken from a live key; never takes `keep` (may be NULL).
  */
 int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,
                       struct weir__record *record);
@@ -118,6 +141,15 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
  */
 bool weir__key_record_link(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
                            struct weir__record record, int64_t for_us, int *error);
+
+/*
+ * Ends a decision that leaves the key's record as it is; a denial marks it. False: it was changed meanwhile, look
+ * again.
+ */
+bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_record *key, bool denied);
+
+/* Marks the record of a key that another call found to be denied, if it has one. */
+void weir__key_record_deny(const struct weir__op *op, const struct weir__where *where);
 
 /* Empties the key's slot and gives its record back. */
 int weir__key_record_drop(const struct weir__op *op, const struct weir__where *where);

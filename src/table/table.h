@@ -31,6 +31,9 @@ bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const w
 int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                         weir_lease *lease, weir_decision *decision);
 
+/* Marks a key that a look found to be denied, so that it does not lose its counter to keys that are not. */
+void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+
 /* Forgets the key's counter. */
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
 
@@ -47,6 +50,9 @@ int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const st
                     enum weir__mode mode, weir_decision *decision);
 int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                          int64_t cost, enum weir__mode mode, weir_decision *decision);
+
+void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
 
 /* Empties the slot of exactly this tag, if there is one; the others also give back what they have in the slab. */
 int weir__slot_drop(const struct weir__op *op, const struct weir__where *where);

@@ -234,6 +234,14 @@ int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, cons
                 : weir__lease_take(op, limit, where, lease, decision);
 }
 
+void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+{
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
+        weir__log_deny(op, limit, where);
+    else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
+        weir__ring_deny(op, limit, where);
+}
+
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
 {
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)

@@ -239,6 +239,30 @@ def test_a_segment_without_room(gateway, policy, wanted):
     assert len(complaints) == 1 and "rule r" in complaints[0], complaints  # not one a request
 
 
+def test_a_segment_without_room_for_a_log_still_limits(gateway):
+    """`local`, the default: a counter that needs no room in the slab stands in for the log, and that is counted."""
+    g = gateway(json.dumps({"rules": [{"name": "r", "limit": 1200, "window": "1d", "algorithm": "sliding_window_log"}]}),
+                size="64k")
+    c = http.client.HTTPConnection("127.0.0.1", g.port)
+    seen = [get(g.port, "/x", connection=c).status for _ in range(1500)]  # a log that outgrows the slab
+    assert seen == [200] * 1200 + [429] * 300
+    assert 0 < g.rule("r")["failures"] < 1500
+    assert g.status()["segment"]["slab_full"] == g.rule("r")["failures"]
+    complaints = [line for line in g.errors().splitlines() if "WEIR_EFULL" in line]
+    assert len(complaints) == 1 and "rule r" in complaints[0], complaints
+
+
+def test_fresh_keys_do_not_reset_a_key_that_is_denied(gateway):
+    g = gateway(json.dumps({"rules": [{"name": "r", "key": "${query:u}", "limit": 5, "window": "1d",
+                                       "algorithm": "sliding_window_log"}]}), size="256k")  # 455 logs
+    assert statuses(g.port, "/x?u=victim", 6) == [200] * 5 + [429]
+    c = http.client.HTTPConnection("127.0.0.1", g.port)
+    assert {get(g.port, f"/x?u={i // 2}", connection=c).status for i in range(3000)} == {200}
+    segment = g.status()["segment"]
+    assert segment["evicted_live"] > 500 and segment["evicted_denied"] == segment["slab_full"] == 0
+    assert statuses(g.port, "/x?u=victim", 3) == [429] * 3
+
+
 def test_a_request_that_cannot_be_decided(gateway):
     g = gateway(json.dumps({"rules": [{"name": f"r{i}", "match": {"path": "/x"}, "limit": 1, "window": "1d"}
                                       for i in range(257)]}))

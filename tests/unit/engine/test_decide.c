@@ -301,6 +301,37 @@ TEST(the_nth_take_fails)
     }
 }
 
+/* A log without room is counted by a stand-in, which gets back what the request took when another rule denies it. */
+TEST(a_stand_in_is_given_back)
+{
+    weir *w = test_engine("rules:\n"
+                          "  - { name: log, limit: 3, window: 1h, algorithm: sliding_window_log }\n"
+                          "  - { name: other, match: { path: /both }, limit: 1, window: 1h }\n");
+    quiet();
+    CHECK(test_passes(w, "GET /both", 0));
+    for (int i = 0; i < 5; i++) {
+        quiet();
+        moment.stale_peek = 2; /* the other seems to have room */
+        moment.failing_take = 1;
+        moment.error = WEIR_EFULL;
+        CHECK(!test_passes(w, "GET /both", 0));
+        CHECK_EQ(moment.refunds, 1);
+    }
+    /* One unit is in the log, and the stand-in has the rest. */
+    for (int i = 0; i < 4; i++) {
+        quiet();
+        moment.failing_take = 1;
+        moment.error = WEIR_EFULL;
+        weir_answer answer = test_ask(w, "GET /", 0);
+        CHECK_EQ(weir_passes(&answer.decision), i < 2);
+        CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+        CHECK_EQ(answer.by.error, WEIR_EFULL);
+        CHECK_EQ(answer.decision.limit, 3);
+        CHECK_EQ(answer.decision.remaining, i < 2 ? 1 - i : 0);
+    }
+    weir_close(w);
+}
+
 TEST(the_nth_look_fails)
 {
     for (int i = 0; i < 6; i++) {

@@ -116,7 +116,7 @@ TEST(nothing_is_counted_in_a_sealed_part)
 {
     begin(64);
     take(10, 0);
-    put_head(0, (struct ring_head){true, part_at(0), 10, 0});
+    put_head(0, (struct ring_head){true, part_at(0), 10, 0, 0});
     CHECK_EQ(take(5, 0).remaining, LIMIT - 15);
     struct ring_head head = read_head(0);
     CHECK_EQ(head.part, part_at(1));
@@ -283,9 +283,9 @@ TEST(a_head_further_ahead_than_any_clock_is_none)
     begin(64);
     int64_t furthest = WEIR__WINDOW_MAX / SECOND_US + 2;
     take(10, 0);
-    put_head(0, (struct ring_head){false, part_at(furthest), LIMIT, 0});
+    put_head(0, (struct ring_head){false, part_at(furthest), LIMIT, 0, 0});
     CHECK_EQ(take(1, 0).verdict, WEIR_DENY);
-    put_head(0, (struct ring_head){false, part_at(furthest + 1), LIMIT, 0});
+    put_head(0, (struct ring_head){false, part_at(furthest + 1), LIMIT, 0, 0});
     CHECK_EQ(take(1, 0).remaining, LIMIT - 1);
     fixture_free(f);
 }

@@ -215,7 +215,7 @@ TEST(room_on_both_sides_of_the_cursor)
 /* Several records must go for one: what counts is the one that would last longest. */
 TEST(the_longest_lease_is_what_would_be_lost)
 {
-    static const int64_t seconds[] = {1000, 10, 100, 100};
+    static const int64_t seconds[] = {1000, 10, 100, 200};
     f = fixture_make(8);
     for (int i = 0; i < 4; i++)
         own(&theirs, 1, seconds[i] * SECOND_US);

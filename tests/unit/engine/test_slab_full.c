@@ -1,0 +1,105 @@
+/* Rules whose logs and wide counters find no room in the slab: on_store_failure decides, and it is counted. */
+#include "../../engine.h"
+
+static weir *engine_of(const char *rules, weir_segment_options segment)
+{
+    weir_options how = {.segment = segment, .rules_text = rules, .diagnose = test_print_diagnostic};
+    weir *w = NULL;
+    CHECK_EQ(weir_open(&how, &w), 0);
+    return w;
+}
+
+/* A rule "r" of a user, in a segment without a slab. */
+static weir *without_slab(const char *kind, const char *policy)
+{
+    char text[256];
+    snprintf(text, sizeof text, "rules:\n  - { name: r, key: \"${user_id}\", limit: 5, window: 1m, %s%s%s }\n", kind,
+             *policy ? ", on_store_failure: " : "", policy);
+    return engine_of(text, (weir_segment_options){.size = 1 << 20, .no_slab = true});
+}
+
+static uint64_t failures_of(weir *w, const char *rule)
+{
+    weir_rule_stats stats;
+    CHECK_EQ(weir_rule_stats_read(w, rule, false, &stats), 0);
+    return stats.failures;
+}
+
+static weir_stats stats_of(weir *w)
+{
+    weir_stats stats;
+    CHECK_EQ(weir_stats_read(weir_engine_segment(w), &stats), 0);
+    return stats;
+}
+
+static const char *const kinds[] = {"algorithm: sliding_window_log", "algorithm: sliding_window_counter, buckets: 6",
+                                    "algorithm: sliding_window_log, count_rejected: true"};
+
+TEST(the_host_holds_the_limit_by_another_counter)
+{
+    for (int i = 0; i < 6; i++) {
+        weir *w = without_slab(kinds[i / 2], i % 2 ? "local" : "");
+        CHECK_EQ(test_passing(w, "GET / user_id=a", 0, 20), 5);
+        CHECK_EQ(test_passing(w, "GET / user_id=b", 0, 3), 3);
+        weir_answer answer = test_ask(w, "GET / user_id=a", 1);
+        CHECK_EQ(answer.decision.verdict, WEIR_DENY);
+        CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+        CHECK_EQ(answer.by.error, WEIR_EFULL);
+        CHECK_EQ(answer.decision.limit, 5);
+        CHECK(answer.decision.retry_after_ns > 0);
+        CHECK_EQ(test_passing(w, "GET / user_id=a", 125, 20), 5);
+        CHECK_EQ(failures_of(w, "r"), 44);
+        CHECK_EQ(stats_of(w).slab_full, 44);
+        weir_close(w);
+    }
+}
+
+TEST(open_passes_and_closed_denies)
+{
+    for (int i = 0; i < 6; i++) {
+        bool closed = i % 2;
+        weir *w = without_slab(kinds[i / 2], closed ? "closed" : "open");
+        weir_answer answer = test_ask(w, "GET / user_id=a", 0);
+        CHECK_EQ(weir_passes(&answer.decision), !closed);
+        CHECK_EQ(answer.by.reason, WEIR_BY_FAILURE);
+        CHECK_EQ(answer.by.error, WEIR_EFULL);
+        CHECK_EQ(test_passing(w, "GET / user_id=a", 0, 19), closed ? 0 : 19);
+        CHECK_EQ(failures_of(w, "r"), 20);
+        weir_close(w);
+    }
+}
+
+/* A log that outgrows its slab: what it holds and what the stand-in holds are the limit together. */
+TEST(a_log_that_cannot_grow_is_not_counted_twice)
+{
+    weir *w = engine_of("rules:\n  - { name: r, limit: 1200, window: 1m, algorithm: sliding_window_log }\n",
+                        (weir_segment_options){.size = 1 << 16});
+    CHECK_EQ(test_passing(w, "GET /", 3600, 3000), 1200);
+    uint64_t failures = failures_of(w, "r");
+    CHECK(failures > 1800 && failures < 3000);
+    CHECK_EQ(test_passing(w, "GET /", 3601, 100), 0);
+    int later = test_passing(w, "GET /", 3600 + 121, 3000);
+    CHECK_EQ(later, 1200);
+    weir_close(w);
+}
+
+/* A denial under several rules is found by a look, which takes nothing: it counts as one all the same. */
+TEST(a_key_that_several_rules_deny_outlives_a_flood)
+{
+    weir *w = engine_of("rules:\n"
+                        "  - { name: once, key: \"${user_id}\", limit: 1, window: 1m, algorithm: sliding_window_log }\n"
+                        "  - { name: all, limit: 1000000, window: 1m }\n",
+                        (weir_segment_options){.size = 1 << 18});
+    CHECK_EQ(test_passing(w, "GET / user_id=victim", 0, 2), 1);
+    for (int i = 0; i < 2000; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "GET / user_id=%d", i);
+        CHECK(test_passes(w, line, i * 1e-3));
+    }
+    CHECK(stats_of(w).evicted_live > 0);
+    CHECK_EQ(stats_of(w).evicted_denied, 0);
+    CHECK(!test_passes(w, "GET / user_id=victim", 3));
+    weir_close(w);
+}
+
+TEST_MAIN

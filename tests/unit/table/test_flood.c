@@ -1,0 +1,235 @@
+/*
+ * Floods of keys that nobody has seen before, in a slab or in lines that cannot hold them all: a key that has used up
+ * its limit stays denied. docs/table.md has the order in which records and entries are given up.
+ */
+#include "slabs.h"
+#include "table/hash.h"
+#include "table/lease.h"
+
+enum { GRAINS = 116508, JUNK = 120000 }; /* the slab of a segment of 64 MiB, and somewhat more keys */
+
+static struct fixture *f;
+static weir_decision d;
+
+static weir_limit limit_of(weir_params params)
+{
+    weir_limit limit;
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    return limit;
+}
+
+static weir_limit log_of(int64_t units, int64_t seconds, uint64_t id)
+{
+    return limit_of((weir_params){
+        .algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = units, .window_ns = seconds * WEIR_SECOND, .id = id});
+}
+
+static struct weir__where where_of(const weir_limit *limit, uint64_t key)
+{
+    struct weir__where where;
+    weir__key_locate(&f->table, limit, &key, sizeof key, &where);
+    return where;
+}
+
+static int take(const weir_limit *limit, uint64_t key, int64_t cost)
+{
+    struct weir__where where = where_of(limit, key);
+    return weir__table_take(&f->op, limit, &where, cost, WEIR__TAKE, &d);
+}
+
+/* Takes unit by unit until the key is denied; returns how many it got. */
+static int64_t exhaust(const weir_limit *limit, uint64_t key)
+{
+    for (int64_t passed = 0; passed <= 1000; passed++) {
+        CHECK_EQ(take(limit, key, 1), 0);
+        if (d.verdict == WEIR_DENY)
+            return passed;
+    }
+    return -1;
+}
+
+static bool is_denied(const weir_limit *limit, uint64_t key)
+{
+    CHECK_EQ(take(limit, key, 1), 0);
+    return d.verdict == WEIR_DENY;
+}
+
+/* Keys 1 to `keys`, one or two requests each, in four seconds. */
+static void flood(const weir_limit *limit, uint64_t keys)
+{
+    for (uint64_t key = 1; key <= keys; key++) {
+        pass_time(f, 4 * SECOND_US / (int64_t)keys);
+        for (uint64_t i = 0; i < 1 + key % 2; i++)
+            CHECK_EQ(take(limit, key, 1), 0);
+        CHECK_EQ(d.verdict, WEIR_ALLOW);
+    }
+}
+
+/* ---- The slab ---- */
+
+TEST(exhausted_log_outlives_a_flood)
+{
+    f = fixture_make(GRAINS);
+    weir_limit limit = log_of(5, 60, 0);
+    CHECK_EQ(exhaust(&limit, 0), 5);
+    flood(&limit, JUNK);
+    CHECK(evicted(f) > 0);
+    CHECK(is_denied(&limit, 0));
+    CHECK_EQ(f->table.stats[0].evicted_denied, 0);
+    CHECK_EQ(f->table.stats[0].slab_full, 0);
+    fixture_free(f);
+}
+
+/* Another rule's window says nothing about how much a log is worth. */
+TEST(exhausted_log_outlives_a_flood_of_longer_logs)
+{
+    f = fixture_make(1000);
+    weir_limit limit = log_of(5, 10, 1), longer = log_of(5, 86400, 2);
+    CHECK_EQ(exhaust(&limit, 0), 5);
+    flood(&longer, 3000);
+    CHECK(is_denied(&limit, 0));
+    fixture_free(f);
+}
+
+/* A key that stops just before it is denied gets no second try either. */
+TEST(much_used_log_outlives_a_flood)
+{
+    f = fixture_make(1000);
+    weir_limit limit = log_of(5, 60, 0);
+    CHECK_EQ(take(&limit, 0, 4), 0);
+    flood(&limit, 3000);
+    CHECK_EQ(exhaust(&limit, 0), 1);
+    fixture_free(f);
+}
+
+TEST(exhausted_counter_outlives_a_flood)
+{
+    f = fixture_make(1000);
+    weir_limit limit = limit_of((weir_params){
+        .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 5, .window_ns = 60 * WEIR_SECOND, .buckets = 6});
+    CHECK_EQ(exhaust(&limit, 0), 5);
+    flood(&limit, 3000);
+    CHECK(evicted(f) > 0);
+    CHECK(is_denied(&limit, 0));
+    fixture_free(f);
+}
+
+/* Requests in flight: records in which no place is held any more go first, however long their leases still run. */
+TEST(held_places_outlive_a_flood)
+{
+    static const int64_t limits[] = {1, 2, 5, 20, 50};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        weir_lease lease;
+        weir_limit limit =
+            limit_of((weir_params){.algorithm = WEIR_CONCURRENCY, .limit = limits[i], .window_ns = 60 * WEIR_SECOND});
+        f = fixture_make(1000);
+        struct weir__where where = where_of(&limit, 0);
+        for (int64_t k = 0; k < limits[i]; k++)
+            CHECK_EQ(weir__lease_take(&f->op, &limit, &where, &lease, &d), 0);
+        for (uint64_t key = 1; key <= 3000; key++) {
+            struct weir__where junk = where_of(&limit, key);
+            pass_time(f, 1000);
+            CHECK_EQ(weir__lease_take(&f->op, &limit, &junk, &lease, &d), 0);
+            CHECK_EQ(d.verdict, WEIR_ALLOW);
+            CHECK_EQ(weir__lease_release(&f->op, &lease), 0);
+        }
+        CHECK(evicted(f) > 0);
+        CHECK(is_denied(&limit, 0));
+        fixture_free(f);
+    }
+}
+
+/* Keys that are denied have at most half of the slab to themselves: a flood of them does not lock it. */
+TEST(denied_keys_do_not_lock_the_slab)
+{
+    f = fixture_make(1000);
+    weir_limit limit = log_of(2, 3600, 0);
+    for (uint64_t key = 1; key <= 5000; key++) {
+        CHECK_EQ(exhaust(&limit, key), 2);
+        pass_time(f, 1000);
+    }
+    CHECK_EQ(f->table.stats[0].slab_full, 0);
+    CHECK(f->table.stats[0].evicted_denied >= 4000 && f->table.stats[0].evicted_denied <= evicted(f));
+    fixture_free(f);
+}
+
+/* A log that finds no room without the loss of a denied key gets none, and that is counted. */
+TEST(no_room_but_that_of_denied_keys)
+{
+    f = fixture_make(1000);
+    weir_limit limit = log_of(3, 3600, 1), large = log_of(1000, 3600, 2);
+    for (uint64_t key = 0; key < 1000; key++)
+        CHECK_EQ(key % 4 ? take(&limit, key, 1) : exhaust(&limit, key) - 3, 0);
+    CHECK_EQ(take(&large, 0, 100), WEIR_EFULL);
+    CHECK_EQ(f->table.stats[0].slab_full, 1);
+    CHECK_EQ(evicted(f), 0);
+    for (uint64_t key = 0; key < 1000; key += 4)
+        CHECK(is_denied(&limit, key));
+    /* A small one takes the place of a key that has used little. */
+    CHECK_EQ(take(&large, 1, 1), 0);
+    CHECK_EQ(evicted(f), 1);
+    CHECK_EQ(f->table.stats[0].evicted_denied, 0);
+    fixture_free(f);
+}
+
+/* What was denied an hour ago is worth nothing today. */
+TEST(denied_logs_recover)
+{
+    f = fixture_make(100);
+    weir_limit limit = log_of(1, 60, 0);
+    for (uint64_t key = 0; key < 100; key++)
+        CHECK_EQ(exhaust(&limit, key), 1);
+    pass_time(f, 120 * SECOND_US);
+    for (uint64_t key = 100; key < 200; key++)
+        CHECK_EQ(exhaust(&limit, key), 1);
+    CHECK_EQ(evicted(f), 0);
+    fixture_free(f);
+}
+
+/* That all was looked through in vain is forgotten when a record is given back, and with time. */
+TEST(room_is_found_after_a_search_in_vain)
+{
+    f = fixture_make(1000);
+    struct weir__record r[1000], got;
+    for (int i = 0; i < 1000; i++)
+        CHECK_EQ(take_record(f, 0, (i == 500 ? 1 : 3600) * SECOND_US, &r[i]), 0);
+    CHECK_EQ(take_record(f, 0, 3600 * SECOND_US, &got), 0);
+    CHECK_EQ(evicted(f), 1);
+    weir__record_release(&f->op, r[700]);
+    CHECK_EQ(take_record(f, 0, 3600 * SECOND_US, &got), 0);
+    CHECK_EQ(got.grain, r[700].grain);
+    CHECK_EQ(evicted(f), 1);
+    CHECK_EQ(take_record(f, 1, 3600 * SECOND_US, &got), 0); /* for two in vain, and then for one */
+    CHECK_EQ(evicted(f), 3);
+    fixture_free(f);
+}
+
+/* ---- Lines ---- */
+
+/* Keys from `first` on, one request each, until the lines are full of live entries and some more were evicted. */
+static void flood_lines(const weir_limit *limit, uint64_t first)
+{
+    uint64_t slots = f->table.lines * WEIR__SLOTS;
+    for (uint64_t key = first; evicted(f) < slots && key < first + 4 * slots; key++) {
+        CHECK_EQ(take(limit, key, 1), 0);
+        pass_time(f, 1);
+    }
+    CHECK(evicted(f) >= slots);
+}
+
+TEST(exhausted_bucket_outlives_a_flood)
+{
+    f = fixture_make(0);
+    weir_limit limit =
+        limit_of((weir_params){.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .window_ns = 3600 * WEIR_SECOND});
+    for (uint64_t key = 0; key < 100; key++)
+        CHECK_EQ(exhaust(&limit, key), 5);
+    flood_lines(&limit, 1000);
+    int64_t lost = 0;
+    for (uint64_t key = 0; key < 100; key++)
+        lost += !is_denied(&limit, key);
+    CHECK_EQ(lost, 0);
+    fixture_free(f);
+}
+
+TEST_MAIN
