@@ -187,8 +187,9 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
 {
     ngx_weir_store_t *store = wait->store;
     uint32_t asks = weir_ask_question(wait->ask)->ask_count;
-    if (wait->event.posted) {
+    if (wait->event.posted) { /* who asked left just before it heard */
         ngx_delete_posted_event(&wait->event);
+        weir__question_abandon(weir_ask_question(wait->ask));
     }
     if (wait->on_its_way) {
         wait->on_its_way = 0;

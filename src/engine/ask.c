@@ -131,7 +131,8 @@ struct weir__question *weir_ask_back(weir_ask *ask)
     struct weir__question *question = &ask->question, *back = &ask->back;
     for (uint32_t i = 0; i < question->ask_count; i++) {
         struct weir__ask *from = &question->asks[i];
-        if (question->error || ask->fate[i] == WEIR__ASK_KEPT || from->how != WEIR__ASK_TAKE || !from->taken)
+        if (question->error || ask->fate[i] == WEIR__ASK_KEPT || from->how != WEIR__ASK_TAKE || !from->taken ||
+            from->stays)
             continue;
         struct weir__ask *to = &back->asks[back->ask_count];
         if (to != from)

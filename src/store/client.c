@@ -215,12 +215,20 @@ void weir__client_flush(struct weir__client *client, int64_t now_us)
     leave(client, true);
 }
 
+void weir__question_abandon(struct weir__question *question)
+{
+    for (uint32_t i = 0; i < question->ask_count; i++)
+        question->asks[i].stays = question->asks[i].limit.algorithm != WEIR_CONCURRENCY;
+}
+
 void weir__client_forget(struct weir__client *client, struct weir__question *question)
 {
     if (!(question->state & (WEIR__Q_LIVE | WEIR__Q_DONE)))
         return;
     enter(client, client->now_us);
     weir__timer_remove(client, question);
+    if (!(question->state & WEIR__Q_SPLIT))
+        weir__question_abandon(question);
     if (question->state & WEIR__Q_DONE) {
         weir__list_remove(question);
         if (!question->error)

@@ -66,8 +66,14 @@ void weir__client_start(struct weir__client *client, int64_t now_us);
  */
 void weir__client_ask(struct weir__client *client, struct weir__question *question, int64_t now_us);
 void weir__client_flush(struct weir__client *client, int64_t now_us);
-/* Its owner has gone: what it takes is given back when the answer comes. The question may be freed at once. */
+/*
+ * Its owner has gone. What was not sent yet never is. What was stays taken, or who asks and leaves would have the store
+ * run two scripts for nothing; but requests in flight end with their client, so their leases are given back, and so is
+ * a question that is in several parts, as one of them may deny. The question may be freed at once.
+ */
 void weir__client_forget(struct weir__client *client, struct weir__question *question);
+/* The same for one that is done: weir_ask_back and weir__client_give_back then find its leases only. */
+void weir__question_abandon(struct weir__question *question);
 /*
  * Gives back what a question that is done has taken, all of it, without anybody waiting for it; sent at the next flush.
  * As often as it needs, for at most some seconds; but never again when it may have been carried out, since that would

@@ -51,7 +51,7 @@ static bool is_lease(const struct weir__ask *ask)
 
 static bool was_taken(const struct weir__ask *ask)
 {
-    return ask->taken && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
+    return ask->taken && !ask->stays && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
 }
 
 static bool may_be_taken(const struct weir__ask *ask)

@@ -58,6 +58,7 @@ struct weir__ask {
     /* The answer. For EXCHANGE decision.remaining is what is left for all. */
     weir_decision decision;
     bool taken; /* something was, and may be given back */
+    bool stays; /* in: nobody gives it back; see weir__question_abandon */
     /* EXCHANGE of fixed windows: the host's window is over for the server (-1) or has not begun (1); nothing was taken.
      */
     int8_t other_window;

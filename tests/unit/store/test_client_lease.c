@@ -47,6 +47,27 @@ TEST(a_take_in_doubt_is_given_back)
     fake_end();
 }
 
+TEST(a_forgotten_take_is_given_back)
+{
+    fake_begin("redis://f:1");
+    take(slots());
+    fake_run();
+    take(slots());
+    weir__client_flush(fake_client, fake_now);
+    fake_transmit(0);
+    weir__client_forget(fake_client, &one.question);
+    fake_run();
+    CHECK_EQ(fake_servers[0].evals, 3);
+    CHECK_EQ(fake_stats().gave_back, 1);
+    take(slots());
+    fake_run();
+    weir__question_abandon(&one.question);
+    weir__client_give_back(fake_client, &one.question, fake_now);
+    fake_run();
+    CHECK_EQ(fake_stats().gave_back, 2);
+    fake_end();
+}
+
 TEST(one_that_was_never_sent_is_not)
 {
     fake_begin("redis://f:1");
