@@ -43,6 +43,8 @@ end
 call('HINCRBY', hash, 'n', ARGV[7])
 if ARGV[5] ~= '' then
     call('HSET', hash, 'w', ARGV[5])
+elseif kind == 0 then
+    call('HDEL', hash, 'w')
 end
 if ARGV[6] ~= '0' then
     call('HSET', hash, 'h', ARGV[6])

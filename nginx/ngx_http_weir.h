@@ -64,8 +64,9 @@ typedef struct {
 
 /* Where denied requests go that may be kept for later. */
 typedef struct {
-    ngx_str_t location; /* a named one; empty: nowhere */
-    off_t body;         /* bytes that are taken; -1: any */
+    ngx_str_t location;        /* a named one; empty: nowhere */
+    off_t body;                /* bytes that are taken; -1: any */
+    ngx_flag_t client_headers; /* the gateway passes the client's headers on as they are: so may the queue */
 } ngx_http_weir_queue_t;
 
 typedef struct {
@@ -112,7 +113,8 @@ char *ngx_http_weir_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* A denial as a whole, of a request that is being brought to a queue: that may fail. */
 typedef struct {
     weir_answer answer;
-    char text[]; /* of its */
+    ngx_flag_t client_headers; /* of ngx_http_weir_queue_t */
+    char text[];               /* of its */
 } ngx_http_weir_deferred_t;
 
 /* Rules that took nothing of a request that they let pass all the same: shadows that denied it, and failures. */

@@ -2,8 +2,8 @@
 #include "ngx_http_weir.h"
 #include "engine/brief.h"
 
-#define OUTCOMES_MAX 16   /* rules that RateLimit-Policy lists; its header has no room for many more */
-#define TEXTS_MAX    8704 /* of a rule's own message and body, a key and a tier */
+#define OUTCOMES_MAX 16    /* rules that RateLimit-Policy lists; its header has no room for many more */
+#define TEXTS_MAX    12800 /* of a rule's own message and body, a key and a tier, and the other rules of a request */
 #define COST_MAX     INT64_C(4294967295)
 #define KEY_ROOM     (6 * WEIR_SHOWN_MAX + 16) /* of a key as JSON, every byte escaped */
 

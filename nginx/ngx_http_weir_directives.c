@@ -145,7 +145,7 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return lcf->log->file ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
-/* `weir_queue @LOCATION|off [body=1m]` */
+/* `weir_queue @LOCATION|off [body=1m] [headers=client|set]` */
 char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_weir_loc_conf_t *lcf = conf;
@@ -162,11 +162,15 @@ char *ngx_http_weir_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     lcf->queue->location = value[1];
     lcf->queue->body = -1;
-    if (cf->args->nelts == 3) {
-        ngx_str_t size = {value[2].len - ngx_min(value[2].len, 5), value[2].data + ngx_min(value[2].len, 5)};
-        if (ngx_strncmp(value[2].data, "body=", 5) != 0 || (lcf->queue->body = ngx_parse_offset(&size)) == NGX_ERROR) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\" in \"%V\"; use body=1m", &value[2],
-                               &cmd->name);
+    for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
+        ngx_str_t size = {value[i].len - ngx_min(value[i].len, 5), value[i].data + ngx_min(value[i].len, 5)};
+        if (ngx_strcmp(value[i].data, "headers=client") == 0 || ngx_strcmp(value[i].data, "headers=set") == 0) {
+            lcf->queue->client_headers = value[i].data[8] == 'c';
+        } else if (ngx_strncmp(value[i].data, "body=", 5) != 0 ||
+                   (lcf->queue->body = ngx_parse_offset(&size)) == NGX_ERROR) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid parameter \"%V\" in \"%V\"; use body=1m, headers=client or headers=set",
+                               &value[i], &cmd->name);
             return NGX_CONF_ERROR;
         }
     }

@@ -30,7 +30,7 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_key"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_log_denied"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
-    {ngx_string("weir_queue"), ANYWHERE | NGX_CONF_TAKE12, ngx_http_weir_queue, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
+    {ngx_string("weir_queue"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_denied"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_metrics"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_metrics, NGX_HTTP_LOC_CONF_OFFSET,

@@ -42,7 +42,7 @@ static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r
 {
     ngx_http_weir_deferred_t *kept =
         ngx_palloc(r->pool, sizeof(ngx_http_weir_deferred_t) + answer->message.len + answer->body_text.len +
-                                answer->deferral.key.len + answer->deferral.tier.len);
+                                answer->deferral.key.len + answer->deferral.tier.len + answer->deferral.others.len);
     if (kept == NULL)
         return NULL;
     char *to = kept->text;
@@ -51,6 +51,7 @@ static ngx_http_weir_deferred_t *ngx_http_weir_keep_denial(ngx_http_request_t *r
     kept->answer.body_text = ngx_http_weir_copy(&to, answer->body_text);
     kept->answer.deferral.key = ngx_http_weir_copy(&to, answer->deferral.key);
     kept->answer.deferral.tier = ngx_http_weir_copy(&to, answer->deferral.tier);
+    kept->answer.deferral.others = ngx_http_weir_copy(&to, answer->deferral.others);
     return kept;
 }
 
@@ -68,6 +69,7 @@ ngx_int_t ngx_http_weir_defer(ngx_http_request_t *r, ngx_http_weir_loc_conf_t *c
     ctx->deferred = ngx_http_weir_keep_denial(r, answer);
     if (ctx->deferred == NULL)
         return NGX_DECLINED;
+    ctx->deferred->client_headers = queue->client_headers;
     (void)ngx_http_named_location(r, &queue->location);
     ngx_http_finalize_request(r, NGX_DONE);
     return NGX_DONE;

@@ -78,6 +78,30 @@ static ngx_int_t ngx_http_weir_hex_value(ngx_http_request_t *r, ngx_http_variabl
     return ngx_http_weir_text_value(v, hex, 2 * len);
 }
 
+/*
+ * The key, and what a client must not be able to leave out or forge: that the headers beside it are those that the
+ * gateway would have sent, and the other rules that the request takes from. They are one value, so that every location
+ * that passes on the key passes them on.
+ */
+static ngx_int_t ngx_http_weir_queue_key(ngx_http_request_t *r, ngx_http_variable_value_t *v,
+                                         const ngx_http_weir_deferred_t *deferred)
+{
+    const weir_deferral *deferral = &deferred->answer.deferral;
+    /* The location sets every header itself, as none of the client's is passed on. */
+    ngx_uint_t set = r->upstream != NULL && r->upstream->conf != NULL && !r->upstream->conf->pass_request_headers;
+    u_char *text = ngx_pnalloc(r->pool, 2 * deferral->key.len + sizeof(";headers;") + deferral->others.len);
+    if (text == NULL)
+        return NGX_ERROR;
+    u_char *end = ngx_hex_dump(text, (u_char *)deferral->key.data, deferral->key.len);
+    if (set || deferred->client_headers)
+        end = ngx_cpymem(end, ";headers", sizeof(";headers") - 1);
+    if (deferral->others.len) {
+        *end++ = ';';
+        end = ngx_cpymem(end, deferral->others.data, deferral->others.len);
+    }
+    return ngx_http_weir_text_value(v, text, (size_t)(end - text));
+}
+
 /* What a queue has to know of a request that is brought to it. */
 static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data)
 {
@@ -91,7 +115,7 @@ static ngx_int_t ngx_http_weir_queue_variable(ngx_http_request_t *r, ngx_http_va
     case QUEUE_RULE:
         return ngx_http_weir_hex_value(r, v, deferral->rule, ngx_strlen(deferral->rule));
     case QUEUE_KEY:
-        return ngx_http_weir_hex_value(r, v, deferral->key.data, deferral->key.len);
+        return ngx_http_weir_queue_key(r, v, ctx->deferred);
     case QUEUE_TIER:
         return ngx_http_weir_hex_value(r, v, deferral->tier.data, deferral->tier.len);
     case QUEUE_COST:

@@ -272,16 +272,24 @@ enum {
 enum weir_body { WEIR_BODY_AUTO = 0, WEIR_BODY_JSON, WEIR_BODY_PROBLEM, WEIR_BODY_TEXT, WEIR_BODY_NONE };
 enum weir_on_limit { WEIR_ON_LIMIT_REJECT = 0, WEIR_ON_LIMIT_DELAY, WEIR_ON_LIMIT_QUEUE };
 
+#define WEIR_OTHERS_MAX   16
+#define WEIR_OTHERS_BYTES 4096
+
 /*
  * What to ask for when a request that was denied with on_limit: queue is to be carried out later: `cost` units of `key`
  * under `rule`.
  */
 typedef struct weir_deferral {
     char rule[WEIR_NAME_MAX + 1]; /* as its author wrote it: of a rule with several limits, all of them */
-    weir_text key;                /* whole, in query->text; empty: there was no room */
+    weir_text key;                /* whole, in query->text; empty: there was no room, and it cannot wait */
     weir_text tier;               /* of its limit, in query->text, too; empty: the default, or there are none */
     int64_t cost;
     int64_t max, max_bytes, max_age_ms; /* how much of this rule may wait; 0: the rule does not say */
+    /*
+     * The other rules that limit the request, with key, tier and cost each, in query->text: for weir_taken.others.
+     * Digits, letters, '.' and ';', at most WEIR_OTHERS_BYTES. With more than WEIR_OTHERS_MAX of them `key` is empty.
+     */
+    weir_text others;
 } weir_deferral;
 
 typedef struct weir_answer {
@@ -482,7 +490,8 @@ typedef struct weir_taken {
     size_t key_len;
     int64_t quota; /* with window_ns: which of the rule's tiers; if there is none like it any more, the first */
     int64_t window_ns;
-    weir_text tier; /* or its name; empty: not known */
+    weir_text tier;   /* or its name; empty: not known */
+    weir_text others; /* weir_key_take: other rules, as in weir_deferral; empty: none */
 } weir_taken;
 
 /*
@@ -497,10 +506,12 @@ WEIR_MUST_CHECK int weir_key_settle(weir *engine, const weir_taken *taken, int64
 
 /*
  * Takes `cost` units as a request would that this rule matched, and counts as one: for requests that were kept and are
- * to pass now. Of a rule with several limits all are asked, by its own name or that of any of them, and it takes from
- * all or from none. Slots of requests in flight go to `held`, which may be NULL as in weir_query. WEIR_ENORULE: no
- * enforced rule has this name; what else goes wrong with a counter is the rule's failure policy. `now` may be {0, 0}. A
- * strict rule's store is asked by an engine that has connections of its own.
+ * to pass now. Of a rule with several limits all are asked, by its own name or that of any of them, and so are the
+ * rules of what->others that are still enforced; it takes from all or from none, and *outcome is of the one that
+ * denies, or of the tightest. WEIR_EINVAL: `others` is no such text. Slots of requests in flight go to `held`, which
+ * may be NULL as in weir_query. WEIR_ENORULE: no enforced rule has this name; what else goes wrong with a counter is
+ * the rule's failure policy. `now` may be {0, 0}. A strict rule's store is asked by an engine that has connections of
+ * its own.
  */
 WEIR_MUST_CHECK int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_held *held,
                                   weir_outcome *outcome);

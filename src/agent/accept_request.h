@@ -33,6 +33,12 @@ extern const char *const weir__brought_names[WEIR__BROUGHT_COUNT];
 #define WEIR__TIER_MAX 256
 bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier);
 
+/*
+ * The other rules that limit the request (weir_taken.others), in the line after it; empty: there are none, or it was
+ * kept by a version that did not know them.
+ */
+weir_text weir__request_others(const struct weir__deferred *item);
+
 /* A line of a request's header. */
 struct weir__header_line {
     weir_text name, value;
@@ -40,9 +46,11 @@ struct weir__header_line {
 
 /*
  * True if the header goes into the queue: wanted by the configuration or needed in any case, and not only for the
- * connection that it came by, which `connection` (what the client sent under this name) may say of any.
+ * connection that it came by, which `connection` (what the client sent under this name) may say of any. `as_sent`: the
+ * headers are those that the gateway would have sent; else they may be the client's, and only those are kept that do
+ * not say who it is.
  */
-bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, weir_text name);
+bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, bool as_sent, weir_text name);
 
 /*
  * From what was brought (by enum weir__brought; data NULL: nothing) and the lines of its header to a request for the

@@ -100,7 +100,8 @@ static bool goes_along(weir_text headers, weir_text name)
                                        "content-length",
                                        "expect",
                                        "x-weir-attempt",
-                                       "x-weir-tier"};
+                                       "x-weir-tier",
+                                       "x-weir-others"};
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         if (is_named(name, not [i]))
             return false;

@@ -181,12 +181,13 @@ static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, 
                                                   : "its limit is reached");
 }
 
-/* Asks for what it costs, as any request of its rule and key. */
+/* Takes what it costs under all rules that it had, as any request of them: all or nothing. */
 static void take(struct weir__drain *drain, struct weir__delivery *delivery)
 {
     const struct weir__deferred *item = &delivery->item;
     int64_t now = weir__drain_clock_ms(), until = weir__pause_until(&drain->pauses, item->rule, now);
-    weir_taken what = {.rule = item->rule.data, .key = item->key.data, .key_len = item->key.len};
+    weir_taken what = {
+        .rule = item->rule.data, .key = item->key.data, .key_len = item->key.len, .others = weir__request_others(item)};
     char tier[WEIR__TIER_MAX + 1];
     weir_outcome outcome;
     (void)!weir__request_tier(item, tier, &what.tier);
@@ -202,7 +203,7 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
     if (error == WEIR_ENORULE && !drain->config->queue.database) {
         /* It is the fleet's, whose hosts get their rules one after the other: others may know this one. */
         put_back(drain, delivery, now + WAIT_MAX_MS, "its rule is not known to the host that delivers");
-    } else if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY) {
+    } else if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY || error == WEIR_EINVAL) {
         give_up(drain, delivery, error == WEIR_ENORULE ? "its rule is gone" : weir_strerror(error));
     } else if (error) {
         put_back(drain, delivery, now + WEIR__DRAIN_SECOND_MS, weir_strerror(error));

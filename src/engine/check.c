@@ -179,15 +179,20 @@ static void tell_outcomes(const struct weir__trial *trial, const weir_query *que
 }
 
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
-static void tell_texts(const struct weir__hit *by, const weir_query *query, weir_answer *answer)
+static void tell_texts(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+                       weir_answer *answer)
 {
     size_t used = 0;
     if (!by->rule)
         return;
     if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
-        answer->deferral.tier = tell_text(query, &used, by->quota->tier);
-        if (answer->deferral.tier.len == by->quota->tier.len)
-            answer->deferral.key = tell_text(query, &used, (weir_text){by->key, by->key_len});
+        weir_deferral *deferral = &answer->deferral;
+        deferral->tier = tell_text(query, &used, by->quota->tier);
+        if (deferral->tier.len == by->quota->tier.len && query->text &&
+            weir__others_write(trial, by, query->text + used, query->text_size - used, &deferral->others)) {
+            used += deferral->others.len;
+            deferral->key = tell_text(query, &used, (weir_text){by->key, by->key_len});
+        }
     }
     answer->message = tell_text(query, &used, by->rule->response.message);
     answer->body_text = tell_text(query, &used, by->rule->response.body_text);
@@ -199,7 +204,7 @@ static void tell(const struct weir__trial *trial, const struct weir__hit *by, co
     weir__trial_answer(trial, by, answer);
     tell_outcomes(trial, query, answer);
     if (by && weir__hit_denies(by) && by->reason != WEIR_BY_SHED)
-        tell_texts(by, query, answer);
+        tell_texts(trial, by, query, answer);
 }
 
 /* A request that has found its set of rules. */

@@ -73,6 +73,12 @@ weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX]);
 /* The tier that was taken from, or the first that counts; NULL: none does. */
 const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken);
 
+/* Writes weir_deferral.others into `room`: every rule that limits the request, but that of `by`. False: no room. */
+bool weir__others_write(const struct weir__trial *trial, const struct weir__hit *by, char *room, size_t size,
+                        weir_text *others);
+/* The cost of all of a rule's limits together: of requests in flight it is one, whatever it costs the others. */
+int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir__hit *by);
+
 /* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
 const struct weir__hit *weir__trial_decide(struct weir__trial *trial);
 /* True if the enforced hits, as they stand, deny. */

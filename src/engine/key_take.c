@@ -3,6 +3,9 @@
 #include "engine/cpu.h"
 #include "engine/held.h"
 #include "engine/pressure.h"
+#include "rules/field.h"
+
+#include <stdio.h>
 
 /* By its whole name, or as its author wrote it: that of several limits. */
 static const struct weir__rule *enforced_named(const weir_rules *rules, const char *name)
@@ -37,11 +40,11 @@ static struct weir__hit hit_of(const weir_rules *rules, const struct weir__rule 
     return hit;
 }
 
-/* The rule, and the other limits that its author gave it. 0: there are more than a rule can have. */
+/* The rule, and the other limits that its author gave it, after the `count` that are there. 0: more than there may be.
+ */
 static size_t find_hits(const weir_rules *rules, const struct weir__rule *named, const weir_taken *what, weir_text key,
-                        int64_t cost, struct weir__hit hits[WEIR__HITS_MAX])
+                        int64_t cost, struct weir__hit hits[WEIR__HITS_MAX], size_t count)
 {
-    size_t count = 0;
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
         if (rule != named && (rule->shadow || !weir__text_equal(rule->base, named->base) ||
@@ -50,6 +53,124 @@ static size_t find_hits(const weir_rules *rules, const struct weir__rule *named,
         if (count == WEIR__HITS_MAX)
             return 0;
         hits[count++] = hit_of(rules, rule, what, key, cost);
+    }
+    return count;
+}
+
+/* ---- The other rules of a request, as a text: RULE.KEY.TIER.COST;… with all but the cost in hexadecimal digits ----
+ */
+
+static bool was_listed(const struct weir__trial *trial, const struct weir__hit *by, size_t at)
+{
+    const struct weir__rule *rule = trial->hits[at].rule;
+    if (weir__text_equal(rule->base, by->rule->base))
+        return true;
+    for (size_t i = 0; i < at; i++)
+        if (trial->hits[i].rule && weir__text_equal(trial->hits[i].rule->base, rule->base))
+            return true;
+    return false;
+}
+
+static char *write_hex(char *at, weir_text text)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < text.len; i++) {
+        *at++ = digits[(unsigned char)text.data[i] >> 4];
+        *at++ = digits[(unsigned char)text.data[i] & 15];
+    }
+    return at;
+}
+
+bool weir__others_write(const struct weir__trial *trial, const struct weir__hit *by, char *room, size_t size,
+                        weir_text *others)
+{
+    char *at = room, cost[32];
+    size_t count = 0;
+    size = size < WEIR_OTHERS_BYTES ? size : WEIR_OTHERS_BYTES;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (hit->shadow || hit->replaced || !hit->rule || !hit->key_len || hit->cost <= 0 ||
+            (hit->reason != WEIR_BY_LIMIT && hit->reason != WEIR_BY_FAILURE) || was_listed(trial, by, i))
+            continue;
+        weir_text tier = hit->quota ? hit->quota->tier : (weir_text){NULL, 0};
+        int len = snprintf(cost, sizeof cost, ".%lld", (long long)weir__hit_whole_cost(trial, hit));
+        size_t needed = 2 * (hit->rule->base.len + hit->key_len + tier.len) + 3 + (size_t)len;
+        if (count++ == WEIR_OTHERS_MAX || needed > size - (size_t)(at - room))
+            return false;
+        if (count > 1)
+            *at++ = ';';
+        at = write_hex(at, hit->rule->base);
+        *at++ = '.';
+        at = write_hex(at, (weir_text){hit->key, hit->key_len});
+        *at++ = '.';
+        at = write_hex(at, tier);
+        at = (char *)memcpy(at, cost, (size_t)len) + len;
+    }
+    *others = (weir_text){room, (size_t)(at - room)};
+    return true;
+}
+
+struct other {
+    const char *rule;
+    weir_text key, tier;
+    int64_t cost;
+};
+
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The bytes up to the next '.', with a zero byte behind them in *room. False: there are none such. */
+static bool read_hex(weir_text *rest, char **room, weir_text *to)
+{
+    to->data = *room;
+    for (; rest->len >= 2 && rest->data[0] != '.'; rest->data += 2, rest->len -= 2) {
+        int high = digit_of(rest->data[0]), low = digit_of(rest->data[1]);
+        if (high < 0 || low < 0)
+            return false;
+        *(*room)++ = (char)(high << 4 | low);
+    }
+    to->len = (size_t)(*room - to->data);
+    *(*room)++ = 0;
+    if (!rest->len || rest->data[0] != '.')
+        return false;
+    *rest = (weir_text){rest->data + 1, rest->len - 1};
+    return true;
+}
+
+/* Their number, or -1: the text is wrong. `room` holds what it says. */
+static int read_others(weir_text rest, char room[WEIR_OTHERS_BYTES], struct other others[WEIR_OTHERS_MAX])
+{
+    int count = 0;
+    if (rest.len > WEIR_OTHERS_BYTES)
+        return -1;
+    while (rest.len) {
+        struct other *to = &others[count];
+        weir_text rule;
+        if (count++ == WEIR_OTHERS_MAX || !read_hex(&rest, &room, &rule) || !read_hex(&rest, &room, &to->key) ||
+            !read_hex(&rest, &room, &to->tier) || !rule.len || !to->key.len || to->key.len > WEIR__KEY_MAX)
+            return -1;
+        const char *end = memchr(rest.data, ';', rest.len);
+        size_t len = end ? (size_t)(end - rest.data) : rest.len;
+        if (!weir__parse_int((weir_text){rest.data, len}, &to->cost) || to->cost <= 0 || to->cost > WEIR__USED_MAX ||
+            (end && len + 1 == rest.len))
+            return -1;
+        to->rule = rule.data;
+        rest = (weir_text){rest.data + len + (end != NULL), rest.len - len - (end != NULL)};
+    }
+    return count;
+}
+
+/* Adds the hits of the other rules: those that are gone limit nothing any more. 0: more than there may be. */
+static size_t find_others(const weir_rules *rules, const struct other *others, int other_count,
+                          struct weir__hit hits[WEIR__HITS_MAX], size_t count)
+{
+    for (int i = 0; i < other_count && count; i++) {
+        weir_taken what = {.rule = others[i].rule, .tier = others[i].tier};
+        const struct weir__rule *named = enforced_named(rules, what.rule);
+        if (named && !weir__text_equal(named->base, hits[0].rule->base))
+            count = find_hits(rules, named, &what, others[i].key, others[i].cost, hits, count);
     }
     return count;
 }
@@ -72,11 +193,13 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
 {
     struct weir__hit hits[WEIR__HITS_MAX];
     struct weir__quota in_force[WEIR__HITS_MAX];
+    struct other others[WEIR_OTHERS_MAX];
     weir_held unheld;
-    char text[WEIR__KEY_MAX];
+    char text[WEIR__KEY_MAX], room[WEIR_OTHERS_BYTES];
     int at, error = outcome ? fault(engine, what, cost, now) : WEIR_EINVAL;
-    if (error)
-        return error;
+    int other_count = error ? 0 : read_others(what->others, room, others);
+    if (error || other_count < 0)
+        return error ? error : WEIR_EINVAL;
     weir__watch(engine);
     weir_text key = weir__key_counted((weir_text){what->key, what->key_len}, text);
     const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
@@ -90,7 +213,10 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
                                 .priority = WEIR_NORMAL};
     trial.held->count = trial.held->names_len = 0;
     error = named ? 0 : WEIR_ENORULE;
-    if (named && (trial.count = find_hits(loaded->rules, named, what, key, cost, hits)) == 0)
+    if (named)
+        trial.count = find_others(loaded->rules, others, other_count, hits,
+                                  find_hits(loaded->rules, named, what, key, cost, hits, 0));
+    if (named && !trial.count)
         error = WEIR_ETOOMANY;
     if (!error && loaded->rules->pressed)
         weir__pressure_apply(&trial, in_force);

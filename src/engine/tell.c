@@ -82,8 +82,7 @@ static bool may_wait(const struct weir__trial *trial)
     return true;
 }
 
-/* All limits of its rule are asked for it later. Of requests in flight it is one, whatever it costs the others. */
-static int64_t whole_cost(const struct weir__trial *trial, const struct weir__hit *by)
+int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir__hit *by)
 {
     int64_t cost = by->cost;
     for (size_t i = 0; i < trial->count; i++) {
@@ -94,13 +93,13 @@ static int64_t whole_cost(const struct weir__trial *trial, const struct weir__hi
     return cost;
 }
 
-/* Key and tier are told where there is room for them (check.c). */
+/* Key, tier and the other rules are told where there is room for them (check.c). */
 static void tell_deferral(const struct weir__trial *trial, const struct weir__hit *hit, weir_deferral *to)
 {
     const struct weir__rule *rule = hit->rule;
     show(to->rule, sizeof to->rule, rule->base);
-    to->key = to->tier = (weir_text){NULL, 0};
-    to->cost = whole_cost(trial, hit);
+    to->key = to->tier = to->others = (weir_text){NULL, 0};
+    to->cost = weir__hit_whole_cost(trial, hit);
     to->max = rule->queue.max;
     to->max_bytes = rule->queue.max_bytes;
     to->max_age_ms = rule->queue.max_age_ms;

@@ -194,7 +194,7 @@ struct weir__queue_ending {
 /*
  * What has become of those that are under way, with the handle that claimed them: in one transaction, or one round
  * trip. Of each, LOST: its claim has ended. Delivered and dead count as an attempt. Status 0 and no `why` leave those
- * of the attempt before. An error is that of all, and each may be told again: LOST then says that it was carried out.
+ * of the attempt before; a delivered one has no `why` but its own. An error is that of all, and each may be told again: LOST then says that it was carried out.
  */
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count);
 

@@ -102,10 +102,9 @@
            " WHERE ticket = ?1")                                                                                       \
     X(ROW_AT, "SELECT sequence, rule, lane, state, bytes, accepted_ms, expires_ms, name, session FROM request"         \
               " WHERE sequence = ?1")                                                                                  \
-    X(END,                                                                                                             \
-      "UPDATE request SET state = ?2, over = ?3, ended_ms = ?4, attempts = attempts + ?5, status ="                    \
-      " CASE WHEN ?6 THEN ?6 ELSE status END, why = coalesce(?7, why), until_ms = NULL, name = NULL, session = NULL"   \
-      " WHERE sequence = ?1")                                                                                          \
+    X(END, "UPDATE request SET state = ?2, over = ?3, ended_ms = ?4, attempts = attempts + ?5, status ="               \
+           " CASE WHEN ?6 THEN ?6 ELSE status END, why = CASE WHEN ?2 = 2 THEN ?7 ELSE coalesce(?7, why) END,"         \
+           " until_ms = NULL, name = NULL, session = NULL WHERE sequence = ?1")                                        \
     X(WAIT, "UPDATE request SET state = 0, over = NULL, ended_ms = 0, due_ms = coalesce(?2, due_ms),"                  \
             " attempts = attempts + ?3, status = CASE WHEN ?4 THEN ?4 ELSE status END, why = coalesce(?5, why),"       \
             " until_ms = NULL, name = NULL, session = NULL WHERE sequence = ?1")                                       \

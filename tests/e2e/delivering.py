@@ -27,8 +27,8 @@ rules:
 """
 
 
-def yaml(limit=50, retries=8):
-    return QUEUE.replace("@LIMIT@", str(limit)).replace("@RETRIES@", str(retries))
+def yaml(limit=50, retries=8, rules=""):
+    return (QUEUE + rules).replace("@LIMIT@", str(limit)).replace("@RETRIES@", str(retries))
 
 
 class Upstream:

@@ -103,6 +103,55 @@ def test_the_request_is_delivered_as_it_came(queued, upstream):
     assert "s3cret" not in json.dumps(kept)
 
 
+QUOTA = """
+  - { name: quota, match: { path: /api/* }, key: "day:${header:X-User}", limit: { pro: 4, default: 1000 }, tier: "header:X-Plan",
+      window: 1d, algorithm: fixed_window, align: first_request }
+  - { name: tried, match: { path: /api/* }, limit: 1, window: 1d, shadow: true }
+"""
+
+
+def test_every_rule_of_a_request_is_charged(queued, upstream, storage):
+    """A daily quota counts what is delivered later, and holds it up when it is used up; the rule that denied is not alone."""
+    one = queued(head=storage, limit=5, rules=QUOTA)
+    headers = {"X-User": "7", "X-Plan": "pro"}
+    first = get(one.port, "/api/x", "POST", headers=headers)
+    assert first.status == 200
+    tickets = []
+
+    def kept():  # at once, or the quota denies what the rate lets pass again
+        answer = get(one.port, "/api/x", "POST", headers=headers)
+        tickets.extend([json.loads(answer.body)["ticket"]] if answer.status == 202 else [])
+        return len(tickets) == 5
+    wait_until(kept, "five that wait", every=0)
+    passed = 4 - len([s for s in upstream.seen if not s.headers["X-Weir-Attempt"]])
+    wait_for(one, tickets[:passed])
+    time.sleep(1.5)  # the rate would let seven pass
+    assert len(upstream.seen) == 4
+    states = [json.loads(get(one.port, f"/.weir/tickets/{t}").body) for t in tickets[passed:]]
+    assert {s["state"] for s in states} == {"waiting"} and states[0]["why"] == "its limit is reached", states
+    assert get(one.port, "/api/x", "POST", headers=headers).status == 429  # the quota is what denies now
+    assert get(one.port, "/api/x", "POST", headers={"X-User": "8"}).status == 200
+    assert "X-Weir-Others" not in {name for came in upstream.seen for name in came.headers}
+
+
+def test_a_delivered_ticket_has_no_reason(queued, storage):
+    """It waited as its limit was reached; that is over."""
+    one = queued(head=storage, limit=5)
+    tickets = []
+
+    def kept():
+        answer = get(one.port, "/api/x", "POST", headers={"X-User": "7"})
+        tickets.extend([json.loads(answer.body)["ticket"]] if answer.status == 202 else [])
+        return len(tickets) == 3
+    wait_until(kept, "three that wait", every=0)
+
+    def told(ticket):
+        return json.loads(get(one.port, f"/.weir/tickets/{ticket}").body)
+    wait_until(lambda: told(tickets[2]).get("why") == "its limit is reached", "the last to wait", every=0.01)
+    wait_for(one, tickets)
+    assert [("why" in told(ticket), told(ticket)["state"]) for ticket in tickets] == [(False, "delivered")] * 3
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS", "POST"])
 def test_methods_with_and_without_a_body(queued, upstream, method):
     one = queued(limit=5)

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from clients import get
+from delivering import Upstream
 from gateway import wait_until
 from ports import free_port
 from served import ENVIRONMENT, WEIR
@@ -20,14 +21,21 @@ OWN = next(block for block in re.findall(r"```nginx\n(.*?)```", TEXT, re.S) if "
 
 
 @pytest.fixture
-def agent():
+def upstream():
+    one = Upstream()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def agent(upstream):
     """weir agent with a queue, beside an nginx that it did not start."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-queue-"))
     folder.chmod(0o755)
     file = folder / "weir.yaml"
     file.write_text(f'segment: {{ path: "{folder}/segment", size: 1MiB }}\nstate: "{folder}"\n'
-                    'user: nobody\nrules:\n  - { name: none, match: { path: /none }, limit: 1, window: 1d }\n'
-                    'queue: { deliver_to: "http://127.0.0.1:1" }\n')
+                    'user: nobody\nrules:\n  - { name: named, match: { path: /named }, limit: 1000, window: 1s }\n'
+                    f'queue: {{ deliver_to: "{upstream.url}" }}\n')
     with open(folder / "said", "wb") as said:
         process = subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=said, stdout=said)
     wait_until((folder / "queue.sock").exists, "the queue")
@@ -97,7 +105,35 @@ def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
     assert [line["decision"] for line in g.log() if line["uri"].startswith("/x/early")] == ["allow", "queue"]
 
 
+SETS = OWN.replace("    # proxy_set_header X-User           $verified_user;", "    proxy_set_header X-User $verified;")
+PASSES = OWN.replace("proxy_pass_request_headers off;\n    proxy_set_header Accept", "proxy_set_header Accept")
+FORGED = {"X-User": "admin", "X-Internal": "yes", "Authorization": "mine", "Cookie": "a=1", "Content-Type": "text/x"}
+
+
+@pytest.mark.parametrize("config, delivered", [
+    (SETS, {"X-User": "ann", "X-Internal": None, "Authorization": "mine", "Cookie": "a=1", "Content-Type": "text/x"}),
+    # An @queue that passes the client's headers on, as the documentation had it: nothing that says who the client is.
+    (PASSES, {"X-User": None, "X-Internal": None, "Authorization": None, "Cookie": None, "Content-Type": "text/x"}),
+    (PASSES.replace("weir_queue @queue", "weir_queue @queue headers=client"),
+     {"X-User": "admin", "X-Internal": "yes", "Authorization": "mine", "Cookie": "a=1", "Content-Type": "text/x"})],
+    ids=["set", "passed on", "client"])
+def test_what_the_gateway_sends_is_delivered(gateway, agent, upstream, config, delivered):
+    """Not what the client sent under the name of a header that the location overwrites."""
+    assert SETS != OWN and PASSES != OWN
+    rules = json.dumps({"rules": [{"name": "named", "match": {"path": "/named"}, "limit": 1, "window": "1d", "on_limit": "queue"}]})
+    g = gateway(rules, http=f"upstream weir_queue {{ server unix:{agent}; keepalive 8; }}", server=config + """
+        set $verified ann;
+        location /named { proxy_set_header X-User $verified; proxy_pass http://@BACKEND@; }
+    """)
+    asked = [get(g.port, "/named", method="POST", body=b"a", headers=FORGED) for _ in range(2)]
+    assert [a.status for a in asked] == [200, 202], (asked, g.errors())
+    came = wait_until(lambda: upstream.deferred(), "the delivery")[0]
+    assert {name: came.headers[name] for name in delivered} == delivered
+    assert came.headers["X-Real-IP"] == "127.0.0.1" and came.body == b"a"
+
+
 @pytest.mark.parametrize("line, wrong", [
+    ("weir_queue @q headers=all;", "use body=1m, headers=client or headers=set"),
     ("weir_queue /uri;", "needs a named location"), ("weir_queue @;", "needs a named location"),
     ("weir_queue @q body=x;", "invalid parameter"), ("weir_queue @q size=1;", "invalid parameter"),
     ("weir_queue off body=1;", "takes no parameters"), ("weir_queue @q; weir_queue @q;", "is duplicate")])

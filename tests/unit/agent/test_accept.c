@@ -15,7 +15,7 @@ static weir_text text_of(const char *text)
     return (weir_text){text, text ? strlen(text) : 0};
 }
 
-#define KEPT(config, connection, name) weir__header_kept((config), text_of(connection), text_of(name))
+#define KEPT(config, connection, name) weir__header_kept((config), text_of(connection), true, text_of(name))
 
 TEST(which_headers_are_kept)
 {
@@ -50,8 +50,8 @@ static struct weir__queue_bounds bounds;
 static char *room;
 
 /* By enum weir__brought. */
-static const char *good[WEIR__BROUGHT_COUNT] = {"POST", "/a?b",           "c3a4",  "00ff6b", NULL,
-                                                "3",    "1000,2000,3000", "x-hop", "7"};
+static const char *good[WEIR__BROUGHT_COUNT] = {"POST",           "/a?b",  "c3a4", "00ff6b;headers", NULL, "3",
+                                                "1000,2000,3000", "x-hop", "7"};
 
 static const char *read_one(const char *const brought[WEIR__BROUGHT_COUNT], const struct weir__header_line *lines,
                             size_t count)
@@ -83,6 +83,47 @@ TEST(what_is_read)
     CHECK(is(item.headers, "Host: a\r\nEmpty: \r\nLast: b: c\r\n", 30));
     CHECK(!item.body.len && !item.due_ms && !item.accepted_ms);
     CHECK(read_one(good, NULL, 0) == NULL && item.headers.len == 0);
+}
+
+/* With headers that may be the client's, only those are kept that do not say who it is. */
+TEST(headers_of_unknown_origin)
+{
+    static const char *const kept[] = {"Content-Type", "Accept", "accept-language", "User-Agent", "Host", "X-Real-IP"};
+    static const char *const not [] = {"X-User", "Authorization", "Cookie", "Anything", "X-Weir-Others"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        CHECK(weir__header_kept(&all, text_of(NULL), false, text_of(kept[i])));
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        CHECK(!weir__header_kept(&all, text_of(NULL), false, text_of(not [i])));
+    CHECK(!weir__header_kept(&queue, text_of(NULL), false, text_of("Accept"))); /* not wanted */
+}
+
+TEST(other_rules_go_along)
+{
+    struct weir__header_line lines[] = {{text_of("B-1"), text_of("x")},
+                                        {text_of("X-Weir-Others"), text_of("61.62..1")}};
+    const char *brought[WEIR__BROUGHT_COUNT];
+    char to[WEIR__TIER_MAX + 1];
+    weir_text tier;
+    memcpy(brought, good, sizeof good);
+    brought[WEIR__BROUGHT_KEY] = "6b";
+    CHECK(read_one(brought, lines, 2) == NULL && item.headers.len == 0 && !weir__request_others(&item).len);
+    brought[WEIR__BROUGHT_KEY] = "6b;headers;61.62..1;63.64..2";
+    CHECK(read_one(brought, lines, 2) == NULL && is(item.key, "k", 1));
+    CHECK(is(weir__request_others(&item), "61.62..1;63.64..2", 17));
+    CHECK(is(item.headers, "X-Weir-Others: 61.62..1;63.64..2\r\nB-1: x\r\n", 42));
+    brought[WEIR__BROUGHT_TIER] = "70";
+    brought[WEIR__BROUGHT_KEY] = "6b;61.62..1";
+    CHECK(read_one(brought, lines, 2) == NULL && is(weir__request_others(&item), "61.62..1", 8));
+    CHECK(weir__request_tier(&item, to, &tier) && is(tier, "p", 1));
+    CHECK(is(item.headers, "X-Weir-Tier: 70\r\nX-Weir-Others: 61.62..1\r\n", 42));
+    brought[WEIR__BROUGHT_KEY] = "6b;headers";
+    CHECK(read_one(brought, lines, 2) == NULL && !weir__request_others(&item).len);
+    brought[WEIR__BROUGHT_KEY] = "6b;header";
+    CHECK(read_one(brought, lines, 2) != NULL);
+    brought[WEIR__BROUGHT_KEY] = "6b;61 62";
+    CHECK(read_one(brought, lines, 2) != NULL);
+    brought[WEIR__BROUGHT_KEY] = ";61.62..1";
+    CHECK(read_one(brought, lines, 2) != NULL);
 }
 
 TEST(tiers_go_along)

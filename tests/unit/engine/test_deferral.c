@@ -3,6 +3,7 @@
 
 #include <weir/weir.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,11 @@
 static weir *engine;
 static weir_answer answer;
 static char text[8448];
+
+static bool test_text_is(weir_text got, const char *want)
+{
+    return got.len == strlen(want) && memcmp(got.data, want, got.len) == 0;
+}
 
 static void begin(const char *rules)
 {
@@ -101,6 +107,62 @@ TEST(the_tier_goes_along)
     CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
     CHECK_EQ(answer.deferral.tier.len, 0);
     weir_close(engine);
+}
+
+static weir_taken later_of(const weir_answer *of)
+{
+    return (weir_taken){.rule = of->deferral.rule,
+                        .key = of->deferral.key.data,
+                        .key_len = of->deferral.key.len,
+                        .tier = of->deferral.tier,
+                        .others = of->deferral.others};
+}
+
+/* Shadows, unlimited rules and other limits of the same rule are none of them. */
+TEST(every_other_rule_goes_along)
+{
+    weir_outcome outcome;
+    weir_time later = {NOW.mono_ns + 3601 * WEIR_SECOND, NOW.wall_ns + 3601 * WEIR_SECOND};
+    begin("rules:\n"
+          "  - { name: a, limits: [{ limit: 1, window: 1h }, { limit: 100, window: 2h }], on_limit: queue }\n"
+          "  - { name: day, key: 'd:${user_id}', limit: { gold: 2, default: 9 }, tier: user_id, window: 1d, cost: 1 }\n"
+          "  - { name: day, limit: 1, window: 1d, shadow: true }\n"
+          "  - { name: free, limit: unlimited }\n");
+    ask("/", "gold");
+    ask("/", "gold");
+    CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+    CHECK(test_text_is(answer.deferral.others, "646179.643a676f6c64.676f6c64.1"));
+    weir_taken what = later_of(&answer);
+    CHECK_EQ(weir_key_take(engine, &what, 1, later, NULL, &outcome), 0);
+    CHECK(weir_passes(&outcome.decision));
+    /* The quota is used up: an hour later nothing passes, and nothing is taken from the rule that denied. */
+    later.mono_ns += 3600 * WEIR_SECOND;
+    CHECK_EQ(weir_key_take(engine, &what, 1, later, NULL, &outcome), 0);
+    CHECK(!weir_passes(&outcome.decision) && strcmp(outcome.rule, "day") == 0);
+    what.others = (weir_text){NULL, 0};
+    CHECK_EQ(weir_key_take(engine, &what, 1, later, NULL, &outcome), 0);
+    CHECK(weir_passes(&outcome.decision));
+    weir_close(engine);
+}
+
+TEST(more_others_than_go_along_do_not_wait)
+{
+    for (int count = WEIR_OTHERS_MAX; count <= WEIR_OTHERS_MAX + 1; count++) {
+        char rules[4096] = "rules:\n  - { name: a, " QUEUE " }\n";
+        for (int i = 0; i < count; i++) {
+            size_t len = strlen(rules);
+            snprintf(rules + len, sizeof rules - len, "  - { name: r%d, key: '${user_id}', limit: 9, window: 1h }\n",
+                     i);
+        }
+        begin(rules);
+        ask("/", "7");
+        ask("/", "7");
+        CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+        CHECK_EQ(answer.deferral.key.len != 0, count == WEIR_OTHERS_MAX);
+        ask_with("/", "7", text, 64);
+        CHECK_EQ(answer.deferral.key.len, 0);
+        weir_close(engine);
+    }
 }
 
 TEST(no_room_for_a_key_is_no_key)

@@ -141,6 +141,52 @@ TEST(refuses_nonsense)
     weir_close(engine);
 }
 
+TEST(other_rules_are_all_or_nothing)
+{
+    weir *engine = test_engine(rules);
+    weir_taken what = {.rule = "api", .key = "user:7", .key_len = 6};
+    weir_outcome outcome;
+    weir_time now = test_seconds(0);
+    /* "all" of the shared key, "both" of user:7, and one that is gone. */
+    const char *others = "616c6c.2a..1;626f7468.757365723a37..2;676f6e65.2a..1";
+    what.others = (weir_text){others, strlen(others)};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), 0);
+        CHECK(weir_passes(&outcome.decision));
+    }
+    CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), 0); /* 5 a second: it has had 4 */
+    CHECK(!weir_passes(&outcome.decision) && strncmp(outcome.rule, "both", 4) == 0);
+    CHECK_EQ(take(engine, "api", "user:7", 0, 0).decision.remaining, 8);
+    CHECK_EQ(take(engine, "all", "*", 0, 0).decision.remaining, 1);
+    static const char *const bad[] = {"616c6c.2a..1;",
+                                      ";616c6c.2a..1",
+                                      "616c6c.2a.1",
+                                      "616c6c.2a..",
+                                      "616c6c.2a..0",
+                                      "616c6c.2a..-1",
+                                      "616c6c...1",
+                                      ".2a..1",
+                                      "616c6.2a..1",
+                                      "616C6C.2a..1",
+                                      "x",
+                                      "616c6c.2a..1 ",
+                                      "616c6c.2a..99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        what.others = (weir_text){bad[i], strlen(bad[i])};
+        CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), WEIR_EINVAL);
+    }
+    char many[WEIR_OTHERS_BYTES + 1];
+    memset(many, '6', sizeof many);
+    what.others = (weir_text){many, sizeof many};
+    CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), WEIR_EINVAL);
+    for (size_t i = 0; i < WEIR_OTHERS_MAX + 1; i++)
+        memcpy(many + 9 * i, "61.2a..1;", 9);
+    what.others = (weir_text){many, 9 * (WEIR_OTHERS_MAX + 1) - 1};
+    CHECK_EQ(weir_key_take(engine, &what, 1, now, NULL, &outcome), WEIR_EINVAL);
+    CHECK_EQ(take(engine, "api", "user:7", 0, 0).decision.remaining, 8);
+    weir_close(engine);
+}
+
 TEST(long_keys_are_cut_as_requests_cut_them)
 {
     weir *engine = test_engine(rules);
