@@ -173,7 +173,8 @@ bool weir__is_stream(const char *path)
 
 char *weir__read_all(const char *path, size_t max, size_t *len)
 {
-    FILE *from = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    bool opened = strcmp(path, "-") != 0;
+    FILE *from = opened ? fopen(path, "r") : stdin;
     char *text = NULL;
     size_t used = 0, room = 0;
     if (!from)
@@ -197,7 +198,7 @@ char *weir__read_all(const char *path, size_t max, size_t *len)
         if (feof(from))
             break;
     }
-    if (from != stdin)
+    if (opened)
         fclose(from);
     text[used] = '\0';
     *len = used;
@@ -206,7 +207,7 @@ char *weir__read_all(const char *path, size_t max, size_t *len)
 failed:
     free(text);
     int why = errno;
-    if (from != stdin)
+    if (opened)
         fclose(from);
     errno = why;
     return NULL;
