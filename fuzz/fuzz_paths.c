@@ -4,6 +4,7 @@
  * The input is lines: first the request's host and path, then an entry's each; "-" is any host.
  */
 #include "rules/paths.h"
+#include "rules/target.h"
 
 #include <stdlib.h>
 
@@ -62,6 +63,25 @@ static const struct weir__pattern *compile(struct weir__arena *arena, weir_text 
     return pattern;
 }
 
+/* A normal form is final. What matches a path may match it when only its beginning is known. */
+static void check_normal(weir_text path, const struct weir__path_entry *entries, uint32_t count)
+{
+    char once[256], twice[256];
+    bool cut, again;
+    for (unsigned form = 0; form < WEIR__FORMS; form++) {
+        size_t len = weir__path_normalise(path, form, once, sizeof once, &cut);
+        if (len > sizeof once || len > path.len ||
+            (!cut && (weir__path_normalise((weir_text){once, len}, form, twice, sizeof twice, &again) != len || again ||
+                      memcmp(once, twice, len) != 0)))
+            abort();
+    }
+    for (uint32_t i = 0; i < count && path.len > 1; i++) {
+        weir_text begin = {path.data, path.len / 2};
+        if (weir__pattern_match(entries[i].path, path, NULL) && !weir__pattern_may_match(entries[i].path, begin, NULL))
+            abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     weir_text rest = {(const char *)data, size}, host, path;
@@ -76,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         next_line(&rest, &entry_host, &entry_path);
         bool any_host = weir__text_is(entry_host, "-");
         entries[count] = (struct weir__path_entry){any_host ? NULL : compile(&arena, entry_host, false),
-                                                   compile(&arena, entry_path, true), count};
+                                                   compile(&arena, entry_path, true), count, 0};
         count++;
     }
     const struct weir__paths *paths = weir__paths_make(&arena, entries, count);
@@ -92,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (found.overflow != (expected > found.max) || found.count != (found.overflow ? found.max : expected))
         abort();
+    check_normal(path, entries, count);
     weir__arena_free(&arena);
     return 0;
 }

@@ -88,8 +88,25 @@ static void use_rule(const struct weir__rule *rule, struct weir__values *values,
         abort();
     if (len >= 0) {
         weir__list_has_key(&rule->allow, (weir_text){key, (size_t)len});
-        weir__list_has_key(&rule->block, (weir_text){key, (size_t)len});
+        weir__list_may_have_key(&rule->block, (weir_text){key, (size_t)len});
     }
+}
+
+/* What matches the path as it was sent is among what matches it or its normal forms. */
+static void check_sent(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
+                       const struct weir__found *found)
+{
+    static uint32_t rules[FOUND_MAX];
+    static weir_rules bare;
+    struct weir__found sent = {.rules = rules, .max = FOUND_MAX};
+    size_t at = 0;
+    bare = *set;
+    bare.forms = 0;
+    weir__rules_match(&bare, values, matching, &sent);
+    for (size_t i = 0; i < found->count && at < sent.count; i++)
+        at += found->rules[i] == rules[at];
+    if (!found->overflow && at < sent.count)
+        abort();
 }
 
 static void check_request(const weir_rules *set, struct request *request, struct weir__matching *matching)
@@ -105,6 +122,7 @@ static void check_request(const weir_rules *set, struct request *request, struct
     if (narrow.overflow != (found.count > 1) || narrow.count != (found.count > 0) ||
         (found.count && first[0] != rules[0]))
         abort();
+    check_sent(set, &values, matching, &found);
     for (size_t i = 0; i < found.count; i++) {
         if (rules[i] >= set->count || !set->rules[rules[i]]->match || (i && rules[i] <= rules[i - 1]))
             abort();

@@ -41,14 +41,14 @@ static void check_target(weir_text target, size_t room)
     weir_text query;
 
     check(path != NULL);
-    size_t len = weir__target_normalise(target, path, room, &query);
+    size_t len = weir__target_normalise(target, path, room, &query, NULL);
     check(len <= room);
     check_path((weir_text){path, len});
     check_inside(query, target);
     check(weir__text_equal(query, weir__target_query(target)));
     if (target.len < sizeof whole) {
         /* With all the room it needs, it begins the same; only dots that cutting left over were dropped. */
-        size_t all = weir__target_normalise(target, whole, target.len + 1, NULL);
+        size_t all = weir__target_normalise(target, whole, target.len + 1, NULL, NULL);
         check(len <= all && memcmp(path, whole, len) == 0 && len + 2 >= (all < room ? all : room));
     }
     free(path);
@@ -68,7 +68,7 @@ static void check_found(weir_text text)
     check_inside(value, rest);
     char *decoded = malloc(value.len + 1);
     check(decoded != NULL);
-    size_t len = weir__argument_decode(value, decoded, value.len);
+    size_t len = weir__argument_decode(value, decoded, value.len, &(bool){false});
     check(len <= value.len);
     if (weir__argument_is_plain(value))
         check(len == value.len && (len == 0 || memcmp(decoded, value.data, len) == 0));

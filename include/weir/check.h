@@ -583,7 +583,7 @@ typedef struct weir_engine_stats {
     uint64_t reloads;         /* sets swapped in */
     uint64_t reload_failures; /* broken ones kept out */
     uint64_t looks;           /* at the disk */
-    uint64_t regex_limited;   /* regular expressions that reached their bound and counted as matching */
+    uint64_t regex_limited;   /* regular expressions that reached their bound, or a cut, and counted as matching */
     size_t rules;
     size_t rule_bytes;      /* of the set in force */
     weir_store_stats store; /* zeros without weir_options.store, or with WEIR_NO_LINK */

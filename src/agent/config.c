@@ -209,10 +209,10 @@ static void check_doubles(struct weir__reader *reader)
 
 static void root_read(struct weir__reader *reader, const struct weir__node *root)
 {
-    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",    "gateway",  "metrics",
-                                        "log",     "access_log", "denied_log", "rules",   "identity", "allow",
-                                        "block",   "service",    "store",      "admin",   "rules_db", "state",
-                                        "queue",   "load",       "host",       "response"};
+    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",     "gateway",  "metrics",
+                                        "log",     "access_log", "denied_log", "rules",    "identity", "allow",
+                                        "block",   "service",    "store",      "admin",    "rules_db", "state",
+                                        "queue",   "load",       "host",       "response", "normalize"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);

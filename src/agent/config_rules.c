@@ -6,7 +6,7 @@
 #include "rules/field.h"
 
 /* Members of weir.yaml that are rules when `rules` is a list. */
-static const char *const parts[] = {"identity", "allow", "block", "response", "rules"};
+static const char *const parts[] = {"identity", "allow", "block", "response", "normalize", "rules"};
 enum { PARTS = sizeof parts / sizeof *parts };
 
 static weir_text file_text(const struct weir__reader *reader)

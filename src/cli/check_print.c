@@ -3,6 +3,7 @@
 #include "cli/check.h"
 #include "cli/names.h"
 #include "cli/text.h"
+#include "rules/target.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -135,6 +136,23 @@ static void print_asked(FILE *to, const struct weir__check *check, const struct 
     fprintf(to, " at %s\n", time_text(result->answer.now.wall_ns, text));
 }
 
+/* The path that most rules hold for as well, if it is another. */
+static void print_normal(FILE *to, const struct weir__check *check)
+{
+    enum { ROOM = 4096 };
+    char sent[ROOM], normal[ROOM + 1];
+    bool cut;
+    weir_text target = {check->target, check->target ? strlen(check->target) : 0};
+    size_t sent_len = weir__target_normalise(target, sent, sizeof sent, NULL, NULL);
+    size_t len = weir__target_form(target, WEIR__FORM_DEFAULT, normal, ROOM, &cut);
+    if (check->domain || !check->target || (len == sent_len && memcmp(sent, normal, len) == 0))
+        return;
+    fputs("normal form ", to);
+    normal[len] = 0;
+    weir__print_text(to, normal, SIZE_MAX, false);
+    fputs(": rules hold for it, too, unless their normalize says otherwise\n", to);
+}
+
 static void print_outcomes(FILE *to, const struct weir__check *check, const struct weir__check_result *result)
 {
     bool lacks_address = false;
@@ -221,6 +239,7 @@ void weir__check_print(FILE *to, const struct weir__check *check, const struct w
 {
     const weir_answer *answer = &result->answer;
     print_asked(to, check, result);
+    print_normal(to, check);
     print_outcomes(to, check, result);
     fputs("\ndecision: ", to);
     print_decision(to, &answer->by, &answer->decision);

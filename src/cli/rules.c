@@ -4,7 +4,7 @@
 
 static const char help[] = "usage: weir rules COMMAND [OPTIONS]\n"
                            "Rules in a rules service: each rule, each domain of descriptors and the settings\n"
-                           "(identity, allow, block, response) is a document with versions.\n"
+                           "(identity, normalize, allow, block, response) is a document with versions.\n"
                            "\n"
                            "  list [--stage STAGE] [--kind KIND] [--search TEXT]\n"
                            "  get NAME [--version N]              the text; 'published': the set in force\n"

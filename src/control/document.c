@@ -167,7 +167,7 @@ static void summarise(struct weir__document *d)
         snprintf(raw, sizeof raw, "%zu descriptors", descriptors ? descriptors->count : 0);
     } else if (d->kind == WEIR__SETTINGS_DOCUMENT) {
         size_t used = 0;
-        static const char *const parts[] = {"identity", "allow", "block", "response"};
+        static const char *const parts[] = {"identity", "allow", "block", "response", "normalize"};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             if (weir__node_get(d->root, parts[i]))
                 used += (size_t)snprintf(raw + used, sizeof raw - used, "%s%s", used ? ", " : "", parts[i]);
@@ -235,7 +235,8 @@ static bool classify(struct weir__document *d, json_t *errors)
     }
     bool named = weir__node_get(root, "name") != NULL;
     bool settings = weir__node_get(root, "identity") || weir__node_get(root, "allow") ||
-                    weir__node_get(root, "block") || weir__node_get(root, "response");
+                    weir__node_get(root, "block") || weir__node_get(root, "response") ||
+                    weir__node_get(root, "normalize");
     d->kind = WEIR__RULE_DOCUMENT;
     if (weir__node_get(root, "domain") || weir__node_get(root, "descriptors"))
         d->kind = WEIR__DOMAIN_DOCUMENT;

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Members of a file's root. The first are settings; but for the very first, a rule has such fields, too. */
-static const char *const member_names[] = {"identity", "allow",  "block",       "response", "rules",
-                                           "domains",  "domain", "descriptors", "name"};
-enum { IDENTITY, ALLOW, BLOCK, RESPONSE, RULES, DOMAINS, DOMAIN, DESCRIPTORS, NAME, MEMBERS };
+/* Members of a file's root. The first are settings; but for the first two, a rule has such fields, too. */
+static const char *const member_names[] = {"identity", "normalize", "allow",  "block",       "response",
+                                           "rules",    "domains",   "domain", "descriptors", "name"};
+enum { IDENTITY, NORMALIZE, ALLOW, BLOCK, RESPONSE, RULES, DOMAINS, DOMAIN, DESCRIPTORS, NAME, MEMBERS };
 enum { SETTINGS = RULES };
 
 /* Something to be cut out. */

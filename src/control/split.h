@@ -1,7 +1,7 @@
 /*
  * Rule files taken apart into the documents that the rules service keeps: each rule, each domain of descriptors, and
- * the settings (identity, allow, block, response). A document is the text as it was written, comments and all, moved to
- * the left; what is wrong with it finds back to the place in the file.
+ * the settings (identity, normalize, allow, block, response). A document is the text as it was written, comments and
+ * all, moved to the left; what is wrong with it finds back to the place in the file.
  */
 #ifndef WEIR_CONTROL_SPLIT_H
 #define WEIR_CONTROL_SPLIT_H

@@ -28,9 +28,14 @@ static bool on_network(const struct weir__list *list, struct weir__values *value
     return client && weir__networks_contain(list->networks, client);
 }
 
-static bool on_keys(const struct weir__list *list, weir_text key)
+static bool allows(const struct weir__list *list, weir_text key)
 {
     return (list->key_count || list->glob_count) && weir__list_has_key(list, key);
+}
+
+static bool blocks(const struct weir__list *list, weir_text key)
+{
+    return (list->key_count || list->glob_count) && weir__list_may_have_key(list, key);
 }
 
 /* Fills in the key. False: an attribute is missing. */
@@ -53,9 +58,9 @@ static bool fill_key(struct work *work, const struct weir__rule *rule, struct we
 
 enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key)
 {
-    if (on_keys(&rule->block, key) || on_keys(&rules->block, key))
+    if (blocks(&rule->block, key) || blocks(&rules->block, key))
         return WEIR_BY_BLOCK_LIST;
-    return on_keys(&rule->allow, key) || on_keys(&rules->allow, key) ? WEIR_BY_ALLOW_LIST : WEIR_BY_LIMIT;
+    return allows(&rule->allow, key) || allows(&rules->allow, key) ? WEIR_BY_ALLOW_LIST : WEIR_BY_LIMIT;
 }
 
 /* The same with the rule's networks; what is blocked in any way stays so. */

@@ -6,8 +6,6 @@
 #include "engine/strict.h"
 #include "rules/key.h"
 
-#define CUT_HASH 33 /* '#' and 32 digits at the end of a key that was cut */
-
 /* What is to be done to a key under each rule that is meant. */
 struct errand {
     weir *engine;
@@ -26,9 +24,9 @@ struct errand {
 /* True for a key that was cut before: it is one already, and not to be cut again. */
 static bool is_cut(weir_text key)
 {
-    if (key.len != WEIR__KEY_MAX || key.data[WEIR__KEY_MAX - CUT_HASH] != '#')
+    if (key.len != WEIR__KEY_MAX || key.data[WEIR__KEY_KEPT] != '#')
         return false;
-    for (size_t i = WEIR__KEY_MAX - CUT_HASH + 1; i < WEIR__KEY_MAX; i++)
+    for (size_t i = WEIR__KEY_KEPT + 1; i < WEIR__KEY_MAX; i++)
         if (!(key.data[i] >= '0' && key.data[i] <= '9') && !(key.data[i] >= 'a' && key.data[i] <= 'f'))
             return false;
     return true;

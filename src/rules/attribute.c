@@ -7,18 +7,23 @@
 /* ---- The table ---- */
 
 static bool is_same(const struct weir__attribute *attribute, enum weir__attribute_kind kind, weir_text name,
-                    int segment)
+                    int segment, uint8_t form)
 {
-    if (attribute->kind != kind || attribute->segment != segment)
+    if (attribute->kind != kind || attribute->segment != segment || attribute->form != form)
         return false;
     return kind == WEIR__ATTR_HEADER ? weir__text_equal_nocase(attribute->name, name)
                                      : weir__text_equal(attribute->name, name);
 }
 
+static uint8_t form_of(const struct weir__attributes *all, enum weir__attribute_kind kind)
+{
+    return kind == WEIR__ATTR_PATH || kind == WEIR__ATTR_SEGMENT ? all->form : 0;
+}
+
 static int find(const struct weir__attributes *all, enum weir__attribute_kind kind, weir_text name, int segment)
 {
     for (int i = 0; i < all->count; i++)
-        if (is_same(&all->list[i], kind, name, segment))
+        if (is_same(&all->list[i], kind, name, segment, form_of(all, kind)))
             return i;
     return -1;
 }
@@ -37,7 +42,8 @@ int weir__attribute_add(struct weir__attributes *all, struct weir__arena *arena,
     for (size_t i = 0; i < name.len; i++)
         copy[i] = kind == WEIR__ATTR_HEADER ? (char)weir__lower(name.data[i]) : name.data[i];
     all->arguments += kind == WEIR__ATTR_QUERY;
-    *added = (struct weir__attribute){.kind = kind, .segment = segment, .source = -1, .name = {copy, name.len}};
+    *added = (struct weir__attribute){
+        .kind = kind, .segment = segment, .form = form_of(all, kind), .source = -1, .name = {copy, name.len}};
     return all->count++;
 }
 

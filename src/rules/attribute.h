@@ -26,6 +26,7 @@ enum weir__attribute_kind {
 struct weir__attribute {
     enum weir__attribute_kind kind;
     int segment;
+    uint8_t form;   /* of a path and its parts: the normal form, WEIR__FORM_… */
     int16_t source; /* of a named one: the attribute that identity names for it, or -1 */
     weir_text name;
 };
@@ -49,6 +50,7 @@ struct weir__attributes {
     struct weir__attribute list[WEIR__ATTRIBUTES_MAX];
     int count;
     int arguments; /* of them, those of kind WEIR__ATTR_QUERY */
+    uint8_t form;  /* of paths that are added: that of the rule which is being read */
     struct weir__identity identity;
 };
 
@@ -79,15 +81,19 @@ struct weir__values {
     uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
     enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
     bool have_target, have_path, have_arguments;
+    bool path_cut; /* `path` is not all of it */
     uint32_t scratch_used;
-    struct weir__address client; /* ungrouped */
-    weir_text target;            /* WEIR_ATTR_TARGET; empty: not given */
-    weir_text path;              /* as given, or the target's; empty: neither was given */
-    weir_text arguments;         /* the raw query string */
+    uint64_t cut[WEIR__ATTRIBUTES_MAX / 64]; /* by attribute, set when it is looked for */
+    struct weir__address client;             /* ungrouped */
+    weir_text target;                        /* WEIR_ATTR_TARGET; empty: not given */
+    weir_text path;                          /* as given, or the target's; empty: neither was given */
+    weir_text whole_path;                    /* the same, not cut if it was given */
+    weir_text arguments;                     /* the raw query string */
     char client_text[WEIR__ADDRESS_TEXT];
     weir_text value[WEIR__ATTRIBUTES_MAX];
     char method[WEIR__METHOD_MAX], host[WEIR__HOST_MAX];
     char path_room[WEIR__PATH_MAX];       /* of the target, normalised; nothing else can use it up */
+    char form_room[WEIR__PATH_MAX];       /* of the path in the normal form that was asked for last */
     char scratch[4 * WEIR__ARGUMENT_MAX]; /* arguments that had to be decoded: an equal part for each that is used */
 };
 
@@ -105,8 +111,29 @@ static inline bool weir__value(struct weir__values *values, int attribute, weir_
     return values->found[attribute >> 6] & bit;
 }
 
+/* True if the value that weir__value found, or missed, is not all that was sent. */
+static inline bool weir__value_is_cut(const struct weir__values *values, int attribute)
+{
+    return values->cut[attribute >> 6] >> (attribute & 63) & 1;
+}
+
 /* The path; empty: neither it nor the target was given. */
 weir_text weir__value_path(struct weir__values *values);
+
+/* The path in a normal form. */
+struct weir__spelling {
+    weir_text text;
+    bool cut;
+    char room[WEIR__PATH_MAX];
+};
+/*
+ * Number 0 is the normal form of the path. Number 1 is that of the target with its parameters taken off before it is
+ * decoded, if that may differ. Servers do it either way, so rules hold for both. False: there is no such one.
+ */
+enum { WEIR__SPELLINGS = 2 };
+bool weir__value_spelling(struct weir__values *values, unsigned form, int number, struct weir__spelling *spelling);
+/* False if all normal forms with any of the options are the path itself. */
+bool weir__value_is_spelled(struct weir__values *values, unsigned form);
 /* The client's address, ungrouped; NULL if there is none. */
 const struct weir__address *weir__value_client(struct weir__values *values);
 

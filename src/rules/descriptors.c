@@ -300,8 +300,8 @@ static void warn_of_replaces(struct reader *reader, size_t first_rule)
 void weir__descriptors_read(struct weir__builder *builder, const struct weir__node *root)
 {
     /* Those of the other dialect are known, too: that the two do not mix has been told by who called this. */
-    static const char *const names[] = {"domain", "descriptors", "rules",    "identity",
-                                        "allow",  "block",       "response", "domains"};
+    static const char *const names[] = {"domain", "descriptors", "rules",     "identity", "allow",
+                                        "block",  "response",    "normalize", "domains"};
     struct reader reader = {.builder = builder};
     struct weir__report *report = builder->report;
     size_t first_rule = builder->set->count;

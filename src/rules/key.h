@@ -9,7 +9,8 @@
 #include "rules/text.h"
 
 #define WEIR__KEY_MAX  256
-#define WEIR__KEY_HASH 640 /* room for the state of a hash; touched only by long keys */
+#define WEIR__KEY_KEPT (WEIR__KEY_MAX - 33) /* bytes of a key that is too long, before '#' and the digits */
+#define WEIR__KEY_HASH 640                  /* room for the state of a hash; touched only by long keys */
 
 struct weir__key {
     char *text; /* WEIR__KEY_MAX bytes of the caller's */

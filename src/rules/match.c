@@ -20,18 +20,51 @@ static unsigned method_bit(struct weir__values *values)
     return WEIR__METHOD_OTHER;
 }
 
-static bool holds(const struct weir__condition *condition, struct weir__values *values, struct weir__matching *matching)
+static bool any_matches(const struct weir__pattern *patterns, size_t count, weir_text text, bool cut,
+                        struct weir__matching *matching)
+{
+    bool any = false;
+    for (size_t i = 0; text.len && !any && i < count; i++)
+        any = cut ? weir__pattern_may_match(&patterns[i], text, matching)
+                  : weir__pattern_match(&patterns[i], text, matching);
+    return any;
+}
+
+/*
+ * An expression that reached its bound, and a value that was cut, say "matches" without knowing: nobody escapes a `not`
+ * that way either.
+ */
+static bool holds_for(const struct weir__condition *condition, const struct weir__pattern *patterns, weir_text text,
+                      bool cut, struct weir__matching *matching)
+{
+    uint64_t limited = matching->limited;
+    bool any = any_matches(patterns, condition->pattern_count, text, cut, matching);
+    return any != condition->negate || matching->limited != limited || (cut && condition->negate);
+}
+
+/* The same for the normal forms of the path. */
+static __attribute__((noinline)) bool holds_for_normal(const struct weir__condition *condition, unsigned form,
+                                                       struct weir__values *values, struct weir__matching *matching)
+{
+    struct weir__spelling spelling;
+    for (int i = 0; i < WEIR__SPELLINGS; i++)
+        if (weir__value_spelling(values, form, i, &spelling) &&
+            holds_for(condition, condition->normal, spelling.text, spelling.cut, matching))
+            return true;
+    return false;
+}
+
+static bool holds(const struct weir__match *match, const struct weir__condition *condition, struct weir__values *values,
+                  struct weir__matching *matching)
 {
     weir_text text;
     bool present = weir__value(values, condition->attribute, &text);
-    if (condition->absent)
-        return !present;
-    uint64_t limited = matching->limited;
-    bool any = false;
-    for (size_t i = 0; present && !any && i < condition->pattern_count; i++)
-        any = weir__pattern_match(&condition->patterns[i], text, matching);
-    /* An expression that reached its bound says "matches" without knowing: nobody escapes a `not` that way either. */
-    return any != condition->negate || matching->limited != limited;
+    bool cut = weir__value_is_cut(values, condition->attribute);
+    if (condition->absent || !present)
+        return !present && (cut || condition->absent || condition->negate);
+    return holds_for(condition, condition->patterns, text, cut, matching) ||
+           (condition->normal && (condition->normal_differs || weir__value_is_spelled(values, match->form)) &&
+            holds_for_normal(condition, match->form, values, matching));
 }
 
 /* What the last word on a rule needs. */
@@ -57,12 +90,55 @@ static bool verify(void *context, uint32_t rule)
         return true;
     const struct weir__match *match = v->set->rules[rule]->match;
     for (size_t i = 0; i < match->condition_count; i++)
-        if (!holds(&match->conditions[i], v->values, v->matching))
+        if (!holds(match, &match->conditions[i], v->values, v->matching))
             return false;
     if (!match->networks)
         return true;
     const struct weir__address *client = weir__value_client(v->values);
     return (client && weir__networks_contain(match->networks, client)) != match->networks_negate;
+}
+
+/* Adds rules that a path may match by what stands beyond the cut. */
+static void find_beyond(const weir_rules *set, weir_text host, weir_text path, struct weir__found *found)
+{
+    for (size_t i = 0; i < set->open_end_count; i++) {
+        const struct weir__path_entry *entry = &set->open_ends[i];
+        if ((!entry->host || weir__pattern_match(entry->host, host, NULL)) &&
+            weir__pattern_may_match(entry->path, path, NULL))
+            weir__found_add(found, entry->rule);
+    }
+}
+
+/* What a normal form leads to. */
+struct normal {
+    struct verdict *verdict;
+    unsigned form;
+};
+
+static bool verify_normal(void *context, uint32_t rule)
+{
+    const struct normal *normal = context;
+    return normal->verdict->set->gates[rule].form == normal->form && verify(normal->verdict, rule);
+}
+
+/* Adds the rules that normal forms of the path lead to. */
+static __attribute__((noinline)) void find_normal(struct verdict *verdict, weir_text host, struct weir__found *found)
+{
+    const weir_rules *set = verdict->set;
+    struct weir__spelling spelling;
+    struct normal normal = {.verdict = verdict};
+    found->accept = verify_normal;
+    found->context = &normal;
+    found->gates = NULL; /* which form a rule has counts even if nothing else does */
+    for (normal.form = 1; normal.form < WEIR__FORMS; normal.form++) {
+        for (int i = 0; set->forms >> normal.form & 1 && i < WEIR__SPELLINGS; i++) {
+            if (!weir__value_spelling(verdict->values, normal.form, i, &spelling))
+                continue;
+            weir__paths_find_more(set->paths, host, spelling.text, found);
+            if (spelling.cut)
+                find_beyond(set, host, spelling.text, found);
+        }
+    }
 }
 
 void weir__rules_match(const weir_rules *set, struct weir__values *values, struct weir__matching *matching,
@@ -82,6 +158,10 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
     found->context = &verdict;
     found->gates = set->gates;
     weir__paths_find(set->paths, host, path, found);
+    if (set->by_path && values->path_cut)
+        find_beyond(set, host, path, found);
+    if (set->forms && (values->path_cut || weir__path_may_be_spelled(path, set->odd)))
+        find_normal(&verdict, host, found);
     found->accept = NULL;
     found->context = NULL;
 }
@@ -92,7 +172,7 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
 {
     const struct weir__quota *usual = rule->has_default ? &rule->quotas[0] : NULL;
     weir_text tier;
-    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier))
+    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier))
         return usual;
     /* The default, whose name is empty, is first. */
     size_t low = rule->has_default ? 1 : 0, high = rule->quota_count;
@@ -142,6 +222,36 @@ static bool cost_from(weir_text text, int64_t max, int64_t *cost)
     return true;
 }
 
+/* Of a path, by the first pattern that matches; cut: by the highest that may. */
+static int64_t cost_of_path(const struct weir__cost *cost, bool normal, weir_text path, bool cut,
+                            struct weir__matching *matching)
+{
+    int64_t most = -1;
+    for (size_t i = 0; i < cost->path_count; i++) {
+        const struct weir__pattern *pattern = normal ? &cost->paths[i].normal : &cost->paths[i].path;
+        if (!any_matches(pattern, 1, path, cut, matching))
+            continue;
+        if (!cut)
+            return cost->paths[i].cost;
+        most = cost->paths[i].cost > most ? cost->paths[i].cost : most;
+    }
+    return cut && most > cost->usual ? most : cost->usual;
+}
+
+/* The highest of the costs of the normal forms and `most`. */
+static __attribute__((noinline)) int64_t cost_of_normal(const struct weir__rule *rule, struct weir__values *values,
+                                                        int64_t most, struct weir__matching *matching)
+{
+    struct weir__spelling spelling;
+    for (int i = 0; i < WEIR__SPELLINGS; i++) {
+        if (!weir__value_spelling(values, rule->match->form, i, &spelling))
+            continue;
+        int64_t cost = cost_of_path(&rule->cost, true, spelling.text, spelling.cut, matching);
+        most = cost > most ? cost : most;
+    }
+    return most;
+}
+
 int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching)
 {
     const struct weir__cost *cost = &rule->cost;
@@ -151,10 +261,11 @@ int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *valu
         return said;
     if (!cost->path_count || !weir__value(values, WEIR__AT_PATH, &text))
         return cost->usual;
-    for (size_t i = 0; i < cost->path_count; i++)
-        if (weir__pattern_match(&cost->paths[i].path, text, matching))
-            return cost->paths[i].cost;
-    return cost->usual;
+    int64_t sent = cost_of_path(cost, false, text, values->path_cut, matching);
+    unsigned form = rule->match ? rule->match->form : 0;
+    return form && (cost->normal_differs || weir__value_is_spelled(values, form))
+               ? cost_of_normal(rule, values, sent, matching)
+               : sent;
 }
 
 bool weir__list_has_key(const struct weir__list *list, weir_text key)
@@ -170,8 +281,24 @@ bool weir__list_has_key(const struct weir__list *list, weir_text key)
         else
             high = middle;
     }
-    for (size_t i = 0; i < list->glob_count; i++)
-        if (weir__glob_match(list->globs[i].text, key, false, false))
+    bool cut = key.len == WEIR__KEY_MAX;
+    if (cut)
+        key.len = WEIR__KEY_KEPT; /* of the rest there is only a hash */
+    for (size_t i = 0; i < list->glob_count; i++) {
+        weir_text glob = list->globs[i].text;
+        if ((!cut || glob.data[glob.len - 1] == '*') && weir__glob_match(glob, key, false, false))
+            return true;
+    }
+    return false;
+}
+
+bool weir__list_may_have_key(const struct weir__list *list, weir_text key)
+{
+    if (weir__list_has_key(list, key))
+        return true;
+    weir_text kept = {key.data, WEIR__KEY_KEPT};
+    for (size_t i = 0; key.len == WEIR__KEY_MAX && i < list->glob_count; i++)
+        if (weir__glob_may_match(list->globs[i].text, kept, false, false))
             return true;
     return false;
 }

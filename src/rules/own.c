@@ -11,10 +11,10 @@
 /* The field of a rule in which this one belongs, or NULL. */
 static const char *belongs_in(weir_text name)
 {
-    static const char *const fields[][2] = {{"path", "match"},      {"method", "match"},     {"host", "match"},
-                                            {"header", "match"},    {"query", "match"},      {"network", "match"},
-                                            {"status", "response"}, {"headers", "response"}, {"reset", "response"},
-                                            {"body", "response"},   {"message", "response"}};
+    static const char *const fields[][2] = {{"path", "match"},      {"method", "match"},    {"host", "match"},
+                                            {"header", "match"},    {"query", "match"},     {"network", "match"},
+                                            {"normalize", "match"}, {"status", "response"}, {"headers", "response"},
+                                            {"reset", "response"},  {"body", "response"},   {"message", "response"}};
     for (size_t i = 0; i < WEIR__COUNT(fields); i++)
         if (weir__text_is(name, fields[i][0]))
             return fields[i][1];
@@ -315,7 +315,40 @@ static void read_identity(struct weir__builder *builder, const struct weir__node
     }
 }
 
+/* ---- normalize ---- */
+
+void weir__own_normalize(struct weir__report *report, const struct weir__node *node, uint8_t *form)
+{
+    static const char *const names[] = {"parameters", "trailing_slash", "blanks", "case"};
+    const struct weir__node *at[WEIR__COUNT(names)];
+    if (node->kind == WEIR__SCALAR && (weir__text_is(node->text, "off") || weir__text_is(node->text, "false"))) {
+        *form = 0;
+        return;
+    }
+    if (node->kind != WEIR__MAP || !node->first) {
+        weir__report_error(report, node->place,
+                           "normalize is off, or a map of parameters, trailing_slash, blanks and case to true or "
+                           "false, not %s",
+                           node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
+        return;
+    }
+    weir__own_pick(report, node, "normalize", names, WEIR__COUNT(names), at);
+    for (size_t i = 0; i < WEIR__COUNT(names); i++) {
+        bool on;
+        if (at[i] && weir__field_bool(report, at[i], names[i], &on))
+            *form = (uint8_t)(on ? *form | 1U << i : *form & ~(1U << i));
+    }
+}
+
 /* ---- The document ---- */
+
+void weir__own_form(struct weir__builder *builder, const struct weir__node *root)
+{
+    const struct weir__node *normalize = weir__node_get(root, "normalize");
+    if (normalize && is_first(builder->report, normalize, "normalize", &builder->normalize_place))
+        weir__own_normalize(builder->report, normalize, &builder->set->form);
+    builder->set->attributes.form = builder->set->form;
+}
 
 void weir__own_basis(struct weir__builder *builder, const struct weir__node *root)
 {

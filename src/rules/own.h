@@ -29,6 +29,13 @@ const struct weir__match *weir__own_match(struct weir__builder *builder, const s
 /* One pattern of a path, as in match. False after an error. */
 bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__place place,
                     struct weir__pattern *pattern);
+/*
+ * The pattern that a path's normal form is compared with. One that has a ';' is left as it is, so that no normal form
+ * matches it; so is a regular expression. False: no memory.
+ */
+bool weir__own_normal(struct weir__builder *builder, const struct weir__pattern *pattern, struct weir__pattern *normal);
+/* `normalize` of a match or of the set; *form has what it does not say. */
+void weir__own_normalize(struct weir__report *report, const struct weir__node *node, uint8_t *form);
 /* `cost`. */
 void weir__own_cost(struct weir__builder *builder, const struct weir__node *node, struct weir__cost *cost);
 /* `response` of a rule or of the set; *response has the defaults of what it does not say. */
@@ -52,10 +59,16 @@ bool weir__own_reserve(struct weir__report *report, const struct weir__pressure_
 /* ---- Warnings where something is read ---- */
 
 void weir__lint_path(struct weir__report *report, struct weir__place place, weir_text path);
+/* Spellings that an exact path does not limit, as the normal form leaves them. */
+void weir__lint_spellings(struct weir__report *report, struct weir__place place, const struct weir__pattern *pattern,
+                          unsigned form);
 void weir__lint_method(struct weir__report *report, struct weir__place place, weir_text method);
 void weir__lint_host(struct weir__report *report, struct weir__place place, weir_text host);
 /* Attributes in a key that anybody can forge, or that nobody has named. */
 void weir__lint_key(struct weir__builder *builder, struct weir__place place, const struct weir__template *key);
+/* Listed keys that a key which ends in a path never is. */
+void weir__lint_listed(struct weir__builder *builder, struct weir__place place, const struct weir__template *key,
+                       const struct weir__list *list);
 /* A tier that the client chooses. */
 void weir__lint_tier(struct weir__builder *builder, struct weir__place place, int attribute);
 /* The numbers of one limit. */

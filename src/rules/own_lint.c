@@ -4,6 +4,7 @@
 #include "rules/words.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #define WINDOW_SHORT_US   10000
 #define BURST_WINDOWS_MAX 1000
@@ -58,6 +59,30 @@ void weir__lint_path(struct weir__report *report, struct weir__place place, weir
         why = "it is longer than any path that is looked at";
     if (why)
         weir__report_warning(report, place, "path %.*s: %s", (int)(path.len < 100 ? path.len : 100), path.data, why);
+}
+
+void weir__lint_spellings(struct weir__report *report, struct weir__place place, const struct weir__pattern *pattern,
+                          unsigned form)
+{
+    const char *ends[] = {";x=1", "/", "%20"}; /* by option, from WEIR__FORM_PARAMETERS on */
+    char spellings[3 * 110] = "";
+    size_t used = 0;
+    weir_text path = pattern->text;
+    if (pattern->kind != WEIR__PATTERN_EXACT || path.len < 2 || path.data[0] != '/' || path.len > 100)
+        return;
+    if (path.data[path.len - 1] == '/') {
+        path.len--;
+        ends[1] = "";
+    }
+    for (size_t i = 0; i < WEIR__COUNT(ends); i++)
+        if (!(form & 1U << i))
+            used += (size_t)snprintf(spellings + used, sizeof spellings - used, "%s%.*s%s", used ? ", " : "",
+                                     (int)path.len, path.data, ends[i]);
+    if (used)
+        weir__report_warning(report, place,
+                             "normalize leaves spellings that many servers take for the same path, and that this does "
+                             "not match: %s",
+                             spellings);
 }
 
 void weir__lint_method(struct weir__report *report, struct weir__place place, weir_text method)
@@ -152,6 +177,23 @@ void weir__lint_key(struct weir__builder *builder, struct weir__place place, con
                                  "identity does not name %.*s: only an application that gives it is limited by this "
                                  "rule",
                                  len, source->name.data);
+    }
+}
+
+void weir__lint_listed(struct weir__builder *builder, struct weir__place place, const struct weir__template *key,
+                       const struct weir__list *list)
+{
+    const struct weir__attributes *all = &builder->set->attributes;
+    int last = key->part_count ? key->parts[key->part_count - 1].attribute : -1;
+    unsigned form = last >= 0 ? source_of(all, last)->form : 0;
+    for (size_t i = 0; form && i < list->key_count; i++) {
+        weir_text text = list->keys[i];
+        char shown[WEIR__SHOWN];
+        if ((form & WEIR__FORM_SLASH && text.len > 1 && text.data[text.len - 1] == '/') ||
+            (form & WEIR__FORM_PARAMETERS && memchr(text.data, ';', text.len)))
+            weir__report_warning(builder->report, place,
+                                 "no key is %s: a path in a key is in its normal form, see normalize",
+                                 weir__printable(text, shown, sizeof shown));
     }
 }
 

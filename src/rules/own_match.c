@@ -10,7 +10,7 @@ enum style { PATH, METHOD, HOST, VALUE };
 
 /* One field: patterns, and what they are together. */
 struct patterns {
-    struct weir__pattern *list;
+    struct weir__pattern *list, *normal; /* normal: of a path that has a normal form, as many; else NULL */
     size_t count;
     bool negate;
     bool any;    /* one of them is "*" */
@@ -41,6 +41,24 @@ bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__
     return true;
 }
 
+bool weir__own_normal(struct weir__builder *builder, const struct weir__pattern *pattern, struct weir__pattern *normal)
+{
+    unsigned form = builder->set->attributes.form;
+    weir_text text = pattern->text;
+    *normal = *pattern;
+    if (pattern->kind == WEIR__PATTERN_REGEX || pattern->kind == WEIR__PATTERN_ANY || memchr(text.data, ';', text.len))
+        return true;
+    /* Behind a star it stays: without it, the star would be for everything below. */
+    if (form & WEIR__FORM_SLASH && text.len > 1 && text.data[text.len - 1] == '/' && text.data[text.len - 2] != '*')
+        text.len--;
+    normal->text = text;
+    if (!(form & WEIR__FORM_CASE))
+        return true;
+    bool made = weir__pattern_compile(normal, text, true, true, &builder->set->arena);
+    normal->nocase = false; /* it is in lower case, as the normal form is */
+    return made;
+}
+
 static bool check_method(struct weir__report *report, const struct weir__node *node)
 {
     for (size_t i = 0; i < node->text.len; i++) {
@@ -55,7 +73,7 @@ static bool check_method(struct weir__report *report, const struct weir__node *n
     return true;
 }
 
-static bool make_regex(struct weir__builder *builder, const struct weir__node *node, enum style style, const char *what,
+static bool make_regex(struct weir__builder *builder, const struct weir__node *node, bool nocase, const char *what,
                        struct weir__pattern *pattern)
 {
     static const char *const names[] = {"regex"};
@@ -70,18 +88,18 @@ static bool make_regex(struct weir__builder *builder, const struct weir__node *n
     }
     if (!weir__field_text(builder->report, at[0], "regex", &text))
         return false;
-    bool nocase = style == HOST || style == METHOD;
     *pattern = (struct weir__pattern){.kind = WEIR__PATTERN_REGEX, .nocase = nocase, .text = text};
     pattern->regex = weir__builder_regex(builder, at[0]->place, text, nocase);
     return pattern->regex != NULL;
 }
 
-/* One pattern of a field. */
-static bool make_pattern(struct weir__builder *builder, const struct weir__node *node, enum style style,
+/* One pattern of a field. `nocase`: in a style that does not ignore it anyway. */
+static bool make_pattern(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
                          const char *what, struct weir__pattern *pattern)
 {
+    nocase |= style == HOST || style == METHOD;
     if (node->kind == WEIR__MAP)
-        return make_regex(builder, node, style, what, pattern);
+        return make_regex(builder, node, nocase, what, pattern);
     if (node->kind != WEIR__SCALAR || !node->text.len) {
         weir__report_error(builder->report, node->place, "%s: expected a pattern, not %s", what,
                            node->kind == WEIR__SCALAR ? "an empty text" : weir__node_is(node));
@@ -89,7 +107,7 @@ static bool make_pattern(struct weir__builder *builder, const struct weir__node 
     }
     if (style == PATH)
         return weir__own_path(builder, node->text, node->place, pattern);
-    if (!weir__pattern_compile(pattern, node->text, false, style != VALUE, &builder->set->arena))
+    if (!weir__pattern_compile(pattern, node->text, false, nocase, &builder->set->arena))
         return false;
     if (style == HOST && pattern->kind != WEIR__PATTERN_ANY)
         weir__lint_host(builder->report, node->place, node->text);
@@ -127,7 +145,21 @@ static const struct weir__node *unwrap(struct weir__report *report, const struct
     return at[0];
 }
 
-static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style,
+/* The next pattern of a path, and what its normal form is compared with. */
+static bool make_path(struct weir__builder *builder, const struct weir__node *node, struct patterns *made)
+{
+    unsigned form = builder->set->attributes.form;
+    struct weir__pattern *pattern = &made->list[made->count - 1];
+    /* A `not` must not leave out more than it says. */
+    bool nocase = form & WEIR__FORM_CASE && !made->negate;
+    if (!make_pattern(builder, node, PATH, nocase, "path", pattern))
+        return false;
+    if (!made->negate)
+        weir__lint_spellings(builder->report, node->place, pattern, form);
+    return !form || weir__own_normal(builder, pattern, &made->normal[made->count - 1]);
+}
+
+static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
                           const char *what, struct patterns *made)
 {
     struct weir__report *report = builder->report;
@@ -144,15 +176,19 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
         weir__report_error(report, inner->place, "%s: the list is empty, so that no request would match", what);
         return false;
     }
-    made->list = weir__arena_array(&builder->set->arena, is_list ? inner->count : 1, sizeof *made->list);
-    if (!made->list)
+    bool normal = style == PATH && builder->set->attributes.form;
+    size_t count = is_list ? inner->count : 1;
+    made->list = weir__arena_array(&builder->set->arena, count, sizeof *made->list);
+    made->normal = normal ? weir__arena_array(&builder->set->arena, count, sizeof *made->normal) : NULL;
+    if (!made->list || (normal && !made->normal))
         return false;
     for (const struct weir__node *one = is_list ? inner->first : inner; one; one = is_list ? one->next : NULL) {
         struct weir__pattern *pattern = &made->list[made->count++];
         if (style == VALUE && is_list && is_absent(one)) {
             weir__report_error(report, one->place, "%s: absent stands alone; in quotes it is a text", what);
             good = false;
-        } else if (make_pattern(builder, one, style, what, pattern)) {
+        } else if (style == PATH ? make_path(builder, one, made)
+                                 : make_pattern(builder, one, style, nocase, what, pattern)) {
             made->any |= pattern->kind == WEIR__PATTERN_ANY;
             made->regex |= pattern->kind == WEIR__PATTERN_REGEX;
         } else {
@@ -164,12 +200,29 @@ static bool read_patterns(struct weir__builder *builder, const struct weir__node
     return good;
 }
 
+static bool is_same(const struct weir__pattern *a, const struct weir__pattern *b)
+{
+    return a->kind == b->kind && weir__text_equal(a->text, b->text);
+}
+
+static bool normal_differs(const struct patterns *patterns)
+{
+    for (size_t i = 0; patterns->normal && i < patterns->count; i++)
+        if (!is_same(&patterns->list[i], &patterns->normal[i]))
+            return true;
+    return false;
+}
+
 static void add_condition(struct reader *reader, int attribute, const struct patterns *from)
 {
     static const struct weir__pattern present = {.kind = WEIR__PATTERN_ANY};
     struct weir__condition *condition = &reader->conditions[reader->match->condition_count++];
-    *condition = (struct weir__condition){
-        .attribute = (int16_t)attribute, .negate = from->negate, .patterns = from->list, .pattern_count = from->count};
+    *condition = (struct weir__condition){.attribute = (int16_t)attribute,
+                                          .negate = from->negate,
+                                          .patterns = from->list,
+                                          .pattern_count = from->count,
+                                          .normal = from->normal,
+                                          .normal_differs = normal_differs(from)};
     if (from->absent && from->negate)
         *condition = (struct weir__condition){
             .attribute = (int16_t)attribute, .patterns = &present, .pattern_count = 1}; /* not absent: present */
@@ -215,7 +268,7 @@ static bool read_map(struct reader *reader, const struct weir__node *node, const
             weir__report_error(builder->report, member->name->place,
                                "%s is here a second time: names of headers differ in more than their case", text);
             good = false;
-        } else if (!read_patterns(builder, member, VALUE, text, &patterns) || attribute < 0) {
+        } else if (!read_patterns(builder, member, VALUE, false, text, &patterns) || attribute < 0) {
             good = false;
         } else {
             add_condition(reader, attribute, &patterns);
@@ -224,12 +277,19 @@ static bool read_map(struct reader *reader, const struct weir__node *node, const
     return good;
 }
 
+/* True for what is a part of the path in lower case. */
+static bool ignores_case(const struct weir__attributes *all, int attribute)
+{
+    int source = all->list[attribute].source;
+    return source >= 0 && all->list[source].form & WEIR__FORM_CASE;
+}
+
 /* A named attribute: what `identity` names, and the usual ones. */
 static bool read_named(struct reader *reader, const struct weir__node *node)
 {
-    enum { FIXED = 9 };
-    const char *known[FIXED + WEIR__ATTRIBUTES_MAX] = {"path",    "method",  "host",    "header", "query",
-                                                       "network", "user_id", "api_key", "tier"};
+    enum { FIXED = 10 };
+    const char *known[FIXED + WEIR__ATTRIBUTES_MAX] = {"path",    "method",    "host",    "header",  "query",
+                                                       "network", "normalize", "user_id", "api_key", "tier"};
     struct weir__builder *builder = reader->builder;
     struct weir__attributes *all = &builder->set->attributes;
     weir_text name = node->name->text;
@@ -252,7 +312,8 @@ static bool read_named(struct reader *reader, const struct weir__node *node)
     int attribute = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
     if (attribute < 0)
         weir__report_error(builder->report, node->place, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
-    if (!read_patterns(builder, node, VALUE, name.data, &patterns) || attribute < 0)
+    bool nocase = attribute >= 0 && ignores_case(all, attribute);
+    if (!read_patterns(builder, node, VALUE, nocase, name.data, &patterns) || attribute < 0)
         return false;
     add_condition(reader, attribute, &patterns);
     return true;
@@ -271,7 +332,7 @@ static bool read_method(struct reader *reader, const struct weir__node *node)
 {
     struct patterns patterns;
     unsigned mask = 0;
-    if (!read_patterns(reader->builder, node, METHOD, "method", &patterns))
+    if (!read_patterns(reader->builder, node, METHOD, true, "method", &patterns))
         return false;
     if (patterns.any) {
         reader->match->methods = patterns.negate ? WEIR__METHOD_NONE : WEIR__METHOD_ANY;
@@ -314,7 +375,7 @@ static bool read_indexed(struct reader *reader, const struct weir__node *node, e
     *indexed = (struct patterns){.count = 0};
     if (!node)
         return true;
-    if (!read_patterns(reader->builder, node, style, what, indexed))
+    if (!read_patterns(reader->builder, node, style, false, what, indexed))
         return false;
     bool condition = indexed->negate || (indexed->regex && !indexed->any);
     if (condition)
@@ -324,9 +385,29 @@ static bool read_indexed(struct reader *reader, const struct weir__node *node, e
     return true;
 }
 
+/* Puts the paths into one list with those for normal forms that differ. False: no memory. */
+static bool join_normal(struct reader *reader, struct patterns *paths)
+{
+    if (!paths->count || !normal_differs(paths))
+        return true;
+    struct weir__pattern *all = weir__arena_array(&reader->builder->set->arena, 2 * paths->count, sizeof *all);
+    if (!all)
+        return false;
+    memcpy(all, paths->list, paths->count * sizeof *all);
+    size_t count = paths->count;
+    for (size_t i = 0; i < paths->count; i++)
+        if (!is_same(&paths->list[i], &paths->normal[i]))
+            all[count++] = paths->normal[i];
+    paths->list = all;
+    paths->count = count;
+    return true;
+}
+
 /* The ways into the rule: each host with each path. */
 static bool make_entries(struct reader *reader, struct patterns *hosts, struct patterns *paths)
 {
+    if (!join_normal(reader, paths))
+        return false;
     if (hosts->count && paths->count > ENTRIES_MAX / hosts->count) {
         add_condition(reader, WEIR__AT_HOST, hosts);
         hosts->count = 0;
@@ -362,7 +443,7 @@ static bool read_match(struct reader *reader, const struct weir__node *node)
             good &= read_map(reader, member, name.data);
         else if (weir__text_is(name, "network"))
             good &= read_network(reader, member);
-        else
+        else if (!weir__text_is(name, "normalize"))
             good &= read_named(reader, member);
     }
     good &= read_indexed(reader, host, HOST, "host", &hosts);
@@ -385,6 +466,11 @@ const struct weir__match *weir__own_match(struct weir__builder *builder, const s
     reader.conditions = weir__arena_array(arena, room, sizeof *reader.conditions);
     if (!reader.match || !reader.conditions)
         return NULL;
+    const struct weir__node *normalize = node ? weir__node_get(node, "normalize") : NULL;
+    reader.match->form = builder->set->form;
+    if (normalize)
+        weir__own_normalize(builder->report, normalize, &reader.match->form);
+    builder->set->attributes.form = reader.match->form; /* until the rule is complete */
     reader.match->methods = WEIR__METHOD_ANY;
     reader.match->conditions = reader.conditions;
     reader.match->written = weir__own_written(node);

@@ -51,8 +51,12 @@ static void read_by_path(struct weir__builder *builder, const struct weir__node 
             weir__report_word(report, member->name->place, name, names, WEIR__COUNT(names),
                               "cost: expected paths and default, or from, default and max; not \"%s\"", name.data);
         else if (read_number(report, member, "cost", &path->cost) &&
-                 weir__own_path(builder, name, member->name->place, &path->path))
+                 weir__own_path(builder, name, member->name->place, &path->path) &&
+                 weir__own_normal(builder, &path->path, &path->normal)) {
+            weir__lint_spellings(report, member->name->place, &path->path, builder->set->attributes.form);
+            cost->normal_differs |= !weir__text_equal(path->path.text, path->normal.text);
             cost->path_count++;
+        }
     }
 }
 

@@ -423,10 +423,10 @@ static void read_key(struct reader *reader)
                                         node->place, text))
             weir__lint_key(builder, node->place, &rule->key);
     }
-    if (reader->at[ALLOW])
-        weir__own_list(builder, reader->at[ALLOW], "allow", &rule->allow);
-    if (reader->at[BLOCK])
-        weir__own_list(builder, reader->at[BLOCK], "block", &rule->block);
+    if (reader->at[ALLOW] && weir__own_list(builder, reader->at[ALLOW], "allow", &rule->allow))
+        weir__lint_listed(builder, reader->at[ALLOW]->place, &rule->key, &rule->allow);
+    if (reader->at[BLOCK] && weir__own_list(builder, reader->at[BLOCK], "block", &rule->block))
+        weir__lint_listed(builder, reader->at[BLOCK]->place, &rule->key, &rule->block);
 }
 
 static bool has_tiers(const struct reader *reader)
@@ -494,4 +494,5 @@ void weir__own_rule(struct weir__builder *builder, const struct weir__node *node
         add_listed(&reader);
     else
         add_limit(&reader, node, at);
+    builder->set->attributes.form = builder->set->form; /* was that of the rule */
 }

@@ -202,7 +202,19 @@ static void walk_hosts(struct search *search, weir_text host)
     }
 }
 
+void weir__found_add(struct weir__found *found, uint32_t rule)
+{
+    add(found, rule);
+}
+
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found)
+{
+    found->count = 0;
+    found->overflow = false;
+    weir__paths_find_more(paths, host, path, found);
+}
+
+void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found)
 {
     struct search search; /* not cleared as a whole: the segments are set when they are reached */
 
@@ -210,8 +222,6 @@ void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text
     search.path = path.len ? path : WEIR__TEXT("");
     search.found = found;
     search.known = 0;
-    found->count = 0;
-    found->overflow = false;
     walk(&search, 0);
     if (paths->host_max + paths->suffix_max > 0 && host.len > 0)
         walk_hosts(&search, host);
@@ -266,6 +276,30 @@ static inline uint32_t next_node(const struct weir__paths *paths, const struct w
     return weir__label_slot(&paths->map, (uint32_t)(node - paths->nodes), label, weir__label_hash(label))->value;
 }
 
+/*
+ * Of a path that may have a normal form other than itself. The most common of those is that without a '/' at its end,
+ * which mostly leads to the same rules.
+ */
+static __attribute__((noinline)) size_t find_few_normal(const struct weir__paths *paths, weir_text path,
+                                                        uint32_t *rules, size_t max)
+{
+    struct weir__paths sent = *paths; /* looks at the path as it was sent, and at nothing else */
+    uint32_t others[WEIR__PATHS_FEW];
+    weir_text bare = {path.data, path.len - 1};
+    sent.odd = 0;
+    size_t count = max <= WEIR__PATHS_FEW ? weir__paths_few(&sent, path, rules, max) : 0;
+    if (count == 0 || !weir__path_is_spelled(path, paths->odd))
+        return count;
+    if (!(paths->shared & WEIR__FORM_SLASH) || path.data[bare.len] != '/' || weir__path_is_spelled(bare, paths->odd))
+        return 0;
+    for (size_t i = 0; i < bare.len; i++)
+        if (path.data[i] == '/' && (path.data[i + 1] == '/' || path.data[i + 1] == '.'))
+            return 0; /* a normal form is resolved, too */
+    if (weir__paths_few(&sent, bare, others, max) != count || memcmp(rules, others, count * sizeof *rules) != 0)
+        return 0;
+    return count;
+}
+
 __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, weir_text path, uint32_t *rules,
                                             size_t max)
 {
@@ -273,7 +307,11 @@ __attribute__((hot)) size_t weir__paths_few(const struct weir__paths *paths, wei
     const char *at = path.data, *end = at + path.len;
     struct few few = {paths->links, rules, 0, max};
     uint32_t child = 1;
+    unsigned odd = paths->odd;
 
+    if (odd && path.len > 1 &&
+        __builtin_expect(odd & WEIR__FORM_CASE || path.data[path.len - 1] == '/' || weir__text_is_odd(path), 0))
+        return find_few_normal(paths, path, rules, max);
     if (!paths->straight || path.len == 0 || !add_few(&few, node->always) || !add_few(&few, node->present))
         return 0;
     /* As deep as the tree is. */

@@ -13,6 +13,7 @@ struct weir__paths;
 struct weir__path_entry {
     const struct weir__pattern *host, *path;
     uint32_t rule;
+    uint8_t form; /* the path holds for this normal form as well (target.h); the index of it is asked for that, too */
 };
 
 /*
@@ -30,6 +31,7 @@ struct weir__gate {
     uint16_t methods; /* as in weir__match */
     bool more;        /* has conditions or networks besides */
     bool open;        /* host and path decide alone: any method, and nothing more */
+    uint8_t form;     /* its paths hold for this normal form as well; 0: for none, or the index has no path of it */
     bool plain;       /* always the same limit and cost, enforced, and no list to look at: see weir__rule_is_plain */
 };
 
@@ -49,11 +51,16 @@ struct weir__found {
  * found->rules, found->max and found->accept.
  */
 void weir__paths_find(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
+/* Adds to what was found. */
+void weir__paths_find_more(const struct weir__paths *paths, weir_text host, weir_text path, struct weir__found *found);
+void weir__found_add(struct weir__found *found, uint32_t rule);
 
 /*
- * The same where a path leads to few rules, at most `max` (1 or more): how many, in ascending order. 0: it leads to
- * none or to more, or the index is not as simple as most are: weir__paths_find knows.
+ * The rules of a path and of its normal forms where they are few, at most `max` (1 to WEIR__PATHS_FEW): how many, in
+ * ascending order. 0: there are none or more, or the index or the path is not as simple as most are:
+ * weir__paths_find knows.
  */
+#define WEIR__PATHS_FEW 8
 size_t weir__paths_few(const struct weir__paths *paths, weir_text path, uint32_t *rules, size_t max);
 
 #endif

@@ -14,6 +14,7 @@ struct builder {
     struct weir__label_map seen; /* partial segments by node, and hosts that no map finds: to find doubles */
     struct growing nodes, links, partials, tails, hosts;
     size_t host_max, suffix_max;
+    uint8_t odd, shared;
     size_t bytes_max; /* of any one of these */
     bool failed;
     bool full; /* after `failed`: it was bytes_max */
@@ -298,6 +299,8 @@ static const struct weir__paths *keep_all(struct weir__arena *arena, const struc
         .host_count = b->hosts.count,
         .host_max = b->host_max,
         .suffix_max = b->suffix_max,
+        .odd = b->odd,
+        .shared = b->shared,
         .straight = is_straight(b),
     };
     paths->map.slots = (void *)keep(arena, b->map.slots, b->map.mask + 1, sizeof *b->map.slots);
@@ -321,6 +324,7 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
         .tails = {.item_bytes = sizeof(struct weir__path_tail)},
         .hosts = {.item_bytes = sizeof(struct weir__path_host)},
         .bytes_max = bytes_left(arena),
+        .shared = WEIR__FORMS - 1,
     };
     const struct weir__paths *paths = NULL;
 
@@ -336,6 +340,10 @@ const struct weir__paths *weir__paths_make(struct weir__arena *arena, const stru
         uint32_t root = root_of(&b, entries[i].host);
         if (!b.failed)
             add_path(&b, root, entries[i].path, entries[i].rule);
+        if (entries[i].path) {
+            b.odd |= entries[i].form;
+            b.shared &= entries[i].form;
+        }
     }
     if (!b.failed)
         paths = keep_all(arena, &b);

@@ -9,6 +9,7 @@
 #define WEIR_RULES_PATHS_INDEX_H
 
 #include "rules/paths.h"
+#include "rules/target.h"
 
 enum {
     WEIR__PATH_DEPTH = 32, /* segments that become nodes; what is behind them in a pattern is compared as a tail */
@@ -127,6 +128,8 @@ struct weir__paths {
     const struct weir__path_host *hosts;
     size_t host_count;
     size_t host_max, suffix_max; /* the longest whole host and the longest suffix that the map has */
+    uint8_t odd;                 /* all options of the entries' normal forms */
+    uint8_t shared;              /* those of them that each entry with a path has */
     bool straight;               /* a path leads one way only: there are neither hosts, nor stars within, nor tails */
 };
 

@@ -45,6 +45,25 @@ bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, st
     return false;
 }
 
+bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching)
+{
+    weir_text own = pattern->text;
+    switch (pattern->kind) {
+    case WEIR__PATTERN_ANY:
+        return true;
+    case WEIR__PATTERN_EXACT:
+        if (own.len <= text.len)
+            return false;
+        own.len = text.len;
+        return pattern->nocase ? weir__text_equal_nocase(own, text) : weir__text_equal(own, text);
+    case WEIR__PATTERN_GLOB:
+        return weir__glob_may_match(own, text, pattern->path, pattern->nocase);
+    case WEIR__PATTERN_REGEX:
+        return weir__regex_may_match(pattern->regex, text, matching);
+    }
+    return true;
+}
+
 /* A star that was passed: what follows it in the pattern, and where in the text that is tried. */
 struct star {
     bool passed;
@@ -60,8 +79,11 @@ struct star {
  *   Nor does it help if the wide star takes more of the segment that it ends in, for the same reason: all that follows
  *   it would end in the same segments. So it goes on behind the next '/'.
  * Therefore each piece of the pattern is tried at most once at each place of the text: pattern × text steps.
+ *
+ * With `cut` the text goes on with bytes that are not known: a pattern that reaches its end with anything left to
+ * match, or with a star that may take more, may match.
  */
-bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase)
+static inline bool glob(weir_text pattern, weir_text text, bool path, bool nocase, bool cut)
 {
     struct star narrow = {0}, wide = {0};
     size_t p = 0, t = 0;
@@ -81,6 +103,8 @@ bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase)
             }
             p = after;
         }
+        if (cut && t == text.len)
+            return p < pattern.len || narrow.passed || wide.passed;
         if (p == pattern.len && t == text.len)
             return true;
         if (p < pattern.len && t < text.len &&
@@ -95,7 +119,7 @@ bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase)
             if (narrow.passed) {
                 const char *slash = memchr(text.data + wide.at, '/', text.len - wide.at);
                 if (!slash)
-                    return false;
+                    return cut;
                 wide.at = (size_t)(slash - text.data);
                 narrow.passed = false;
             }
@@ -105,4 +129,14 @@ bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase)
             return false;
         }
     }
+}
+
+bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase)
+{
+    return glob(pattern, text, path, nocase, false);
+}
+
+bool weir__glob_may_match(weir_text pattern, weir_text text, bool path, bool nocase)
+{
+    return glob(pattern, text, path, nocase, true);
 }

@@ -42,15 +42,22 @@ struct weir__matching {
 
 /* `matching` may be NULL if the pattern is no regular expression. */
 bool weir__pattern_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
-/* The glob alone; linear in pattern × text, no recursion. */
+/*
+ * For a text that was cut: false if nothing that begins with `text` and is longer matches. A regular expression that
+ * may match is counted as limited unless it matches before the cut.
+ */
+bool weir__pattern_may_match(const struct weir__pattern *pattern, weir_text text, struct weir__matching *matching);
+/* The globs alone; linear in pattern × text, no recursion. */
 bool weir__glob_match(weir_text pattern, weir_text text, bool path, bool nocase);
+bool weir__glob_may_match(weir_text pattern, weir_text text, bool path, bool nocase);
 
 /* Compiles a regular expression (PCRE2 syntax; unanchored, as everybody expects). NULL after an error, reported. */
 const struct weir__regex *weir__regex_compile(weir_text text, bool nocase, struct weir__arena *arena,
                                               struct weir__report *report, struct weir__place place);
-/* Anywhere in the first WEIR__REGEX_SUBJECT_MAX bytes of the text. */
+/* A longer text is cut, and decided by weir__regex_may_match. */
 #define WEIR__REGEX_SUBJECT_MAX 4096
 bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
+bool weir__regex_may_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching);
 /* Compiled expressions are not the arena's: the set gives each back. */
 void weir__regex_free(const struct weir__regex *regex);
 

@@ -155,19 +155,39 @@ void weir__regex_free(const struct weir__regex *regex)
         pcre2_code_free(regex->code);
 }
 
+/* PCRE2's result; an error other than PCRE2_ERROR_NOMATCH if it is not known. */
+static int run(const struct weir__regex *regex, weir_text text, uint32_t options, struct weir__regex_room *room)
+{
+    if (!room)
+        return PCRE2_ERROR_NOMEMORY;
+    /* PCRE2 counts steps anew at each place where it begins: the more of them, the fewer each may take. */
+    size_t steps = regex->anchored ? STEPS_MAX : STEPS_MAX_OVERALL / (text.len + 1);
+    pcre2_set_match_limit(room->context, (uint32_t)(steps < STEPS_MAX ? steps : STEPS_MAX));
+    return pcre2_match(regex->code, (PCRE2_SPTR)(text.len ? text.data : ""), text.len, 0, options, room->data,
+                       room->context);
+}
+
 bool weir__regex_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching)
 {
-    struct weir__regex_room *room = matching->room;
-    size_t len = text.len < WEIR__REGEX_SUBJECT_MAX ? text.len : WEIR__REGEX_SUBJECT_MAX;
+    if (text.len > WEIR__REGEX_SUBJECT_MAX)
+        return weir__regex_may_match(regex, text, matching);
+    int found = run(regex, text, 0, matching->room);
+    if (found >= 0 || found == PCRE2_ERROR_NOMATCH)
+        return found >= 0;
+    matching->limited++;
+    return true;
+}
 
-    if (room) {
-        /* PCRE2 counts steps anew at each place where it begins: the more of them, the fewer each may take. */
-        size_t steps = regex->anchored ? STEPS_MAX : STEPS_MAX_OVERALL / (len + 1);
-        pcre2_set_match_limit(room->context, (uint32_t)(steps < STEPS_MAX ? steps : STEPS_MAX));
-        int found = pcre2_match(regex->code, (PCRE2_SPTR)(len ? text.data : ""), len, 0, 0, room->data, room->context);
-        if (found >= 0 || found == PCRE2_ERROR_NOMATCH)
-            return found >= 0;
-    }
+bool weir__regex_may_match(const struct weir__regex *regex, weir_text text, struct weir__matching *matching)
+{
+    if (text.len > WEIR__REGEX_SUBJECT_MAX)
+        text.len = WEIR__REGEX_SUBJECT_MAX;
+    /* With this option a match that depends on the end of the text is a partial one. */
+    int found = run(regex, text, PCRE2_PARTIAL_HARD, matching->room);
+    if (found >= 0)
+        return true;
+    if (found == PCRE2_ERROR_NOMATCH && regex->anchored)
+        return false;
     matching->limited++;
     return true;
 }

@@ -15,6 +15,8 @@ struct weir__condition {
     bool absent; /* holds exactly if the attribute is missing; no patterns */
     const struct weir__pattern *patterns;
     size_t pattern_count;
+    const struct weir__pattern *normal; /* of a path: as many for its normal form; NULL: it has none */
+    bool normal_differs;                /* from the patterns */
 };
 
 /* Methods as bits, since most rules name one: the usual nine from WEIR__METHOD_USUAL on, any other, and none at all. */
@@ -30,6 +32,7 @@ struct weir__match {
     size_t condition_count;
     const struct weir__networks *networks; /* NULL: any client */
     bool networks_negate;
+    uint8_t form;     /* what is taken off paths, WEIR__FORM_…: in the match, in costs by path and in the key */
     uint64_t written; /* hash of what the author wrote: rules with the same one match the same requests */
 };
 
@@ -73,11 +76,12 @@ struct weir__cost {
     int16_t attribute; /* take the number from here; -1: no */
     int64_t max;       /* of what comes from an attribute */
     struct weir__path_cost {
-        struct weir__pattern path;
+        struct weir__pattern path, normal; /* for the path as it was sent, and for its normal form */
         int64_t cost;
     } * paths; /* the first that matches */
     size_t path_count;
-    uint64_t written; /* hash of what the author wrote; 0: nothing */
+    bool normal_differs; /* a path from its normal form */
+    uint64_t written;    /* hash of what the author wrote; 0: nothing */
 };
 
 /* ---- policy ---- */
@@ -118,7 +122,10 @@ static inline int weir__text_order(weir_text a, weir_text b)
     return a.len ? memcmp(a.data, b.data, a.len) : 0;
 }
 
+/* Of a key that was cut: whether it is on the list for certain, as an allow list needs it. */
 bool weir__list_has_key(const struct weir__list *list, weir_text key);
+/* Of a key that was cut: whether it may be on the list, as a block list needs it. */
+bool weir__list_may_have_key(const struct weir__list *list, weir_text key);
 
 struct weir__rule {
     weir_text name;   /* unique together with `shadow`; at most WEIR_NAME_MAX bytes */

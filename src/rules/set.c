@@ -198,9 +198,9 @@ static bool is_weir_yaml(struct weir__report *report, const struct weir__node *r
  * mixture of the two. */
 static bool check_root(struct weir__report *report, const struct weir__node *root)
 {
-    static const char *const names[] = {"rules",    "identity", "allow",  "block",
-                                        "response", "domains",  "domain", "descriptors"};
-    enum { OWN = 6, ALL = 8 };
+    static const char *const names[] = {"rules",     "identity", "allow",  "block",      "response",
+                                        "normalize", "domains",  "domain", "descriptors"};
+    enum { OWN = 7, ALL = 9 };
     if (root->kind != WEIR__MAP) {
         weir__report_error(report, root->place, "a rule file is a map with rules or with a domain, not %s",
                            weir__node_is(root));
@@ -248,8 +248,11 @@ static void read_all(struct weir__builder *builder)
         if (!root || !check_root(report, root))
             continue;
         roots[i] = root;
-        weir__own_basis(builder, root);
+        weir__own_form(builder, root);
     }
+    for (uint32_t i = 0; i < report->source_count; i++)
+        if (roots[i])
+            weir__own_basis(builder, roots[i]);
     for (uint32_t i = 0; i < report->source_count; i++) {
         if (!roots[i])
             continue;
@@ -274,9 +277,49 @@ static bool make_gates(weir_rules *set)
             gates[i] = (struct weir__gate){.methods = (uint16_t)match->methods,
                                            .more = more,
                                            .open = match->methods == WEIR__METHOD_ANY && !more,
+                                           .form = match->entries[0].path ? match->form : 0,
                                            .plain = weir__rule_is_plain(set, set->rules[i])};
     }
     set->gates = gates;
+    return true;
+}
+
+/* A pattern that a path may match by what stands beyond its first WEIR__PATH_MAX bytes, whatever stands in them. */
+static bool has_open_end(const struct weir__pattern *path)
+{
+    if (!path || path->kind != WEIR__PATTERN_GLOB)
+        return path && path->text.len > WEIR__PATH_MAX;
+    const char *star = memchr(path->text.data, '*', path->text.len);
+    size_t before = (size_t)(star - path->text.data), left = path->text.len - before;
+    bool last = left == 1 || (left == 2 && star[1] == '*');
+    return !last || before == 0 || star[-1] != '/';
+}
+
+/* Notes which normal forms the rules have that the index finds by their path. */
+static void note_forms(weir_rules *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const struct weir__match *match = set->rules[i]->match;
+        if (!match || !match->entries[0].path)
+            continue;
+        set->odd |= match->form;
+        set->forms |= (uint16_t)(match->form ? 1 << match->form : 0);
+    }
+}
+
+/* False: no memory. */
+static bool keep_open_ends(weir_rules *set, const struct weir__path_entry *entries, size_t count)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += has_open_end(entries[i].path);
+    struct weir__path_entry *kept = weir__arena_array(&set->arena, found + 1, sizeof *kept);
+    if (!kept)
+        return false;
+    set->open_ends = kept;
+    for (size_t i = 0; i < count; i++)
+        if (has_open_end(entries[i].path))
+            kept[set->open_end_count++] = entries[i];
     return true;
 }
 
@@ -294,12 +337,14 @@ static bool index_paths(weir_rules *set)
         for (size_t k = 0; match && k < match->entry_count; k++) {
             entries[at] = match->entries[k];
             entries[at].rule = (uint32_t)i;
+            entries[at].form = match->form;
             set->by_host |= entries[at].host != NULL;
             set->by_path |= entries[at].path != NULL;
             at++;
         }
     }
-    set->paths = weir__paths_make(&set->arena, entries, count);
+    note_forms(set);
+    set->paths = keep_open_ends(set, entries, count) ? weir__paths_make(&set->arena, entries, count) : NULL;
     free(entries);
     return set->paths != NULL;
 }
@@ -318,6 +363,7 @@ static bool set_begin(weir_rules *set, const struct weir__report *report)
         weir__attribute_add(all, &set->arena, WEIR__ATTR_HOST, none, 0) != WEIR__AT_HOST ||
         weir__attribute_add(all, &set->arena, WEIR__ATTR_METHOD, none, 0) != WEIR__AT_METHOD)
         return false;
+    set->form = all->form = WEIR__FORM_DEFAULT;
     const char **names = weir__arena_array(&set->arena, report->source_count + 1, sizeof *names);
     if (!names)
         return false;

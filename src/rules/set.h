@@ -19,14 +19,19 @@ struct weir_rules {
     struct weir__attributes attributes;
     struct weir__rule **rules; /* enforced and shadow, both dialects, in file order */
     size_t count;
-    const struct weir__paths *paths;  /* own dialect */
-    const struct weir__gate *gates;   /* by rule */
-    struct weir__list allow, block;   /* for the whole set */
-    struct weir__response response;   /* of rules that say nothing else, and of what `block` denies */
-    struct weir__domain *domains;     /* descriptor dialect */
-    bool has_regex;                   /* a request may need a weir__regex_room */
-    bool pressed;                     /* some rule is elastic or adaptive, or has a class or a reserve */
-    bool by_host, by_path;            /* some rule names hosts, paths: the index needs them */
+    const struct weir__paths *paths; /* own dialect */
+    const struct weir__gate *gates;  /* by rule */
+    struct weir__list allow, block;  /* for the whole set */
+    struct weir__response response;  /* of rules that say nothing else, and of what `block` denies */
+    struct weir__domain *domains;    /* descriptor dialect */
+    bool has_regex;                  /* a request may need a weir__regex_room */
+    bool pressed;                    /* some rule is elastic or adaptive, or has a class or a reserve */
+    bool by_host, by_path;           /* some rule names hosts, paths: the index needs them */
+    uint8_t form;                    /* of rules that have none of their own */
+    uint16_t forms;                  /* which normal forms rules have that the index finds by their path: a bit each */
+    uint8_t odd;                     /* all options of these */
+    const struct weir__path_entry *open_ends; /* of the index: globs that do not only have a '*' behind a last '/' */
+    size_t open_end_count;
     size_t own_count;                 /* rules of the own dialect */
     const char *const *source_names;  /* by weir__place.source */
     struct weir__regex_list *regexes; /* to be given back */
@@ -42,7 +47,7 @@ struct weir__builder {
     int (*open_zone)(const char *name, weir_zone **zone);
     struct weir__name_index *names; /* rule names, to find doubles */
     /* Where they were given; line 0: not yet. */
-    struct weir__place identity_place, response_place, allow_place, block_place;
+    struct weir__place identity_place, response_place, allow_place, block_place, normalize_place;
     struct weir__place none_place; /* of a list without rules */
     size_t regex_count;
     bool full; /* there were more than WEIR__RULES_MAX rules, and it was said */
@@ -56,6 +61,8 @@ const struct weir__regex *weir__builder_regex(struct weir__builder *builder, str
 /* A time zone that lives as long as the set; NULL after an error, which was reported. */
 const weir_zone *weir__builder_zone(struct weir__builder *builder, struct weir__place place, weir_text name);
 
+/* Reads the normal form of paths, which `identity` may use: of all documents before weir__own_basis of any. */
+void weir__own_form(struct weir__builder *builder, const struct weir__node *root);
 /* Reads what rules of any file build upon, `identity` and `response`: of all documents before the rest of any. */
 void weir__own_basis(struct weir__builder *builder, const struct weir__node *root);
 /* Reads the rest of one document of the own dialect into the set. */

@@ -32,6 +32,7 @@ struct writer {
     size_t segment;
     size_t length, dots; /* of the last segment, as it came in; dots only among the first three characters */
     size_t hidden;       /* segments that had no room, so that a ".." can take them back */
+    bool lost;           /* the last segment that is not hidden, or what follows it, had no room */
 };
 
 static void put(struct writer *w, const char *run, size_t len)
@@ -41,16 +42,19 @@ static void put(struct writer *w, const char *run, size_t len)
     for (size_t i = 0; i < len && w->length + i < 3; i++)
         w->dots += run[i] == '.';
     w->length += len;
-    memcpy(w->path + w->used, run, fits);
+    memmove(w->path + w->used, run, fits); /* a path may be written over itself */
     w->used += fits;
+    w->lost |= fits < len;
 }
 
 /* ".." takes the segment before it away. */
 static void go_up(struct writer *w)
 {
     if (w->hidden > 0) {
-        if (--w->hidden == 0)
+        if (--w->hidden == 0) {
             w->used = w->segment;
+            w->lost = false;
+        }
         return;
     }
     if (w->segment > 1)
@@ -58,14 +62,17 @@ static void go_up(struct writer *w)
             w->segment--;
         while (w->path[w->segment - 1] != '/');
     w->used = w->segment;
+    w->lost = false;
 }
 
 /* A segment is complete; `slash`: another one follows. */
 static void end_segment(struct writer *w, bool slash)
 {
     if (w->length == 1 && w->dots == 1) {
-        if (w->hidden == 0)
+        if (w->hidden == 0) {
             w->used = w->segment;
+            w->lost = false;
+        }
     } else if (w->length == 2 && w->dots == 2) {
         go_up(w);
     } else if (w->length > 0 && slash) {
@@ -74,12 +81,13 @@ static void end_segment(struct writer *w, bool slash)
             w->segment = w->used;
         } else {
             w->hidden++;
+            w->lost = true;
         }
     }
     w->length = w->dots = 0;
 }
 
-/* Cutting may have made a "." or ".." of something longer. */
+/* Of a path that was cut: cutting may have made a "." or ".." of something longer. */
 static size_t without_cut_dots(const struct writer *w)
 {
     size_t last = w->used - w->segment;
@@ -118,14 +126,22 @@ weir_text weir__target_query(weir_text target)
     return mark ? after(target, (size_t)(mark - target.data) + 1) : (weir_text){"", 0};
 }
 
-size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query)
+/* Where the parameters at `at`, a ';', end. */
+static size_t parameters_end(weir_text target, size_t at)
 {
-    static const bool special[256] = {['/'] = true, ['%'] = true, ['?'] = true, ['#'] = true};
+    while (at < target.len && target.data[at] != '/' && target.data[at] != '?' && target.data[at] != '#')
+        at++;
+    return at;
+}
+
+/* `parameters`: without them. */
+static size_t resolve(weir_text target, bool parameters, char *path, size_t path_size, bool *cut)
+{
+    static const bool special[256] = {['/'] = true, ['%'] = true, ['?'] = true, ['#'] = true, [';'] = true};
     struct writer w = {.path = path, .size = path_size, .used = 1, .segment = 1};
     size_t at = 0;
 
-    if (query)
-        *query = weir__target_query(target);
+    *cut = false;
     if (target.len > 0 && target.data[0] == '*' &&
         (target.len == 1 || target.data[1] == '?' || target.data[1] == '#')) {
         path[0] = '*';
@@ -142,6 +158,13 @@ size_t weir__target_normalise(weir_text target, char *path, size_t path_size, we
             put(&w, target.data + from, at - from);
         if (at == target.len || target.data[at] == '?' || target.data[at] == '#')
             break;
+        if (target.data[at] == ';') {
+            size_t end = parameters ? parameters_end(target, at) : at + 1;
+            if (!parameters)
+                put(&w, ";", 1);
+            at = end;
+            continue;
+        }
         int code = target.data[at] == '%' ? escaped(target, at) : '/';
         char c = code < 0 ? '%' : (char)code;
         at += target.data[at] == '%' && code >= 0 ? 3 : 1;
@@ -151,7 +174,90 @@ size_t weir__target_normalise(weir_text target, char *path, size_t path_size, we
             put(&w, &c, 1);
     }
     end_segment(&w, false);
-    return without_cut_dots(&w);
+    *cut = w.lost;
+    return w.lost ? without_cut_dots(&w) : w.used;
+}
+
+size_t weir__target_normalise(weir_text target, char *path, size_t path_size, weir_text *query, bool *cut)
+{
+    bool unused;
+    if (query)
+        *query = weir__target_query(target);
+    return resolve(target, false, path, path_size, cut ? cut : &unused);
+}
+
+/* ---- Normal forms ---- */
+
+static bool is_blank(char c)
+{
+    return (unsigned char)c <= ' ';
+}
+
+/* What is left of a segment. */
+static weir_text bare_segment(weir_text segment, unsigned form)
+{
+    const char *parameters =
+        form & WEIR__FORM_PARAMETERS && segment.len ? memchr(segment.data, ';', segment.len) : NULL;
+    if (parameters)
+        segment.len = (size_t)(parameters - segment.data);
+    while (form & WEIR__FORM_BLANKS && segment.len && is_blank(segment.data[0]))
+        segment = after(segment, 1);
+    while (form & WEIR__FORM_BLANKS && segment.len && is_blank(segment.data[segment.len - 1]))
+        segment.len--;
+    return segment;
+}
+
+size_t weir__path_normalise(weir_text path, unsigned form, char *to, size_t size, bool *cut)
+{
+    struct writer w = {.path = to, .size = size, .used = 1, .segment = 1};
+
+    *cut = path.len > size;
+    if (path.len == 0)
+        return 0;
+    if (path.data[0] != '/') {
+        size = *cut ? size : path.len;
+        memmove(to, path.data, size);
+        return size;
+    }
+    to[0] = '/';
+    for (size_t at = 1; at <= path.len;) {
+        const char *slash = at < path.len ? memchr(path.data + at, '/', path.len - at) : NULL;
+        size_t end = slash ? (size_t)(slash - path.data) : path.len;
+        weir_text segment = bare_segment((weir_text){path.data + at, end - at}, form);
+        put(&w, segment.data, segment.len);
+        end_segment(&w, slash != NULL);
+        at = end + 1;
+    }
+    if (form & WEIR__FORM_SLASH && !w.lost && w.used > 1 && w.used == w.segment)
+        w.used--;
+    for (size_t i = 0; form & WEIR__FORM_CASE && i < w.used; i++)
+        to[i] = (char)weir__lower(to[i]);
+    *cut = w.lost;
+    return w.lost ? without_cut_dots(&w) : w.used;
+}
+
+size_t weir__target_form(weir_text target, unsigned form, char *to, size_t size, bool *cut)
+{
+    bool again;
+    size_t len = resolve(target, form & WEIR__FORM_PARAMETERS, to, size, cut);
+    len =
+        weir__path_normalise((weir_text){to, len}, *cut ? form & ~(unsigned)WEIR__FORM_SLASH : form, to, size, &again);
+    *cut |= again;
+    return len;
+}
+
+bool weir__path_is_spelled(weir_text path, unsigned form)
+{
+    if (path.len < 2)
+        return false;
+    if (form & WEIR__FORM_SLASH && path.data[path.len - 1] == '/')
+        return true;
+    if (form & (WEIR__FORM_PARAMETERS | WEIR__FORM_BLANKS) && weir__text_is_odd(path))
+        return true;
+    for (size_t i = 0; form & WEIR__FORM_CASE && i < path.len; i++)
+        if (weir__lower(path.data[i]) != (unsigned char)path.data[i])
+            return true;
+    return false;
 }
 
 /* ---- Cookies ---- */
@@ -222,11 +328,12 @@ bool weir__argument_is_plain(weir_text raw)
     return true;
 }
 
-size_t weir__argument_decode(weir_text raw, char *to, size_t size)
+size_t weir__argument_decode(weir_text raw, char *to, size_t size, bool *cut)
 {
-    size_t n = 0;
+    size_t n = 0, at = 0;
 
-    for (size_t at = 0; at < raw.len && n < size;)
+    while (at < raw.len && n < size)
         to[n++] = decoded(raw, &at);
+    *cut = at < raw.len;
     return n;
 }

@@ -7,8 +7,9 @@ void weir__values_begin(struct weir__values *values, const struct weir__attribut
     values->query = query;
     memset(values->looked, 0, sizeof values->looked);
     memset(values->found, 0, sizeof values->found);
+    memset(values->cut, 0, sizeof values->cut);
     values->client_state = WEIR__CLIENT_UNKNOWN;
-    values->have_target = values->have_path = values->have_arguments = false;
+    values->have_target = values->have_path = values->have_arguments = values->path_cut = false;
     values->scratch_used = 0;
 }
 
@@ -77,21 +78,77 @@ weir_text weir__value_path(struct weir__values *values)
     weir_text path = values->query->path, target;
     if (!path.data)
         path = ask(values->query, WEIR_ATTR_PATH, MISSING);
-    if (path.len > WEIR__PATH_MAX)
+    values->whole_path = path;
+    if (path.len > WEIR__PATH_MAX) {
         path.len = WEIR__PATH_MAX;
+        values->path_cut = true;
+    }
     if (path.len == 0 && (target = target_of(values)).len > 0) {
         path.data = values->path_room;
-        path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL);
+        path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL, &values->path_cut);
+        values->whole_path = path;
     }
     values->have_path = true;
     values->path = path;
     return path;
 }
 
-/* The Nth part of the path. */
-static weir_text find_segment(struct weir__values *values, int number)
+static bool has_encoded_slash(weir_text target)
+{
+    for (size_t i = 0; i + 2 < target.len; i++)
+        if (target.data[i] == '%' && target.data[i + 1] == '2' && weir__lower(target.data[i + 2]) == 'f')
+            return true;
+    return false;
+}
+
+/* The normal form in `room`, which has WEIR__PATH_MAX bytes; empty: there is no such one. */
+static weir_text spell(struct weir__values *values, unsigned form, int number, char *room, bool *cut)
+{
+    weir_text path = weir__value_path(values), target;
+
+    if (path.len == 0)
+        return MISSING;
+    if (number == 0) {
+        size_t len = weir__path_normalise(values->whole_path, form, room, WEIR__PATH_MAX, cut);
+        *cut |= values->path_cut && values->whole_path.len == path.len;
+        return (weir_text){room, len};
+    }
+    if (!(form & WEIR__FORM_PARAMETERS) || (target = target_of(values)).len == 0 ||
+        !memchr(target.data, ';', target.len) || !(values->path_cut || has_encoded_slash(target)))
+        return MISSING;
+    return (weir_text){room, weir__target_form(target, form, room, WEIR__PATH_MAX, cut)};
+}
+
+bool weir__value_spelling(struct weir__values *values, unsigned form, int number, struct weir__spelling *spelling)
+{
+    spelling->text = spell(values, form, number, spelling->room, &spelling->cut);
+    return spelling->text.len > 0;
+}
+
+bool weir__value_is_spelled(struct weir__values *values, unsigned form)
 {
     weir_text path = weir__value_path(values);
+    return form && path.len > 0 && (values->path_cut || weir__path_is_spelled(values->whole_path, form));
+}
+
+/* The path in a normal form, for keys: the last spelling, of which parameters can make the fewest. */
+static weir_text find_path(struct weir__values *values, unsigned form, bool *cut)
+{
+    weir_text path = weir__value_path(values), found = MISSING;
+
+    *cut = values->path_cut;
+    if (!weir__value_is_spelled(values, form))
+        return path;
+    for (int i = WEIR__SPELLINGS; i-- > 0 && found.len == 0;)
+        found = spell(values, form, i, values->form_room, cut);
+    return found;
+}
+
+/* The Nth part of the path. */
+static weir_text find_segment(struct weir__values *values, const struct weir__attribute *attribute, bool *cut)
+{
+    weir_text path = find_path(values, attribute->form, cut);
+    int number = attribute->segment;
     const char *at = path.data, *end = path.data + path.len;
 
     if (path.len == 0 || *at != '/')
@@ -103,10 +160,11 @@ static weir_text find_segment(struct weir__values *values, int number)
         at = slash + 1;
     }
     const char *slash = memchr(at, '/', (size_t)(end - at));
+    *cut &= !slash;
     return (weir_text){at, (size_t)((slash ? slash : end) - at)};
 }
 
-static weir_text find_argument(struct weir__values *values, weir_text name)
+static weir_text find_argument(struct weir__values *values, weir_text name, bool *cut)
 {
     if (!values->have_arguments) {
         weir_text arguments = ask(values->query, WEIR_ATTR_QUERY, MISSING);
@@ -121,10 +179,12 @@ static weir_text find_argument(struct weir__values *values, weir_text name)
     size_t part = sizeof values->scratch / (size_t)(values->all->arguments ? values->all->arguments : 1);
     size_t most = part < WEIR__ARGUMENT_MAX ? part : WEIR__ARGUMENT_MAX;
     size_t left = sizeof values->scratch - values->scratch_used; /* never less, in a set that is complete */
-    if (weir__argument_is_plain(raw))
-        return (weir_text){raw.data, raw.len < most ? raw.len : most};
+    if (weir__argument_is_plain(raw)) {
+        *cut = raw.len > most;
+        return (weir_text){raw.data, *cut ? most : raw.len};
+    }
     char *room = values->scratch + values->scratch_used;
-    size_t len = weir__argument_decode(raw, room, most < left ? most : left);
+    size_t len = weir__argument_decode(raw, room, most < left ? most : left, cut);
     values->scratch_used += (uint32_t)len;
     return (weir_text){room, len};
 }
@@ -246,11 +306,12 @@ static weir_text find_client_text(struct weir__values *values)
 
 /* ---- All of them ---- */
 
-static weir_text find(struct weir__values *values, const struct weir__attribute *attribute)
+static weir_text find(struct weir__values *values, const struct weir__attribute *attribute, bool *cut)
 {
+    *cut = false;
     switch (attribute->kind) {
     case WEIR__ATTR_PATH:
-        return weir__value_path(values);
+        return find_path(values, attribute->form, cut);
     case WEIR__ATTR_METHOD:
         return find_method(values);
     case WEIR__ATTR_HOST:
@@ -262,9 +323,9 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
     case WEIR__ATTR_COOKIE:
         return find_cookie(values, attribute->name);
     case WEIR__ATTR_QUERY:
-        return find_argument(values, attribute->name);
+        return find_argument(values, attribute->name, cut);
     case WEIR__ATTR_SEGMENT:
-        return find_segment(values, attribute->segment);
+        return find_segment(values, attribute, cut);
     case WEIR__ATTR_NAMED:
         return ask_trimmed(values->query, WEIR_ATTR_NAMED, attribute->name);
     }
@@ -276,15 +337,23 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
     const struct weir__attribute *all = values->all->list, *asked = &all[attribute];
     uint64_t bit = UINT64_C(1) << (attribute & 63);
 
-    weir_text found = find(values, asked), sources;
+    bool cut;
+    weir_text found = find(values, asked, &cut), sources;
     /* One step and no more: a named one is no source. */
     if (found.len == 0 && asked->kind == WEIR__ATTR_NAMED && asked->source >= 0 &&
-        all[asked->source].kind != WEIR__ATTR_NAMED && weir__value(values, asked->source, &sources))
-        found = sources;
+        all[asked->source].kind != WEIR__ATTR_NAMED) {
+        if (weir__value(values, asked->source, &sources))
+            found = sources;
+        cut = weir__value_is_cut(values, asked->source);
+    }
+    values->cut[attribute >> 6] = (values->cut[attribute >> 6] & ~bit) | (cut ? bit : 0);
+    *value = found;
+    /* The room of normal forms may be another's the next time. */
+    if (found.data >= values->form_room && found.data < values->form_room + sizeof values->form_room)
+        return found.len > 0;
     values->looked[attribute >> 6] |= bit;
     if (found.len > 0)
         values->found[attribute >> 6] |= bit;
     values->value[attribute] = found;
-    *value = found;
     return found.len > 0;
 }

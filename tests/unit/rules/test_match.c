@@ -171,10 +171,13 @@ static size_t write_field(const struct field *f, const char *name, char *text, s
     return len + (size_t)snprintf(text + len, size - len, "%s%s", f->count > 1 ? "]" : "", f->negate ? " }" : "");
 }
 
+static char normal_path[64];
+static bool normalized; /* the rules of this round hold for normal forms of the path, too */
+
 static void write_rules(int count, char *text, size_t size)
 {
     static const char *const names[FIELDS] = {"path", "method", "host", "X-A", "q", "user_id", "network"};
-    size_t len = (size_t)snprintf(text, size, "rules:\n");
+    size_t len = (size_t)snprintf(text, size, "%srules:\n", normalized ? "" : "normalize: off\n");
     for (int r = 0; r < count; r++) {
         len += (size_t)snprintf(text + len, size - len, "  - name: r%d\n    limit: 5\n    window: %ds\n    match:\n", r,
                                 r + 1);
@@ -193,15 +196,30 @@ static void write_rules(int count, char *text, size_t size)
     }
 }
 
+/* Writes the path in another way. `normal` is the way in which all of them are one. */
+static const char *respell(const char *path, char *spelled, char *normal, size_t size)
+{
+    static const char *const ends[] = {"", "", "", ";x=1", "/", " ", "/;y", "\t;z", ";x/"};
+    size_t len = strlen(path);
+    bool root = strcmp(path, "/") == 0;
+    snprintf(normal, size, "%.*s", (int)(len > 1 && path[len - 1] == '/' ? len - 1 : len), path);
+    snprintf(spelled, size, "%s%s", normal, root ? "" : ends[upto(sizeof ends / sizeof *ends)]);
+    return upto(3) ? path : spelled;
+}
+
 /* A request: one text or NULL a field. */
 static void make_request(const char **has, weir_attribute *about, size_t *count, char *query)
 {
+    static char spelled[64];
+
     static const enum weir_attribute_kind kinds[FIELDS] = {WEIR_ATTR_PATH,   WEIR_ATTR_METHOD, WEIR_ATTR_HOST,
                                                            WEIR_ATTR_HEADER, WEIR_ATTR_QUERY,  WEIR_ATTR_NAMED,
                                                            WEIR_ATTR_PEER};
     *count = 0;
     for (int f = 0; f < FIELDS; f++) {
         has[f] = upto(6) ? texts[f][upto(12)] : NULL;
+        if (f == PATH && has[f])
+            has[f] = respell(has[f], spelled, normal_path, sizeof spelled);
         const char *value = has[f];
         if (!value)
             continue;
@@ -237,7 +255,8 @@ static void check_requests(const weir_rules *set, int rules, size_t max, struct 
         for (int r = 0; r < rules; r++) {
             bool all = true;
             for (int f = 0; f < FIELDS; f++)
-                all &= field_holds(f, &model[r][f], has[f]);
+                all &= field_holds(f, &model[r][f], has[f]) ||
+                       (f == PATH && normalized && has[f] && field_holds(f, &model[r][f], normal_path));
             if (!all || expected++ >= max)
                 continue;
             same &= at < found.count && found.rules[at] == (uint32_t)r;
@@ -259,6 +278,7 @@ TEST(random_rules_match_as_they_read)
     for (int64_t round = 0; round < rounds; round++) {
         seed = (uint64_t)round;
         int rules = 1 + upto(RULES_MAX);
+        normalized = upto(2);
         for (int r = 0; r < rules; r++)
             for (int f = 0; f < FIELDS; f++)
                 make_field(f, &model[r][f]);

@@ -39,6 +39,14 @@ static const struct {
      "allow: {}\n",
      "2:1: rules is of weir's own dialect, but this file has a domain: use\n"
      "3:1: allow is of weir's own dialect, but this file has a domain: use"},
+    {"normalize: on\nrules: []\n", "1:12: normalize is off, or a map of parameters, trailing_slash, blanks and case"},
+    {"normalize: {}\nrules: []\n", "1:12: normalize is off, or a map of parameters, trailing_slash, blanks and case to "
+                                   "true or false, not an empty one"},
+    {"normalize: { Case: true, blanks: maybe }\nrules: []\n", "1:14: normalize has no field \"Case\" -> case\n"
+                                                              "1:34: blanks must be true or false, not"},
+    {"domain: d\nnormalize: off\n", "2:1: normalize is of weir's own dialect, but this file has a domain: use"},
+    {RULE "    normalize: off\n", "5:5: a rule has no field \"normalize\"; it belongs in match: { normalize: … }"},
+    {RULE "    match: { path: /a, normalize: [case] }\n", "5:35: normalize is off, or a map of parameters"},
     {"rules: [3, [a], {}]\n", "1:9: a rule must be a map, not a number\n"
                               "1:12: a rule must be a map, not a list\n"
                               "1:17: a rule has a name\n"

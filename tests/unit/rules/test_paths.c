@@ -34,7 +34,7 @@ static void entry_add(struct world *world, const char *host, const char *path, u
         world->entries = realloc(world->entries, world->room * sizeof *world->entries);
     }
     world->entries[world->count++] =
-        (struct weir__path_entry){pattern_of(world, host, false), pattern_of(world, path, true), rule};
+        (struct weir__path_entry){pattern_of(world, host, false), pattern_of(world, path, true), rule, 0};
 }
 
 static void make(struct world *world)

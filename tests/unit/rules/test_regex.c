@@ -134,15 +134,23 @@ TEST(texts_are_bytes_and_one_line)
     CHECK(matches("^a\\x00b$", false, (weir_text){"a\0b", 3}));
 }
 
-TEST(only_the_beginning_of_a_long_text_is_looked_at)
+/* What cannot be seen counts as matching, unless the beginning rules it out or shows the match. */
+TEST(a_text_that_is_cut_counts_as_matching)
 {
+    static const struct {
+        const char *regex;
+        bool matches, known;
+    } cases[] = {{"b", true, false},  {"c", true, false},      {"^a*b$", true, false}, {"a$", true, false},
+                 {"^b", false, true}, {"^a{5}b", false, true}, {"^aaa", true, true},   {"aab|aaa", true, true}};
     static char text[WEIR__REGEX_SUBJECT_MAX + 1];
 
     memset(text, 'a', sizeof text);
     text[sizeof text - 1] = 'b';
-    CHECK(!matches("b", false, (weir_text){text, sizeof text}));
-    text[sizeof text - 2] = 'b';
-    CHECK(matches("b", false, (weir_text){text, sizeof text}));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_EQ(matches(cases[i].regex, false, (weir_text){text, sizeof text}), cases[i].matches);
+        CHECK_EQ(matching.limited == 0, cases[i].known);
+    }
+    CHECK(!matches("b", false, (weir_text){text, sizeof text - 1}));
     CHECK_EQ(matching.limited, 0);
 }
 

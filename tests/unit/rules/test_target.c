@@ -19,7 +19,7 @@ static bool becomes(const char *target, const char *path, const char *query)
 {
     char buffer[4096];
     weir_text found;
-    size_t len = weir__target_normalise(text_of(target), buffer, sizeof buffer, &found);
+    size_t len = weir__target_normalise(text_of(target), buffer, sizeof buffer, &found, NULL);
     bool same = is((weir_text){buffer, len}, path);
     return is(found, query) && same && is(weir__target_query(text_of(target)), query);
 }
@@ -27,7 +27,7 @@ static bool becomes(const char *target, const char *path, const char *query)
 static bool cut(const char *target, size_t size, const char *path)
 {
     char *buffer = malloc(size); /* of just that size, so that a sanitizer sees what is written behind it */
-    size_t len = weir__target_normalise(text_of(target), buffer, size, NULL);
+    size_t len = weir__target_normalise(text_of(target), buffer, size, NULL, NULL);
     bool same = is((weir_text){buffer, len}, path);
     free(buffer);
     return same;
@@ -83,7 +83,7 @@ TEST(target_decoded_once)
     CHECK(becomes("%2Fa", "/a", ""));
 
     char buffer[16];
-    size_t len = weir__target_normalise(text_of("/a%00b"), buffer, sizeof buffer, NULL);
+    size_t len = weir__target_normalise(text_of("/a%00b"), buffer, sizeof buffer, NULL, NULL);
     CHECK_EQ(len, 4);
     CHECK(memcmp(buffer, "/a\0b", 4) == 0);
 }
@@ -109,7 +109,7 @@ TEST(target_resolved)
     CHECK(becomes("/a/.?x/../y", "/a/", "x/../y"));
 
     char buffer[16]; /* a zero byte makes another name of ".." */
-    size_t len = weir__target_normalise(text_of("/a/..%00/b"), buffer, sizeof buffer, NULL);
+    size_t len = weir__target_normalise(text_of("/a/..%00/b"), buffer, sizeof buffer, NULL, NULL);
     CHECK(len == 8 && memcmp(buffer, "/a/..\0/b", 8) == 0);
 }
 
@@ -185,11 +185,12 @@ TEST(target_agrees_with_a_model)
         for (size_t i = 0; i < count; i++)
             strcat(target, pieces[test_random(&seed) % (sizeof pieces / sizeof pieces[0])]);
         size_t expected_len = model(text_of(target), expected);
-        size_t len = weir__target_normalise(text_of(target), got, sizeof got, NULL);
+        size_t len = weir__target_normalise(text_of(target), got, sizeof got, NULL, NULL);
         CHECK_EQ(len, expected_len);
         CHECK(len == expected_len && memcmp(got, expected, len) == 0);
         /* In less room, it is the beginning of the same, but for dots that cutting left over. */
-        size_t size = 1 + test_random(&seed) % 12, kept = weir__target_normalise(text_of(target), got, size, NULL);
+        size_t size = 1 + test_random(&seed) % 12,
+               kept = weir__target_normalise(text_of(target), got, size, NULL, NULL);
         CHECK(kept <= size && kept <= len && kept + 2 >= (len < size ? len : size));
         CHECK(memcmp(got, expected, kept) == 0);
     }
@@ -230,7 +231,7 @@ static bool argument(const char *query, const char *name, const char *expected)
     weir_text raw;
     if (!weir__argument_find(text_of(query), text_of(name), &raw))
         return !expected;
-    size_t len = weir__argument_decode(raw, buffer, sizeof buffer);
+    size_t len = weir__argument_decode(raw, buffer, sizeof buffer, &(bool){false});
     CHECK(weir__argument_is_plain(raw) == (len == raw.len && memcmp(buffer, raw.data, len) == 0) ||
           memchr(raw.data, '%', raw.len));
     return expected && is((weir_text){buffer, len}, expected);
