@@ -50,17 +50,33 @@ typedef struct {
     ngx_http_complex_value_t value;
 } ngx_http_weir_attribute_t;
 
+/* A file that a worker's thread writes lines to (engine/log_writer.h). */
+typedef struct {
+    ngx_open_file_t *file; /* of no other log, whatever its path */
+    ngx_uint_t kind;       /* NGX_HTTP_WEIR_LOG_… */
+    ngx_fd_t fd;           /* a copy of the file's for the thread, each worker's own; NGX_INVALID_FILE: none yet */
+    ngx_uint_t stale;      /* the file is being reopened */
+} ngx_http_weir_log_file_t;
+
+enum { NGX_HTTP_WEIR_LOG_DENIED = 0, NGX_HTTP_WEIR_LOG_ACCESS };
+
 /* A log of denied requests; `second` and what follows is each worker's own. */
 typedef struct {
-    ngx_open_file_t *file;
+    ngx_http_weir_log_file_t to;
     ngx_uint_t rate; /* lines a second */
     ngx_flag_t hash;
     ngx_str_t salt;
     time_t second;
     ngx_uint_t written; /* in this second */
     ngx_uint_t skipped; /* since the last line */
-    time_t complained;
 } ngx_http_weir_log_t;
+
+/* A log of all requests. */
+typedef struct {
+    ngx_http_weir_log_file_t to;
+    ngx_array_t *parts; /* of its format: ngx_http_weir_log_part_t */
+    ngx_flag_t json;    /* values are escaped as in JSON */
+} ngx_http_weir_access_log_t;
 
 /* Where denied requests go that may be kept for later. */
 typedef struct {
@@ -75,6 +91,7 @@ typedef struct {
     ngx_http_complex_value_t *cost;
     ngx_array_t *attributes;  /* of ngx_http_weir_attribute_t */
     ngx_http_weir_log_t *log; /* NULL: none */
+    ngx_http_weir_access_log_t *access_log;
     ngx_http_weir_queue_t *queue;
     ngx_flag_t rls; /* the location answers gRPC calls itself */
     ngx_flag_t rls_headers, rls_metadata, rls_count_denied;
@@ -228,6 +245,15 @@ ngx_int_t ngx_http_weir_send(ngx_http_request_t *r, const u_char *body, size_t l
 ngx_int_t ngx_http_weir_push_header(ngx_http_request_t *r, ngx_str_t name, u_char *lowcase, ngx_str_t value);
 
 ngx_int_t ngx_http_weir_add_variables(ngx_conf_t *cf);
+/* `weir_access_log PATH FORMAT [escape=json]`, `off` */
+char *ngx_http_weir_access_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_weir_access_log_init(ngx_conf_t *cf);
+/* Adds the file of a log to those that nginx opens, and reopens on USR1. */
+ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind, ngx_http_weir_log_file_t *to);
+/* Hands a line to the worker's thread; NGX_DECLINED: it was dropped. */
+ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_char *line, size_t len);
+void ngx_http_weir_log_start(ngx_cycle_t *cycle);
+void ngx_http_weir_log_stop(void);
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
                        const weir_answer *answer, ngx_uint_t dry_run);
 
@@ -326,6 +352,7 @@ void ngx_http_weir_load_metrics(ngx_http_weir_text_t *text, weir *engine);
 void ngx_http_weir_ledger_status(ngx_http_weir_text_t *text, weir *engine);
 void ngx_http_weir_ledger_metrics(ngx_http_weir_text_t *text, weir *engine);
 /* And what the agent has written down: of deferred requests and of hosts; nothing where there are none. */
+void ngx_http_weir_log_metrics(ngx_http_weir_text_t *text);
 void ngx_http_weir_agent_metrics(ngx_http_weir_text_t *text, const ngx_http_weir_main_conf_t *mcf);
 
 /* Answers a GET or HEAD with the text that `write` adds. Returns what a content handler has to. */

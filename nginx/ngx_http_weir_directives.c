@@ -141,8 +141,8 @@ char *ngx_http_weir_log_denied(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                            &value[i], &cmd->name);
         return NGX_CONF_ERROR;
     }
-    lcf->log->file = ngx_conf_open_file(cf->cycle, &value[1]);
-    return lcf->log->file ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return ngx_http_weir_log_open(cf, value[1], NGX_HTTP_WEIR_LOG_DENIED, &lcf->log->to) == NGX_OK ? NGX_CONF_OK
+                                                                                                   : NGX_CONF_ERROR;
 }
 
 /* `weir_queue @LOCATION|off [body=1m] [headers=client|set]` */

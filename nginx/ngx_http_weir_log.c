@@ -1,8 +1,12 @@
 /*
  * One line of JSON for each denied request. A flood of them must not become a flood of lines: of each second only the
  * first so many are written, by each worker, and the next line says how many were not.
+ *
+ * This log and that of all requests (ngx_http_weir_access_log.c) are written by a thread of each worker, so that no
+ * request waits for a disk. Lines that its ring has no room for are dropped and counted.
  */
 #include "ngx_http_weir.h"
+#include "engine/log_writer.h"
 #include <ngx_sha1.h>
 #include <weir/load.h>
 
@@ -10,6 +14,108 @@
 #define PATH_SHOWN       512
 #define HASH_SHOWN       8 /* bytes */
 #define COMPLAIN_SECONDS 60
+#define END_MS           1000 /* for the last lines of a worker that ends */
+
+/* ---- The thread ---- */
+
+static struct weir__log_writer *ngx_http_weir_log_writer;
+static const char *const ngx_http_weir_log_names[] = {"denied", "access"};
+
+void ngx_http_weir_log_start(ngx_cycle_t *cycle)
+{
+    ngx_http_weir_log_writer = weir__log_writer_start();
+    if (ngx_http_weir_log_writer == NULL)
+        ngx_log_error(NGX_LOG_ALERT, cycle->log, ngx_errno, "weir: no thread for logs; no line is written");
+}
+
+void ngx_http_weir_log_stop(void)
+{
+    weir__log_writer_end(ngx_http_weir_log_writer, END_MS);
+    ngx_http_weir_log_writer = NULL;
+}
+
+/* nginx calls it in each process before it reopens the file; the thread's copy is renewed with the next line. */
+static void ngx_http_weir_log_reopen(ngx_open_file_t *file, ngx_log_t *log)
+{
+    (void)log;
+    ((ngx_http_weir_log_file_t *)file->data)->stale = 1;
+}
+
+/*
+ * With another spelling of the path, so that no other log shares the entry: nginx keeps a buffer of its own type where
+ * this has its data.
+ */
+ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind, ngx_http_weir_log_file_t *to)
+{
+    static const char here[] = "/.";
+    if (ngx_conf_full_name(cf->cycle, &path, 0) != NGX_OK)
+        return NGX_ERROR;
+    u_char *name = ngx_pnalloc(cf->pool, sizeof(here) + path.len);
+    ngx_open_file_t *file = ngx_list_push(&cf->cycle->open_files);
+    if (name == NULL || file == NULL)
+        return NGX_ERROR;
+    (void)ngx_sprintf(name, "%s%V%Z", here, &path);
+    ngx_memzero(file, sizeof(ngx_open_file_t));
+    file->fd = NGX_INVALID_FILE;
+    file->name.data = name;
+    file->name.len = sizeof(here) - 1 + path.len;
+    file->flush = ngx_http_weir_log_reopen;
+    file->data = to;
+    to->file = file;
+    to->kind = kind;
+    to->fd = NGX_INVALID_FILE;
+    return NGX_OK;
+}
+
+/* A copy: nginx closes the descriptor when it reopens the file, and its number may become a client's. */
+static void ngx_http_weir_log_renew(ngx_http_weir_log_file_t *to)
+{
+    if (to->fd != NGX_INVALID_FILE && !weir__log_writer_close(ngx_http_weir_log_writer, to->fd))
+        return; /* no room: the line will find none, either */
+    to->fd = fcntl(to->file->fd, F_DUPFD_CLOEXEC, 0);
+    to->stale = 0;
+}
+
+static void ngx_http_weir_log_complain(ngx_log_t *log, const ngx_http_weir_log_file_t *to, uint64_t dropped, int error)
+{
+    static time_t complained[WEIR__LOG_KINDS];
+    static uint64_t before[WEIR__LOG_KINDS];
+    if (dropped == before[to->kind] || (complained[to->kind] && ngx_time() - complained[to->kind] < COMPLAIN_SECONDS))
+        return;
+    ngx_log_error(
+        NGX_LOG_ALERT, log, error, "weir: %uL lines for \"%V\" were dropped since the last line like this: %s",
+        dropped - before[to->kind], &to->file->name, error ? "they cannot be written" : "the disk does not keep up");
+    complained[to->kind] = ngx_time();
+    before[to->kind] = dropped;
+}
+
+ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_char *line, size_t len)
+{
+    int error;
+    if (to->stale || to->fd == NGX_INVALID_FILE)
+        ngx_http_weir_log_renew(to);
+    ngx_uint_t put =
+        weir__log_writer_put(ngx_http_weir_log_writer, to->fd, (unsigned)to->kind, (const char *)line, len);
+    uint64_t dropped = weir__log_writer_dropped(ngx_http_weir_log_writer, (unsigned)to->kind, &error);
+    ngx_http_weir_log_complain(log, to, dropped, error);
+    return put ? NGX_OK : NGX_DECLINED;
+}
+
+void ngx_http_weir_log_metrics(ngx_http_weir_text_t *text)
+{
+    static const char name[] = "weir_log_dropped_total";
+    int error;
+    if (ngx_http_weir_log_writer == NULL)
+        return;
+    ngx_http_weir_text_add(text, "# HELP %s Lines of a log that this worker dropped, as the disk did not keep up.\n",
+                           name);
+    ngx_http_weir_text_add(text, "# TYPE %s counter\n", name);
+    for (unsigned i = 0; i < WEIR__LOG_KINDS; i++)
+        ngx_http_weir_text_add(text, "%s{log=\"%s\",worker=\"%ui\"} %uL\n", name, ngx_http_weir_log_names[i],
+                               ngx_worker, weir__log_writer_dropped(ngx_http_weir_log_writer, i, &error));
+}
+
+/* ---- Denied requests ---- */
 
 /* True if this one is to be written. */
 static ngx_uint_t ngx_http_weir_log_sample(ngx_http_weir_log_t *log)
@@ -47,16 +153,6 @@ static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_we
     return ngx_http_weir_json_string(at, last, hex, sizeof(hex));
 }
 
-static void ngx_http_weir_log_write(ngx_http_request_t *r, ngx_http_weir_log_t *log, u_char *line, size_t len)
-{
-    ssize_t written = ngx_write_fd(log->file->fd, line, len);
-    if (written == (ssize_t)len || (log->complained && ngx_time() - log->complained < COMPLAIN_SECONDS))
-        return;
-    log->complained = ngx_time();
-    ngx_log_error(NGX_LOG_ALERT, r->connection->log, written < 0 ? ngx_errno : 0, "weir: could not write to \"%V\"",
-                  &log->file->name);
-}
-
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
                        const weir_answer *answer, ngx_uint_t dry_run)
 {
@@ -85,8 +181,10 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
         at = ngx_slprintf(at, last, ",\"dry_run\":true");
     if (log->skipped)
         at = ngx_slprintf(at, last, ",\"skipped\":%ui", log->skipped);
-    log->skipped = 0;
     at = ngx_slprintf(at, last, "}");
     *at++ = '\n';
-    ngx_http_weir_log_write(r, log, line, (size_t)(at - line));
+    if (ngx_http_weir_log_put(r->connection->log, &log->to, line, (size_t)(at - line)) == NGX_OK)
+        log->skipped = 0;
+    else
+        log->skipped++;
 }

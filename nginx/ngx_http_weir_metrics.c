@@ -246,6 +246,7 @@ static void ngx_http_weir_metrics_write(ngx_http_weir_text_t *text, ngx_http_wei
     ngx_http_weir_ledger_metrics(text, mcf->engine);
     ngx_http_weir_load_metrics(text, mcf->engine);
     ngx_http_weir_agent_metrics(text, mcf);
+    ngx_http_weir_log_metrics(text);
 }
 
 ngx_int_t ngx_http_weir_metrics_handler(ngx_http_request_t *r)

@@ -30,6 +30,8 @@ static ngx_command_t ngx_http_weir_commands[] = {
     {ngx_string("weir_key"), ANYWHERE | NGX_CONF_TAKE1, ngx_http_weir_attribute, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_log_denied"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_log_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
+    {ngx_string("weir_access_log"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_access_log, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     NULL},
     {ngx_string("weir_queue"), ANYWHERE | NGX_CONF_TAKE123, ngx_http_weir_queue, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL},
     {ngx_string("weir_denied"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS, ngx_http_weir_denied, NGX_HTTP_LOC_CONF_OFFSET, 0,
      NULL},
@@ -82,6 +84,7 @@ static void *ngx_http_weir_create_loc_conf(ngx_conf_t *cf)
     conf->phase = NGX_CONF_UNSET_UINT;
     conf->cost = NGX_CONF_UNSET_PTR;
     conf->log = NGX_CONF_UNSET_PTR;
+    conf->access_log = NGX_CONF_UNSET_PTR;
     conf->queue = NGX_CONF_UNSET_PTR;
     conf->rls_headers = NGX_CONF_UNSET;
     conf->rls_metadata = NGX_CONF_UNSET;
@@ -134,6 +137,8 @@ static char *ngx_http_weir_merge_loc_conf(ngx_conf_t *cf, void *parent, void *ch
     mcf->precontent |= conf->phase == NGX_HTTP_WEIR_PRECONTENT;
     ngx_conf_merge_ptr_value(conf->cost, prev->cost, NULL);
     ngx_conf_merge_ptr_value(conf->log, prev->log, NULL);
+    ngx_conf_merge_ptr_value(conf->access_log, prev->access_log, NULL);
+    mcf->logs |= conf->log != NULL || conf->access_log != NULL;
     ngx_conf_merge_ptr_value(conf->queue, prev->queue, NULL);
     ngx_conf_merge_value(conf->rls_headers, prev->rls_headers, 0);
     ngx_conf_merge_value(conf->rls_metadata, prev->rls_metadata, 0);
@@ -149,7 +154,8 @@ static ngx_int_t ngx_http_weir_init(ngx_conf_t *cf)
         return NGX_ERROR;
     if (mcf->engine == NULL)
         return NGX_OK;
-    if (ngx_http_weir_api_init(cf, mcf) != NGX_OK || ngx_http_weir_load_init(cf, mcf) != NGX_OK)
+    if (ngx_http_weir_access_log_init(cf) != NGX_OK || ngx_http_weir_api_init(cf, mcf) != NGX_OK ||
+        ngx_http_weir_load_init(cf, mcf) != NGX_OK)
         return NGX_ERROR;
     ngx_http_handler_pt *handler = ngx_array_push(&cmcf->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
     if (handler == NULL)
@@ -165,6 +171,8 @@ static ngx_int_t ngx_http_weir_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     if (ngx_http_weir_api_start(cycle, mcf) != NGX_OK)
         return NGX_ERROR;
+    if (mcf->logs)
+        ngx_http_weir_log_start(cycle);
     ngx_http_weir_load_start(cycle, mcf);
     return ngx_weir_engine_start(cycle, mcf);
 }
@@ -174,6 +182,7 @@ static void ngx_http_weir_exit_process(ngx_cycle_t *cycle)
     ngx_http_weir_main_conf_t *mcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
     if (mcf == NULL)
         return;
+    ngx_http_weir_log_stop();
     ngx_http_weir_load_stop(mcf);
     ngx_weir_engine_stop(mcf);
 }

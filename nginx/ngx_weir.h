@@ -24,6 +24,7 @@ typedef struct {
     ngx_flag_t rules_optional;
     ngx_flag_t wanted;              /* something in the block needs the engine */
     ngx_flag_t precontent;          /* some location decides in that phase */
+    ngx_flag_t logs;                /* some location has a log that a thread writes */
     struct ngx_weir_store_s *store; /* NULL: none */
 
     weir_segment *segment; /* NULL: neither configured nor needed */

@@ -126,6 +126,8 @@ static pid_t launch(char *const *argv, int death, bool group, int *output)
     pid_t parent = getpid();
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
+    if (group) /* it runs on: its error log must not wait for a supervisor that waits for a disk */
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
     pid_t child = fork();
     if (child == 0) {
         if (group)

@@ -113,22 +113,16 @@ static void write_logs(struct writer *w)
 {
     const struct weir__config *config = w->config;
     char more[96];
-    if (config->access_log == WEIR__LOG_JSON) {
-        fputs("    log_format weir escape=json '{\"time\":\"$time_iso8601\",\"client\":\"$weir_client\","
-              "\"method\":\"$request_method\",\"path\":\"$uri\",\"host\":\"$host\",\"status\":$status,"
-              "\"bytes\":$body_bytes_sent,\"seconds\":$request_time,\"upstream\":\"$upstream_addr\","
-              "\"decision\":\"$weir_decision\",\"rule\":\"$weir_rule\"}';\n",
-              w->to);
-    } else if (config->access_log == WEIR__LOG_TEXT) {
-        fputs(
-            "    log_format weir '$weir_client [$time_iso8601] \"$request\" $status $body_bytes_sent $request_time '\n"
-            "                    '\"$upstream_addr\" \"$http_user_agent\" $weir_decision \"$weir_rule\"';\n",
-            w->to);
-    }
-    if (config->access_log == WEIR__LOG_OFF)
-        fputs("    access_log off;\n", w->to);
-    else
-        write_log(w, "access_log", config->access_path, " weir", config->access_place);
+    static const char json[] =
+        " '{\"time\":\"$time_iso8601\",\"client\":\"$weir_client\",\"method\":\"$request_method\",\"path\":\"$uri\","
+        "\"host\":\"$host\",\"status\":$status,\"bytes\":$body_bytes_sent,\"seconds\":$request_time,"
+        "\"upstream\":\"$upstream_addr\",\"decision\":\"$weir_decision\",\"rule\":\"$weir_rule\"}' escape=json";
+    static const char text[] = " '$weir_client [$time_iso8601] \"$request\" $status $body_bytes_sent $request_time "
+                               "\"$upstream_addr\" \"$http_user_agent\" $weir_decision \"$weir_rule\"'";
+    fputs("    access_log off;\n", w->to); /* nginx's own, which writes in the worker */
+    if (config->access_log != WEIR__LOG_OFF)
+        write_log(w, "weir_access_log", config->access_path, config->access_log == WEIR__LOG_JSON ? json : text,
+                  config->access_place);
     if (config->denied_log) {
         const char *salt = config->denied_hash && w->setting->salt ? w->setting->salt : "";
         snprintf(more, sizeof more, " rate=%" PRId64 "%s%s%s", config->denied_rate, config->denied_hash ? " hash" : "",
@@ -310,7 +304,7 @@ static void write_metrics(struct writer *w)
         return;
     fprintf(w->to, "    server {\n        listen %s;", listener->address);
     from(w, listener->place);
-    fputs("        access_log off;\n"
+    fputs("        weir_access_log off;\n"
           "        location = /metrics {\n            weir_metrics;\n        }\n"
           "        location = /weir/status {\n"
           "            weir_status;\n            allow 127.0.0.1;\n            allow ::1;\n            deny all;\n"
@@ -324,7 +318,7 @@ static void write_metrics(struct writer *w)
 
 /* A connection of a service's client lasts: it is no browser's. */
 #define SERVICE_COMMON                                                                                                 \
-    "        access_log off;\n"                                                                                        \
+    "        weir_access_log off;\n"                                                                                   \
     "        keepalive_requests 1000000000;\n"                                                                         \
     "        keepalive_timeout 1h;\n"                                                                                  \
     "        client_max_body_size 1m;\n"                                                                               \

@@ -186,6 +186,14 @@ http {{
         path = self.folder / "error.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def denied(self, count, name="denied"):
+        """A log of denied requests, of which so many lines must come: a thread of the worker writes them."""
+        path = self.folder / name
+        wait_until(lambda: path.read_bytes().count(b"\n") >= count, f"{count} lines in {name}")
+        lines = [json.loads(line.decode("utf-8")) for line in path.read_bytes().splitlines()]
+        assert len(lines) == count
+        return lines
+
     def log(self, count=None):
         """The access log, of which `count` lines must come: nginx writes them after the client has its answer."""
         path = self.folder / "access.log"

@@ -1,7 +1,6 @@
 """Files beside the segment: those that another user put there, and those that are cut short while everything runs."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import time

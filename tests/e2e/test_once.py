@@ -204,8 +204,7 @@ def test_off_and_dry_run(gateway):
     log = g.log(10)
     assert [line["decision"] for line in log[-4:]] == ["allow", "allow", "deny_dry_run", "deny_dry_run"]
     assert log[-1]["rule"] == "r" and int(log[-1]["retry_after"]) > 0
-    lines = [json.loads(line) for line in (g.folder / "denied").read_text().splitlines()]
-    assert len(lines) == 2 and all(line["dry_run"] for line in lines)
+    assert all(line["dry_run"] for line in g.denied(2))
     assert get(g.port, "/x").status == 429  # the same counter, enforced
     assert [get(g.port, "/if").status, get(g.port, "/if?off=1").status] == [429, 200]
     assert g.rule("r")["denied"] == 4

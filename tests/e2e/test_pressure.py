@@ -114,7 +114,7 @@ def test_what_is_shed_gets_503_and_its_own_words(pressed):
     shed = [line for line in g.log(32) if line["decision"] == "shed"]
     assert [line["rule"] for line in shed] == ["bulk", "bulk"] and all(int(line["retry_after"]) >= 1 for line in shed)
     assert all(line["limit"] == "" and line["status"] == 503 for line in shed)
-    lines = [json.loads(line) for line in (g.folder / "denied.log").read_text().splitlines()]
+    lines = g.denied(2, "denied.log")
     assert [(line["status"], line["reason"], line["priority"]) for line in lines] == [(503, "shed", "low")] * 2
     assert g.rule("bulk")["shed"] == 2 and g.rule("bulk")["denied"] == 0 and g.rule("bulk")["allowed"] == 0
     samples, types = parse(get(g.port, "/metrics").body.decode())

@@ -493,7 +493,7 @@ denied_log: { path: "@FOLDER@/denied.log", hash_keys: true }
     lines = sorted(logged("access.log"), key=lambda line: line["status"])  # two workers, no order
     assert [line["status"] for line in lines] == [200, 200, 429]
     assert lines[2]["decision"] == "deny" and lines[2]["rule"] == "two"
-    assert [line["rule"] for line in logged("denied.log")] == ["two"]
+    wait_until(lambda: [line["rule"] for line in logged("denied.log")] == ["two"], "the log of denied requests")
     # Nobody finds out the client by hashing all addresses; a reload changes nothing about the hash.
     assert logged("denied.log")[0]["client"] != hashlib.sha1(b"127.0.0.1").hexdigest()[:16]
     one.signal(signal.SIGHUP)
