@@ -10,10 +10,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum {
     CONNECTIONS = 512,
     CONNECTIONS_OF_ONE = 64, /* address */
+    LATE = 64,               /* answers that are held back at once; others are sent at once */
     IDLE_S = 30,
     STACK = 2 << 20,   /* bytes of a thread's */
     FILE_MAX = 1 << 20 /* bytes of a certificate or key */
@@ -24,6 +26,8 @@ struct weir__admin {
     struct weir__control *control;
     bool tls;
     char *certificate, *key;
+    pthread_mutex_t late_lock;
+    int late; /* answers to wrong tokens that are held back now */
 };
 
 /* A request while its body comes in. */
@@ -82,6 +86,22 @@ static enum MHD_Result send_file(struct MHD_Connection *connection, const struct
     return send_off(connection, same ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, response);
 }
 
+/* Slows down guessing; bounded in time and number, so that connections are left for clients with a right token. */
+static void hold_back(struct weir__admin *admin, int64_t ms)
+{
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    pthread_mutex_lock(&admin->late_lock);
+    bool room = admin->late < LATE;
+    admin->late += room;
+    pthread_mutex_unlock(&admin->late_lock);
+    if (!room)
+        return;
+    nanosleep(&pause, NULL);
+    pthread_mutex_lock(&admin->late_lock);
+    admin->late--;
+    pthread_mutex_unlock(&admin->late_lock);
+}
+
 static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir__rest_reply *reply)
 {
     struct MHD_Response *response =
@@ -90,6 +110,8 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir
         reply->body = NULL; /* the response's now */
     for (size_t i = 0; response && i < reply->header_count; i++)
         MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
+    if (response && reply->delay_ms)
+        MHD_add_response_header(response, "Connection", "close");
     enum MHD_Result result = send_off(connection, (unsigned)reply->status, response);
     weir__rest_free(reply);
     return result;
@@ -147,6 +169,8 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
         .tls = admin->tls,
     };
     weir__rest_run(admin->control, &request, &reply);
+    if (reply.delay_ms)
+        hold_back(admin, reply.delay_ms);
     return send_reply(connection, &reply);
 }
 
@@ -287,6 +311,7 @@ struct weir__admin *weir__admin_start(const struct weir__listener *listener, str
     if (!admin)
         return NULL;
     *admin = (struct weir__admin){.control = control, .tls = listener->tls.certificate != NULL};
+    pthread_mutex_init(&admin->late_lock, NULL);
     if (admin->tls) {
         admin->certificate = file_read(listener->tls.certificate);
         admin->key = file_read(listener->tls.key);
@@ -311,6 +336,7 @@ void weir__admin_stop(struct weir__admin *admin)
         return;
     if (admin->daemon)
         MHD_stop_daemon(admin->daemon);
+    pthread_mutex_destroy(&admin->late_lock);
     free(admin->certificate);
     free(admin->key);
     free(admin);

@@ -170,12 +170,13 @@ void weir__digest(const char *salt, const char *text, size_t len, char *hash);
 WEIR_MUST_CHECK bool weir__random_hex(char *to, size_t bytes);
 WEIR_MUST_CHECK bool weir__random_word(char *to, size_t bytes);
 
-/* How often an address may be wrong. NULL is no limit. */
+/* The login throttle: how often tokens may be wrong, by address and in all. */
 struct weir__guesses *weir__guesses_open(void);
 void weir__guesses_close(struct weir__guesses *guesses);
-/* 0: it may try; else seconds to wait. */
-int64_t weir__guesses_wait(struct weir__guesses *guesses, const char *address);
-void weir__guesses_wrong(struct weir__guesses *guesses, const char *address);
+/* Counts a wrong token. 0: it is within the limits; else nanoseconds that this client should wait, at most a minute. */
+WEIR_MUST_CHECK int64_t weir__guesses_wrong(struct weir__guesses *guesses, const char *address);
+/* Replies to a wrong token, which is counted: 401, or 429 with a delay that grows. Always returns 0. */
+int weir__fail_guess(struct weir__call *call, const char *message);
 
 /* ---- Routes ---- */
 

@@ -1,24 +1,32 @@
-/* A token guessed a thousand times: weir limits who tries, as it limits everybody. */
+/*
+ * Wrong tokens, limited by weir itself: by address, and in all. A right token is never kept waiting: it is looked up
+ * before anything is counted, and only wrong ones count. What is over the limit leaves a debt, so that the delay grows
+ * from one wrong token to the next.
+ */
 #include "control/call.h"
 #include "rules/address.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FAILURES_A_MINUTE 10
-#define SEGMENT_BYTES     ((uint64_t)1 << 20) /* some 60,000 addresses at once */
+#define OF_ONE_A_MINUTE 10
+#define OF_ALL_A_MINUTE 300
+#define WAIT_MAX_NS     (60 * WEIR_SECOND)
+#define SEGMENT_BYTES   ((uint64_t)1 << 20) /* some 60,000 addresses at once */
 
 struct weir__guesses {
     weir_segment *segment;
-    weir_limit limit;
+    weir_limit of_one, of_all;
 };
 
 struct weir__guesses *weir__guesses_open(void)
 {
     weir_segment_options options = {.size = SEGMENT_BYTES, .no_slab = true};
-    weir_params params = {.algorithm = WEIR_TOKEN_BUCKET, .limit = FAILURES_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
+    weir_params of_one = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ONE_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
+    weir_params of_all = {.algorithm = WEIR_TOKEN_BUCKET, .limit = OF_ALL_A_MINUTE, .window_ns = 60 * WEIR_SECOND};
     struct weir__guesses *made = calloc(1, sizeof *made);
-    if (made && (weir_limit_init(&made->limit, &params) != 0 || weir_segment_open(&options, &made->segment) != 0)) {
+    if (made && (weir_limit_init(&made->of_one, &of_one) != 0 || weir_limit_init(&made->of_all, &of_all) != 0 ||
+                 weir_segment_open(&options, &made->segment) != 0)) {
         free(made);
         return NULL;
     }
@@ -43,21 +51,25 @@ static size_t key_of(const char *address, char key[WEIR__ADDRESS_TEXT + 1])
     return weir__address_text(&parsed, group, key);
 }
 
-int64_t weir__guesses_wait(struct weir__guesses *guesses, const char *address)
+/* How long the next one of a key should wait. An error (the segment is full) is as good as a limit that is reached. */
+static int64_t count(struct weir__guesses *guesses, const weir_limit *limit, const char *key, size_t len)
 {
-    char key[WEIR__ADDRESS_TEXT + 1];
     weir_decision decision;
-    size_t len = key_of(address, key);
-    int error = weir_peek(guesses->segment, &guesses->limit, key, len, 1, weir_clock(guesses->segment), &decision);
-    if (error || weir_passes(&decision))
+    weir_time now = weir_clock(guesses->segment);
+    int error = weir_take(guesses->segment, limit, key, len, 1, now, &decision);
+    if (!error && weir_passes(&decision))
         return 0;
-    return decision.retry_after_ns / WEIR_SECOND + 1;
+    if (error || decision.retry_after_ns >= WAIT_MAX_NS)
+        return WAIT_MAX_NS;
+    int64_t wait_ns = decision.retry_after_ns;
+    (void)!weir_charge(guesses->segment, limit, key, len, 1, now, &decision);
+    return wait_ns > 0 ? wait_ns : 1;
 }
 
-void weir__guesses_wrong(struct weir__guesses *guesses, const char *address)
+int64_t weir__guesses_wrong(struct weir__guesses *guesses, const char *address)
 {
     char key[WEIR__ADDRESS_TEXT + 1];
-    weir_decision decision;
     size_t len = key_of(address, key);
-    (void)!weir_take(guesses->segment, &guesses->limit, key, len, 1, weir_clock(guesses->segment), &decision);
+    int64_t one = count(guesses, &guesses->of_one, key, len), all = count(guesses, &guesses->of_all, "all", 3);
+    return one > all ? one : all;
 }

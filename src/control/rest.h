@@ -35,6 +35,8 @@ struct weir__rest_reply {
     size_t header_count;
     char *body; /* from malloc; NULL: none */
     size_t len;
+    int64_t delay_ms; /* the answer to one of too many wrong tokens: to be sent so much later, and the last of its
+                         connection */
 };
 
 void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,

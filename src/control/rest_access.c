@@ -193,12 +193,6 @@ static int add_session(struct weir__call *call, const char *hash)
 int weir__rest_session_create(struct weir__call *call)
 {
     char session[64], hash[WEIR__DIGEST_TEXT];
-    struct weir__guesses *guesses = call->control->guesses;
-    int64_t wait_s = weir__guesses_wait(guesses, call->request->address);
-    if (wait_s) {
-        weir__reply_header(call, "Retry-After", "%" PRId64, wait_s);
-        return weir__fail(call, 429, "too_many_failures", "too many wrong tokens from this address; wait", NULL);
-    }
     json_t *body = weir__call_json(call, "token");
     if (!body)
         return 0;
@@ -208,10 +202,8 @@ int weir__rest_session_create(struct weir__call *call)
     json_decref(body);
     if (error)
         return error;
-    if (!good) {
-        weir__guesses_wrong(guesses, call->request->address);
-        return weir__fail(call, 401, "not_authenticated", "the token is wrong, expired or revoked", NULL);
-    }
+    if (!good)
+        return weir__fail_guess(call, "the token is wrong, expired or revoked");
     if (!weir__random_word(session, 32))
         return weir__fail(call, 503, "no_randomness", "the system gives no random numbers", NULL);
     call->session_expires_ms = call->now_ms + call->control->session_ms;

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "control/call.h"
 
+#include <inttypes.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -13,6 +14,7 @@
 
 #define TOKEN_PREFIX "weir_"
 #define USED_MS      60000 /* last_used is written at most so often */
+#define DELAY_PART   60    /* an answer that is one of too many is late by this part of its Retry-After: at most 1 s */
 
 /* ---- Randomness and hashes ---- */
 
@@ -180,10 +182,21 @@ static bool check_request(struct weir__call *call, int *error)
     return session_check(call, weir__cookie_of(call->request->cookie), error);
 }
 
+int weir__fail_guess(struct weir__call *call, const char *message)
+{
+    int64_t wait_ns = weir__guesses_wrong(call->control->guesses, call->request->address);
+    if (!wait_ns) {
+        weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
+        return weir__fail(call, 401, "not_authenticated", message, NULL);
+    }
+    weir__reply_header(call, "Retry-After", "%" PRId64, (wait_ns + WEIR_SECOND - 1) / WEIR_SECOND);
+    call->reply->delay_ms = wait_ns / DELAY_PART / 1000000;
+    return weir__fail(call, 429, "too_many_failures", "too many wrong tokens; a right one is let in at any time", NULL);
+}
+
 bool weir__authenticate(struct weir__call *call, int *error)
 {
     const struct weir__rest_request *request = call->request;
-    struct weir__guesses *guesses = call->control->guesses;
     *error = 0;
     if (request->local_user) {
         bool sound = weir__text_sound((weir_text){request->local_user, strlen(request->local_user)});
@@ -192,12 +205,6 @@ bool weir__authenticate(struct weir__call *call, int *error)
         return true;
     }
     bool shown = request->authorization.len || weir__cookie_of(request->cookie).len;
-    int64_t wait_s = shown ? weir__guesses_wait(guesses, request->address) : 0;
-    if (wait_s) {
-        weir__reply_header(call, "Retry-After", "%lld", (long long)wait_s);
-        weir__fail(call, 429, "too_many_failures", "too many wrong tokens from this address; wait", NULL);
-        return false;
-    }
     bool good = shown && check_request(call, error);
     if (*error)
         return false;
@@ -207,12 +214,11 @@ bool weir__authenticate(struct weir__call *call, int *error)
     }
     if (good)
         return true;
-    if (shown)
-        weir__guesses_wrong(guesses, request->address);
+    if (shown) {
+        weir__fail_guess(call, "the token or the session is wrong, expired or revoked");
+        return false;
+    }
     weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
-    weir__fail(call, 401, "not_authenticated",
-               shown ? "the token or the session is wrong, expired or revoked"
-                     : "send a token: Authorization: Bearer …",
-               NULL);
+    weir__fail(call, 401, "not_authenticated", "send a token: Authorization: Bearer …", NULL);
     return false;
 }

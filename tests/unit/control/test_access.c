@@ -104,12 +104,12 @@ BOTH(tokens_end)
 TEST(guesses_are_limited)
 {
     struct service s = {0};
-    char id[32], token[128], buffer[512];
+    char id[32], token[128], buffer[512], body[256];
     int refused = 0;
     service_open(&s, false);
     make_token(&s, "viewer", token, id);
     s.user = NULL;
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 200; i++) {
         snprintf(s.token, sizeof s.token, "weir_%s_%039d", id, i);
         int status = ask(&s, "GET /v1/rules", NULL);
         CHECK(status == 401 || status == 429);
@@ -117,9 +117,12 @@ TEST(guesses_are_limited)
     }
     CHECK(refused >= 10 && refused <= 12); /* what comes back in a second or two of running */
     CHECK(weir__rest_header(&s.reply, "Retry-After") != NULL);
-    /* From there not even the right one; from elsewhere it is good. */
+    /* The right one is let in all the same, from there and from elsewhere, as a token and for a session. */
     snprintf(s.token, sizeof s.token, "%s", token);
-    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 429);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    CHECK_EQ(s.reply.delay_ms, 0);
+    snprintf(body, sizeof body, "{\"token\":\"%s\"}", token);
+    CHECK_EQ(ask(&s, "POST /v1/session", body), 201);
     struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
     r.address = "2001:db8::1";
     CHECK_EQ(service_run(&s, &r), 200);
@@ -132,6 +135,52 @@ TEST(guesses_are_limited)
         int status = service_run(&s, &r);
         CHECK_EQ(status, i < 10 ? 401 : 429);
     }
+    service_close(&s);
+}
+
+TEST(delays_of_guesses_grow)
+{
+    struct service s = {0};
+    int64_t before = 0, grown = 0;
+    service_open(&s, false);
+    s.user = NULL;
+    snprintf(s.token, sizeof s.token, "weir_0_wrong");
+    for (int i = 0; i < 40; i++) {
+        int status = ask(&s, "GET /v1/rules", NULL);
+        const char *after = weir__rest_header(&s.reply, "Retry-After");
+        CHECK((status == 429) == (after != NULL) && (status == 429) == (s.reply.delay_ms > 0));
+        CHECK(s.reply.delay_ms <= 1000 && (!after || (atoi(after) >= 1 && atoi(after) <= 60)));
+        grown += s.reply.delay_ms > before;
+        before = s.reply.delay_ms;
+    }
+    CHECK(grown >= 8); /* 6 s, 12 s, up to a minute; the machine may have been slow in between */
+    CHECK(before >= 900);
+    service_close(&s);
+}
+
+/* An attacker with many addresses is limited in all, and a right token is let in from any of them. */
+TEST(guesses_of_many_addresses_are_limited)
+{
+    struct service s = {0};
+    char id[32], token[128], buffer[512], address[32];
+    int refused = 0;
+    service_open(&s, false);
+    make_token(&s, "viewer", token, id);
+    s.user = NULL;
+    for (int i = 0; i < 1000; i++) {
+        snprintf(s.token, sizeof s.token, "weir_%s_%039d", id, i);
+        struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
+        snprintf(address, sizeof address, "10.0.%d.%d", i / 250, i % 250);
+        r.address = address;
+        int status = service_run(&s, &r);
+        CHECK(status == 401 || status == 429);
+        refused += status == 401;
+    }
+    CHECK(refused >= 300 && refused <= 350); /* what comes back in ten seconds of running */
+    snprintf(s.token, sizeof s.token, "%s", token);
+    struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
+    r.address = address;
+    CHECK_EQ(service_run(&s, &r), 200);
     service_close(&s);
 }
 
