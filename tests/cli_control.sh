@@ -46,8 +46,24 @@ fails 2 "$weir" rules list
 said "which rules service?"
 fails 2 "$weir" rules list --db sqlite:/a --url http://b
 said "one of --url, --db and --file"
-fails 2 "$weir" rules list "$db" --token x
+fails 2 "$weir" rules list "$db" --token-file x
 said "are for a --url"
+# What is in the arguments of a process is seen by every user of the host.
+fails 2 "$weir" rules list --url http://127.0.0.1:1 --token weir_0_secret
+said "use --token-file FILE or the environment: WEIR_TOKEN"
+fails 2 "$weir" rules list --db postgresql://weir:secret@127.0.0.1/rules
+said "PGPASSWORD"
+fails 2 "$weir" rules list --db "postgresql://127.0.0.1/rules?password=secret"
+said "PGPASSWORD"
+fails 2 "$weir" rules list --url http://me:secret@127.0.0.1:1
+said "neither user nor password"
+echo weir_0_secret >"$work/open.token"
+chmod 644 "$work/open.token"
+fails 1 "$weir" rules list --url http://127.0.0.1:1 --token-file "$work/open.token"
+said "every user of this host may read it (mode 0644)"
+chmod 640 "$work/open.token"
+fails 1 "$weir" rules list --url http://127.0.0.1:1 --token-file "$work/open.token"
+lacks "may read" "$work/err"
 fails 2 "$weir" rules list --prune "$db"
 said "no option '--prune'"
 fails 2 "$weir" rules get "$db"

@@ -353,7 +353,11 @@ plays --repeat 200 /healthz | grep -qx '200 allowed, 0 denied'
 # ---- a weir.yaml instead of rules ----
 mkdir "$work/host" "$work/host/rules.d"
 cd "$work/host"
-"$weir" init | grep -q 'weir lint'
+(umask 022 && "$weir" init) | grep -q 'weir lint'
+[ "$(stat -c %a weir.yaml)" = 600 ]
+chmod 664 weir.yaml
+(umask 022 && "$weir" init --force) | grep -q 'weir lint'
+[ "$(stat -c %a weir.yaml)" = 660 ]
 "$weir" lint | grep -qx 'weir.yaml: 3 rules, 1 of them in shadow; no warnings'
 "$weir" check --ip 203.0.113.9 --repeat 6 POST /login | grep -qx '5 allowed, 1 denied'
 sed 's/limit: 5$/limit: five/' weir.yaml >bad.yaml

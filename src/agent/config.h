@@ -121,6 +121,7 @@ struct weir__admin_config {
     const char *database;                  /* "sqlite:PATH" or "postgresql://…" */
     struct weir__place database_place;
     int64_t session_ms;
+    int key_texts; /* the least role that sees the texts of keys: 1 viewer, 2 editor, 3 operator */
 };
 
 /* How loaded the host is: what tells it, and what is done about it. */

@@ -103,11 +103,13 @@ static void database_read(struct weir__reader *reader, const struct weir__node *
 
 static void admin_read(struct weir__reader *reader, const struct weir__node *node, const struct weir__node *database)
 {
-    static const char *const names[] = {"listen", "tls", "rules_db", "session"};
+    static const char *const names[] = {"listen", "tls", "rules_db", "session", "key_texts"};
+    static const char *const roles[] = {"viewer", "editor", "operator"};
     struct weir__admin_config *admin = &reader->config->admin;
     struct weir__listener *listener = weir__arena_take(&reader->config->arena, sizeof *listener);
     const struct weir__node *at = node, *member;
     admin->session_ms = 12 * HOUR_MS;
+    admin->key_texts = (int)(sizeof roles / sizeof *roles);
     if (!listener)
         return;
     if (node->kind == WEIR__MAP) {
@@ -125,6 +127,10 @@ static void admin_read(struct weir__reader *reader, const struct weir__node *nod
         }
         if ((member = weir__node_get(node, "session")))
             weir__config_ms(reader, member, "session", &admin->session_ms);
+        int role;
+        if ((member = weir__node_get(node, "key_texts")) &&
+            weir__field_word(reader->report, member, "key_texts", NAMES(roles), &role))
+            admin->key_texts = 1 + role;
     }
     if (!weir__config_listener(reader, at, "admin", listener))
         return;

@@ -18,6 +18,7 @@ int weir__figures_history(const struct weir__sight *sight, const char *rule, int
                           char **json);
 
 struct weir__figures_hot {
+    bool hide; /* hashes instead of the texts of keys */
     const char *rule;
     bool shadow;
     bool denied; /* by denied cost; else by admitted */

@@ -5,6 +5,7 @@
 #include "agent/observe.h"
 #include "agent/queue_desk.h"
 #include "agent/store_url.h"
+#include "engine/noting.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -75,6 +76,12 @@ static int key_block(void *context, const char *rule, weir_text key, int64_t for
     return weir_key_block(host->engine, rule, key.data, key.len, for_ns, (weir_time){0, 0});
 }
 
+static uint64_t key_hash(void *context, weir_text key)
+{
+    const struct weir__host *host = context;
+    return weir__noting_hash(host->engine->segment, key.data, key.len);
+}
+
 static void say(void *context, const char *message)
 {
     struct weir__host *host = context;
@@ -119,7 +126,8 @@ static int history(void *context, const char *rule, int64_t seconds, int64_t ste
 static int hot(void *context, const struct weir__host_hot *what, char **json)
 {
     struct weir__host *host = context;
-    struct weir__figures_hot wanted = {.rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n};
+    struct weir__figures_hot wanted = {
+        .rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n, .hide = what->hide};
     return done(host, weir__figures_hot(look(host), &wanted, json));
 }
 
@@ -227,6 +235,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .key_state = key_state,
                                                   .key_reset = key_reset,
                                                   .key_block = key_block,
+                                                  .key_hash = key_hash,
                                                   .stats = stats,
                                                   .history = history,
                                                   .hot = hot,

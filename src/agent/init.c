@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char starter[] =
@@ -62,11 +63,15 @@ static const char starter[] =
 
 int weir__init(const char *file, bool force)
 {
-    int to = open(file, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0644);
+    /* Passwords and tokens come into it sooner or later. */
+    int to = open(file, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0600);
     if (to < 0 && errno == EEXIST) {
         fprintf(stderr, "weir init: %s is there already; --force replaces it\n", file);
         return 1;
     }
+    struct stat at;
+    if (to >= 0 && fstat(to, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & 07))
+        (void)!fchmod(to, at.st_mode & 0770); /* of a file that was there; another's cannot be changed */
     bool good = to >= 0 && write(to, starter, sizeof starter - 1) == (ssize_t)sizeof starter - 1;
     if (to >= 0)
         good &= close(to) == 0;

@@ -58,6 +58,45 @@ static void writable(struct look *look, struct weir__place place, const char *wh
         weir__report_error(look->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
 }
 
+/* ---- Secrets ---- */
+
+/* Warns of a file with a secret that every user of this host may read or change. */
+static void look_at_mode(struct look *look, struct weir__place place, const char *what, const char *path)
+{
+    struct stat at;
+    if (path && stat(path, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & (S_IROTH | S_IWOTH)))
+        weir__report_warning(look->report, place, "%s %s: every user of this host may %s it (mode %04o); chmod o= %s",
+                             what, path, at.st_mode & S_IROTH ? "read" : "change", at.st_mode & 07777u, path);
+}
+
+/* A URL with a password in it: scheme://user:password@host, or ?password=… */
+static bool has_password(const char *url)
+{
+    const char *at = url ? strstr(url, "://") : NULL, *end = at ? strchr(at, '@') : NULL;
+    const char *colon = end ? memchr(at + 3, ':', (size_t)(end - at - 3)) : NULL;
+    return colon || (at && strstr(at, "password="));
+}
+
+static void look_at_secrets(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    const struct weir__access *access = &config->access;
+    struct weir__place top = {0, 1, 1};
+    bool inside = access->token_count || access->password || access->operator_password || config->origin.token ||
+                  has_password(config->store.url) || has_password(config->admin.database);
+    for (size_t i = 0; i < config->store.setting_count; i++) {
+        const struct weir__store_setting *setting = &config->store.settings[i];
+        if (strcmp(setting->name, "password_file") == 0)
+            look_at_mode(look, setting->place, "password_file", setting->value);
+        else if (strcmp(setting->name, "key") == 0)
+            look_at_mode(look, setting->place, "the key", setting->value);
+        inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
+    }
+    look_at_mode(look, config->origin.place, "token_file", config->origin.token_file);
+    if (inside)
+        look_at_mode(look, top, "it has secrets:", config->file);
+}
+
 static void look_at_certificate(struct look *look, const struct weir__tls *tls)
 {
     if (tls->client_ca)
@@ -65,6 +104,7 @@ static void look_at_certificate(struct look *look, const struct weir__tls *tls)
     if (tls->certificate) {
         readable(look, tls->certificate_place, "the certificate", tls->certificate);
         readable(look, tls->key_place, "the key", tls->key);
+        look_at_mode(look, tls->key_place, "the key", tls->key);
     }
 }
 
@@ -367,6 +407,7 @@ bool weir__inspect(const struct weir__config *config, const struct weir__config 
     look_at_user(&look);
     look_at_rules(&look);
     look_at_tls(&look);
+    look_at_secrets(&look);
     look_at_authorities(&look);
     look_at_segment(&look);
     if (config->log_path)

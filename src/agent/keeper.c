@@ -77,6 +77,7 @@ static void serve(struct weir__keeper *keeper, bool first)
     struct weir__control_options options = {.url = config->admin.database,
                                             .published_path = config->rules_path,
                                             .session_ms = config->admin.session_ms,
+                                            .key_texts = (enum weir__role)config->admin.key_texts,
                                             .host = weir__host_calls(keeper->host)};
     char why[256];
     int error = keeper->control ? 0 : weir__control_open(&options, &keeper->control);

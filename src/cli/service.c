@@ -32,10 +32,35 @@ static bool complete(struct weir__service_options *options)
     return options->url || options->database || options->file;
 }
 
+/* Every user of a host sees the arguments of all processes. True after the error was printed. */
+static bool shows_secret(const struct weir__service_options *given)
+{
+    const char *database = given->database ? given->database : "", *url = given->url ? given->url : "";
+    const char *begin = strstr(database, "://"), *at = begin ? strchr(begin, '@') : NULL;
+    bool password = (at && memchr(begin + 3, ':', (size_t)(at - begin - 3))) || strstr(database, "password=");
+    if (given->token)
+        fprintf(stderr,
+                "weir %s: --token would show the token to every user of this host; use --token-file FILE or the "
+                "environment: WEIR_TOKEN\n",
+                given->command);
+    else if (password)
+        fprintf(stderr,
+                "weir %s: --db would show the password to every user of this host; leave it out, and use PGPASSWORD, "
+                "~/.pgpass, or --file with its weir.yaml\n",
+                given->command);
+    else if (strchr(url, '@'))
+        fprintf(stderr,
+                "weir %s: --url has neither user nor password; use --token-file FILE or the environment: WEIR_TOKEN\n",
+                given->command);
+    return given->token || password || strchr(url, '@');
+}
+
 struct weir__service *weir__service_open(const struct weir__service_options *given, int *code)
 {
     struct weir__service_options options = *given;
     *code = 2;
+    if (shows_secret(given))
+        return NULL;
     if (!complete(&options)) {
         fprintf(stderr, "weir %s: which rules service? --url, WEIR_URL, --db, or --file with its weir.yaml\n",
                 options.command);
@@ -50,12 +75,8 @@ struct weir__service *weir__service_open(const struct weir__service_options *giv
                 options.command);
         return NULL;
     }
-    if (options.token && options.token_file) {
-        fprintf(stderr, "weir %s: one of --token and --token-file\n", options.command);
-        return NULL;
-    }
-    if (!options.url && (options.token || options.token_file || options.ca)) {
-        fprintf(stderr, "weir %s: --token, --token-file and --ca are for a --url\n", options.command);
+    if (!options.url && (options.token_file || options.ca)) {
+        fprintf(stderr, "weir %s: --token-file and --ca are for a --url\n", options.command);
         return NULL;
     }
     *code = 1;
@@ -155,7 +176,7 @@ bool weir__answer_is_good(const struct weir__service *service, const struct weir
     if (service->http)
         fprintf(stderr, " (%d)", answer->status);
     if (answer->status == 401)
-        fputs("; give a token: --token-file, --token or WEIR_TOKEN", stderr);
+        fputs("; give a token: --token-file or WEIR_TOKEN", stderr);
     fputc('\n', stderr);
     return false;
 }

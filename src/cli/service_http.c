@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #define ANSWER_MAX ((size_t)64 << 20) /* a published set may be as long as rules may be */
 enum { TOKEN_MAX = 4096, CONNECT_S = 10, ALL_S = 60 };
@@ -26,6 +27,10 @@ struct weir__http {
 static char *token_read(const char *command, const char *path)
 {
     size_t len;
+    struct stat at;
+    if (stat(path, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & S_IROTH))
+        fprintf(stderr, "weir %s: warning: %s: every user of this host may read it (mode %04o); chmod o= %s\n", command,
+                path, at.st_mode & 07777u, path);
     errno = 0;
     char *text = weir__read_all(path, TOKEN_MAX, &len);
     if (!text) {

@@ -91,7 +91,7 @@ const char *weir__member_time(const json_t *object, const char *name, char *buff
     "\n"                                                                                                               \
     "Which rules service:\n"                                                                                           \
     "  --url URL            https://host:9091, also by WEIR_URL; with --ca FILE, and\n"                                \
-    "                       --token-file FILE, --token TOKEN or WEIR_TOKEN\n"                                          \
+    "                       --token-file FILE or WEIR_TOKEN\n"                                                         \
     "  --db sqlite:/PATH    its database, or postgresql://…: no token, who may open\n"                               \
     "                       it is an operator\n"                                                                       \
     "  --file weir.yaml     the database that this file names; weir.yaml is asked\n"                                   \

@@ -316,7 +316,19 @@ json_t *weir__text_json(weir_text text)
     return json ? json : json_string("");
 }
 
-int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number)
+bool weir__sees_keys(const struct weir__call *call)
+{
+    return call->role >= call->control->key_texts;
+}
+
+json_t *weir__hidden_key(const struct weir__call *call, weir_text key)
+{
+    const struct weir__control_host *host = call->control->host;
+    return host && host->key_hash ? json_sprintf("~%016" PRIx64, host->key_hash(host->context, key)) : json_string("~");
+}
+
+int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number,
+                     void (*edit)(const struct weir__call *call, json_t *item))
 {
     int64_t limit, after;
     if (!weir__query_number(call, "limit", 1, 1000, 100, &limit) ||
@@ -326,6 +338,8 @@ int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *a
     json_t *items = json_array();
     int error = weir__db_run(call->db, sql, by, 2, add, items);
     size_t count = json_array_size(items);
+    for (size_t i = 0; edit && i < count; i++)
+        edit(call, json_array_get(items, i));
     json_t *last = (int64_t)count == limit ? json_object_get(json_array_get(items, count - 1), number) : NULL;
     if (!error)
         weir__reply_json(call, 200,

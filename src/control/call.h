@@ -6,8 +6,6 @@
 #include "control/rest.h"
 #include "control/set.h"
 
-enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR };
-
 const char *weir__role_name(enum weir__role role);
 /* WEIR__NOBODY if there is none of this name. */
 enum weir__role weir__role_of(const char *name);
@@ -81,13 +79,20 @@ void weir__reply_etag(struct weir__call *call, int64_t version);
  * A page of a list, newest first: `sql` has the number to go on below as $1 and how many as $2, `add` appends a row's
  * object to the array that is its context, and `number` is the member that a next page goes on from.
  */
-int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number);
+int weir__reply_page(struct weir__call *call, const char *sql, weir__db_visit *add, const char *number,
+                     void (*edit)(const struct weir__call *call,
+                                  json_t *item)); /* each item, before it is sent; or NULL */
 
 /* "2026-11-15T10:15:49.123Z" */
 #define WEIR__TIME_TEXT 64
 void weir__time_text(int64_t ms, char text[WEIR__TIME_TEXT]);
 json_t *weir__json_time(int64_t ms);
 json_t *weir__text_json(weir_text text);
+
+/* Keys are user names, addresses, perhaps API keys: admin.key_texts has the least role that sees their texts. */
+bool weir__sees_keys(const struct weir__call *call);
+/* "~" and 16 digits of the hash by which hot keys are known, too; "~" alone where there are no counters. */
+json_t *weir__hidden_key(const struct weir__call *call, weir_text key);
 
 /* ---- What is done ---- */
 

@@ -77,6 +77,7 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
     pthread_mutex_init(&made->force_lock, NULL);
     made->host = options->host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
+    made->key_texts = options->key_texts ? options->key_texts : WEIR__OPERATOR;
     made->url = strdup(options->url);
     made->path = options->published_path ? strdup(options->published_path) : NULL;
     made->guesses = weir__guesses_open();

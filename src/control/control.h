@@ -33,12 +33,15 @@ struct weir__in_force {
     size_t len;
 };
 
+enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR };
+
 struct weir__guesses;
 
 struct weir__control {
     char *url;
     const struct weir__control_host *host; /* may be NULL */
     int64_t session_ms;                    /* how long a session lasts */
+    enum weir__role key_texts;             /* the least role that sees the texts of keys */
 
     struct weir__turn work; /* for parsing and compiling, without the turn below */
     struct weir__turn turn; /* for what follows */
@@ -59,6 +62,7 @@ struct weir__control_options {
     const char *url;                       /* sqlite:PATH or postgresql://… */
     const char *published_path;            /* the file that workers read, or NULL */
     int64_t session_ms;                    /* 0: 12 hours */
+    enum weir__role key_texts;             /* the least role that sees the texts of keys; 0: operator */
     const struct weir__control_host *host; /* lives as long as the service; may be NULL */
 };
 

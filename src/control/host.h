@@ -14,6 +14,7 @@ struct weir__host_hot {
     const char *rule;
     bool denied; /* by denied cost; else by admitted */
     bool near;   /* the keys near their limit instead, and how much of it keys use */
+    bool hide;   /* hashes instead of the texts of keys */
     int64_t n;   /* 1 to 1000 */
 };
 
@@ -49,6 +50,7 @@ struct weir__control_host {
     int (*key_state)(void *context, const char *rule, weir_text key, char **json);
     int (*key_reset)(void *context, const char *rule, weir_text key);
     int (*key_block)(void *context, const char *rule, weir_text key, int64_t for_ns); /* 0 unblocks */
+    uint64_t (*key_hash)(void *context, weir_text key); /* the one that stands for a hidden key */
     int (*stats)(void *context, char **json);
     /* `rule` NULL: all of them together. */
     int (*history)(void *context, const char *rule, int64_t seconds, int64_t step, char **json);

@@ -245,7 +245,7 @@ int weir__rest_revisions(struct weir__call *call)
     return weir__reply_page(call,
                             "SELECT revision, author, at, reason, digest, rules FROM revisions WHERE revision < $1"
                             " ORDER BY revision DESC LIMIT $2",
-                            add_revision, "revision");
+                            add_revision, "revision", NULL);
 }
 
 int weir__rest_revision(struct weir__call *call)

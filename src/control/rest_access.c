@@ -170,8 +170,9 @@ static void set_cookie(struct weir__call *call, const char *value, int64_t secon
 
 static json_t *describe(const struct weir__call *call)
 {
-    return json_pack("{s:s, s:s, s:o}", "who", call->who, "role", weir__role_name(call->role), "expires",
-                     call->session_expires_ms ? weir__json_time(call->session_expires_ms) : json_null());
+    return json_pack("{s:s, s:s, s:o, s:b}", "who", call->who, "role", weir__role_name(call->role), "expires",
+                     call->session_expires_ms ? weir__json_time(call->session_expires_ms) : json_null(), "key_texts",
+                     weir__sees_keys(call));
 }
 
 static int add_session(struct weir__call *call, const char *hash)
@@ -251,10 +252,24 @@ static int add_entry(void *context, const struct weir__db_row *row)
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
 
+/* What was done to a key has RULE/KEY as its object. */
+static void hide_key(const struct weir__call *call, json_t *item)
+{
+    const char *action = json_string_value(json_object_get(item, "action"));
+    const char *object = json_string_value(json_object_get(item, "object"));
+    const char *key = object ? strchr(object, '/') : NULL;
+    if (weir__sees_keys(call) || !action || strncmp(action, "key_", 4) != 0 || !key)
+        return;
+    json_t *hidden = weir__hidden_key(call, (weir_text){key + 1, strlen(key + 1)});
+    json_object_set_new(item, "object",
+                        json_sprintf("%.*s/%s", (int)(key - object), object, json_string_value(hidden)));
+    json_decref(hidden);
+}
+
 int weir__rest_audit(struct weir__call *call)
 {
     return weir__reply_page(call,
                             "SELECT id, at, who, action, object, details, address FROM audit WHERE id < $1"
                             " ORDER BY id DESC LIMIT $2",
-                            add_entry, "id");
+                            add_entry, "id", hide_key);
 }

@@ -175,7 +175,7 @@ int weir__rest_history(struct weir__call *call)
 int weir__rest_hot(struct weir__call *call)
 {
     char rule[WEIR__PARAM_MAX], by[16], near[8], *json = NULL;
-    struct weir__host_hot what = {.rule = rule};
+    struct weir__host_hot what = {.rule = rule, .hide = !weir__sees_keys(call)};
     if (!weir__query_number(call, "n", 1, 1000, 20, &what.n) || !weir__query_text(call, "by", by, sizeof by) ||
         !weir__query_text(call, "near", near, sizeof near) || !weir__query_text(call, "rule", rule, sizeof rule))
         return 0;

@@ -16,9 +16,26 @@ static const struct weir__control_queue *queue_of(struct weir__call *call)
     return NULL;
 }
 
+/* One deferred request, or a list of them, without the texts of keys. */
+static void reply_hidden(struct weir__call *call, const char *json)
+{
+    json_t *root = json_loads(json, 0, NULL), *items = json_object_get(root, "items");
+    for (size_t i = 0; i < (items ? json_array_size(items) : 1); i++) {
+        json_t *item = items ? json_array_get(items, i) : root, *key = json_object_get(item, "key");
+        key = key ? key : json_object_get(item, "key_hex");
+        if (key)
+            json_object_set_new(item, "key",
+                                weir__hidden_key(call, (weir_text){json_string_value(key), json_string_length(key)}));
+        json_object_del(item, "key_hex");
+    }
+    weir__reply_json(call, 200, root);
+}
+
 static int reply(struct weir__call *call, int error, char *json, const char *why)
 {
-    if (!error && json)
+    if (!error && json && !weir__sees_keys(call))
+        reply_hidden(call, json);
+    else if (!error && json)
         weir__reply_text(call, 200, "application/json", json, strlen(json));
     else if (error == WEIR__HOST_NO_TICKET)
         weir__fail(call, 404, "no_ticket", "there is no such ticket", NULL);

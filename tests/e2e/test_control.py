@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import re
 import signal
 import socket
 import ssl
@@ -82,7 +83,60 @@ def test_keys_and_figures(host):
     assert {"key_block", "key_unblock", "key_reset"} <= {entry["action"] for entry in one.told("GET", "/v1/audit")["items"]}
 
 
+def test_keys_are_hashes_for_those_who_are_no_operators(host):
+    one = host(HEAD + "admin: 127.0.0.1:@ADMIN@\nhot_keys: 2MiB\nrules:\n"
+               "  - { name: two, match: { path: /two }, key: \"k:${header:X-Key}\", limit: 2, window: 1h }\n").begin()
+    viewer = weir("token", "create", "v", "--role", "viewer", "--file", "weir.yaml", cwd=one.folder).stdout.strip()
+
+    def hot(token):
+        status, told, _ = one.ask("GET", "/v1/stats/hot?rule=two&by=denied", token=token)
+        return told["keys"] if status == 200 else []
+
+    def asked():
+        for _ in range(40):
+            one.get("/two", headers={"X-Key": "confidential"})
+        return any(key["key"] == "k:confidential" for key in hot(one.token))
+
+    wait_until(asked, "the hot key")
+    shown = hot(viewer)
+    assert shown and all(key["hidden"] and re.fullmatch("~[0-9a-f]{16}", key["key"]) for key in shown)
+    assert one.ask("PUT", "/v1/keys/two/k:confidential/block", '{"for": "1m"}')[0] == 200
+    audit = one.ask("GET", "/v1/audit", token=viewer)[1]["items"]
+    objects = [entry["object"] for entry in audit if entry["action"] == "key_block"]
+    assert objects == ["two/" + shown[0]["key"]]  # one hash for one key
+    assert "confidential" not in json.dumps(audit)
+    assert "two/k:confidential" in [entry["object"] for entry in one.told("GET", "/v1/audit")["items"]]
+
+
 # ---- What weir.yaml says ----
+
+@pytest.mark.parametrize("more, file, said", [
+    ("service: { http: 127.0.0.1:@METRICS@0, access: { tokens: [secret-token] } }", "weir.yaml", "it has secrets: "),
+    ("store: { url: 'redis://127.0.0.1:1', password: secret }", "weir.yaml", "it has secrets: "),
+    ("store: 'redis://:secret@127.0.0.1:1'", "weir.yaml", "it has secrets: "),
+    ("store: { url: 'redis://127.0.0.1:1', password_file: '@FOLDER@/password' }", "password", "password_file "),
+], ids=["tokens", "password", "url", "password_file"])
+def test_secrets_that_others_can_read_are_warned_of(host, more, file, said):
+    one = host(HEAD + more.replace("@METRICS@0", str(free_port())) + "\n" + RULES)
+    secret = one.folder / file
+    if file != "weir.yaml":
+        secret.write_text("secret\n")
+    for mode, warned in ((0o644, True), (0o640, False), (0o600, False)):
+        secret.chmod(mode)
+        done = one.run("--check")
+        told = [line for line in done.stderr.splitlines() if "every user of this host may read it" in line]
+        assert bool(told) == warned and done.returncode == 0, done.stderr
+        assert not told or said in told[0] and "(mode 0644)" in told[0]
+        assert ": secret" not in done.stderr
+
+
+def test_nothing_secret_is_readable_by_others(host):
+    one = host().begin()
+    for name in ("rules.db", "rules.db-wal", "rules.db-shm"):
+        path = one.folder / "state" / name
+        assert not path.exists() or path.stat().st_mode & 0o077 == 0, name
+
+
 
 def test_tls(host):
     one = host(HEAD + "admin: { listen: \"127.0.0.1:@ADMIN@\", tls: { certificate: server.pem, key: server.key } }\n" + RULES)
@@ -94,9 +148,9 @@ def test_tls(host):
     assert status in (200, 201) and all(word in headers["Set-Cookie"] for word in ("Secure", "HttpOnly", "SameSite=Strict"))
     with pytest.raises((OSError, http.client.HTTPException)):
         get(one.admin, "/healthz")
-    url = ["--url", f"https://127.0.0.1:{one.admin}", "--ca", pem, "--token", one.token]
-    assert "three" in weir("rules", "list", *url).stdout
-    assert "tests" in weir("token", "list", *url).stdout
+    url = ["--url", f"https://127.0.0.1:{one.admin}", "--ca", pem]
+    assert "three" in weir("rules", "list", *url, env={"WEIR_TOKEN": one.token}).stdout
+    assert "tests" in weir("token", "list", *url, env={"WEIR_TOKEN": one.token}).stdout
     certificate(one.folder)
     one.context = ssl.create_default_context(cafile=pem)
     wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the renewed certificate")
@@ -124,8 +178,8 @@ def follower(host, url, token, more=""):
 
 def test_another_host_takes_its_rules_from_here_and_runs_without(host):
     first = host().begin()
-    viewer = weir("token", "create", "other", "--role", "viewer", "--url", f"http://127.0.0.1:{first.admin}", "--token",
-                  first.token).stdout.strip()
+    viewer = weir("token", "create", "other", "--role", "viewer", "--url", f"http://127.0.0.1:{first.admin}",
+                  env={"WEIR_TOKEN": first.token}).stdout.strip()
     second = follower(host, f"http://127.0.0.1:{first.admin}/v1/rules/published", viewer).start()
     assert [second.get("/two").status for _ in range(3)] == [200, 200, 429]
     begin = time.monotonic()

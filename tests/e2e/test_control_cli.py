@@ -127,7 +127,7 @@ def test_over_tls_by_role(agent):
     viewer, editor, operator = (agent.token(role, role) for role in ("viewer", "editor", "operator"))
     assert "certificate" in weir("rules", "list", *url, "--token-file", str(viewer), code=1).stderr.lower()
     assert "give a token" in weir("rules", "list", *trusted, code=1).stderr
-    assert "(401)" in weir("rules", "list", *trusted, "--token", "weir_0_guess", code=1).stderr
+    assert "(401)" in weir("rules", "list", *trusted, env={"WEIR_TOKEN": "weir_0_guess"}, code=1).stderr
     assert weir("rules", "list", *trusted, "--token-file", str(viewer)).stdout == "no documents\n"
     assert "(403)" in weir("rules", "apply", SHOP, *trusted, "--token-file", str(viewer), code=1).stderr
     environment = {"WEIR_URL": f"https://127.0.0.1:{agent.port}", "WEIR_TOKEN": editor.read_text().strip()}
@@ -193,7 +193,7 @@ def test_who_is_no_rules_service(between, answer, said):
         one = between(lambda *asked: answer)
         if answer and answer[2] == b"short":
             one.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # the connection ends before the body does
-        done = weir(*command, "--url", one.url, "--token", "secret", code=1)
+        done = weir(*command, "--url", one.url, env={"WEIR_TOKEN": "secret"}, code=1)
         assert said in done.stderr, done.stderr
         assert "\x1b" not in done.stdout + done.stderr and "secret" not in done.stdout + done.stderr
 
@@ -202,7 +202,7 @@ def test_a_token_goes_to_one_host_only(between):
     seen = []
     other = between(lambda *asked: seen.append(asked) or (200, {}, LIST))
     first = between(lambda *asked: (307, {"Location": other.url + "/v1/rules"}, b""))
-    weir("rules", "list", "--url", first.url, "--token", "secret", code=1)
+    weir("rules", "list", "--url", first.url, env={"WEIR_TOKEN": "secret"}, code=1)
     assert not seen
 
 
@@ -233,7 +233,7 @@ def test_tokens_that_are_none(between, tmp_path):
     (tmp_path / "empty").write_text("\n")
     assert "no token" in weir("rules", "list", "--url", one.url, "--token-file", str(tmp_path / "empty"), code=1).stderr
     weir("rules", "list", "--url", one.url, "--token-file", str(tmp_path / "missing"), code=1)
-    weir("rules", "list", "--url", one.url, "--token", "a\r\nb", code=1)
+    weir("rules", "list", "--url", one.url, env={"WEIR_TOKEN": "a\r\nb"}, code=1)
     assert not one.asked
     (tmp_path / "good").write_text("secret\n")
     weir("rules", "list", "--url", one.url + "/", "--token-file", str(tmp_path / "good"))

@@ -221,7 +221,8 @@ def test_many_rules_are_one_publication(host, server):
     file = one.folder / "many.yaml"
     rules = "".join(f"  - {{ name: m{n}, match: {{ path: /m{n} }}, limit: 1, window: 1h }}\n" for n in range(100))
     file.write_text("identity: { user: header:X-User }\nrules:\n" + rules)
-    url = ["--url", f"http://127.0.0.1:{one.admin}", "--token", one.token]
+    url = ["--url", f"http://127.0.0.1:{one.admin}", "--token-file", str(one.folder / "token")]
+    (one.folder / "token").write_text(one.token)
     told = json.loads(weir("rules", "apply", "--json", "--publish", "enforced", "--prune", *url, str(file)).stdout)
     assert told["ok"] and told["revision"] == 2, told
     assert server.sql("SELECT count(*), max(rules) FROM revisions", host.database) == "2|100"

@@ -373,7 +373,7 @@ def test_rest_and_metrics(queued, upstream):
     audit = host.told("GET", "/v1/audit")["items"]
     assert [(line["action"], line["object"]) for line in audit if line["action"].startswith("queue")] == [
         ("queue_cancel", tickets[5][:8] + "…")] * 2
-    told = weir("queue", "list", "--url", f"http://127.0.0.1:{host.admin}", "--token", host.token).stdout
+    told = weir("queue", "list", "--url", f"http://127.0.0.1:{host.admin}", env={"WEIR_TOKEN": host.token}).stdout
     assert tickets[0] in told and "delivered" in told and "cancelled" in told
 
 

@@ -216,6 +216,7 @@ denied_log: { path: "@FOLDER@/denied", hash_keys: true }
 def test_the_printed_configuration(serve, tmp_path, more):
     one = serve(HEAD + "rules: rules.yaml\n" + more, start=False)
     (one.folder / "rules.yaml").write_text(RULES)
+    one.file.chmod(0o600)  # it has secrets
     done = one.run("--print-nginx")
     assert (done.returncode, done.stderr) == (0, "")
     if more:  # rules of a rules service are where it writes them

@@ -244,9 +244,15 @@ TEST(rules_service)
     CHECK(config.published && config.admin.listener && strcmp(config.admin.listener->port, "9091") == 0);
     CHECK(strcmp(config.admin.database, "sqlite:/tmp/there/rules.db") == 0);
     CHECK_EQ(config.admin.session_ms, 12 * 3600 * 1000);
+    CHECK_EQ(config.admin.key_texts, 3);
     CHECK(strcmp(config.rules_path, "/tmp/there/published.yaml") == 0);
     CHECK(config.import_path != NULL);
     /* Without rules to begin with, too. */
+    CHECK_EQ(load(GATEWAY "admin: { listen: 127.0.0.1:9091, key_texts: viewer }\n"), 0);
+    CHECK_EQ(config.admin.key_texts, 1);
+    weir__config_free(&config);
+    CHECK(load(GATEWAY "admin: { listen: 127.0.0.1:9091, key_texts: everybody }\n") != 0);
+    weir__config_free(&config);
     CHECK_EQ(load(GATEWAY "admin: { listen: 127.0.0.1:9091, rules_db: 'postgresql://u@h/d', session: 1h }\n"), 0);
     CHECK(config.published && !config.import_path && !config.import_text.len);
     CHECK(strcmp(config.admin.database, "postgresql://u@h/d") == 0);

@@ -20,6 +20,7 @@ struct service {
     struct weir__control *control;
     char folder[64], url[256], path[128];
     const struct weir__control_host *host;
+    enum weir__role key_texts;
     const char *user; /* NULL: by token */
     char token[128];
     struct weir__rest_reply reply;
@@ -75,14 +76,15 @@ static inline bool postgres_begin(void)
 
 static inline void service_open_again(struct service *s)
 {
-    struct weir__control_options options = {.url = s->url, .published_path = s->path, .host = s->host};
+    struct weir__control_options options = {
+        .url = s->url, .published_path = s->path, .host = s->host, .key_texts = s->key_texts};
     CHECK_EQ(weir__control_open(&options, &s->control), 0);
 }
 
 static inline void service_open(struct service *s, bool on_postgres)
 {
     const struct weir__control_host *host = s->host;
-    *s = (struct service){.user = "tester", .host = host};
+    *s = (struct service){.user = "tester", .host = host, .key_texts = s->key_texts};
     snprintf(s->folder, sizeof s->folder, "/tmp/weir-control-XXXXXX");
     CHECK(mkdtemp(s->folder) != NULL);
     snprintf(s->path, sizeof s->path, "%s/published.yaml", s->folder);

@@ -318,6 +318,74 @@ BOTH(the_host_is_asked)
 }
 
 /* Every route is in the description, and the other way round. */
+static uint64_t play_hash(void *context, weir_text key)
+{
+    (void)context;
+    return key.len;
+}
+
+static int play_hidden(void *context, const struct weir__host_hot *what, char **json)
+{
+    *json = strdup(what->hide ? "{\"hide\":1}" : "{\"hide\":0}");
+    return *(int *)context;
+}
+
+static int play_list(void *context, const struct weir__host_deferred *which, char **json, char *why)
+{
+    (void)context, (void)which, (void)why;
+    *json = strdup("{\"items\":[{\"key\":\"user:secret\"},{\"key_hex\":\"00ff\"}],\"next\":null}");
+    return 0;
+}
+
+static int play_get(void *context, const char *ticket, char **json, char *why)
+{
+    (void)context, (void)ticket, (void)why;
+    *json = strdup("{\"key\":\"user:secret\",\"state\":\"waiting\"}");
+    return 0;
+}
+
+/* The texts of keys are for operators, unless the configuration says otherwise. */
+TEST(keys_are_shown_by_role)
+{
+    int result = 0;
+    struct weir__control_queue queue = {.list = play_list, .get = play_get};
+    struct weir__control_host host = {
+        .context = &result, .key_reset = play_reset, .key_hash = play_hash, .hot = play_hidden, .queue = &queue};
+    static const char *const roles[] = {"viewer", "editor", "operator"};
+    static const enum weir__role least[] = {WEIR__NOBODY, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR};
+    for (size_t l = 0; l < sizeof least / sizeof *least; l++) {
+        struct service s = {.host = &host, .key_texts = least[l]};
+        char id[32];
+        service_open(&s, false);
+        CHECK_EQ(ask(&s, "DELETE /v1/keys/a/user:se%2Fcret", NULL), 200);
+        for (int role = WEIR__VIEWER; role <= WEIR__OPERATOR; role++) {
+            bool sees = role >= (int)(least[l] ? least[l] : WEIR__OPERATOR);
+            s.user = "tester";
+            char token[128];
+            make_token(&s, roles[role - WEIR__VIEWER], token, id);
+            s.user = NULL;
+            snprintf(s.token, sizeof s.token, "%s", token);
+            CHECK_EQ(ask(&s, "GET /v1/session", NULL), 200);
+            CHECK_EQ(json_is_true(at(&s, "key_texts")), sees);
+            CHECK_EQ(ask(&s, "GET /v1/stats/hot?rule=a", NULL), 200);
+            CHECK_EQ(number(&s, "hide"), !sees);
+            CHECK_EQ(ask(&s, "GET /v1/audit", NULL), 200);
+            size_t last = json_array_size(at(&s, "items")) - 1;
+            const char *object = json_string_value(json_object_get(json_array_get(at(&s, "items"), last), "object"));
+            CHECK(object && strcmp(object, sees ? "a/user:se/cret" : "a/~000000000000000c") == 0);
+            CHECK_EQ(strstr(s.reply.body, "cret") != NULL, sees);
+            CHECK_EQ(ask(&s, "GET /v1/queue", NULL), 200);
+            CHECK_WORD(&s, "items[0].key", sees ? "user:secret" : "~000000000000000b");
+            CHECK_WORD(&s, "items[1].key", sees ? "(none)" : "~0000000000000004");
+            CHECK_EQ(strstr(s.reply.body, "00ff") != NULL, sees);
+            CHECK_EQ(ask(&s, "GET /v1/queue/some", NULL), 200);
+            CHECK_WORD(&s, "key", sees ? "user:secret" : "~000000000000000b");
+            CHECK_WORD(&s, "state", "waiting");
+        }
+        service_close(&s);
+    }
+}
+
 TEST(the_description_is_true)
 {
     struct service s = {0};
