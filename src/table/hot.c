@@ -5,6 +5,7 @@
 
 #define PROBES        64  /* then the area counts as full */
 #define NEAR          800 /* per mille from which on a key is near its limit */
+#define NEAR_WAYS     4   /* places for each of these; with one, every 64th pair of keys shows as one key */
 #define TEXT_SHARE    512 /* a key with more than this part of the total gets its text kept */
 #define PER_MILLE_MAX 0xffff
 #define TRIES         8 /* at halving what others add to */
@@ -244,10 +245,33 @@ static void note_use(struct weir__hot_panel *panel, const struct weir__hot_note 
     weir__store64(&seat->weight, now);
 }
 
+/* The first of the NEAR_WAYS places where a key may be that is near its limit. */
+static size_t near_of(uint64_t hash)
+{
+    return (hash >> 8) % WEIR__HOT_NEAR & ~(size_t)(NEAR_WAYS - 1);
+}
+
+/* The key's own place, or an empty one, or the one of the key that was last seen nearest the longest ago. */
+static struct weir__hot_text *near_place(struct weir__hot_panel *panel, uint64_t hash)
+{
+    struct weir__hot_text *set = &panel->near[near_of(hash)], *found = NULL;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < NEAR_WAYS; i++) {
+        uint64_t held = weir__load64(&set[i].key), used = held ? weir__load64(&set[i].info) >> 16 : 0;
+        if (held == hash)
+            return &set[i];
+        if (!found || used < least) {
+            found = &set[i];
+            least = used;
+        }
+    }
+    return found;
+}
+
 /* info of one that is near: length (16 bits), and used_when. */
 static void note_near(struct weir__hot_panel *panel, const struct weir__hot_note *note)
 {
-    struct weir__hot_text *text = &panel->near[(note->hash >> 8) % WEIR__HOT_NEAR];
+    struct weir__hot_text *text = near_place(panel, note->hash);
     uint64_t held = weir__load64(&text->key), used = weir__load64(&text->info) >> 16;
     uint64_t now = used_when(note->per_mille, note->minute & 0xffffffff);
     if (held == note->hash && used == (now & UINT64_C(0xffffffffffff)))
@@ -382,13 +406,17 @@ size_t weir__hot_nearest(const struct weir__hot_panel *panel, uint32_t minute, u
         return 0;
     for (size_t i = 0; i < WEIR__HOT_NEAR; i++) {
         uint64_t hash = weir__load64(&panel->near[i].key), used = weir__load64(&panel->near[i].info) >> 16;
-        if (hash && (uint32_t)(minute - minute_of(used)) <= minutes)
+        bool twice = false; /* two who noted it at the same time */
+        for (size_t k = i & ~(size_t)(NEAR_WAYS - 1); k < i; k++)
+            twice |= weir__load64(&panel->near[k].key) == hash;
+        if (hash && !twice && (uint32_t)(minute - minute_of(used)) <= minutes)
             count = insert(keys, count, max, hash, used & PER_MILLE_MAX);
     }
     for (size_t i = 0; i < count; i++) {
-        const struct weir__hot_text *text = &panel->near[(keys[i].hash >> 8) % WEIR__HOT_NEAR];
-        if (weir__load64(&text->key) == keys[i].hash)
-            read_text(text, (size_t)(weir__load64(&text->info) & 0xffff), hash_of, context, &keys[i]);
+        const struct weir__hot_text *set = &panel->near[near_of(keys[i].hash)];
+        for (int k = 0; k < NEAR_WAYS && !keys[i].len; k++)
+            if (weir__load64(&set[k].key) == keys[i].hash)
+                read_text(&set[k], (size_t)(weir__load64(&set[k].info) & 0xffff), hash_of, context, &keys[i]);
     }
     return count;
 }

@@ -278,7 +278,8 @@ def test_figures_of_keys_are_metrics(host):
         return samples.get(("weir_rule_keys_near_limit", labels)) == 2 and samples
     samples = wait_until(noted, "both keys near their limit")
     assert samples["weir_rule_limit", labels] == 20 and samples["weir_rule_window_seconds", labels] == 3600
-    assert samples["weir_rule_keys", labels] == samples["weir_rule_keys_near_limit", labels] == 2
+    assert samples["weir_rule_keys_near_limit", labels] == 2
+    assert 1 <= samples["weir_rule_keys", labels] <= 2  # about: of two keys in one part of 256 it knows one
     assert samples["weir_rule_most_used_ratio", labels] == 1
 
 

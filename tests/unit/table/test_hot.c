@@ -221,6 +221,28 @@ TEST(who_is_near_the_limit_is_told_while_it_is_so)
     drop(&hot);
 }
 
+/* Whatever their hashes are: few keys do not hide each other. */
+TEST(two_keys_near_their_limit_are_two)
+{
+    struct weir__hot hot = made(1);
+    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_key near[8];
+    for (uint32_t pair = 0; pair < 1000; pair++) {
+        char one[16], other[16];
+        uint32_t minute = 10 * pair + 10;
+        snprintf(one, sizeof one, "a%u", pair);
+        snprintf(other, sizeof other, "b%u", pair);
+        for (int i = 0; i < 3; i++) {
+            note(panel, one, 1, WEIR__HOT_ADMITTED, 900, minute);
+            note(panel, other, 1, WEIR__HOT_DENIED, 1000, minute);
+        }
+        CHECK_EQ(weir__hot_nearest(panel, minute, 5, hash_text, &secret, near, 8), 2);
+        CHECK(near[0].len == strlen(other) && memcmp(near[0].text, other, near[0].len) == 0);
+        CHECK(near[1].len == strlen(one) && memcmp(near[1].text, one, near[1].len) == 0);
+    }
+    drop(&hot);
+}
+
 TEST(uses_are_those_of_keys_not_of_requests)
 {
     struct weir__hot hot = made(1);
