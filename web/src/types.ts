@@ -9,6 +9,7 @@ export interface Session {
     who: string;
     role: Role;
     expires: Time | null;
+    key_texts: boolean; /* false: keys are shown by their hashes */
 }
 
 export interface Page<T> {

@@ -1,5 +1,5 @@
 /* Keys: who uses most, who is limited, who is about to be; one of them looked at and acted upon. */
-import { Failure, ask, get, may, query, segment } from "../api";
+import { Failure, ask, get, may, query, segment, session } from "../api";
 import { announce, field, h, replace, select, table } from "../dom";
 import { confirm } from "../dialog";
 import { type Rule, merge } from "../figures";
@@ -176,7 +176,8 @@ export function keys(where: Where): Shown {
     } }, rule, field("Key", key, "As in the rule's template, for example user:42"), h("button", { class: "primary" }, "Look up"));
     void load();
     void look();
-    const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.");
+    const rights = h("p", { class: "muted" }, "Looking a key up, blocking and resetting it need the operator's role.",
+        session?.key_texts ? "" : " Keys are shown by their hashes (admin.key_texts in weir.yaml).");
     return { title: "Keys", element: h("div", {}, heading("Keys"), may("operator") ? form : rights, card, lists), close: () => {
         closed = true;
         clearInterval(timer);
