@@ -367,7 +367,7 @@ typedef struct weir_stats {
     uint64_t evicted_live;   /* keys that lost theirs before they had recovered: the segment is too small */
     uint64_t moved;          /* entries moved to their other line to make room */
     uint64_t retries;        /* compare-and-swaps lost to another writer, but for the first on a short way */
-    uint64_t evicted_denied; /* of evicted_live, keys that were denied: their limits began anew */
+    uint64_t evicted_denied; /* of evicted_live, keys that were denied or blocked: their limits began anew */
     uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
     uint64_t slots;          /* in the segment */
     uint64_t grains;         /* of slab in it, 32 bytes each */

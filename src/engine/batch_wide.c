@@ -205,7 +205,9 @@ INLINE __m512i four(weir__cell *const *slot)
 /* weir__whole_decode, without its table: 4 to 7 times a power of two. */
 INLINE __m512i whole_decode(__m512i code)
 {
-    __m512i power = _mm512_min_epu64(_mm512_max_epu64(_mm512_srli_epi64(code, 2), all(1)), all(51));
+    code = _mm512_mask_sub_epi64(code, _mm512_cmpge_epu64_mask(code, all(WEIR__WHOLE_DENIED)), code,
+                                 all(WEIR__WHOLE_DENIED - WEIR__WHOLE_MARKED));
+    __m512i power = _mm512_max_epu64(_mm512_srli_epi64(code, 2), all(1));
     __m512i times = _mm512_and_si512(code, all(3));
     times = _mm512_mask_or_epi64(times, _mm512_cmpgt_epu64_mask(code, all(3)), times, all(4));
     return _mm512_sllv_epi64(times, _mm512_sub_epi64(power, all(1)));

@@ -9,9 +9,9 @@
  * state   see below
  * version counts the moves of the entry, so that one that is moved back and forth does not look as it did before
  * wall    the anchor is on the wall clock, not on the monotonic one
- * whole   how long after the anchor the entry equals no entry; a small float, rounded up
- * used    units counted since the anchor; for keys in the slab, where
- * anchor  microseconds, modulo 2^47 (4.4 years)
+ * whole   how long after the anchor the entry equals no entry; a small float, rounded up. The same times have other
+ * codes in an entry whose key was denied used    units counted since the anchor; for keys in the slab, where anchor
+ * microseconds, modulo 2^47 (4.4 years)
  *
  * One compare-and-swap changes all of it: there is no moment at which a key, its count and its time do not belong
  * together. Whoever needs a slot can tell from the slot alone whether it is free, without knowing its limit.
@@ -171,17 +171,46 @@ static inline unsigned weir__whole_encode_long(int64_t us)
     return power * 4 + (unsigned)(less >> power) + 1;
 }
 
+/* Longer is for ever: no anchor is taken for older than 3.9 years, and this is 4.4. */
+#define WEIR__WHOLE_LONGEST (INT64_C(1) << WEIR__TIME_BITS)
+
 static inline unsigned weir__whole_encode(int64_t us)
 {
+    us = us < WEIR__WHOLE_LONGEST ? us : WEIR__WHOLE_LONGEST;
     return us > 4 ? weir__whole_encode_long(us) : us < 0 ? 0 : (unsigned)us;
+}
+
+/*
+ * Codes from here on are those from WEIR__WHOLE_MARKED on, of entries whose keys were denied: 33 s to 86 days. Entries
+ * of less or more cannot be marked. The former recover before a flood has filled a table, the latter last longest as it
+ * is.
+ */
+#define WEIR__WHOLE_DENIED 185 /* the code of WEIR__WHOLE_LONGEST is the one before */
+#define WEIR__WHOLE_MARKED 96  /* 2^25 us */
+
+static inline uint64_t weir__whole_unmarked(uint64_t code)
+{
+    return code < WEIR__WHOLE_DENIED ? code : code - WEIR__WHOLE_DENIED + WEIR__WHOLE_MARKED;
 }
 
 static inline int64_t weir__whole_decode(uint64_t code)
 {
-    if (code <= 4)
-        return (int64_t)code;
-    uint64_t power = code / 4 - 1;
-    return power > 50 ? INT64_C(7) << 50 : (int64_t)(4 + code % 4) << power;
+    code = weir__whole_unmarked(code);
+    return code <= 4 ? (int64_t)code : (int64_t)(4 + code % 4) << (code / 4 - 1);
+}
+
+static inline bool weir__cell_is_denied(weir__cell cell)
+{
+    return (cell.lo >> 15 & 0xff) >= WEIR__WHOLE_DENIED;
+}
+
+/* The entry, marked as one of a key that was denied, if its time has such a code. It means the same otherwise. */
+static inline weir__cell weir__cell_denied(weir__cell cell)
+{
+    uint64_t code = cell.lo >> 15 & 0xff, marked = code + (WEIR__WHOLE_DENIED - WEIR__WHOLE_MARKED);
+    if (code >= WEIR__WHOLE_MARKED && code < WEIR__WHOLE_DENIED && marked <= 0xff)
+        cell.lo = (cell.lo & ~(UINT64_C(0xff) << 15)) | marked << 15;
+    return cell;
 }
 
 /* When the entry equals no entry. */

@@ -200,6 +200,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
                                      limit->window_us);
     }
     if (place == NO_PLACE) {
+        (void)weir__slot_mark(key.slot, key.seen);
         tell(limit, limit->cap, 1, decision);
         return 1;
     }

@@ -276,11 +276,24 @@ int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cel
 
 /* ---- Claiming ---- */
 
-/* The slot to take when none is free: of the entry that recovers first. NULL if all are on the move. */
+/* True if entries of keys that were denied have at most half of the slots of both lines: then they are kept. */
+static bool keeps_denied(const struct weir__op *op, const struct weir__where *w)
+{
+    int denied = 0;
+    for (int i = 0; i < WEIR__SLOTS; i++)
+        denied += weir__cell_is_denied(weir__cell_peek(&op->table->line[w->home].slot[i])) +
+                  weir__cell_is_denied(weir__cell_peek(&op->table->line[w->other].slot[i]));
+    return denied <= WEIR__SLOTS;
+}
+
+/*
+ * The slot to take when none is free: of the entry that recovers first, those of denied keys last. NULL if all are on
+ * the move.
+ */
 static weir__cell *victim(const struct weir__op *op, const struct weir__where *w, weir__cell *seen)
 {
     weir__cell *slot = NULL;
-    int64_t shortest = INT64_MAX;
+    int64_t shortest = INT64_MAX, later = keeps_denied(op, w) ? INT64_MAX / 2 : 0; /* lives are much shorter */
     const uint64_t line[2] = {w->home, w->other};
 
     for (int k = 0; k < 2 * WEIR__SLOTS; k++) {
@@ -294,6 +307,8 @@ static weir__cell *victim(const struct weir__op *op, const struct weir__where *w
         if (weir__cell_tag(held.lo) && (weir__is_landed(held.lo) || weir__cell_tag(held.lo) == (w->tag ^ 1)))
             continue;
         int64_t life = weir__cell_life(held, op->mono_us, op->wall_us);
+        if (life > 0 && weir__cell_is_denied(held))
+            life += later;
         /* What counts nothing yet is the last resort: its maker is at work, or dead, which nobody can tell. */
         if (weir__cell_tag(held.lo) && !weir__is_normal(held.lo) && life > 0)
             life = INT64_MAX - 1;
@@ -344,6 +359,8 @@ int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__ce
         weir__count(&op->stats->created, 1);
         if (live)
             weir__count(&op->stats->evicted_live, 1);
+        if (live && weir__cell_is_denied(held))
+            weir__count(&op->stats->evicted_denied, 1);
         /* Put, then look: without a full fence two claimants might each miss the other's entry. */
         weir__fence();
     }

@@ -23,6 +23,14 @@ static inline weir__cell weir__cell_tentative(const struct weir__op *op, uint64_
                                                 .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
 }
 
+/* Marks an entry that was seen in `slot`, as its key was denied. False: it was changed meanwhile. */
+static inline bool weir__slot_mark(weir__cell *slot, weir__cell seen)
+{
+    weir__cell marked = weir__is_normal(seen.lo) ? weir__cell_denied(seen) : seen;
+    return weir__cell_equal(marked, seen) ? weir__cell_equal(weir__cell_peek(slot), seen)
+                                          : weir__cell_cas(slot, &seen, marked);
+}
+
 /* How often an operation starts over before it reports WEIR_EBUSY. */
 #define WEIR__ROUNDS 4096
 
@@ -110,7 +118,8 @@ int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cel
 
 /*
  * Like weir__look, but makes an entry if there is none: `tentative` goes into a free slot, one made free by moving
- * another entry, or the one of the entry nearest to its recovery. Returns 0 or WEIR_EBUSY.
+ * another entry, or the one of the entry nearest to its recovery; entries of keys that were denied come after the
+ * others, unless they have more than half of the two lines. Returns 0 or WEIR_EBUSY.
  */
 int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__cell tentative, weir__cell **slot,
                 weir__cell *seen);

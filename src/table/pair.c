@@ -131,7 +131,13 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     struct weir__sliding state = {at, entered ? now.count : 0, counts ? old.count : 0};
 
     if (!weir__counter2_take(limit, &state, op->mono_us, cost, mode, decision) || !op->stats) {
-        return changed(&now) || changed(&old) ? 0 : 1;
+        if (changed(&now) || changed(&old))
+            return 0;
+        if (op->stats && decision->verdict == WEIR_DENY && entered)
+            (void)weir__slot_mark(now.slot, now.seen);
+        if (op->stats && decision->verdict == WEIR_DENY && counts)
+            (void)weir__slot_mark(old.slot, old.seen);
+        return 1;
     }
     if (!entered && cost < 0)
         return 1; /* nothing of this window to give back; what an earlier one took stays taken */

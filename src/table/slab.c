@@ -446,7 +446,11 @@ bool weir__key_record_link(const struct weir__op *op, const struct weir__where *
 bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_record *key, bool denied)
 {
     weir__cell *at = weir__record_head(op, key->record), seen = key->head, marked = seen;
-    if (!denied || !op->stats || weir__head_use(seen) != WEIR__USE_HIGH)
+    enum weir__use use = weir__head_use(seen);
+    denied &= op->stats && (use == WEIR__USE_HIGH || use == WEIR__USE_DENIED);
+    if (denied && !weir__cell_is_denied(key->seen))
+        (void)weir__slot_mark(key->slot, key->seen);
+    if (!denied || use == WEIR__USE_DENIED)
         return weir__cell_equal(weir__cell_read(at), seen);
     marked.lo = (seen.lo & ~WEIR__USE_MASK) | (uint64_t)WEIR__USE_DENIED << WEIR__USE_SHIFT;
     return weir__cell_cas(at, &seen, marked);

@@ -16,6 +16,7 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     int64_t now_us = wall ? op->wall_us : op->mono_us;
     struct weir__state state = {0, 0, 0};
     struct weir__parts parts = {.tag = tag, .wall = wall};
+    bool denied = false;
 
     if (seen) {
         struct weir__parts held = weir__cell_unpack(*seen);
@@ -27,6 +28,7 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
             weir__cell_life(*seen, op->mono_us, op->wall_us) > 0) {
             state.anchor_us = weir__anchor_expand(held.anchor, now_us);
             state.used = (int64_t)held.used;
+            denied = weir__cell_is_denied(*seen) && !limit->usual; /* as table/usual.h has it */
         }
         parts.version = weir__version_kept(*seen);
     }
@@ -36,7 +38,17 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     parts.used = (uint64_t)state.used;
     parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
     *next = weir__cell_pack(parts);
+    if (denied)
+        *next = weir__cell_denied(*next);
     return true;
+}
+
+/* Ends a decision that changes no count; a denial of a key that has used more than half of its limit marks the entry.
+ */
+static bool leave(const struct weir__op *op, weir__cell *slot, weir__cell seen, const weir_decision *decision)
+{
+    bool marks = op->stats && decision->verdict == WEIR_DENY && decision->remaining < (decision->limit + 1) / 2;
+    return marks ? weir__slot_mark(slot, seen) : weir__cell_equal(weir__cell_peek(slot), seen);
 }
 
 int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
@@ -52,7 +64,7 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
         }
         if (!change(op, limit, where->tag, slot ? &seen : NULL, cost, mode, &next, decision)) {
             /* No swap checks what was read, so make sure it was one state; a denial must not come from a torn one. */
-            if (slot && !weir__cell_equal(weir__cell_peek(slot), seen))
+            if (slot && !leave(op, slot, seen, decision))
                 continue;
             return 0;
         }
@@ -144,7 +156,7 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
         return weir__slot_drop(op, &block);
 
     struct weir__parts parts = {.tag = block.tag,
-                                .whole = weir__whole_encode(for_us + BLOCK_UNIT_US),
+                                .whole = weir__whole_encode(for_us + BLOCK_UNIT_US), /* marked below: it denies */
                                 .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
                                 .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
     for (int round = 0; round < WEIR__ROUNDS; round++) {
@@ -153,7 +165,7 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
         if (error)
             return error;
         parts.version = weir__version_kept(seen);
-        if (!weir__cell_cas(slot, &seen, weir__cell_pack(parts)))
+        if (!weir__cell_cas(slot, &seen, weir__cell_denied(weir__cell_pack(parts))))
             continue;
 
         /* Takes look for blocks only before this moment. */
@@ -240,6 +252,11 @@ void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const 
         weir__log_deny(op, limit, where);
     else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         weir__ring_deny(op, limit, where);
+    else if (weir__is_one_slot(limit)) {
+        weir__cell seen, *slot = weir__find(op->table, where, &seen);
+        if (slot)
+            (void)weir__slot_mark(slot, seen); /* if it was changed just now, the next denial marks it */
+    }
 }
 
 int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)

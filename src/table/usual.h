@@ -10,11 +10,10 @@
 #include "table/table.h"
 
 /* weir__whole_decode of every code: one load for a dozen instructions, and few of its lines are ever touched. */
-#define WEIR__WHOLE_POWER(code) ((code) < 8 ? 0 : (code) / 4 - 1 > 50 ? 50 : (code) / 4 - 1)
-#define WEIR__WHOLE_1(code)                                                                                            \
-    ((code) <= 4           ? INT64_C(1) * (code)                                                                       \
-     : (code) / 4 - 1 > 50 ? INT64_C(7) << 50                                                                          \
-                           : (INT64_C(4) + (code) % 4) << WEIR__WHOLE_POWER(code))
+#define WEIR__WHOLE_PLAIN(code) ((code) < WEIR__WHOLE_DENIED ? (code) : (code)-WEIR__WHOLE_DENIED + WEIR__WHOLE_MARKED)
+#define WEIR__WHOLE_POWER(code) ((code) < 8 ? 0 : (code) / 4 - 1)
+#define WEIR__WHOLE_OF(code)    ((code) <= 4 ? INT64_C(1) * (code) : (INT64_C(4) + (code) % 4) << WEIR__WHOLE_POWER(code))
+#define WEIR__WHOLE_1(code)     WEIR__WHOLE_OF(WEIR__WHOLE_PLAIN(code))
 #define WEIR__WHOLE_4(code)                                                                                            \
     WEIR__WHOLE_1(code), WEIR__WHOLE_1((code) + 1), WEIR__WHOLE_1((code) + 2), WEIR__WHOLE_1((code) + 3)
 #define WEIR__WHOLE_16(code)                                                                                           \

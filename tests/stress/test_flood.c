@@ -1,7 +1,7 @@
 /*
- * A flood of fresh keys by several workers in a slab that is far too small, while records are evicted all the time and
- * workers are killed: keys that have used up their limits stay denied, nothing is torn, nobody gets an error, and all
- * grains can be had again.
+ * A flood of fresh keys by several workers in a slab and lines that are far too small, while records and entries are
+ * evicted all the time and workers are killed: keys that have used up their limits stay denied, nothing is torn, nobody
+ * gets an error, and all grains can be had again.
  */
 #include "stress.h"
 
@@ -53,7 +53,7 @@ static void *work(void *argument)
 
 static struct job begin(const char *path)
 {
-    struct job job = {.segment = stress_open(path, 32 << 20, SLAB), .board = stress_shared(sizeof *job.board)};
+    struct job job = {.segment = stress_open(path, 1 << 20, SLAB), .board = stress_shared(sizeof *job.board)};
     job.board->next = 1000;
     for (int i = 0; i < KINDS; i++) {
         CHECK_EQ(weir_limit_init(&job.limit[i], &kinds[i]), 0);

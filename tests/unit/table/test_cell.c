@@ -28,8 +28,8 @@ TEST(whole_rounds_up_a_little)
     CHECK_EQ(weir__whole_decode(0), 0);
     for (int64_t us = 1; us <= 100000; us++)
         check_whole(us);
-    /* Around every code there is, up to 400 days twice over and far beyond. */
-    for (unsigned power = 2; power <= 50; power++) {
+    /* Around every code there is, up to 400 days twice over and twice that. */
+    for (unsigned power = 2; power < WEIR__TIME_BITS; power++) {
         for (int64_t mantissa = 4; mantissa < 8; mantissa++) {
             int64_t edge = mantissa << (power - 2);
             CHECK_EQ(weir__whole_decode(weir__whole_encode(edge)), edge);
@@ -38,13 +38,13 @@ TEST(whole_rounds_up_a_little)
         }
     }
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++)
-        check_whole((int64_t)(test_random(&seed) >> (14 + test_random(&seed) % 49)));
+        check_whole((int64_t)(test_random(&seed) >> (17 + test_random(&seed) % 46)));
 }
 
 TEST(whole_is_monotone)
 {
     uint64_t seed = 2;
-    for (unsigned code = 1; code < 256; code++)
+    for (unsigned code = 1; code < WEIR__WHOLE_DENIED; code++)
         CHECK(weir__whole_decode(code) >= weir__whole_decode(code - 1));
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
         int64_t a = (int64_t)(test_random(&seed) >> (1 + test_random(&seed) % 62));
@@ -56,11 +56,32 @@ TEST(whole_is_monotone)
 
 TEST(whole_at_the_extremes)
 {
-    CHECK(weir__whole_encode(INT64_MAX) <= 255);
     /* Longer than any anchor is told apart: for ever, in effect, and far from an overflow when added to a time. */
-    CHECK(weir__whole_decode(weir__whole_encode(INT64_MAX)) > 2 * WRAP);
-    CHECK(weir__whole_decode(255) > 2 * WRAP);
-    CHECK(weir__whole_decode(255) < INT64_MAX / 1000);
+    CHECK_EQ(weir__whole_encode(INT64_MAX), WEIR__WHOLE_DENIED - 1);
+    CHECK_EQ(weir__whole_decode(WEIR__WHOLE_DENIED - 1), WRAP);
+    for (uint64_t now = 1; now < (uint64_t)WRAP; now += (uint64_t)WRAP / 1000)
+        CHECK(weir__anchor_expand(0, (int64_t)now) + WRAP > (int64_t)now);
+}
+
+/* An entry that is marked as a denied key's says the same in all else. */
+TEST(whole_of_a_denied_key)
+{
+    unsigned marked = 0;
+    for (unsigned code = 0; code < WEIR__WHOLE_DENIED; code++) {
+        weir__cell plain = {UINT64_MAX & ~(UINT64_C(0xff) << 15), 7}, denied;
+        plain.lo |= (uint64_t)code << 15;
+        denied = weir__cell_denied(plain);
+        CHECK(!weir__cell_is_denied(plain));
+        CHECK_EQ(denied.hi, plain.hi);
+        CHECK_EQ(denied.lo | UINT64_C(0xff) << 15, plain.lo | UINT64_C(0xff) << 15);
+        CHECK_EQ(weir__whole_decode(denied.lo >> 15 & 0xff), weir__whole_decode(code));
+        CHECK(weir__cell_equal(weir__cell_denied(denied), denied));
+        marked += weir__cell_is_denied(denied);
+    }
+    CHECK_EQ(marked, 256 - WEIR__WHOLE_DENIED);
+    CHECK(weir__cell_is_denied(weir__cell_denied((weir__cell){(uint64_t)weir__whole_encode(60000000) << 15, 0})));
+    CHECK(weir__cell_is_denied(
+        weir__cell_denied((weir__cell){(uint64_t)weir__whole_encode(62 * INT64_C(86400000000)) << 15, 0})));
 }
 
 /* ---- Packing ---- */

@@ -232,4 +232,37 @@ TEST(exhausted_bucket_outlives_a_flood)
     fixture_free(f);
 }
 
+TEST(exhausted_entries_outlive_a_flood)
+{
+    static const weir_params kinds[] = {
+        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 1},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 1},
+        {.algorithm = WEIR_FIXED_WINDOW,
+         .limit = 5,
+         .window_ns = 60 * WEIR_SECOND,
+         .align = WEIR_ALIGN_FIRST_REQUEST,
+         .id = 1},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 1},
+        {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 1},
+    };
+    for (size_t i = 0; i < 2 * sizeof kinds / sizeof *kinds; i++) {
+        weir_params junk = kinds[i / 2];
+        junk.id = 2;
+        if (i % 2)
+            junk.window_ns *= 60;
+        if (junk.algorithm == WEIR_SLIDING_WINDOW_LOG)
+            junk.algorithm = WEIR_FIXED_WINDOW;
+        f = fixture_make(1000);
+        weir_limit limit = limit_of(kinds[i / 2]), other = limit_of(junk);
+        for (uint64_t key = 0; key < 100; key++)
+            CHECK_EQ(exhaust(&limit, key), 5);
+        flood_lines(&other, 1000);
+        int64_t lost = 0;
+        for (uint64_t key = 0; key < 100; key++)
+            lost += !is_denied(&limit, key);
+        CHECK_EQ(lost, 0);
+        fixture_free(f);
+    }
+}
+
 TEST_MAIN
