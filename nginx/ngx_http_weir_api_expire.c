@@ -2,8 +2,7 @@
 #include "ngx_http_weir.h"
 #include "engine/mapped.h"
 
-#define RESERVATIONS_USUAL 8192
-#define LOOK_MS            250
+#define LOOK_MS 250
 
 static struct weir__api ngx_http_weir_api_own;
 static ngx_event_t ngx_http_weir_expire_event;
@@ -22,7 +21,7 @@ static void ngx_http_weir_reservations_close(void *data)
 ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
 {
     ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
-    ngx_conf_init_value(acf->reservations_max, RESERVATIONS_USUAL);
+    ngx_conf_init_value(acf->reservations_max, WEIR__RESERVATIONS_USUAL);
     if (!acf->wanted || acf->reservations_max == 0)
         return NGX_OK;
     static const char suffix[] = ".reservations";

@@ -177,8 +177,10 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     if (error) {
         /* The segment is open: what is neither about the rules nor about memory is about the ledger, and was logged. */
         bool rules = error == WEIR_ERULES || error == WEIR_ERULESPATH || options.ledger == NULL;
+        char why[256];
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "%s \"%s\": %s (%s)", rules ? "weir_rules" : "the ledger",
-                      rules ? (const char *)conf->rules_path.data : ledger, weir_strerror(error),
+                      rules ? (const char *)conf->rules_path.data : ledger,
+                      rules ? weir_strerror(error) : weir__mapped_why(ledger, error, why, sizeof(why)),
                       weir_error_name(error));
         return NGX_ERROR;
     }

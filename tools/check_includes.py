@@ -23,7 +23,7 @@ MAY_USE = {
 DOORS = {"cli/agent.c": {"agent/agent.h"}, "cli/top.c": {"agent/agent.h"}, "cli/advise.c": {"agent/agent.h"},
           "cli/serve.c": {"agent/agent.h"}, "cli/init.c": {"agent/agent.h"}, "cli/input.c": {"agent/agent.h"},
           "cli/service_local.c": {"agent/agent.h", "control/rest.h"}, "cli/rules_result.c": {"control/call.h"}, "cli/documents.h": {"control/split.h"},
-          "control/turn.c": {"engine/deadline.h"}, "api/reservations.c": {"engine/mapped.h"},
+          "control/turn.c": {"engine/deadline.h"}, "api/reservations.c": {"engine/mapped.h"}, "agent/inspect_room.c": {"api/reservations.h"},
           "cli/check_print.c": {"rules/target.h"}}
 # What src/algo may take from the system: types and limits, nothing that acts; src/resp also memory's.
 PURE = {"stdint.h", "stdbool.h", "stddef.h", "weir/weir.h"}

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,7 +40,7 @@ static void readable(struct look *look, struct weir__place place, const char *wh
 }
 
 /* The folder of a file that is to be made, into `folder`. */
-static void folder_of(const char *path, char *folder, size_t size)
+void weir__folder_of(const char *path, char *folder, size_t size)
 {
     const char *slash = strrchr(path, '/');
     snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, path);
@@ -51,7 +50,7 @@ static void writable(struct look *look, struct weir__place place, const char *wh
 {
     char folder[4096];
     struct stat at;
-    folder_of(path, folder, sizeof folder);
+    weir__folder_of(path, folder, sizeof folder);
     if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
         weir__report_error(look->report, place, "%s %s is a directory; name a file in it", what, path);
     else if (access(path, F_OK) == 0 ? access(path, W_OK) != 0 : access(folder, W_OK | X_OK) != 0)
@@ -181,7 +180,6 @@ static void look_at_segment(struct look *look)
     const struct weir__config *config = look->config;
     struct weir__place place = config->segment_place;
     struct stat at;
-    struct statvfs system;
     char folder[4096];
     if (stat(config->segment_path, &at) == 0) {
         weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
@@ -202,16 +200,12 @@ static void look_at_segment(struct look *look)
         return;
     }
     int error = errno;
-    folder_of(config->segment_path, folder, sizeof folder);
+    weir__folder_of(config->segment_path, folder, sizeof folder);
     if (error != ENOENT && error != ENOTDIR)
         weir__report_error(look->report, place, "the segment %s cannot be reached: %s", config->segment_path,
                            strerror(error));
     else if (access(folder, W_OK | X_OK) != 0)
         weir__report_error(look->report, place, "the segment cannot be made in %s: %s", folder, strerror(errno));
-    else if (statvfs(folder, &system) == 0 &&
-             (uint64_t)system.f_bavail * system.f_frsize < (uint64_t)config->segment_bytes)
-        weir__report_error(look->report, place, "the segment's size is more than %s has free (%llu MiB)", folder,
-                           (unsigned long long)system.f_bavail * system.f_frsize >> 20);
 }
 
 /* ---- Who the workers are ---- */
@@ -410,6 +404,8 @@ bool weir__inspect(const struct weir__config *config, const struct weir__config 
     look_at_secrets(&look);
     look_at_authorities(&look);
     look_at_segment(&look);
+    if (!report.errors)
+        weir__inspect_room(config, facts, &report);
     if (config->log_path)
         writable(&look, config->log_place, "the log", config->log_path);
     if (config->access_path)

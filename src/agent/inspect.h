@@ -30,6 +30,13 @@ void weir__say_beside(void *context, const weir_diagnostic *told);
 /* weir_segment_guard; a failure is logged. */
 void weir__guard_said(weir_segment *segment, const char *path, const struct weir__journal *journal);
 
+/* The folder of a file, into `folder`. */
+void weir__folder_of(const char *path, char *folder, size_t size);
+/* Reports the first file, of the segment and those beside it, that finds no room beside those before it. */
+struct weir__report;
+void weir__inspect_room(const struct weir__config *config, const struct weir__facts *facts,
+                        struct weir__report *report);
+
 /* What to do about a segment that cannot be opened, in the words of weir.yaml rather than the library's. */
 const char *weir__segment_advice(int error);
 

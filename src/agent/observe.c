@@ -45,6 +45,11 @@ static uint32_t rows_for(size_t rules)
     return (uint32_t)(rows < ROWS_MIN ? ROWS_MIN : rows > ROWS_MAX ? ROWS_MAX : rows);
 }
 
+uint64_t weir__observer_bytes(size_t rules)
+{
+    return weir__history_bytes(rows_for(rules));
+}
+
 static int history_attach(struct weir__observer *o, const struct weir__making *making)
 {
     int error = weir__mapped_open(making, &o->mapped);
@@ -59,7 +64,7 @@ static int history_open(struct weir__observer *o)
     weir_engine_stats stats;
     int error = weir_engine_stats_read(o->sight.engine, &stats);
     struct weir__making making = {.path = o->history_path,
-                                  .bytes = weir__history_bytes(rows_for(stats.rules)),
+                                  .bytes = weir__observer_bytes(stats.rules),
                                   .owner = o->sight.engine->segment->owner,
                                   .format = format,
                                   .check = check};

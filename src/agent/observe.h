@@ -9,6 +9,9 @@
 
 struct weir__observer;
 
+/* The size of a new history for so many rules. */
+uint64_t weir__observer_bytes(size_t rules);
+
 /*
  * Beside the engine's segment. 0; WEIR_EBUSY: another process does it already; or why the history cannot be made. What
  * lasts longer than the observer: the engine. *ending: of the file that an error is about.

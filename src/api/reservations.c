@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAGIC        UINT64_C(0x31767365725f7277)
-#define HEADER_BYTES 4096
+#define HEADER_BYTES WEIR__RESERVATIONS_PAGE
 #define PROBES       8192 /* slots that are looked at for a free one: 64 KiB of words, a few microseconds */
 
 enum { FREE = 0, WRITING = 1, READY = 2, STATE = 3 };
@@ -22,6 +22,8 @@ struct slot {
     uint32_t len, unused;
     uint8_t ticket[WEIR__TICKET_MAX];
 };
+
+_Static_assert(sizeof(struct slot) == WEIR__RESERVATION_BYTES, "one size of a slot");
 
 struct weir__reservations {
     struct weir__mapped mapped;
@@ -37,11 +39,6 @@ static size_t states_bytes(uint32_t count)
     return (count * sizeof(uint64_t) + HEADER_BYTES - 1) / HEADER_BYTES * HEADER_BYTES;
 }
 
-static size_t file_bytes(uint32_t count)
-{
-    return HEADER_BYTES + states_bytes(count) + count * sizeof(struct slot);
-}
-
 /* The number of slots if the file is a good one, else 0. */
 static uint32_t count_in(const void *memory, uint64_t bytes)
 {
@@ -50,7 +47,7 @@ static uint32_t count_in(const void *memory, uint64_t bytes)
         return 0;
     memcpy(&header, memory, sizeof header);
     if (header.magic != MAGIC || header.slot_bytes != sizeof(struct slot) || header.count == 0 ||
-        header.count > WEIR__RESERVATIONS_MAX || bytes != file_bytes(header.count))
+        header.count > WEIR__RESERVATIONS_MAX || bytes != weir__reservations_bytes(header.count))
         return 0;
     return header.count;
 }
@@ -72,7 +69,7 @@ int weir__reservations_open(const struct weir__making *where, uint32_t count, st
     if (!where->path || !reservations || count == 0 || count > WEIR__RESERVATIONS_MAX)
         return WEIR_EINVAL;
     struct weir__making making = *where;
-    making.bytes = file_bytes(count);
+    making.bytes = weir__reservations_bytes(count);
     making.format = format;
     making.plan = &count;
     making.check = check;

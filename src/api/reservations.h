@@ -13,7 +13,17 @@
 
 #include "api/ticket.h"
 
-#define WEIR__RESERVATIONS_MAX 1000000
+#define WEIR__RESERVATIONS_MAX   1000000
+#define WEIR__RESERVATIONS_USUAL 8192 /* unless configured */
+#define WEIR__RESERVATION_BYTES  (8 + WEIR__TICKET_MAX)
+#define WEIR__RESERVATIONS_PAGE  4096 /* of the header, and what the states are a multiple of */
+
+/* The size of a file for so many. */
+static inline uint64_t weir__reservations_bytes(uint32_t count)
+{
+    uint64_t states = (count * sizeof(uint64_t) + WEIR__RESERVATIONS_PAGE - 1) / WEIR__RESERVATIONS_PAGE;
+    return (1 + states) * WEIR__RESERVATIONS_PAGE + (uint64_t)count * WEIR__RESERVATION_BYTES;
+}
 
 struct weir__making;
 struct weir__reservations;

@@ -25,6 +25,12 @@ struct weir__book {
  * Opens or makes the ledger at `path`; NULL: in anonymous memory, for this process and those it forks. One that is
  * damaged is replaced: it was beside a segment that may be whole, and what it had cannot be read.
  */
+/* The size of a new ledger beside a segment of so many bytes, unless configured. */
+static inline uint64_t weir__book_bytes(uint64_t segment)
+{
+    return segment / 4 < WEIR__BOOK_BYTES_MIN ? WEIR__BOOK_BYTES_MIN : segment / 4;
+}
+
 int weir__book_open(const struct weir__making *where, struct weir__book **book);
 void weir__book_close(struct weir__book *book);
 

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -283,11 +284,30 @@ static void name_owner(uid_t owner, char *name, size_t size)
         snprintf(name, size, "uid %u", (unsigned)owner);
 }
 
+bool weir__free_bytes(const char *path, uint64_t *bytes)
+{
+    char directory[4096];
+    struct statvfs system;
+    if (!directory_of(path, directory, sizeof directory) || statvfs(directory, &system) != 0)
+        return false;
+    *bytes = system.f_blocks ? (uint64_t)system.f_bavail * system.f_frsize : UINT64_MAX; /* a tmpfs without a bound */
+    return true;
+}
+
 const char *weir__mapped_why(const char *path, int error, char *text, size_t size)
 {
     char owner[128];
     struct stat what;
     bool refused = error == WEIR_EOWNER || error == WEIR_ENOTSEG || error == WEIR_ELEDGER;
+    uint64_t free_bytes;
+    if (error == WEIR_ENOSPC && weir__free_bytes(path, &free_bytes)) {
+        snprintf(text, size,
+                 "no space left for it (%llu KiB are free); use a smaller size or free space on its file system",
+                 (unsigned long long)free_bytes >> 10);
+        return text;
+    }
+    if (error == WEIR_EPERM)
+        return "no permission; check owner and mode of the file and of its folder, and whether it is mounted read-only";
     if (!refused || lstat(path, &what) != 0)
         return weir_strerror(error);
     name_owner(what.st_uid, owner, sizeof owner);

@@ -62,6 +62,8 @@ int weir__mapped_open(const struct weir__making *making, struct weir__mapped *ma
  * there. In a folder that not everybody may write to, every file is.
  */
 bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner);
+/* What the file system of a path's folder has free for this user; UINT64_MAX: it has no bound. False: unknown. */
+bool weir__free_bytes(const char *path, uint64_t *bytes);
 /* The user id of the owner of a segment's file. */
 unsigned weir__segment_owner(const weir_segment *segment);
 /* Why a file beside a segment was refused, in words that name its owner and what to do; `text` is the room for it. */

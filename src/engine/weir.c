@@ -84,11 +84,10 @@ static int open_book(weir *engine, struct weir__loaded *loaded, bool first)
         needed = loaded->consistency[i] == WEIR__EVENTUAL;
     int error = 0;
     struct weir__making where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
-                                 .bytes = engine->ledger_bytes ? engine->ledger_bytes : engine->segment->bytes / 4,
+                                 .bytes = engine->ledger_bytes ? engine->ledger_bytes
+                                                               : weir__book_bytes(engine->segment->bytes),
                                  .mode = engine->ledger_mode,
                                  .owner = engine->segment->owner};
-    if (where.bytes < WEIR__BOOK_BYTES_MIN && !engine->ledger_bytes)
-        where.bytes = WEIR__BOOK_BYTES_MIN;
     if (engine->ledger && !engine->book && (needed || first))
         error = weir__book_open(&where, &engine->book);
     if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */

@@ -1,6 +1,7 @@
 """Files beside the segment: those that another user put there, and those that are cut short while everything runs."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -64,6 +65,39 @@ def use(one, count=200):
         body = json.dumps({"attributes": {"path": "/", "header:x-key": "k"}, "cost": 1, "expires_s": 1}).encode()
         assert get(one.http, "/v1/reserve", method="POST", body=body,
                    headers={"Content-Type": "application/json"}).status == 200
+
+
+def test_files_that_do_not_fit(everything, tmp_path):
+    """--check names the first file that does not fit and how much is missing, and where it is content, all of them fit."""
+    one = everything(start=False)
+    small = tmp_path / "small"
+    small.mkdir()
+    one.change(f"path: {one.folder}/segment", f"path: {small}/segment")
+    needed = []
+    for kib in (100, 4100, 6000, 6152, 7100, 15000, 15600, 1 << 16):
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "weir-test", small],
+                          capture_output=True).returncode != 0:
+            pytest.skip("mounts nothing here")
+        try:
+            check = one.run("--check")
+            assert not list(small.iterdir())
+            if check.returncode == 0:
+                one.start()
+                use(one)
+                wait_until(lambda: all((small / f"segment{ending}").exists() for ending in ENDINGS), "all files")
+                time.sleep(1)
+                assert "space" not in one.said() and "does not fit" not in one.said()
+                one.signal(signal.SIGTERM)
+                assert one.end() == 0
+            else:
+                found = re.search(rf"error: {small}/segment(\S*) does not fit: it needs (\d+) KiB, and {small} has "
+                                  r"(\d+) KiB left for it; free (\d+) KiB", check.stderr)
+                assert found, check.stderr
+                assert int(found[2]) - int(found[3]) == int(found[4]) and one.run().returncode == 1
+                needed.append(found[1])
+        finally:
+            subprocess.run(["umount", small], check=True)
+    assert needed == ["", ".hot", ".hot", ".load", ".ledger", ".reservations", ".history"] and check.returncode == 0
 
 
 @pytest.mark.parametrize("length", (0, 100, 8192))

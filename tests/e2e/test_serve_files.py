@@ -33,7 +33,7 @@ BAD = [
      "weir.yaml:5:18: error: the segment cannot be made in /nonexistent: No such file"),
     (HEAD.replace("@FOLDER@/segment", "/dev/shm/" + 300 * "s") + RULES,
      "weir.yaml:5:18: error: the segment /dev/shm/" + 300 * "s" + " cannot be reached: File name too long"),
-    (HEAD.replace("1MiB", "1048576GiB") + RULES, "weir.yaml:5:18: error: the segment's size is more than "),
+    (HEAD.replace("1MiB", "1048576GiB") + RULES, "weir.yaml:5:18: error: @FOLDER@/segment does not fit: it needs 1099511627776 KiB"),
     (HEAD + RULES + "log: { path: /nonexistent/log }\n", "weir.yaml:12:14: error: the log /nonexistent/log cannot be"),
     (HEAD + RULES + "denied_log: /tmp\n", "weir.yaml:12:13: error: the log of denied requests /tmp is a directory"),
     (HEAD.replace("listen: 127.0.0.1", "listen: 192.0.2.77") + RULES, "this machine has no address 192.0.2.77"),
