@@ -187,7 +187,7 @@ static void count_looked_at(const struct weir__trial *trial, const struct weir__
 {
     weir_segment *segment = trial->engine->segment;
     weir__hit_count_verdict(trial, hit);
-    if (hit->decision.verdict == WEIR_DENY && !segment->read_only)
+    if (weir__marks(&hit->decision) && !segment->read_only)
         weir__deny_on(trial->cpu, segment, &hit->quota->limit, hit->key, hit->key_len, trial->now);
 }
 

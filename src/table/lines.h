@@ -5,6 +5,8 @@
 #include "table/cell.h"
 #include "table/layout.h"
 
+#include <weir/weir.h>
+
 #include <stddef.h>
 
 /* What one operation works with. */
@@ -29,6 +31,12 @@ static inline bool weir__slot_mark(weir__cell *slot, weir__cell seen)
     weir__cell marked = weir__is_normal(seen.lo) ? weir__cell_denied(seen) : seen;
     return weir__cell_equal(marked, seen) ? weir__cell_equal(weir__cell_peek(slot), seen)
                                           : weir__cell_cas(slot, &seen, marked);
+}
+
+/* True if a decision is a denial that marks: of a key that has used more than half of its limit. */
+static inline bool weir__marks(const weir_decision *decision)
+{
+    return decision->verdict == WEIR_DENY && decision->remaining < (decision->limit + 1) / 2;
 }
 
 /* How often an operation starts over before it reports WEIR_EBUSY. */

@@ -133,9 +133,9 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (!weir__counter2_take(limit, &state, op->mono_us, cost, mode, decision) || !op->stats) {
         if (changed(&now) || changed(&old))
             return 0;
-        if (op->stats && decision->verdict == WEIR_DENY && entered)
+        if (op->stats && entered && weir__marks(decision))
             (void)weir__slot_mark(now.slot, now.seen);
-        if (op->stats && decision->verdict == WEIR_DENY && counts)
+        if (op->stats && counts && weir__marks(decision))
             (void)weir__slot_mark(old.slot, old.seen);
         return 1;
     }

@@ -47,8 +47,8 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
  */
 static bool leave(const struct weir__op *op, weir__cell *slot, weir__cell seen, const weir_decision *decision)
 {
-    bool marks = op->stats && decision->verdict == WEIR_DENY && decision->remaining < (decision->limit + 1) / 2;
-    return marks ? weir__slot_mark(slot, seen) : weir__cell_equal(weir__cell_peek(slot), seen);
+    return op->stats && weir__marks(decision) ? weir__slot_mark(slot, seen)
+                                              : weir__cell_equal(weir__cell_peek(slot), seen);
 }
 
 int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,

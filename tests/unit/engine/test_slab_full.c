@@ -1,4 +1,4 @@
-/* Rules whose logs and wide counters find no room in the slab: on_store_failure decides, and it is counted. */
+/* Rules in segments that are too small: on_store_failure decides where the slab has no room; denied keys stay denied. */
 #include "../../engine.h"
 
 static weir *engine_of(const char *rules, weir_segment_options segment)
@@ -99,6 +99,24 @@ TEST(a_key_that_several_rules_deny_outlives_a_flood)
     CHECK(stats_of(w).evicted_live > 0);
     CHECK_EQ(stats_of(w).evicted_denied, 0);
     CHECK(!test_passes(w, "GET / user_id=victim", 3));
+    weir_close(w);
+}
+
+TEST(a_window_that_several_rules_deny_outlives_a_flood)
+{
+    weir *w = engine_of("rules:\n"
+                        "  - { name: few, key: \"${user_id}\", limit: 2, window: 1m, algorithm: fixed_window, "
+                        "align: first_request }\n"
+                        "  - { name: all, limit: 1000000, window: 1m }\n",
+                        (weir_segment_options){.size = 1 << 16, .no_slab = true});
+    CHECK_EQ(test_passing(w, "GET / user_id=victim", 0, 3), 2);
+    for (int i = 0; i < 10000; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "GET / user_id=%d", i);
+        CHECK(test_passes(w, line, i * 1e-3));
+    }
+    CHECK(stats_of(w).evicted_live > 5000);
+    CHECK(!test_passes(w, "GET / user_id=victim", 11));
     weir_close(w);
 }
 
