@@ -71,6 +71,7 @@ size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice a
 struct weir__rule_source {
     const char *path;
     weir_text text;
+    struct weir__rule_trees *trees; /* what was read, by the first weir__advice_rule; NULL before */
 };
 
 /*
@@ -80,7 +81,9 @@ struct weir__rule_source {
  * more.
  */
 enum weir__advice_form { WEIR__ADVICE_FILE, WEIR__ADVICE_DOCUMENT };
-char *weir__advice_rule(const struct weir__rule_source *source, const weir_rule_info *info,
-                        const struct weir__change *change, enum weir__advice_form form);
+char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info, const struct weir__change *change,
+                        enum weir__advice_form form);
+/* Frees what weir__advice_rule has read; the next one reads again. */
+void weir__rule_source_free(struct weir__rule_source *source);
 
 #endif

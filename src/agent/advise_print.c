@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct printing {
-    const struct weir__looker *looker;
+    struct weir__looker *looker;
     const char *rule;
     size_t rules, told;
 };
@@ -46,7 +46,7 @@ static int print_rule(void *context, const struct weir__seen_rule *rule)
     return 0;
 }
 
-static int print_text(const struct weir__looker *looker, const char *rule)
+static int print_text(struct weir__looker *looker, const char *rule)
 {
     struct printing p = {looker, rule, 0, 0};
     (void)weir__sight_rules(&looker->sight, print_rule, &p);

@@ -14,6 +14,7 @@
 
 #define ADDED       3  /* members at most, besides those that a rule has */
 #define NUMBER_TEXT 32 /* bytes */
+#define TREES_BYTES ((size_t)256 << 20)
 
 /* A changed copy of a rule's members; what is below them is the rule's own. */
 struct copy {
@@ -146,34 +147,62 @@ static char *write_rule(const struct weir__node *rule, const struct weir__change
     return good ? write_changed(rule, change, form, arena) : NULL;
 }
 
-static char *from_sources(const struct weir__source *list, size_t count, const weir_rule_info *info,
-                          const struct weir__change *change, enum weir__advice_form form)
+/* ---- The files, read and parsed once for all advice ---- */
+
+struct weir__rule_trees {
+    struct weir__sources sources; /* empty if the source is a text */
+    struct weir__arena arena;
+    size_t count;
+    const struct weir__node *roots[]; /* NULL: cannot be read */
+};
+
+static struct weir__rule_trees *trees_read(const struct weir__rule_source *source)
 {
+    struct weir__source text = {"rules", source->text}, *list = &text;
+    struct weir__sources sources = {0};
+    size_t count = 1;
+    if (source->path) {
+        if (weir__sources_read(source->path, NULL, NULL, &sources) != 0)
+            return NULL;
+        list = sources.list;
+        count = sources.count;
+    }
+    struct weir__rule_trees *trees = calloc(1, sizeof *trees + count * sizeof(void *));
+    if (!trees) {
+        weir__sources_free(&sources);
+        return NULL;
+    }
+    *trees = (struct weir__rule_trees){.sources = sources, .arena = {.bytes_max = TREES_BYTES}, .count = count};
+    struct weir__report report = {.sources = list, .source_count = count};
+    for (size_t i = 0; i < count; i++)
+        trees->roots[i] = weir__yaml_read((uint32_t)i, &trees->arena, &report);
+    return trees;
+}
+
+void weir__rule_source_free(struct weir__rule_source *source)
+{
+    if (!source->trees)
+        return;
+    weir__arena_free(&source->trees->arena);
+    weir__sources_free(&source->trees->sources);
+    free(source->trees);
+    source->trees = NULL;
+}
+
+char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info, const struct weir__change *change,
+                        enum weir__advice_form form)
+{
+    if (!source || info->domain || info->shadow)
+        return NULL;
+    if (!source->trees)
+        source->trees = trees_read(source);
     char *text = NULL;
-    for (size_t i = 0; i < count && !text; i++) {
-        struct weir__report report = {.sources = list, .source_count = count};
-        struct weir__arena arena = {.bytes_max = (size_t)64 << 20};
-        const struct weir__node *rule = find_rule(weir__yaml_read((uint32_t)i, &arena, &report), info);
+    for (size_t i = 0; source->trees && i < source->trees->count && !text; i++) {
+        struct weir__arena arena = {.bytes_max = TREES_BYTES};
+        const struct weir__node *rule = find_rule(source->trees->roots[i], info);
         if (rule)
             text = write_rule(rule, change, form, &arena);
         weir__arena_free(&arena);
     }
-    return text;
-}
-
-char *weir__advice_rule(const struct weir__rule_source *source, const weir_rule_info *info,
-                        const struct weir__change *change, enum weir__advice_form form)
-{
-    struct weir__sources sources;
-    if (!source || info->domain || info->shadow)
-        return NULL;
-    if (!source->path) {
-        struct weir__source one = {"rules", source->text};
-        return from_sources(&one, 1, info, change, form);
-    }
-    if (weir__sources_read(source->path, NULL, NULL, &sources) != 0)
-        return NULL;
-    char *text = from_sources(sources.list, sources.count, info, change, form);
-    weir__sources_free(&sources);
     return text;
 }

@@ -407,14 +407,14 @@ int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet 
 
 struct advising {
     const struct weir__sight *sight;
-    const struct weir__rule_source *source;
+    struct weir__rule_source *source;
     const char *rule;
     json_t *list;
     bool found, good;
 };
 
 static json_t *advice_json(const struct weir__seen_rule *rule, const struct weir__advice *advice,
-                           const struct weir__rule_source *source)
+                           struct weir__rule_source *source)
 {
     char *changed = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
     char *document = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
@@ -446,7 +446,7 @@ static int advise_rule(void *context, const struct weir__seen_rule *rule)
     return !a->good;
 }
 
-int weir__figures_advice(const struct weir__sight *sight, const char *rule, const struct weir__rule_source *source,
+int weir__figures_advice(const struct weir__sight *sight, const char *rule, struct weir__rule_source *source,
                          char **json)
 {
     struct advising a = {sight, source, rule, json_array(), false, true};

@@ -34,7 +34,7 @@ int weir__figures_hosts(const struct weir__fleet *fleet, char **json);
  */
 int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet *fleet, int64_t keys, char **json);
 /* `rule` NULL: all. `source`: where the rules' texts are from, for the changed rules. */
-int weir__figures_advice(const struct weir__sight *sight, const char *rule, const struct weir__rule_source *source,
+int weir__figures_advice(const struct weir__sight *sight, const char *rule, struct weir__rule_source *source,
                          char **json);
 
 #endif

@@ -135,7 +135,9 @@ static int advice(void *context, const char *rule, char **json)
 {
     struct weir__host *host = context;
     struct weir__rule_source source = {.path = host->config->rules_path, .text = host->config->rules_text};
-    return done(host, weir__figures_advice(look(host), rule, &source, json));
+    int error = done(host, weir__figures_advice(look(host), rule, &source, json));
+    weir__rule_source_free(&source);
+    return error;
 }
 
 static int hosts(void *context, char **json)

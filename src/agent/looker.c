@@ -40,8 +40,8 @@ bool weir__looker_open(struct weir__looker *looker, const char *what, const char
     }
     if (unnamed) /* there must be one; it is not shown */
         how.rules_text = "rules: [{ name: none, limit: 1, window: 1s }]\n";
-    looker->source =
-        (struct weir__rule_source){how.rules_path, {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
+    looker->source = (struct weir__rule_source){.path = how.rules_path,
+                                                .text = {how.rules_text, how.rules_text ? strlen(how.rules_text) : 0}};
     how.diagnose = diagnose;
     how.diagnose_context = context;
     int error = weir_open(&how, &looker->engine);
@@ -62,6 +62,7 @@ void weir__looker_close(struct weir__looker *looker)
     if (looker->sight.engine)
         weir__sight_close(&looker->sight);
     weir__fleet_close(&looker->fleet);
+    weir__rule_source_free(&looker->source);
     weir_close(looker->engine);
     if (looker->config.file)
         weir__config_free(&looker->config);

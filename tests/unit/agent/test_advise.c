@@ -4,6 +4,8 @@
 #include "agent/advise.h"
 #include "control/document.h"
 
+#include <unistd.h>
+
 static struct weir__evidence e;
 static struct weir__advice advice[WEIR__ADVICE_MAX];
 
@@ -227,7 +229,9 @@ static char *changed(const char *name, struct weir__change change)
 {
     struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
     weir_rule_info info = {.name = name};
-    return weir__advice_rule(&source, &info, &change, WEIR__ADVICE_FILE);
+    char *text = weir__advice_rule(&source, &info, &change, WEIR__ADVICE_FILE);
+    weir__rule_source_free(&source);
+    return text;
 }
 
 static void is_changed(const char *name, struct weir__change change, const char *expected)
@@ -267,6 +271,7 @@ TEST(changed_rules)
     weir__document_close(&read);
     json_decref(errors);
     free(document);
+    weir__rule_source_free(&source);
     CHECK(!changed("several/1s", (struct weir__change){.limit = 2}));
     CHECK(!changed("gone", (struct weir__change){.limit = 2}));
     /* What would be no rule is not recommended. */
@@ -274,8 +279,28 @@ TEST(changed_rules)
     struct weir__rule_source broken = {.text = {"rules: [", 8}};
     weir_rule_info info = {.name = "flow"};
     CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
+    weir__rule_source_free(&broken);
     broken.path = "/nowhere/at/all";
     CHECK(!weir__advice_rule(&broken, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
+}
+
+/* However much advice there is: the files are not read and parsed again for each. */
+TEST(rules_are_read_once)
+{
+    char path[] = "/tmp/weir-advise-XXXXXX.yaml";
+    int file = mkstemps(path, 5);
+    CHECK(file >= 0 && write(file, RULES, sizeof RULES - 1) == (ssize_t)sizeof RULES - 1);
+    close(file);
+    struct weir__rule_source source = {.path = path};
+    weir_rule_info info = {.name = "flow"};
+    for (int i = 0; i < 3; i++) {
+        char *text = weir__advice_rule(&source, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE);
+        CHECK(text != NULL);
+        free(text);
+        unlink(path);
+    }
+    weir__rule_source_free(&source);
+    CHECK(!weir__advice_rule(&source, &info, &(struct weir__change){.limit = 2}, WEIR__ADVICE_FILE));
 }
 
 TEST_MAIN

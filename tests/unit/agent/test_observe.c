@@ -247,6 +247,7 @@ TEST(advice_from_what_is_in_the_files)
     CHECK(changed && strstr(changed, "limit: 2200\n") && strstr(changed, "shadow: true\n"));
     CHECK_EQ((int)value(first, "figures", "denied_keys", NULL), 40);
     json_decref(root);
+    weir__rule_source_free(&source);
     weir__sight_close(&sight);
     weir_close(engine);
     remove_all();
