@@ -45,6 +45,62 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
 
 /* ---- Who asks ---- */
 
+ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler_pt later)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_connection_t *c = r->connection;
+    ngx_msec_t ms = ngx_weir_wrong_secret(mcf->segment, c);
+    if (r != r->main) /* the connection's timer is the main request's */
+        return NGX_DECLINED;
+    if (ngx_handle_read_event(c->read, 0) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = later;
+    c->write->delayed = 1;
+    ngx_add_timer(c->write, ms);
+    r->main->count++;
+    return NGX_DONE;
+}
+
+ngx_uint_t ngx_http_weir_guess_held(ngx_http_request_t *r)
+{
+    ngx_event_t *write = r->connection->write;
+    if (write->delayed) {
+        if (ngx_handle_write_event(write, 0) != NGX_OK)
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return 1;
+    }
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+    r->keepalive = 0;
+    return 0;
+}
+
+static ngx_int_t ngx_http_weir_unauthorized(ngx_http_request_t *r, ngx_uint_t bearer, ngx_uint_t who)
+{
+    static u_char lowcase[] = "www-authenticate";
+    const char *challenge = !bearer                       ? "X-Weir-Token realm=\"weir\""
+                            : who == NGX_HTTP_WEIR_NOBODY ? "Bearer realm=\"weir\""
+                                                          : "Bearer realm=\"weir\", error=\"invalid_token\"";
+    if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase, challenge) != NGX_OK)
+        return NGX_ERROR;
+    return ngx_http_weir_refuse(r, NGX_HTTP_UNAUTHORIZED, "unauthorized",
+                                bearer ? "a token is needed: Authorization: Bearer TOKEN, or X-Weir-Token: TOKEN"
+                                       : "a token of the proxy is needed: X-Weir-Token: TOKEN");
+}
+
+static void ngx_http_weir_wrong_bearer(ngx_http_request_t *r)
+{
+    if (!ngx_http_weir_guess_held(r))
+        ngx_http_finalize_request(r, ngx_http_weir_unauthorized(r, 1, NGX_HTTP_WEIR_BAD_TOKEN));
+}
+
+static void ngx_http_weir_wrong_token(ngx_http_request_t *r)
+{
+    if (!ngx_http_weir_guess_held(r))
+        ngx_http_finalize_request(r, ngx_http_weir_unauthorized(r, 0, NGX_HTTP_WEIR_BAD_TOKEN));
+}
+
 ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, ngx_uint_t bearer)
 {
     static u_char lowcase[] = "www-authenticate";
@@ -63,14 +119,12 @@ ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, n
             return NGX_ERROR;
         return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
     }
-    const char *challenge = !bearer                       ? "X-Weir-Token realm=\"weir\""
-                            : who == NGX_HTTP_WEIR_NOBODY ? "Bearer realm=\"weir\""
-                                                          : "Bearer realm=\"weir\", error=\"invalid_token\"";
-    if (ngx_http_weir_api_header(r, "WWW-Authenticate", lowcase, challenge) != NGX_OK)
-        return NGX_ERROR;
-    return ngx_http_weir_refuse(r, NGX_HTTP_UNAUTHORIZED, "unauthorized",
-                                bearer ? "a token is needed: Authorization: Bearer TOKEN, or X-Weir-Token: TOKEN"
-                                       : "a token of the proxy is needed: X-Weir-Token: TOKEN");
+    if (who != NGX_HTTP_WEIR_NOBODY) {
+        ngx_int_t rc = ngx_http_weir_guess_hold(r, bearer ? ngx_http_weir_wrong_bearer : ngx_http_weir_wrong_token);
+        if (rc != NGX_DECLINED)
+            return rc;
+    }
+    return ngx_http_weir_unauthorized(r, bearer, who);
 }
 
 /* ---- Where it leads ---- */

@@ -185,6 +185,8 @@ static void ngx_http_weir_metrics_segment(ngx_http_weir_text_t *text, weir *engi
                          stats.blocked);
     ngx_http_weir_number(text, "weir_never_fits_total", "counter",
                          "Requests that cost more than their limit ever holds.", stats.never_fits);
+    ngx_http_weir_number(text, "weir_wrong_secrets_total", "counter",
+                         "Wrong passwords and tokens that the services answered.", stats.wrong_secrets);
     ngx_http_weir_number(text, "weir_errors_total", "counter", "Counters that could not be reached.", stats.errors);
 }
 

@@ -145,20 +145,34 @@ static void ngx_http_weir_rls_body_read(ngx_http_request_t *r)
 }
 
 /* By the location's tokens, if it has any. Health checks need none. */
-static ngx_uint_t ngx_http_weir_rls_admits(ngx_http_request_t *r)
+static ngx_uint_t ngx_http_weir_rls_admits(ngx_http_request_t *r, ngx_uint_t *who)
 {
     static const u_char health[] = "/grpc.health.v1.Health/";
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     if (conf->tokens == NULL ||
         (r->uri.len >= sizeof(health) - 1 && ngx_memcmp(r->uri.data, health, sizeof(health) - 1) == 0))
         return 1;
-    return (ngx_http_weir_api_who(r, 1) & NGX_HTTP_WEIR_CALLER) != 0;
+    *who = ngx_http_weir_api_who(r, 1);
+    return (*who & NGX_HTTP_WEIR_CALLER) != 0;
+}
+
+static ngx_int_t ngx_http_weir_rls_unauthenticated(ngx_http_request_t *r)
+{
+    static const struct weir__rls_reply nobody = {.code = WEIR__GRPC_UNAUTHENTICATED,
+                                                  .message = "a token is needed: metadata authorization: Bearer TOKEN"};
+    ngx_int_t rc = ngx_http_discard_request_body(r);
+    return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &nobody) : rc;
+}
+
+static void ngx_http_weir_rls_wrong_token(ngx_http_request_t *r)
+{
+    if (!ngx_http_weir_guess_held(r))
+        ngx_http_finalize_request(r, ngx_http_weir_rls_unauthenticated(r));
 }
 
 static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
 {
-    static const struct weir__rls_reply nobody = {.code = WEIR__GRPC_UNAUTHENTICATED,
-                                                  .message = "a token is needed: metadata authorization: Bearer TOKEN"};
+    ngx_uint_t who = NGX_HTTP_WEIR_NOBODY;
     ngx_int_t rc = ngx_http_weir_only_post(r);
     if (rc != NGX_OK)
         return rc;
@@ -166,9 +180,9 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
         return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no trailers to be relied on */
     if (!ngx_http_weir_rls_speaks(r))
         return NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
-    if (!ngx_http_weir_rls_admits(r)) {
-        rc = ngx_http_discard_request_body(r);
-        return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &nobody) : rc;
+    if (!ngx_http_weir_rls_admits(r, &who)) {
+        rc = who == NGX_HTTP_WEIR_NOBODY ? NGX_DECLINED : ngx_http_weir_guess_hold(r, ngx_http_weir_rls_wrong_token);
+        return rc == NGX_DECLINED ? ngx_http_weir_rls_unauthenticated(r) : rc;
     }
     rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_body_read);
     return rc >= NGX_HTTP_SPECIAL_RESPONSE ? rc : NGX_DONE;

@@ -44,6 +44,8 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf);
 /* In a worker: sees to it that the rules are looked at even when no requests come. */
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);
 void ngx_weir_engine_stop(ngx_weir_engine_t *conf);
+/* A wrong password or token came: for how long its answer is to be held back. IPv6 addresses count by their /64. */
+ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c);
 /* Says what went wrong, at most once a minute for each error. `rule` may be "". */
 void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
 

@@ -244,3 +244,23 @@ void ngx_weir_engine_stop(ngx_weir_engine_t *conf)
     if (conf->store)
         ngx_weir_store_stop(conf->store);
 }
+
+ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
+{
+    u_char peer[9] = "?";
+    size_t len = 1;
+    if (c->sockaddr->sa_family == AF_INET) {
+        len += 4;
+        ngx_memcpy(peer + 1, &((struct sockaddr_in *)c->sockaddr)->sin_addr, 4);
+    } else if (c->sockaddr->sa_family == AF_INET6) {
+        const struct in6_addr *address = &((struct sockaddr_in6 *)c->sockaddr)->sin6_addr;
+        len += IN6_IS_ADDR_V4MAPPED(address) ? 4 : 8;
+        ngx_memcpy(peer + 1, address->s6_addr + (len == 5 ? 12 : 0), len - 1);
+    }
+    weir_time now = {0, 0};
+    if (segment)
+        now = weir_clock(segment);
+    int64_t delay_ns = weir_wrong_secret(segment, peer, len, now);
+    ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: wrong password or token; answered in %L ms", delay_ns / 1000000);
+    return (ngx_msec_t)(delay_ns / 1000000);
+}

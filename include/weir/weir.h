@@ -355,6 +355,14 @@ int weir_release(weir_segment *segment, const weir_lease *lease, weir_time now);
  * is over. */
 WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_time now);
 
+/*
+ * Counts a wrong password or token, and returns for how long its answer is to be held back, in nanoseconds: 100 ms, and
+ * twice as long for each further one of the same `peer` (an address, or the network of one) that is not forgotten yet,
+ * at most 5 s; one is forgotten every 10 s. Longer, up to the same, the more there are of all peers together. A right
+ * one is not to be delayed. Without a segment, or if it cannot be written to: 5 s.
+ */
+int64_t weir_wrong_secret(weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
+
 /* ---- Seeing inside ---- */
 
 /* Sums since the segment was made. Counted without waiting, so a reader may see one a moment before another. */
@@ -369,6 +377,7 @@ typedef struct weir_stats {
     uint64_t retries;        /* compare-and-swaps lost to another writer, but for the first on a short way */
     uint64_t evicted_denied; /* of evicted_live, keys that were denied or blocked: their limits began anew */
     uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
+    uint64_t wrong_secrets;  /* calls of weir_wrong_secret */
     uint64_t slots;          /* in the segment */
     uint64_t grains;         /* of slab in it, 32 bytes each */
     uint64_t bytes;          /* of the segment, all in */

@@ -73,6 +73,11 @@ typedef struct {
     ngx_uint_t prepared;     /* the checks that come next, whose questions it has */
     unsigned waiting : 1;    /* for the answers */
 
+    /* Of wrong passwords: the replies are held back, and nothing is carried out meanwhile. */
+    ngx_event_t pause;
+    ngx_msec_t pause_ms; /* it is to begin when the replies are there */
+    ngx_uint_t wrong;    /* of this connection */
+
     int version; /* of the protocol */
     unsigned welcome : 1;
     unsigned is_operator : 1;
@@ -167,7 +172,7 @@ void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_stats(ngx_stream_weir_call_t *call);
 
 void ngx_stream_weir_auth(ngx_stream_weir_call_t *call);
-/* True if the password is right; replies nothing. */
+/* True if the password is right; replies nothing. A wrong one is replied by the other. */
 ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password);
 void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call);
 

@@ -2,6 +2,8 @@
 #include "ngx_stream_weir.h"
 #include "resp/secret.h"
 
+#define WRONG_MAX 5 /* passwords of a connection, which is closed then */
+
 /* `weir_resp_password [USER] PASSWORD`, `weir_resp_operator_password [USER] PASSWORD` */
 char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -49,6 +51,10 @@ ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text n
 
 void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
 {
+    ngx_stream_weir_session_t *session = call->session;
+    session->pause_ms = ngx_weir_wrong_secret(session->segment, session->stream->connection);
+    if (++session->wrong == WRONG_MAX)
+        session->closing = 1;
     ngx_stream_weir_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
 }
 

@@ -144,6 +144,7 @@ void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
                                           {"evicted_live", stats.evicted_live},
                                           {"evicted_denied", stats.evicted_denied},
                                           {"slab_full", stats.slab_full},
+                                          {"wrong_secrets", stats.wrong_secrets},
                                           {"slots", stats.slots},
                                           {"bytes", stats.bytes},
                                           {"rules", rules.rules},

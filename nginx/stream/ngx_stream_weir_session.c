@@ -26,6 +26,8 @@ static void ngx_stream_weir_free(void *data)
 {
     ngx_stream_weir_session_t *session = data;
     ngx_stream_weir_leave_store(session);
+    if (session->pause.timer_set)
+        ngx_del_timer(&session->pause);
     ngx_free(session->in);
     ngx_free(session->out);
     session->in = session->out = NULL;
@@ -182,7 +184,7 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
         call.count = parsed->count;
         if (call.count)
             ngx_stream_weir_run(&call);
-        if (call.must_ask)
+        if (call.must_ask || session->pause_ms)
             break;
     }
     ngx_stream_weir_throttle_decide(&call);
@@ -195,6 +197,11 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
                          : ngx_stream_weir_keep_in(session, at, session->closing ? 0 : (size_t)(end - at), need);
     if (kept != NGX_OK)
         return NGX_ERROR;
+    if (session->pause_ms) {
+        ngx_add_timer(&session->pause, session->pause_ms);
+        session->pause_ms = 0;
+        return ngx_stream_weir_keep_out(session, ngx_stream_weir_out_room, (size_t)(out.at - ngx_stream_weir_out_room));
+    }
     return ngx_stream_weir_send(session, ngx_stream_weir_out_room, (size_t)(out.at - ngx_stream_weir_out_room));
 }
 
@@ -256,6 +263,8 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
 /* One step. NGX_OK: there may be more to do; NGX_AGAIN: not now; NGX_DONE: the client has gone, or is to go. */
 static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
 {
+    if (session->pause.timer_set)
+        return ngx_stream_weir_wait(session);
     if (session->out) {
         ngx_int_t sent = ngx_stream_weir_send_kept(session);
         return sent == NGX_AGAIN ? ngx_stream_weir_wait(session) : sent;
@@ -301,6 +310,13 @@ static void ngx_stream_weir_event(ngx_event_t *event)
     ngx_stream_weir_go_on(ngx_stream_get_module_ctx(s, ngx_stream_weir_module));
 }
 
+static void ngx_stream_weir_paused(ngx_event_t *event)
+{
+    ngx_connection_t *c = event->data;
+    event->timedout = 0;
+    ngx_stream_weir_go_on(ngx_stream_get_module_ctx((ngx_stream_session_t *)c->data, ngx_stream_weir_module));
+}
+
 void ngx_stream_weir_handler(ngx_stream_session_t *s)
 {
     ngx_connection_t *c = s->connection;
@@ -316,6 +332,9 @@ void ngx_stream_weir_handler(ngx_stream_session_t *s)
     cleanup->handler = ngx_stream_weir_free;
     cleanup->data = session;
     session->stream = s;
+    session->pause.handler = ngx_stream_weir_paused;
+    session->pause.data = c;
+    session->pause.log = c->log;
     session->conf = ngx_stream_get_module_srv_conf(s, ngx_stream_weir_module);
     session->segment = mcf->segment;
     session->engine = mcf->engine;

@@ -70,6 +70,7 @@ static int numbers(const struct dump *d, struct number *out)
         {"evicted_live", d->stats.evicted_live},
         {"evicted_denied", d->stats.evicted_denied},
         {"slab_full", d->stats.slab_full},
+        {"wrong_secrets", d->stats.wrong_secrets},
         {"moved", d->stats.moved},
         {"retries", d->stats.retries},
         {"live", d->report.live},

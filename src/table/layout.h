@@ -30,8 +30,8 @@
 /* Counters, in the order of weir_stats. On lines of cache of their own: neighbours never share one. */
 struct weir__stripe {
     uint64_t verdict[5]; /* by enum weir_verdict */
-    uint64_t soft, errors, created, evicted_live, moved, retries, evicted_denied, slab_full;
-    uint64_t spare[3];
+    uint64_t soft, errors, created, evicted_live, moved, retries, evicted_denied, slab_full, wrong_secrets;
+    uint64_t spare[2];
 } __attribute__((aligned(128)));
 
 #define WEIR__TIMES         16 /* buckets: a check that took less than 64 ns << bucket, and the last for the rest */

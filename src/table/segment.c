@@ -120,6 +120,7 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
         sum.retries += weir__load64(&s->retries);
         sum.evicted_denied += weir__load64(&s->evicted_denied);
         sum.slab_full += weir__load64(&s->slab_full);
+        sum.wrong_secrets += weir__load64(&s->wrong_secrets);
     }
     *stats = sum;
 }

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 
@@ -339,6 +340,41 @@ def test_tokens(api, tmp_path):
     c = requests.Session()
     for _ in range(3):
         assert c.post(f"http://127.0.0.1:{g.port}/v1/check", data=b" " * 100000, timeout=20).status_code == 401
+
+
+def test_guessing_takes_its_time(api):
+    """Wrong tokens are answered later and later, without holding up the worker or a right one of the same address."""
+    g = api(server=f"""location /v1/ {{ weir_api; weir_api_token {TOKENS[0]}; }}
+                       location = /v1/auth {{ weir_auth; weir_api_token {TOKENS[0]}; }}
+                       location = /json {{ weir_rls_json; weir_api_token {TOKENS[0]}; }}
+                       location = /metrics {{ weir off; weir_metrics; }}""", workers=1)
+    took = []
+
+    def guess(path, name, value):
+        began = time.monotonic()
+        answer = get(g.port, path, "POST", {name: value}, "{}")
+        assert answer.status == 401 and answer.headers["WWW-Authenticate"]
+        took.append(time.monotonic() - began)
+    guess("/v1/check", "Authorization", "Bearer a-wrong-token")
+    guess("/json", "X-Weir-Token", "a-wrong-token")
+    guess("/v1/auth", "X-Weir-Token", "a-wrong-token")
+    assert [seconds >= at_least for seconds, at_least in zip(took, (0.1, 0.2, 0.4))] == [True] * 3, took
+    waiting = [threading.Thread(target=guess, args=("/v1/check", "X-Weir-Token", "a-wrong-token")) for _ in range(20)]
+    for each in waiting:
+        each.start()
+    began = time.monotonic()
+    for _ in range(5):
+        assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
+        assert get(g.port, "/v1/check", "POST", {}, "{}").status == 401  # none is no guess
+    assert time.monotonic() - began < 4
+    for each in waiting:
+        each.join()
+    assert len(took) == 23 and sorted(took)[-15] >= 5, took  # after the seventh, as long as it gets
+    assert b"\nweir_wrong_secrets_total 23\n" in get(g.port, "/metrics").body
+    left = socket.create_connection(("127.0.0.1", g.port), timeout=10)
+    left.sendall(b"GET /v1/keys/a/b HTTP/1.1\r\nHost: x\r\nX-Weir-Token: a-wrong-token\r\n\r\n")
+    left.close()
+    assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
 
 
 def test_without_tokens_operators_must_be_allowed(api):

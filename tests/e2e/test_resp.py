@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from clients import get, together
-from gateway import wait_until
+from gateway import is_alive, wait_until
 from measured import measured
 from resp import STREAM_MODULE, Broken, Client, RespGateway, fields
 
@@ -267,8 +267,12 @@ def test_passwords(server):
     with Client(s.resp) as c:
         for command in (("PING",), ("CL.THROTTLE", "k", 15, 30, 60), ("WEIR.STATS",), ("HELLO", 3), ("INFO",)):
             assert str(c.do(*command)).startswith("NOAUTH "), command
-        for words in (("",), ("secre",), ("secrets",), ("alice", "secret"), ("default", "wonder"), ("bob", "secret")):
-            assert str(c.do("AUTH", *words)).startswith("WRONGPASS "), words
+        def wrong(*words):  # on connections of their own, which all wait for their answer
+            with Client(s.resp) as one:
+                assert str(one.do(*words)).startswith("WRONGPASS "), words
+                assert str(one.do("PING")).startswith("NOAUTH ")
+        together([lambda words=words: wrong("AUTH", *words) for words in (
+            ("",), ("secre",), ("secrets",), ("alice", "secret"), ("default", "wonder"), ("bob", "secret"))])
         assert str(c.do("HELLO", 3, "AUTH", "alice", "nope")).startswith("WRONGPASS ")
         assert c.do("AUTH", "alice", "wonder") == "OK"
         assert c.do("PING") == "PONG"
@@ -279,6 +283,44 @@ def test_passwords(server):
     with Client(s.resp) as c:  # who has not said who they are may send little
         assert "invalid bulk length" in str(c.do("PING", "x" * 20000))
         assert c.is_closed()
+
+
+def test_guessing_takes_its_time(server):
+    """Pipelined guesses wait as well, and the connection ends after five; a right password never waits."""
+    s = server(stream="weir_resp_password secret;", server="location = /metrics { weir off; weir_metrics; }", workers=1)
+    began = time.monotonic()
+    with Client(s.resp) as guesser, Client(s.resp) as other:
+        guesser.send(b"".join(b"*2\r\n$4\r\nAUTH\r\n$6\r\n%06d\r\n" % guess for guess in range(1000)) +
+                     b"*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n")
+        assert str(guesser.reply()).startswith("WRONGPASS ") and time.monotonic() - began >= 0.1
+        waited = time.monotonic()
+        assert other.do("AUTH", "secret") == "OK" and other.do("PING") == "PONG"  # from the same address, in the same worker
+        assert time.monotonic() - waited < 0.1 or time.monotonic() - began > 1
+        for at_least in (0.3, 0.7, 1.5, 3.1):  # 0.1 s, and twice as long each time
+            assert str(guesser.reply()).startswith("WRONGPASS ") and time.monotonic() - began >= at_least
+        assert guesser.is_closed()
+    with Client(s.resp) as c:
+        began = time.monotonic()
+        assert str(c.do("HELLO", 3, "AUTH", "default", "nope")).startswith("WRONGPASS ")
+        assert time.monotonic() - began >= 3.2  # another connection of the same address
+        assert c.do("AUTH", "secret") == "OK"
+    assert re.search(r"^weir_wrong_secrets_total 6$", get(s.port, "/metrics").body.decode(), re.M)
+
+
+def test_a_guesser_that_leaves(server):
+    """While its answer is held back, or when the worker ends."""
+    s = server(stream="weir_resp_password secret;")
+    for _ in range(20):
+        with Client(s.resp) as c:
+            c.send(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n" * 3)
+    with Client(s.resp) as held, Client(s.resp) as c:
+        held.send(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n")
+        assert c.do("AUTH", "secret") == "OK"
+        before = s.workers()
+        s.reload()
+        assert str(held.reply()).startswith("WRONGPASS ")
+    wait_until(lambda: not any(is_alive(worker) for worker in before), "the end of the worker before")
+    assert "alert" not in s.errors()
 
 
 # ---- The clients that people use ----

@@ -211,6 +211,22 @@ def test_reports_count_under_strict_rules(redis_server, hosts):
         assert b.ask(descriptor("counter=u", hits=0)).statuses[0].limit_remaining == 500
 
 
+def test_wrong_tokens_wait(service):
+    with client(service(server="weir_api_token the-right-token;").port) as c:
+        def status(token):
+            began = time.monotonic()
+            try:
+                c.should(request("ten=a"), timeout=10, metadata=[("authorization", f"Bearer {token}")])
+                code = grpc.StatusCode.OK
+            except grpc.RpcError as error:
+                code = error.code()
+            return code, time.monotonic() - began
+        for at_least in (0.1, 0.2, 0.4):
+            code, took = status("a-wrong-token")
+            assert code == grpc.StatusCode.UNAUTHENTICATED and took >= at_least
+        assert status("the-right-token")[0] == grpc.StatusCode.OK
+
+
 def test_reporting_afterwards(service):
     """Clients that look first and report later what they used (tokens of a language model): what was used counts."""
     with client(service().port) as c:

@@ -1,0 +1,68 @@
+/* Wrong passwords and tokens: how long their answers are held back. */
+#include "../../test.h"
+
+#include <weir/weir.h>
+
+#define MS 1000000
+
+static weir_segment *opened(void)
+{
+    weir_segment_options how = {.size = 1 << 20, .flags = WEIR_OPEN_CREATE};
+    weir_segment *segment = NULL;
+    CHECK_EQ(weir_segment_open(&how, &segment), 0);
+    return segment;
+}
+
+static int64_t wait_ms(weir_segment *segment, const char *peer, int64_t s)
+{
+    weir_time now = {.mono_ns = (1000 + s) * WEIR_SECOND, .wall_ns = (1700000000 + s) * WEIR_SECOND};
+    return weir_wrong_secret(segment, peer, 4, now) / MS;
+}
+
+TEST(delays_grow_and_end)
+{
+    weir_segment *segment = opened();
+    static const int64_t grows[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000};
+    weir_stats stats;
+    for (size_t i = 0; i < sizeof grows / sizeof *grows; i++)
+        CHECK_EQ(wait_ms(segment, "peer", 0), grows[i]);
+    CHECK_EQ(wait_ms(segment, "else", 0), 100); /* another one has done nothing */
+    /* Never longer, nor for longer: two minutes later everything is forgotten. */
+    for (int i = 0; i < 500; i++)
+        CHECK_EQ(wait_ms(segment, "peer", 1), 5000);
+    CHECK_EQ(wait_ms(segment, "peer", 70), 3200); /* 12 at most, of which 6 or 7 are forgotten */
+    CHECK_EQ(wait_ms(segment, "peer", 300), 100);
+    CHECK_EQ(weir_stats_read(segment, &stats), 0);
+    CHECK_EQ(stats.wrong_secrets, 511);
+    CHECK_EQ(stats.allowed + stats.denied, 0); /* they are no decisions */
+    weir_segment_close(segment);
+}
+
+TEST(many_peers_wait_longer)
+{
+    weir_segment *segment = opened();
+    char peer[5] = "0000";
+    int64_t last = 0;
+    for (int i = 0; i < 1500; i++) {
+        for (int digit = 3, left = i; digit >= 0; digit--, left /= 10)
+            peer[digit] = (char)('0' + left % 10);
+        int64_t wait = wait_ms(segment, peer, 0);
+        CHECK(wait >= last && wait <= 5000);
+        last = wait;
+    }
+    CHECK_EQ(last, 5000);
+    CHECK_EQ(wait_ms(segment, "abcd", 200), 100);
+    weir_segment_close(segment);
+}
+
+TEST(what_cannot_be_counted_waits_longest)
+{
+    weir_segment *segment = opened();
+    CHECK_EQ(weir_wrong_secret(NULL, "a", 1, (weir_time){0, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_wrong_secret(segment, NULL, 1, (weir_time){0, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_wrong_secret(segment, "a", 0, (weir_time){0, 0}), 5 * WEIR_SECOND);
+    CHECK_EQ(weir_wrong_secret(segment, "a", 1, (weir_time){-1, 0}), 5 * WEIR_SECOND);
+    weir_segment_close(segment);
+}
+
+TEST_MAIN
