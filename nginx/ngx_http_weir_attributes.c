@@ -122,6 +122,9 @@ static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, w
     ngx_http_request_t *r = context;
     ngx_str_t found = ngx_null_string;
     switch (kind) {
+    case WEIR_ATTR_PATH:
+        found = r->uri;
+        break;
     case WEIR_ATTR_TARGET:
         found = r->unparsed_uri;
         break;
@@ -142,7 +145,7 @@ static bool ngx_http_weir_lookup(void *context, enum weir_attribute_kind kind, w
         if (ngx_http_weir_named(r, name, &found) != NGX_OK)
             return false;
         break;
-    case WEIR_ATTR_PATH: /* given in the query, as is the peer; or there is none */
+    /* The peer is given in the query, or there is none. */
     case WEIR_ATTR_PEER:
         return false;
     }
@@ -170,7 +173,10 @@ __attribute__((hot)) void ngx_http_weir_describe(ngx_http_request_t *r, weir_que
 {
     query->lookup = ngx_http_weir_lookup;
     query->lookup_context = r;
-    query->path = (weir_text){(const char *)r->uri.data, r->uri.len};
+    /* Where a path parameter may have an encoded slash, the target counts as well: r->uri may have lost the ';'. */
+    bool two_readings =
+        r->quoted_uri && ngx_strlchr(r->unparsed_uri.data, r->unparsed_uri.data + r->unparsed_uri.len, ';');
+    query->path = two_readings ? (weir_text){NULL, 0} : (weir_text){(const char *)r->uri.data, r->uri.len};
     ngx_http_weir_peer(r, query);
 }
 

@@ -189,12 +189,16 @@ typedef struct weir_query {
     size_t attribute_count;
     const uint8_t *peer; /* the peer's address in network order, 4 or 16 bytes; saves WEIR_ATTR_PEER */
     size_t peer_len;
-    weir_text path; /* decoded and normalised; saves WEIR_ATTR_PATH */
-    bool has_cost;  /* `cost` counts instead of what the rules say */
-    int64_t cost;   /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
-    bool dry_run;   /* says what would happen; takes nothing, counts nothing */
-    weir_time now;  /* {0, 0}: read the clock */
-    weir_ask *ask;  /* what the store said, or NULL: see store.h */
+    /*
+     * Decoded and resolved; saves WEIR_ATTR_PATH. Not for a target with an encoded slash in a path parameter
+     * ("/a;x%2f..%2fb"): give WEIR_ATTR_TARGET then, since servers read it in two ways.
+     */
+    weir_text path;
+    bool has_cost; /* `cost` counts instead of what the rules say */
+    int64_t cost;  /* 0 looks without taking, negative gives back: then `now` should be answer.now of the take */
+    bool dry_run;  /* says what would happen; takes nothing, counts nothing */
+    weir_time now; /* {0, 0}: read the clock */
+    weir_ask *ask; /* what the store said, or NULL: see store.h */
     /*
      * Where to put the slots that the request holds under rules of requests in flight, if it passes: to be given back
      * when it is done. NULL: nobody will, and each is held until its lease ends.

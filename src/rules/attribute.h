@@ -81,7 +81,8 @@ struct weir__values {
     uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
     enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
     bool have_target, have_path, have_arguments;
-    bool path_cut; /* `path` is not all of it */
+    bool path_cut;     /* `path` is not all of it */
+    bool two_readings; /* a path parameter of the target may have an encoded slash: spelling 1 may be another path */
     uint32_t scratch_used;
     uint64_t cut[WEIR__ATTRIBUTES_MAX / 64]; /* by attribute, set when it is looked for */
     struct weir__address client;             /* ungrouped */

@@ -160,7 +160,7 @@ void weir__rules_match(const weir_rules *set, struct weir__values *values, struc
     weir__paths_find(set->paths, host, path, found);
     if (set->by_path && values->path_cut)
         find_beyond(set, host, path, found);
-    if (set->forms && (values->path_cut || weir__path_may_be_spelled(path, set->odd)))
+    if (set->forms && (values->path_cut || values->two_readings || weir__path_may_be_spelled(path, set->odd)))
         find_normal(&verdict, host, found);
     found->accept = NULL;
     found->context = NULL;

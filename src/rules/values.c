@@ -9,7 +9,7 @@ void weir__values_begin(struct weir__values *values, const struct weir__attribut
     memset(values->found, 0, sizeof values->found);
     memset(values->cut, 0, sizeof values->cut);
     values->client_state = WEIR__CLIENT_UNKNOWN;
-    values->have_target = values->have_path = values->have_arguments = values->path_cut = false;
+    values->have_target = values->have_path = values->have_arguments = values->path_cut = values->two_readings = false;
     values->scratch_used = 0;
 }
 
@@ -70,6 +70,19 @@ static weir_text target_of(struct weir__values *values)
 
 /* ---- Path and arguments ---- */
 
+/* True if a path parameter of the target may have an encoded slash in it, which ends it for a server that decodes
+ * first. */
+static bool parameter_may_have_slash(weir_text target)
+{
+    const char *query = target.len ? memchr(target.data, '?', target.len) : NULL;
+    size_t len = query ? (size_t)(query - target.data) : target.len;
+    const char *at = len ? memchr(target.data, ';', len) : NULL;
+    for (const char *end = target.data + len; at && end - at > 2; at++)
+        if (at[0] == '%' && at[1] == '2' && weir__lower(at[2]) == 'f')
+            return true;
+    return false;
+}
+
 weir_text weir__value_path(struct weir__values *values)
 {
     if (values->have_path)
@@ -88,17 +101,10 @@ weir_text weir__value_path(struct weir__values *values)
         path.len = weir__target_normalise(target, values->path_room, sizeof values->path_room, NULL, &values->path_cut);
         values->whole_path = path;
     }
+    values->two_readings = !values->query->path.data && parameter_may_have_slash(target_of(values));
     values->have_path = true;
     values->path = path;
     return path;
-}
-
-static bool has_encoded_slash(weir_text target)
-{
-    for (size_t i = 0; i + 2 < target.len; i++)
-        if (target.data[i] == '%' && target.data[i + 1] == '2' && weir__lower(target.data[i + 2]) == 'f')
-            return true;
-    return false;
 }
 
 /* The normal form in `room`, which has WEIR__PATH_MAX bytes; empty: there is no such one. */
@@ -114,7 +120,7 @@ static weir_text spell(struct weir__values *values, unsigned form, int number, c
         return (weir_text){room, len};
     }
     if (!(form & WEIR__FORM_PARAMETERS) || (target = target_of(values)).len == 0 ||
-        !memchr(target.data, ';', target.len) || !(values->path_cut || has_encoded_slash(target)))
+        !(values->two_readings || (values->path_cut && memchr(target.data, ';', target.len))))
         return MISSING;
     return (weir_text){room, weir__target_form(target, form, room, WEIR__PATH_MAX, cut)};
 }
@@ -128,7 +134,9 @@ bool weir__value_spelling(struct weir__values *values, unsigned form, int number
 bool weir__value_is_spelled(struct weir__values *values, unsigned form)
 {
     weir_text path = weir__value_path(values);
-    return form && path.len > 0 && (values->path_cut || weir__path_is_spelled(values->whole_path, form));
+    return form && path.len > 0 &&
+           (values->path_cut || (values->two_readings && form & WEIR__FORM_PARAMETERS) ||
+            weir__path_is_spelled(values->whole_path, form));
 }
 
 /* The path in a normal form, for keys: the last spelling, of which parameters can make the fewest. */
