@@ -59,11 +59,11 @@ ALL_CFLAGS += $(SAN) $(if $(SANITIZER),$(if $(findstring gcc,$(CC)),-Wno-format-
 ALL_LDFLAGS := $(LDFLAGS) $(HARDEN_LINK) $(SAN)
 
 LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
-# Another machine's curl and microhttpd are not at hand: with CROSS, nothing that speaks HTTP.
-SPEAKS_HTTP := accept admin drain drain_clock drain_request drain_send drain_turn first keeper retrieve
+# Another machine's curl, microhttpd and seccomp are not at hand: with CROSS, nothing that speaks HTTP.
+SPEAKS_HTTP := accept admin drain drain_clock drain_request drain_send drain_turn first keeper privilege retrieve
 AGENT_SRC := $(filter-out $(if $(CROSS),$(SPEAKS_HTTP:%=src/agent/%.c)),$(wildcard src/agent/*.c))
 # The agent tells what it sees as JSON, and speaks HTTP.
-AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd))
+AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd libseccomp))
 CLI_SRC := $(wildcard src/cli/*.c)
 # What weir rules speaks HTTP with.
 CLI_LIBS = $(shell pkg-config --libs libcurl jansson)

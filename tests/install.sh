@@ -11,6 +11,13 @@ for header in weir check load store; do # each is whole by itself
 done
 unit=$to/usr/lib/systemd/system/weir.service
 [ ! -f "$to/usr/lib/weir/ngx_http_weir_module.so" ] || grep -qx "ExecStart=$to/usr/bin/weir serve /etc/weir/weir.yaml" "$unit"
+# What the service may do, as systemd rates it, from 0.0 (nothing) to 10.0: at most 3.0.
+if [ -f "$unit" ]; then
+    systemd-analyze security --offline=true --no-pager "$unit" >"$to/exposure"
+    tail -n 1 "$to/exposure"
+    awk '/Overall exposure level/ { seen = 1; for (i = 1; i <= NF; i++) if ($i ~ /^[0-9.]+$/) level = $i } END { exit !(seen && level <= 3.0) }' \
+        "$to/exposure"
+fi
 for file in man/man1/weir.1 man/man5/weir.yaml.5 man/man5/weir-rules.5 bash-completion/completions/weir doc/weir/serve.md; do
     [ -s "$to/usr/share/$file" ]
 done

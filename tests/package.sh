@@ -11,7 +11,7 @@ package=build/weir_${version}_$(dpkg --print-architecture).deb
 dpkg-deb -I "$package"
 [ "$(dpkg-deb -f "$package" Package Version | tr '\n' ' ')" = "Package: weir Version: $version " ] || fail name
 for needed in libc6 libyaml libpcre2 libhiredis libssl libsqlite3 libpq5 libjansson libcurl4 libmicrohttpd libprotobuf-c nginx-abi- \
-    libnginx-mod-stream; do
+    libnginx-mod-stream libseccomp2 adduser; do
     dpkg-deb -f "$package" Depends | tr ',' '\n' | grep -q "^ *$needed" || fail "Depends: no $needed"
 done
 [ "$(dpkg-deb -I "$package" conffiles)" = /etc/weir/weir.yaml ] || fail conffiles
@@ -35,6 +35,7 @@ for file in usr/bin/weir usr/include/weir/weir.h usr/lib/libweir.so.0 usr/lib/pk
     usr/share/doc/weir/examples/api.yaml usr/share/doc/weir/packaging/grafana/weir.json; do
     [ -s "$file" ] || fail "no $file"
 done
+grep -q 'adduser --system .* weir$' DEBIAN/postinst || fail "no user for the agent"
 grep -qx 'ExecStart=/usr/bin/weir serve /etc/weir/weir.yaml' usr/lib/systemd/system/weir.service || fail unit
 grep -q '^prefix=/usr$' usr/lib/pkgconfig/weir.pc || fail weir.pc
 [ "$(usr/bin/weir version)" = "weir $version" ] || fail "weir version"

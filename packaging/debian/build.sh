@@ -58,7 +58,7 @@ Version: $version
 Architecture: $architecture
 Maintainer: ${DEBFULLNAME:-the weir authors} <${DEBEMAIL:-weir@localhost}>
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
-Depends: ${depends#shlibs:Depends=}, $abi, libnginx-mod-stream
+Depends: ${depends#shlibs:Depends=}, $abi, libnginx-mod-stream, adduser
 Section: httpd
 Priority: optional
 Description: rate limiter: gateway, service and library

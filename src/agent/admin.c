@@ -10,7 +10,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     CONNECTIONS = 512,
@@ -285,16 +287,38 @@ static bool find_address(const struct weir__listener *listener, struct sockaddr_
     return true;
 }
 
-static struct MHD_Daemon *listen_at(struct weir__admin *admin, const struct sockaddr_storage *address)
+int weir__admin_bind(const struct weir__listener *listener, char *why, size_t why_size)
+{
+    struct sockaddr_storage address = {0};
+    const int on = 1;
+    if (!find_address(listener, &address)) {
+        snprintf(why, why_size, "%s is no address", listener->address);
+        return -1;
+    }
+    bool six = address.ss_family == AF_INET6;
+    socklen_t len = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        (!six || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0) &&
+        bind(fd, (const struct sockaddr *)&address, len) == 0)
+        return fd;
+    snprintf(why, why_size, "cannot listen on %s: %s", listener->address, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
 {
     /* A thread a connection: a request that waits for the database keeps nobody else waiting. */
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u) |
-                     (address->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0u);
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, admin->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, admin->key},
                                    {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(flags, 0, NULL, NULL, answer, admin, MHD_OPTION_SOCK_ADDR, address,
+    if (listen(socket, SOMAXCONN) != 0)
+        return NULL;
+    return MHD_start_daemon(flags, 0, NULL, NULL, answer, admin, MHD_OPTION_LISTEN_SOCKET, socket,
                             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
@@ -302,28 +326,33 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, const struct sock
                             MHD_OPTION_END);
 }
 
-struct weir__admin *weir__admin_start(const struct weir__listener *listener, struct weir__control *control, char *why,
-                                      size_t why_size)
+struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
+                                      struct weir__control *control, char *why, size_t why_size)
 {
+    const struct weir__listener *listener = config->listener;
     struct weir__admin *admin = calloc(1, sizeof *admin);
-    struct sockaddr_storage address = {0};
     snprintf(why, why_size, "out of memory");
     if (!admin)
         return NULL;
     *admin = (struct weir__admin){.control = control, .tls = listener->tls.certificate != NULL};
     pthread_mutex_init(&admin->late_lock, NULL);
     if (admin->tls) {
-        admin->certificate = file_read(listener->tls.certificate);
-        admin->key = file_read(listener->tls.key);
+        admin->certificate = config->certificate ? strdup(config->certificate) : file_read(listener->tls.certificate);
+        admin->key = config->key ? strdup(config->key) : file_read(listener->tls.key);
     }
-    errno = 0;
-    if (admin->tls && (!admin->certificate || !admin->key))
+    if (admin->tls && (!admin->certificate || !admin->key)) {
         snprintf(why, why_size, "certificate or key cannot be read");
-    else if (!find_address(listener, &address))
-        snprintf(why, why_size, "%s is no address", listener->address);
-    else if (!(admin->daemon = listen_at(admin, &address)))
+        weir__admin_stop(admin);
+        return NULL;
+    }
+    int bound = *socket > 0 ? *socket : weir__admin_bind(listener, why, why_size);
+    *socket = 0;
+    errno = 0;
+    if (bound >= 0 && !(admin->daemon = listen_at(admin, bound))) {
         snprintf(why, why_size, "cannot listen on %s: %s", listener->address,
                  errno ? strerror(errno) : "the certificate and its key do not fit, or are damaged");
+        close(bound);
+    }
     if (admin->daemon)
         return admin;
     weir__admin_stop(admin);

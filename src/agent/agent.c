@@ -1,15 +1,22 @@
 /* weir agent: the exchange with the store and the rules service, beside an nginx or an application that somebody else
  * looks after. */
 #include "agent/agent.h"
+#include "agent/companion.h"
 #include "agent/keeper.h"
 #include "agent/process.h"
 #include "agent/signals.h"
+#include "agent/supervise.h"
+#include "engine/link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+enum { LOOK_MS = 500 /* between two looks at the disk */, TURN_MS = 100 };
 
 /* What runs, and what is on disk. */
 struct watched {
@@ -48,7 +55,7 @@ static struct weir__config *config_read(const char *file, weir_diagnose *diagnos
 static bool changed(void *context, bool asked)
 {
     struct watched *w = context;
-    uint64_t print = print_of(w->config->file);
+    uint64_t print = geteuid() == 0 ? weir__supervise_print(w->config) : print_of(w->config->file);
     bool settled = print == w->seen;
     w->seen = print;
     if (!asked && (!print || print == w->print || !settled))
@@ -60,25 +67,96 @@ static bool changed(void *context, bool asked)
     return w->next != NULL;
 }
 
+/* Puts what `changed` has read in the place of what runs. */
+static void take_next(struct watched *w)
+{
+    weir__config_free(w->config);
+    free(w->config);
+    w->config = w->next;
+    w->next = NULL;
+    if (!weir__journal_open(w->journal, w->config->log_path, w->config->log_json))
+        weir__say(w->journal, WEIR__ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
+}
+
+static void tell(const struct watched *w)
+{
+    if (w->config->store.url)
+        weir__say(w->journal, WEIR__INFO, "weir %s exchanges what passes under eventual rules with %s", weir_version(),
+                  w->config->store.shown);
+}
+
+static int64_t milliseconds(void)
+{
+    return weir__link_now() / 1000;
+}
+
+/* False: it ended by itself, as it cannot begin, and not for another one; that was logged. */
+static bool reap(struct weir__companion *agent, const struct weir__journal *journal)
+{
+    int status;
+    for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
+        bool failed = child == agent->pid && !agent->renewing && WIFEXITED(status);
+        if (failed)
+            return false;
+        weir__companion_ended(agent, child, status, journal, milliseconds());
+    }
+    return true;
+}
+
+/*
+ * Root's part: the agent is a child of another user, started again when it is killed, and when the file or anything
+ * that only root can read has changed.
+ */
+static int run_child(struct watched *w, int signals)
+{
+    struct weir__companion agent = {.death = SIGKILL}; /* kill -9 of one is kill -9 of both */
+    bool stopping = false;
+    weir__privilege_limit(w->journal);
+    bool good = weir__companion_prepare(w->config, w->journal);
+    w->print = w->seen = weir__supervise_print(w->config);
+    tell(w);
+    for (int64_t looked = milliseconds(); good && !stopping;) {
+        struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
+                                {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN}};
+        bool asked = false;
+        weir__companion_tend(&agent, w->config, w->journal, milliseconds());
+        poll(wait, 2, TURN_MS);
+        weir__companion_serve(&agent, w->config, milliseconds());
+        good = reap(&agent, w->journal);
+        for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; asked = true)
+            stopping |= wish == WEIR__WISH_STOP;
+        if (stopping || !good || (!asked && milliseconds() - looked < LOOK_MS))
+            continue;
+        looked = milliseconds();
+        if (!changed(w, asked))
+            continue;
+        take_next(w);
+        w->print = w->seen = weir__supervise_print(w->config);
+        tell(w);
+        good = weir__companion_prepare(w->config, w->journal);
+        weir__companion_renew(&agent);
+    }
+    if (good) {
+        weir__companion_stop(&agent);
+        weir__say(w->journal, WEIR__INFO, "stopped");
+    }
+    return good ? 0 : 1;
+}
+
 static int run(struct watched *w, int signals)
 {
     struct weir__exchange_watch watch = {changed, w};
     enum weir__exchange_end end = WEIR__EXCHANGE_CHANGED;
+    if (!weir__companion_become(w->config, w->journal))
+        return 1;
     while (end == WEIR__EXCHANGE_CHANGED) {
         if (!weir__keeper_prepare(w->config, w->journal))
             return 1;
-        if (w->config->store.url)
-            weir__say(w->journal, WEIR__INFO, "weir %s exchanges what passes under eventual rules with %s",
-                      weir_version(), w->config->store.shown);
+        tell(w);
         end = weir__process_run(w->config, w->journal, signals, &watch);
         if (end != WEIR__EXCHANGE_CHANGED || !w->next)
             break;
-        weir__config_free(w->config);
-        free(w->config);
-        w->config = w->next;
-        w->next = NULL;
-        if (!weir__journal_open(w->journal, w->config->log_path, w->config->log_json))
-            weir__say(w->journal, WEIR__ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
+        take_next(w);
     }
     if (end == WEIR__EXCHANGE_STOPPED)
         weir__say(w->journal, WEIR__INFO, "stopped");
@@ -98,12 +176,12 @@ static int agent(const char *file, bool once, int signals, weir_diagnose *diagno
     if (once && !w.config->store.url) {
         weir__say(&journal, WEIR__ERROR, "%s names no store: there is nothing to exchange once", file);
     } else if (once) {
-        code = weir__exchange_once(w.config, &journal) == 0 ? 0 : 1;
+        code = weir__companion_become(w.config, &journal) && weir__exchange_once(w.config, &journal) == 0 ? 0 : 1;
     } else if (!weir__journal_open(&journal, w.config->log_path, w.config->log_json)) {
         weir__say(&journal, WEIR__ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
     } else {
         journal.plain = false;
-        code = run(&w, signals);
+        code = geteuid() == 0 ? run_child(&w, signals) : run(&w, signals);
     }
     weir__journal_close(&journal);
     weir__config_free(w.config);

@@ -30,6 +30,8 @@
  *   retrieve    the rules that another host publishes; publish: a file of rules, replaced as a whole
  *   sensor      the load level: reads signals and writes the load page; procfs: what the kernel says; senses: from
  *               that to signals; law: from signals to the level, the throttle and what is shed
+ *   privilege   what each process may do: users, capabilities, system calls
+ *   handover    what the agent, as another user, gets from root: files, secrets, the admin listener's port
  *   process     exchange and keeper together
  *   companion   that process under weir serve
  *   agent       weir agent

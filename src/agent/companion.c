@@ -1,13 +1,17 @@
 /* The agent under weir serve. */
 #define _GNU_SOURCE /* strsignal */
 #include "agent/companion.h"
+#include "agent/handover.h"
 #include "agent/keeper.h"
+#include "agent/observe.h"
 #include "agent/process.h"
 #include "agent/signals.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,20 +20,87 @@ enum {
     PAUSE_MS = 100, /* after the first failure */
     PAUSE_MAX_MS = 5000,
     STEADY_MS = 10000, /* what ran for so long has not failed in a row */
-    LAST_MS = 3000     /* for the last exchange */
+    LAST_MS = 3000,    /* for the last exchange */
+    SHARE_MS = 500,    /* between two looks at the state folder */
+    MESSAGES_MAX = 256 /* that are taken before anything else */
 };
 
-/* In a process group of its own, so that a terminal's Ctrl-C does not end it before the workers; and not without us. */
-_Noreturn static void be_the_agent(const struct weir__config *config, const struct weir__journal *journal, pid_t parent)
+/* In the child. The configuration is its own copy: texts that root read stay in it. False after it was logged. */
+static bool become_agent(struct weir__config *config, const struct weir__agent_user *user,
+                         const struct weir__journal *journal)
 {
+    weir__handover_take(config, user, journal);
+    return weir__privilege_drop(user, journal) && weir__handover_check(config, user, journal);
+}
+
+/* In a process group of its own, so that a terminal's Ctrl-C does not end it before the workers; and not without us. */
+_Noreturn static void be_the_agent(const struct weir__companion *companion, const struct weir__config *config,
+                                   const struct weir__journal *journal, pid_t parent, int channel)
+{
+    struct weir__config own = *config;
     setpgid(0, 0);
     prctl(PR_SET_NAME, "weir-agent");
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (channel > 0)
+        weir__beside_send_by(channel, config->segment_path);
+    if (!become_agent(&own, &companion->user, journal))
+        _exit(1);
+    prctl(PR_SET_PDEATHSIG,
+          companion->death ? companion->death : SIGTERM); /* after the change of user, which clears it */
     int signals = weir__take_signals();
     if (signals < 0 || getppid() != parent)
         _exit(1);
-    enum weir__exchange_end end = weir__process_run(config, journal, signals, NULL);
+    enum weir__exchange_end end = weir__process_run(&own, journal, signals, NULL);
     _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
+}
+
+/* What has to be there first. False after it was logged. */
+static bool share(struct weir__agent_user *user, const struct weir__config *config, const struct weir__journal *journal)
+{
+    char why[256];
+    if (!weir__agent_user_find(config, user, why, sizeof why)) {
+        weir__say(journal, WEIR__ERROR, "the agent does not start: %s", why);
+        return false;
+    }
+    return weir__handover_share(config, user, journal);
+}
+
+bool weir__companion_become(struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__agent_user user;
+    return share(&user, config, journal) && become_agent(config, &user, journal);
+}
+
+bool weir__companion_prepare(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__agent_user user;
+    int status = 0;
+    if (geteuid() != 0 || !config->published)
+        return weir__keeper_prepare(config, journal);
+    if (!share(&user, config, journal))
+        return false;
+    pid_t child = fork();
+    if (child == 0) {
+        struct weir__config own = *config;
+        own.admin.listener = NULL; /* the port is for the agent itself */
+        if (!become_agent(&own, &user, journal))
+            _exit(1);
+        own.admin.listener = config->admin.listener;
+        _exit(weir__keeper_prepare(&own, journal) ? 0 : 1);
+    }
+    if (child < 0)
+        weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void channel_close(struct weir__companion *companion)
+{
+    if (companion->channel > 0)
+        close(companion->channel);
+    free(companion->inbox.text);
+    companion->channel = 0;
+    companion->inbox = (struct weir__beside_inbox){0};
 }
 
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
@@ -37,16 +108,55 @@ void weir__companion_tend(struct weir__companion *companion, const struct weir__
 {
     if (companion->pid || !weir__keeper_needed(config) || now_ms < companion->due_ms)
         return;
+    int ends[2] = {0, 0};
+    companion->due_ms = now_ms + PAUSE_MAX_MS; /* if anything fails here */
+    if (!share(&companion->user, config, journal))
+        return;
+    if (companion->user.drops && !weir__beside_channel(ends)) {
+        weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
+        return;
+    }
     pid_t parent = getpid(), child = fork();
-    if (child == 0)
-        be_the_agent(config, journal, parent);
+    if (child == 0) {
+        if (ends[0] > 0)
+            close(ends[0]);
+        be_the_agent(companion, config, journal, parent, ends[1]);
+    }
+    if (ends[1] > 0)
+        close(ends[1]);
+    companion->channel = ends[0];
     if (child < 0) {
         weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
-        companion->due_ms = now_ms + PAUSE_MAX_MS;
+        channel_close(companion);
         return;
     }
     companion->pid = child;
     companion->started_ms = now_ms;
+}
+
+void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config, int64_t now_ms)
+{
+    char path[4200];
+    if (!companion->pid || companion->channel <= 0)
+        return;
+    for (int i = 0; i < MESSAGES_MAX; i++) {
+        struct pollfd wait = {.fd = companion->channel, .events = POLLIN};
+        if (poll(&wait, 1, 0) <= 0)
+            break;
+        if (!(wait.revents & POLLIN)) { /* it has closed its end */
+            channel_close(companion);
+            return;
+        }
+        size_t rules = weir__beside_receive(companion->channel, config->segment_path, &companion->inbox);
+        if (!rules || weir__observer_prepare(config->segment_path, rules) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s.history", config->segment_path);
+        (void)!weir__handover_file(path, &companion->user);
+    }
+    if (now_ms - companion->shared_ms < SHARE_MS)
+        return;
+    companion->shared_ms = now_ms;
+    weir__handover_state(config, &companion->user);
 }
 
 void weir__companion_renew(struct weir__companion *companion)
@@ -64,6 +174,7 @@ bool weir__companion_ended(struct weir__companion *companion, pid_t child, int s
     if (!companion->pid || child != companion->pid)
         return false;
     companion->pid = 0;
+    channel_close(companion);
     if (companion->renewing) {
         companion->renewing = false;
         return true;
@@ -90,6 +201,7 @@ void weir__companion_stop(struct weir__companion *companion)
     for (int waited = 0; waited < LAST_MS; waited += 10) {
         if (waitpid(companion->pid, NULL, WNOHANG) != 0) {
             companion->pid = 0;
+            channel_close(companion);
             return;
         }
         poll(NULL, 0, 10);
@@ -97,4 +209,5 @@ void weir__companion_stop(struct weir__companion *companion)
     kill(companion->pid, SIGKILL);
     waitpid(companion->pid, NULL, 0);
     companion->pid = 0;
+    channel_close(companion);
 }

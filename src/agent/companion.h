@@ -3,8 +3,8 @@
 #ifndef WEIR_AGENT_COMPANION_H
 #define WEIR_AGENT_COMPANION_H
 
-#include "agent/config.h"
-#include "agent/journal.h"
+#include "agent/beside.h"
+#include "agent/privilege.h"
 
 #include <sys/types.h>
 
@@ -14,11 +14,27 @@ struct weir__companion {
     int64_t due_ms;     /* when to start it again */
     int64_t pause_ms;   /* after the next failure; doubles */
     bool renewing;      /* it was asked to end, for a new one */
+    int channel;        /* with a pid: what the agent, as another user, asks for (beside.h); 0: it is the same user */
+    struct weir__beside_inbox inbox;
+    struct weir__agent_user user;
+    int64_t shared_ms; /* when the state folder was looked at last */
+    int death;         /* the signal that ends it when this process is killed; 0: SIGTERM, for a last exchange */
 };
+
+/* This process becomes the agent: as another user if it is root. False after it was logged; it must end then. */
+bool weir__companion_become(struct weir__config *config, const struct weir__journal *journal);
+
+/*
+ * weir__keeper_prepare, as the agent's user: it reads from the network and from databases. False after it was logged
+ * that weir serve cannot start.
+ */
+bool weir__companion_prepare(const struct weir__config *config, const struct weir__journal *journal);
 
 /* Starts it if it is due, and if there is anything for it to do. Called several times a second. */
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
                           const struct weir__journal *journal, int64_t now_ms);
+/* Does what the agent asks for, and hands files over that root has put into the state folder. */
+void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config, int64_t now_ms);
 /* There is another configuration: it ends after a last exchange, and weir__companion_tend starts another. */
 void weir__companion_renew(struct weir__companion *companion);
 /* A child has ended. False: it was not this one. */

@@ -68,6 +68,15 @@ static void user_read(struct weir__reader *reader, const struct weir__node *node
     reader->config->user_place = node->place;
 }
 
+static void agent_user_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    weir_text name;
+    if (!weir__field_text(reader->report, node, "agent_user", &name))
+        return;
+    reader->config->agent_user = weir__config_text(reader, name);
+    reader->config->agent_user_place = node->place;
+}
+
 /* What others see of it. */
 static void host_read(struct weir__reader *reader, const struct weir__node *node)
 {
@@ -209,10 +218,10 @@ static void check_doubles(struct weir__reader *reader)
 
 static void root_read(struct weir__reader *reader, const struct weir__node *root)
 {
-    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",     "gateway",  "metrics",
-                                        "log",     "access_log", "denied_log", "rules",    "identity", "allow",
-                                        "block",   "service",    "store",      "admin",    "rules_db", "state",
-                                        "queue",   "load",       "host",       "response", "normalize"};
+    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",     "gateway",   "metrics",
+                                        "log",     "access_log", "denied_log", "rules",    "identity",  "allow",
+                                        "block",   "service",    "store",      "admin",    "rules_db",  "state",
+                                        "queue",   "load",       "host",       "response", "normalize", "agent_user"};
     static const struct {
         const char *name;
         void (*read)(struct weir__reader *reader, const struct weir__node *node);
@@ -222,6 +231,7 @@ static void root_read(struct weir__reader *reader, const struct weir__node *root
                    {"hot_keys", hot_read},
                    {"load", weir__config_load_level},
                    {"user", user_read},
+                   {"agent_user", agent_user_read},
                    {"host", host_read},
                    {"gateway", weir__config_gateway},
                    {"service", weir__config_service},

@@ -122,6 +122,9 @@ struct weir__admin_config {
     struct weir__place database_place;
     int64_t session_ms;
     int key_texts; /* the least role that sees the texts of keys: 1 viewer, 2 editor, 3 operator */
+    /* What root read and bound for an agent of another user (handover.h). */
+    const char *certificate, *key; /* their texts; NULL: read the files */
+    int socket;                    /* bound to the listener's address; 0: none, -1: that failed */
 };
 
 /* How loaded the host is: what tells it, and what is done about it. */
@@ -151,7 +154,9 @@ struct weir__config {
     struct weir__load_config load;
     int64_t workers;  /* 0: as many as processors */
     const char *user; /* of the workers, when root starts them */
-    struct weir__place user_place;
+    const char *agent_user;
+    struct weir__place user_place, agent_user_place;
+    bool dropped; /* of an agent that root started: it is another user now (privilege.h) */
 
     struct weir__listener *listeners; /* of the gateway and of the service; room for WEIR__LISTENERS_MAX */
     size_t listener_count;

@@ -224,6 +224,34 @@ bool weir__workers_of(const struct weir__config *config, struct weir__workers *w
     return true;
 }
 
+bool weir__agent_user_find(const struct weir__config *config, struct weir__agent_user *user, char *why, size_t size)
+{
+    static const char own[] = "weir";
+    struct weir__workers workers;
+    *user = (struct weir__agent_user){0};
+    if (geteuid() != 0)
+        return true;
+    if (!weir__workers_of(config, &workers)) {
+        snprintf(why, size, "there is no user \"%s\" with a group on this machine", workers.name);
+        return false;
+    }
+    const char *name = config->agent_user ? config->agent_user : getpwnam(own) ? own : workers.user;
+    const struct passwd *found = getpwnam(name);
+    if (!found || strlen(name) >= sizeof user->name) {
+        snprintf(why, size, "there is no user \"%s\" on this machine for the agent", name);
+        return false;
+    }
+    if (found->pw_uid == 0 || found->pw_gid == 0) {
+        snprintf(why, size, "the agent must not run as %s, which is root or in root's group; name another agent_user",
+                 name);
+        return false;
+    }
+    *user = (struct weir__agent_user){
+        .drops = true, .user = found->pw_uid, .group = found->pw_gid, .workers = (gid_t)workers.group_id};
+    snprintf(user->name, sizeof user->name, "%s", name);
+    return true;
+}
+
 static void look_at_user(struct look *look)
 {
     const struct weir__config *config = look->config;
@@ -231,6 +259,9 @@ static void look_at_user(struct look *look)
     if (geteuid() != 0) {
         if (config->user)
             weir__report_warning(look->report, config->user_place, "user counts only when root starts weir serve");
+        if (config->agent_user)
+            weir__report_warning(look->report, config->agent_user_place,
+                                 "agent_user counts only when root starts weir serve");
         return;
     }
     if (!weir__workers_of(config, &workers)) {
@@ -241,6 +272,10 @@ static void look_at_user(struct look *look)
     look->facts->group_id = workers.group_id;
     memcpy(look->facts->user, workers.user, sizeof workers.user);
     memcpy(look->facts->group, workers.group, sizeof workers.group);
+    struct weir__agent_user agent;
+    char why[256];
+    if (!weir__agent_user_find(config, &agent, why, sizeof why))
+        weir__report_error(look->report, config->agent_user_place, "%s", why);
 }
 
 /* True if the workers' user can read the rules: they do so by themselves when these change. */

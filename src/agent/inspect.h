@@ -4,6 +4,8 @@
 
 #include "agent/config.h"
 
+#include <sys/types.h>
+
 struct weir__facts {
     size_t rules;
     const char *upstream_ca;  /* where the certificates of authorities are; NULL: not needed */
@@ -36,6 +38,21 @@ void weir__folder_of(const char *path, char *folder, size_t size);
 struct weir__report;
 void weir__inspect_room(const struct weir__config *config, const struct weir__facts *facts,
                         struct weir__report *report);
+
+/* The user that the agent becomes. */
+struct weir__agent_user {
+    bool drops; /* false: this process is not root, and the agent stays the user it is */
+    uid_t user;
+    gid_t group;
+    gid_t workers; /* group of nginx's workers, which the agent is in, too */
+    char name[64];
+};
+
+/*
+ * `agent_user` of weir.yaml; else weir, if there is such a user; else the workers' user. False, and why: there is no
+ * such user, or it is root.
+ */
+bool weir__agent_user_find(const struct weir__config *config, struct weir__agent_user *user, char *why, size_t size);
 
 /* What to do about a segment that cannot be opened, in the words of weir.yaml rather than the library's. */
 const char *weir__segment_advice(int error);

@@ -29,6 +29,7 @@ struct weir__keeper {
     struct weir__host *host;           /* NULL: nobody asks about this one */
     struct weir__control *control;     /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
     struct weir__admin *admin;         /* the same */
+    int socket;                        /* of the admin listener, bound before the start; 0: none, or used up */
     struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's */
     struct weir__sensor *sensor;       /* NULL: there is no load level */
     struct weir__drain *drain;         /* NULL: there is no queue */
@@ -84,7 +85,7 @@ static void serve(struct weir__keeper *keeper, bool first)
     if (error)
         snprintf(why, sizeof why, "%s", weir__db_strerror(error));
     else
-        keeper->admin = weir__admin_start(config->admin.listener, keeper->control, why, sizeof why);
+        keeper->admin = weir__admin_start(&config->admin, &keeper->socket, keeper->control, why, sizeof why);
     if (!keeper->admin && first)
         weir__say(keeper->journal, WEIR__ERROR, "admin: %s; it is tried again", why);
     if (keeper->admin && !first)
@@ -251,6 +252,7 @@ struct weir__keeper *weir__keeper_start(const struct weir__config *config, const
         return NULL;
     keeper->config = config;
     keeper->journal = journal;
+    keeper->socket = config->admin.socket;
     if (start(keeper))
         return keeper;
     weir__say(journal, WEIR__ERROR, "the agent cannot begin");

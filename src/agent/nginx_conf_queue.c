@@ -51,7 +51,8 @@ static void write_accept(FILE *to, const struct weir__config *config)
     int64_t body = config->queue.body_bytes;
     if (config->body_bytes && config->body_bytes < body)
         body = config->body_bytes; /* what is longer never gets to a server */
-    fprintf(to, "        weir_queue @weir_queue body=%" PRId64 " headers=client;\n        location @weir_queue {\n", body);
+    fprintf(to, "        weir_queue @weir_queue body=%" PRId64 " headers=client;\n        location @weir_queue {\n",
+            body);
     /* 0 would mean any to nginx; the agent knows. */
     fprintf(to, "            client_max_body_size %" PRId64 ";\n", body ? body : 1);
     fputs("            set $weir_queue_way /accept;\n"

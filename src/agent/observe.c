@@ -1,6 +1,7 @@
 /* The history's writer, and the one who ages hot keys. See observe.h. */
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include "agent/observe.h"
+#include "agent/beside.h"
 #include "agent/sight.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #define AGE_SECONDS 300 /* half-life of the weights of hot keys */
@@ -58,25 +60,56 @@ static int history_attach(struct weir__observer *o, const struct weir__making *m
     return error;
 }
 
-/* The history, made anew if it has too few rows for the rules: removed first, so that one function opens it. */
-static int history_open(struct weir__observer *o)
+/*
+ * The history, made anew if it has too few rows for the rules: removed first, so that one function opens it. What
+ * cannot be removed stays.
+ */
+static int history_open_for(struct weir__observer *o, size_t rules, unsigned owner)
 {
-    weir_engine_stats stats;
-    int error = weir_engine_stats_read(o->sight.engine, &stats);
     struct weir__making making = {.path = o->history_path,
-                                  .bytes = weir__observer_bytes(stats.rules),
-                                  .owner = o->sight.engine->segment->owner,
+                                  .bytes = weir__observer_bytes(rules),
+                                  .owner = owner,
                                   .format = format,
                                   .check = check};
     weir__mapped_close(&o->mapped);
     o->history = (struct weir__history){0};
-    if (!error)
-        error = history_attach(o, &making);
-    if (error || o->history.rows >= stats.rules || stats.rules > ROWS_MAX)
+    int error = history_attach(o, &making);
+    if (error || o->history.rows >= rules || rules > ROWS_MAX)
         return error;
     weir__mapped_close(&o->mapped);
     unlink(o->history_path);
     return history_attach(o, &making);
+}
+
+/* An agent that root started may not make files there: root makes the history then, which is waited for. */
+static int history_open(struct weir__observer *o)
+{
+    enum { ROUNDS = 20 };
+    const struct timespec moment = {0, 50 * 1000 * 1000};
+    unsigned owner = o->sight.engine->segment->owner;
+    weir_engine_stats stats;
+    int error = weir_engine_stats_read(o->sight.engine, &stats);
+    if (error)
+        return error;
+    error = history_open_for(o, stats.rules, owner);
+    bool lacking = error || (o->history.rows < stats.rules && stats.rules <= ROWS_MAX);
+    if (!lacking || !weir__beside_ask_history(stats.rules))
+        return error;
+    for (int round = 0; round < ROUNDS && (error || o->history.rows < stats.rules); round++) {
+        nanosleep(&moment, NULL);
+        error = history_open_for(o, stats.rules, owner);
+    }
+    return error;
+}
+
+int weir__observer_prepare(const char *segment_path, size_t rules)
+{
+    struct weir__observer o = {.lock = -1};
+    if (snprintf(o.history_path, sizeof o.history_path, "%s.history", segment_path) >= (int)sizeof o.history_path)
+        return WEIR_ESYS;
+    int error = history_open_for(&o, rules, geteuid());
+    weir__mapped_close(&o.mapped);
+    return error;
 }
 
 /* One observer a segment. The file of the lock stays when the history is replaced. */

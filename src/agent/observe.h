@@ -22,6 +22,8 @@ int weir__observer_open(weir *engine, const char *segment_path, struct weir__obs
  * and is made anew, or why it cannot be made; the same until the next second.
  */
 int weir__observer_look(struct weir__observer *observer);
+/* For root, before an agent of another user starts: makes the history if there is none or if it has too few rows. */
+int weir__observer_prepare(const char *segment_path, size_t rules);
 /* NULL is allowed. */
 void weir__observer_close(struct weir__observer *observer);
 

@@ -1,7 +1,8 @@
 /* A configuration that is ready to run. */
 #include "agent/plan.h"
-#include "agent/keeper.h"
+#include "agent/companion.h"
 #include "agent/nginx_line.h"
+#include "agent/privilege.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ void weir__plan_free(struct weir__plan *plan)
 
 /*
  * The socket that kept requests are delivered through, in a folder that is closed to the workers' group, too: nginx
- * lets everybody connect who gets to it, and nobody is limited there.
+ * lets everybody connect who gets to it, and nobody is limited there. The agent does.
  */
 static bool delivery_prepare(struct weir__plan *plan, const struct weir__private *folder)
 {
@@ -61,7 +62,10 @@ static bool delivery_prepare(struct weir__plan *plan, const struct weir__private
     if (!plan->config.queue.wanted || plan->config.queue.deliver_to)
         return true;
     snprintf(path, sizeof path, "%s/deliver", folder->path);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+    struct weir__agent_user agent;
+    char why[256];
+    if ((mkdir(path, 0700) != 0 && errno != EEXIST) || !weir__agent_user_find(&plan->config, &agent, why, sizeof why) ||
+        (agent.drops && chown(path, agent.user, (gid_t)-1) != 0))
         return false;
     strcat(path, "/socket");
     plan->config.queue.gateway = weir__arena_copy(&plan->config.arena, (weir_text){path, strlen(path)}).data;
@@ -79,7 +83,7 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         weir__say(journal, WEIR__ERROR, "resp needs ngx_stream_weir_module.so, which is not where the other module is");
         return false;
     }
-    if (!trial && !weir__keeper_prepare(config, journal))
+    if (!trial && !weir__companion_prepare(config, journal))
         return false;
     errno = 0;
     bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */

@@ -1,6 +1,7 @@
 /* weir serve: everything is looked at before anything is started. */
 #include "agent/agent.h"
 #include "agent/plan.h"
+#include "agent/privilege.h"
 #include "agent/signals.h"
 #include "agent/supervise.h"
 
@@ -80,6 +81,7 @@ static int run(struct weir__plan *plan, const struct weir__nginx *nginx, int sig
     uint64_t print = weir__supervise_print(config); /* before the trial: that may take long */
     int code = 1;
     signal(SIGPIPE, SIG_IGN);
+    weir__privilege_limit(journal);
     if (!weir__private_make(&folder, plan->facts.group_id)) {
         weir__say(journal, WEIR__ERROR, "no private folder can be made: %s", strerror(errno));
         weir__plan_free(plan);

@@ -87,6 +87,8 @@ uint64_t weir__supervise_print(const struct weir__config *config)
     for (size_t i = 0; i < config->store.setting_count; i++)
         if (weir__store_is_file(config->store.settings[i].name))
             sum = add_file(sum, config->store.settings[i].value);
+    if (geteuid() == 0 && config->origin.token_file) /* an agent of another user does not read it itself */
+        sum = add_file(sum, config->origin.token_file);
     return sum | 1;
 }
 
@@ -399,8 +401,9 @@ static void loop(struct supervisor *s)
     for (;;) {
         struct pollfd wait[] = {{.fd = s->signals, .events = POLLIN},
                                 {.fd = s->children, .events = POLLIN},
-                                {.fd = s->output, .events = POLLIN}};
-        int ready = poll(wait, 3, LOOK_MS);
+                                {.fd = s->output, .events = POLLIN},
+                                {.fd = s->agent.channel > 0 ? s->agent.channel : -1, .events = POLLIN}};
+        int ready = poll(wait, 4, LOOK_MS);
         if (ready > 0 && wait[2].revents && !hear(s)) {
             close(s->output);
             s->output = -1;
@@ -412,6 +415,7 @@ static void loop(struct supervisor *s)
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && milliseconds() > s->deadline)
             late(s);
         look(s);
+        weir__companion_serve(&s->agent, &s->plan->config, milliseconds());
         if (s->phase == RUNNING)
             weir__companion_tend(&s->agent, &s->plan->config, s->journal, milliseconds());
     }

@@ -4,8 +4,10 @@
 #include <arpa/inet.h>
 #include <limits.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <weir/weir.h>
@@ -28,6 +30,68 @@ static int no_pass_phrase(char *to, int size, int writing, void *data)
     return -1;
 }
 
+/* ---- Files that are read before this process becomes another user ---- */
+
+#define KEPT_MAX 4
+
+static struct {
+    char *path, *text;
+    int len;
+} kept[KEPT_MAX];
+
+bool weir__tls_keep(const char *path)
+{
+    enum { FILE_MAX = 1 << 20 };
+    FILE *file = fopen(path, "re");
+    char *text = file ? malloc(FILE_MAX) : NULL;
+    size_t len = text ? fread(text, 1, FILE_MAX, file) : 0;
+    if (file)
+        fclose(file);
+    for (size_t i = 0; len > 0 && i < KEPT_MAX; i++) {
+        if (!kept[i].path && (kept[i].path = strdup(path))) {
+            kept[i].text = text;
+            kept[i].len = (int)len;
+            return true;
+        }
+    }
+    free(text);
+    return false;
+}
+
+static BIO *file_open(const char *path)
+{
+    for (size_t i = 0; i < KEPT_MAX && kept[i].path; i++)
+        if (strcmp(kept[i].path, path) == 0)
+            return BIO_new_mem_buf(kept[i].text, kept[i].len);
+    return BIO_new_file(path, "r");
+}
+
+static bool certificate_load(SSL_CTX *context, const char *path)
+{
+    BIO *file = file_open(path);
+    X509 *one = file ? PEM_read_bio_X509_AUX(file, NULL, no_pass_phrase, NULL) : NULL;
+    bool good = one && SSL_CTX_use_certificate(context, one) == 1;
+    X509_free(one);
+    while (good && (one = PEM_read_bio_X509(file, NULL, no_pass_phrase, NULL)) != NULL)
+        if (SSL_CTX_add0_chain_cert(context, one) != 1) {
+            X509_free(one);
+            good = false;
+        }
+    ERR_clear_error(); /* the end of the file is one */
+    BIO_free(file);
+    return good;
+}
+
+static bool key_load(SSL_CTX *context, const char *path)
+{
+    BIO *file = file_open(path);
+    EVP_PKEY *key = file ? PEM_read_bio_PrivateKey(file, NULL, no_pass_phrase, NULL) : NULL;
+    bool good = key && SSL_CTX_use_PrivateKey(context, key) == 1;
+    EVP_PKEY_free(key);
+    BIO_free(file);
+    return good;
+}
+
 static bool load_files(SSL_CTX *context, const struct weir__store_options *options)
 {
     if (options->ca[0] ? !SSL_CTX_load_verify_locations(context, options->ca, NULL)
@@ -35,9 +99,7 @@ static bool load_files(SSL_CTX *context, const struct weir__store_options *optio
         return false;
     if (!options->certificate[0])
         return true;
-    SSL_CTX_set_default_passwd_cb(context, no_pass_phrase);
-    return SSL_CTX_use_certificate_chain_file(context, options->certificate) == 1 &&
-           SSL_CTX_use_PrivateKey_file(context, options->key, SSL_FILETYPE_PEM) == 1 &&
+    return certificate_load(context, options->certificate) && key_load(context, options->key) &&
            SSL_CTX_check_private_key(context) == 1;
 }
 

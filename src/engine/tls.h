@@ -9,6 +9,11 @@ struct weir__tls;
 
 /* NULL: authorities, certificate or key cannot be read or do not match. */
 struct weir__tls_context *weir__tls_context_new(const struct weir__store_options *options);
+/*
+ * Reads a certificate's or key's file into memory, where weir__tls_context_new finds it from now on: for a process that
+ * becomes a user who may not read it. False: it cannot be read.
+ */
+bool weir__tls_keep(const char *path);
 void weir__tls_context_free(struct weir__tls_context *context);
 
 /* For a connection to `host`, whose certificate must be for it, or for the options' server_name. NULL: no memory. */

@@ -14,6 +14,7 @@ MISSING = 77  # what the script ends with where PostgreSQL is not installed
 class PostgresServer:
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-e2e-pg-", dir="/tmp"))
+        self.folder.chmod(0o755)  # the agent that root starts is another user, and its database asks for no password
         self.databases = 0
         self.code = self.run("start")
 

@@ -5,8 +5,10 @@ import http.client
 import http.server
 import json
 import pathlib
+import shutil
 import ssl
 import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -115,10 +117,13 @@ segment: {{ path: {folder}/segment }}
 
 
 @pytest.fixture
-def agent(tmp_path):
-    one = Agent(tmp_path)
+def agent():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-agent-test-"))
+    folder.chmod(0o755)  # root's agent is another user
+    one = Agent(folder)
     yield one
     one.stop()
+    shutil.rmtree(folder)
 
 
 def test_over_tls_by_role(agent):

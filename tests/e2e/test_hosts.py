@@ -35,6 +35,7 @@ class Agent:
 
     def __init__(self, name, text):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-agent-test-"))
+        self.folder.chmod(0o755)  # root hands its agent over to another user
         self.file, self.name = self.folder / "weir.yaml", name
         self.file.write_text(f"host: {name}\nsegment: {{ path: {self.folder}/segment, size: 1MiB }}\nstate: {self.folder}/state\n"
                              f"{text}")

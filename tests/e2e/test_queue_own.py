@@ -33,13 +33,13 @@ def agent(upstream):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-queue-"))
     folder.chmod(0o755)
     file = folder / "weir.yaml"
-    file.write_text(f'segment: {{ path: "{folder}/segment", size: 1MiB }}\nstate: "{folder}"\n'
+    file.write_text(f'segment: {{ path: "{folder}/segment", size: 1MiB }}\nstate: "{folder}/state"\n'
                     'user: nobody\nrules:\n  - { name: named, match: { path: /named }, limit: 1000, window: 1s }\n'
                     f'queue: {{ deliver_to: "{upstream.url}" }}\n')
     with open(folder / "said", "wb") as said:
         process = subprocess.Popen([WEIR, "agent", str(file)], env=ENVIRONMENT, stderr=said, stdout=said)
-    wait_until((folder / "queue.sock").exists, "the queue")
-    yield folder / "queue.sock"
+    wait_until((folder / "state/queue.sock").exists, "the queue")
+    yield folder / "state/queue.sock"
     process.terminate()
     code, said = process.wait(20), (folder / "said").read_text()
     shutil.rmtree(folder)

@@ -329,7 +329,7 @@ def test_weir_agent_leaves_a_segment_that_it_cannot_read(redis_server, gateway, 
         f.seek(8)
         f.write((int.from_bytes(version, "little") + 1).to_bytes(4, "little"))
         file = agent_file(tmp_path, server, host)
-        file.write_text(file.read_text() + more + (f"state: {tmp_path}/state\n" if more else ""))
+        file.write_text(file.read_text() + more + (f"state: {host.folder}/state\n" if more else ""))
         done = run_agent(*(() if more else ("--once",)), file)
         f.seek(8)
         f.write(version)

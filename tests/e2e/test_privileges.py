@@ -1,0 +1,252 @@
+"""What runs as whom when root starts weir serve or weir agent: docs/serve.md, "Users and privileges"."""
+import contextlib
+import os
+import pathlib
+import pwd
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import tempfile
+
+import pytest
+
+from controlled import HEAD, RULES, Host
+from gateway import wait_until
+from redis_server import RedisServer
+from served import ENVIRONMENT, WEIR, Backend, certificate
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to drop")
+
+AGENT = "daemon"  # a user that every machine has, and that is not the workers'
+UID, GID = pwd.getpwnam(AGENT).pw_uid, pwd.getpwnam(AGENT).pw_gid
+OWN = HEAD + f"agent_user: {AGENT}\n"
+ADMIN = "admin: 127.0.0.1:@ADMIN@\n"
+# What weir serve itself and nginx's master may keep: see weir__privilege_limit.
+KEPT = {"chown": 0, "dac_override": 1, "dac_read_search": 2, "fowner": 3, "kill": 5, "setgid": 6, "setuid": 7, "setpcap": 8,
+        "net_bind_service": 10, "sys_resource": 24}
+
+
+def status(pid):
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.split() for name, value in (line.split(":", 1) for line in lines)}
+
+
+def is_unprivileged(pid, uid=UID, gid=GID):
+    seen = status(pid)
+    assert seen["Uid"] == [str(uid)] * 4 and seen["Gid"] == [str(gid)] * 4 and "0" not in seen["Groups"]
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(seen[kind][0], 16) == 0, kind
+    assert seen["NoNewPrivs"] == ["1"] and seen["Seccomp"] == ["2"]
+    limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+    assert next(line for line in limits.splitlines() if line.startswith("Max core file size")).split()[4:6] == ["0", "0"]
+    return True
+
+
+@pytest.fixture
+def made():
+    things = []
+    yield lambda thing: things.append(thing) or thing
+    for thing in reversed(things):
+        (thing.stop if isinstance(thing, Backend) else thing.remove)()
+
+
+@pytest.fixture
+def host(made):
+    backend = made(Backend())
+    return lambda yaml: made(Host(yaml, backend))
+
+
+def private(path, text=None):
+    """Only root can read it."""
+    if text is not None:
+        path.write_text(text)
+    os.chown(path, 0, 0)
+    path.chmod(0o600)
+    return path
+
+
+def low_port():
+    """One below 1024 that nobody uses; by chance, as tests run beside each other."""
+    for port in random.sample(range(600, 1024), 100):
+        with contextlib.closing(socket.socket()) as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    pytest.skip("no free port below 1024")
+
+
+def test_the_agent_has_a_user_of_its_own_and_no_rights(host):
+    one = host(OWN + ADMIN + RULES).begin()
+    agent = one.the_agent()
+    assert is_unprivileged(agent)
+    # What stays root keeps a few capabilities, and so does nginx's master; the workers are the workers' user.
+    for pid in (one.process.pid, one.group):
+        seen = status(pid)
+        assert seen["Uid"] == ["0"] * 4 and seen["NoNewPrivs"] == ["1"]
+        bounding = int(seen["CapBnd"][0], 16)
+        assert bounding & ~sum(1 << bit for bit in KEPT.values()) == 0 and int(seen["CapEff"][0], 16) & ~bounding == 0
+    for worker in one.workers():
+        assert status(worker)["Uid"][0] not in ("0", str(UID)) and int(status(worker)["CapEff"][0], 16) == 0
+    # It works: what is published is in force, what is mapped is root's, what it keeps is its own.
+    assert one.publish("two", 1) == 200
+    for file in one.folder.glob("segment*"):
+        assert file.stat().st_uid == 0, file
+    for file in (one.folder / "state", one.folder / "state/rules.db", one.folder / "state/published.yaml"):
+        assert file.stat().st_uid == UID, file
+    wait_until((one.folder / "segment.hosts").exists, "the list of hosts")
+    # kill -9: the next one is no more than the first was.
+    one.kill_agent()
+    assert is_unprivileged(one.the_agent(agent))
+    one.wait_for_admin()
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    wait_until(lambda: one.ask("GET", "/healthz")[0] == 200 and is_unprivileged(one.the_agent(agent)), "the agent after a reload")
+
+
+def test_without_a_user_of_its_own_it_shares_the_workers(host):
+    one = host(HEAD + "user: nobody\n" + ADMIN + RULES).begin()
+    expected = pwd.getpwnam("weir" if has_user("weir") else "nobody")
+    assert is_unprivileged(one.the_agent(), expected.pw_uid, expected.pw_gid)
+
+
+def has_user(name):
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(name)
+
+
+def test_a_low_port_and_a_key_that_only_root_can_read(host):
+    one = host(OWN + RULES)
+    one.admin = low_port()
+    paths = [pathlib.Path(path) for path in certificate(one.folder)]
+    private(paths[1])
+    one.context = ssl.create_default_context(cafile=str(paths[0]))
+    one.write(one.file.read_text() + f'admin: {{ listen: "127.0.0.1:{one.admin}", tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
+    one.begin()
+    first = one.the_agent()
+    assert is_unprivileged(first)
+    # A renewed certificate is taken up: the process that stayed root reads it.
+    certificate(one.folder, "renewed")
+    for kind in ("pem", "key"):
+        private(one.folder / f"renewed.{kind}").rename(one.folder / f"server.{kind}")
+    one.context = ssl.create_default_context(cafile=str(paths[0]))
+    wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the renewed certificate")
+    assert is_unprivileged(one.the_agent(first))
+
+
+def test_secrets_that_only_root_can_read(host, made):
+    store = made(RedisServer(password="a-secret-of-redis")).start()
+    origin = host(OWN + ADMIN + RULES).begin()
+    one = host(OWN)
+    password = private(one.folder / "password", "a-secret-of-redis\n")
+    token = private(one.folder / "token", origin.token + "\n")
+    one.write(one.file.read_text() + f"store: {{ url: {store.url()}, password_file: {password} }}\n"
+              f"rules: {{ url: http://127.0.0.1:{origin.admin}/v1/rules/published, token_file: {token}, poll: 100ms }}\n")
+    one.start()
+    wait_until(lambda: store.client().hlen("weir::hosts") == 1, "the agent in the store")
+    assert is_unprivileged(one.the_agent()) and "name: two" in (one.folder / "state/retrieved.yaml").read_text()
+    # The token is read anew.
+    other = subprocess.run([WEIR, "token", "create", "other", "--role", "viewer", "--file", "weir.yaml"], cwd=origin.folder,
+                           env=ENVIRONMENT, check=True, capture_output=True, text=True).stdout
+    private(one.folder / "token.new", "weir_0_wrong\n").rename(token)
+    one.says("the token is refused")
+    private(one.folder / "token.new", other).rename(token)
+    assert origin.publish("two", 7) == 200
+    wait_until(lambda: "7" in (one.folder / "state/retrieved.yaml").read_text(), "the published rules")
+
+
+def test_what_an_older_version_left_as_root(host):
+    """State, segment and the files beside it were root's; what is in them stays."""
+    one = host(OWN + ADMIN + RULES)
+    one.begin()
+    assert one.publish("two", 1) == 200
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    for file in (*one.folder.glob("segment*"), *one.folder.glob("state/**/*"), one.folder / "state"):
+        os.chown(file, 0, 0)
+        file.chmod(0o755 if file.is_dir() else 0o600)
+    (one.folder / "state/published.yaml").chmod(0o644)
+    # Nothing else than files of weir's is handed over, and no link is followed.
+    strangers = [private(one.folder / "precious", "secret\n"), one.folder / "hard"]
+    os.link(strangers[0], strangers[1])
+    os.link(strangers[0], one.folder / "state/queue.db-wal")
+    (one.folder / "state/queue.sock.new").symlink_to(one.folder / "precious")
+    one.start()
+    one.wait_for_admin()
+    assert is_unprivileged(one.the_agent())
+    assert one.told("GET", "/v1/rules/two")["enforced_version"] == 2 and one.publish("two", 3) == 200
+    assert (one.folder / "state/rules.db").stat().st_uid == UID and strangers[0].stat().st_uid == 0
+    # Root puts a copy of the database into its place, as of a backup: the agent gets it.
+    copy = one.folder / "copy.db"
+    with contextlib.closing(sqlite3.connect(one.folder / "state/rules.db")) as database:
+        database.execute(f"VACUUM INTO '{copy}'")
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    for file in one.folder.glob("state/rules.db*"):
+        file.unlink()
+    one.start()
+    copy.rename(one.folder / "state/rules.db")
+    wait_until(lambda: (one.folder / "state/rules.db").stat().st_uid == UID, "the owner of the copy")
+
+
+def test_what_it_cannot_do_is_said(host):
+    one = host(HEAD + "agent_user: nobody-of-this-name\n" + ADMIN + RULES)
+    done = one.run()
+    assert done.returncode == 1 and 'there is no user "nobody-of-this-name" on this machine for the agent' in done.stderr
+    assert "weir.yaml:6:" in done.stderr
+    one.change("nobody-of-this-name", "root")
+    done = one.run()
+    assert done.returncode == 1 and "the agent must not run as root" in done.stderr
+    # A state folder with other things in it is not taken over.
+    one.change("agent_user: root", f"agent_user: {AGENT}")
+    (one.folder / "state").mkdir()
+    (one.folder / "state/of-somebody-else").write_text("")
+    done = one.run()
+    assert done.returncode == 1 and f"is not writable for its user {AGENT}" in done.stderr
+    assert (one.folder / "state").stat().st_uid == 0
+    os.chown(one.folder / "state", UID, GID)
+    one.begin()
+    assert is_unprivileged(one.the_agent())
+
+
+def test_weir_agent_alone(host):
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="weir-agent-test-"))
+    folder.chmod(0o755)
+    one = host(OWN + ADMIN + RULES)
+    paths = [pathlib.Path(path) for path in certificate(one.folder)]
+    private(paths[1])
+    one.admin = low_port()
+    one.write(one.file.read_text().replace("admin: 127.0.0.1:@ADMIN@", "").split("admin:")[0] + RULES +
+              f'admin: {{ listen: "127.0.0.1:{one.admin}", tls: {{ certificate: {paths[0]}, key: {paths[1]} }} }}\n')
+    one.context = ssl.create_default_context(cafile=str(paths[0]))
+    private(one.file)
+    with open(folder / "said", "wb") as said:
+        process = subprocess.Popen([WEIR, "agent", str(one.file)], env=ENVIRONMENT, stderr=said, stdin=subprocess.DEVNULL)
+    try:
+        def child():
+            return next(iter(pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()), "")
+        wait_until(lambda: one.ask("GET", "/healthz")[0] == 200, "the rules service")
+        first = child()
+        assert is_unprivileged(first) and status(process.pid)["NoNewPrivs"] == ["1"]
+        assert int(status(process.pid)["CapBnd"][0], 16) & ~sum(1 << bit for bit in KEPT.values()) == 0
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: child() not in ("", first) and one.ask("GET", "/healthz")[0] == 200, "another one")
+        assert is_unprivileged(child())
+        process.terminate()
+        assert process.wait(20) == 0, (folder / "said").read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        shutil.rmtree(folder)
+
+
+def test_started_by_another_user_nothing_is_dropped_but_what_it_never_needs(host):
+    one = host(HEAD + ADMIN + RULES)
+    os.chown(one.folder, UID, GID)
+    one.start(user=UID, group=GID, extra_groups=[])
+    one.wait_for_admin()
+    seen = status(one.the_agent())
+    assert seen["Uid"] == [str(UID)] * 4 and seen["NoNewPrivs"] == ["1"] and seen["Seccomp"] == ["2"]
+    assert (one.folder / "segment").stat().st_uid == UID
