@@ -32,7 +32,14 @@ for file in weir libweir.so nginx/ngx_http_weir_module.so nginx/ngx_stream_weir_
     AArch64) entry=paciasp ;;
     *) continue ;;
     esac
-    marked=$(objdump --disassemble "$path" | grep -c "[[:space:]]$entry\$" || true)
+    # Stack clash protection touches each page of a large frame: or of nothing to memory on the stack (x86-64), a store of zero (arm64).
+    case $entry in
+    endbr64) probe='or[ql] +\$0x0,[0-9a-fx]*\(%[re]sp\)' ;;
+    *) probe='str[[:space:]]+xzr, \[sp, #1024\]' ;;
+    esac
+    objdump --disassemble "$path" >"$scratch/code"
+    has "$file" "stack clash protection" "$probe" code
+    marked=$(grep -c "[[:space:]]$entry\$" "$scratch/code" || true)
     [ "$marked" -ge 100 ] || { echo "$file: $marked functions begin with $entry: no branch protection"; bad=1; }
 done
 [ "$bad" -eq 0 ] || exit 1

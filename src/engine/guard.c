@@ -20,6 +20,11 @@
 
 static uint64_t guarded[GUARDED_MAX]; /* pointers to segments, or 0 */
 static uint64_t beside[BESIDE_MAX];   /* pointers to struct weir__mapped of files beside segments, or 0 */
+/*
+ * For each of those: what a loss that weir__lost_beside has not returned yet switches off, or 0. The text outlives the
+ * mapping, which another thread may close meanwhile.
+ */
+static uint64_t unreported[BESIDE_MAX];
 static uint32_t installed;
 static struct sigaction before;
 
@@ -47,6 +52,7 @@ static bool replace_beside(uintptr_t address)
         if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
             continue;
         weir__store32(&mapped->lost, 1);
+        weir__store64(&unreported[i], (uint64_t)(uintptr_t)mapped->disabled);
         return replace(mapped->memory, mapped->bytes, mapped->read_only);
     }
     return false;
@@ -172,10 +178,9 @@ void weir__leave_beside(const struct weir__mapped *mapped)
 const char *weir__lost_beside(void)
 {
     for (int i = 0; i < BESIDE_MAX; i++) {
-        struct weir__mapped *mapped = beside_at(i);
-        uint32_t no = 0;
-        if (mapped && mapped->disabled && weir__load32(&mapped->lost) && weir__cas32(&mapped->reported, &no, 1))
-            return mapped->disabled;
+        uint64_t text = weir__load64(&unreported[i]);
+        if (text && weir__cas64(&unreported[i], &text, 0))
+            return (const char *)(uintptr_t)text;
     }
     return NULL;
 }

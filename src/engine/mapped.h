@@ -22,9 +22,9 @@ struct weir__mapped {
     unsigned owner;  /* user id of the file's owner */
     uint64_t device; /* of a file that was there, with its inode: tells whether its path names another one by now */
     uint64_t inode;
-    uint32_t lost;        /* its file was cut short, and there is other memory in its place (guard.c) */
-    uint32_t reported;    /* by weir__lost_beside */
-    const char *disabled; /* what its loss switches off, for weir__lost_beside; NULL: nothing that must be reported */
+    uint32_t lost; /* its file was cut short, and there is other memory in its place (guard.c) */
+    const char
+        *disabled; /* a static text: what its loss switches off, for weir__lost_beside; NULL: nothing to report */
 };
 
 /* What is to be made, and how it is filled: `format` returns 0 or an error. */

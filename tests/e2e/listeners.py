@@ -126,14 +126,14 @@ IDENTITY = [b"X-API-Key", b"X-User-Id", b"X-Forwarded-For", b"Forwarded", b"Cook
 
 
 def gateway_request(chance):
-    path = chance.choice([b"/", b"/two", b"/queue", b"/api/items", b"/auth/login", b"/.weir/tickets/" + plain(chance.word())])
+    path = chance.choice([b"/", b"/two", b"/queue", b"/strict", b"/shared?user=a", b"/xabab", b"/api/items", b"/auth/login", b"/.weir/tickets/" + plain(chance.word())])
     path += plain(chance.word()).replace(b" ", b"%20") if chance.one_in(3) else b""
     return http_request(chance, chance.choice([b"GET", b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"BREW"]),
                         path + query(chance, b"a", b"user", b"key"), extra_headers(chance, IDENTITY),
                         chance.word() if chance.one_in(3) else b"")
 
 
-ATTRIBUTES = {"attributes": {"path": "/api/items", "method": "GET", "ip": "192.0.2.1", "headers": {"X-API-Key": "k"}}, "cost": 1}
+ATTRIBUTES = {"attributes": {"path": "/strict", "method": "GET", "ip": "192.0.2.1", "headers": {"X-API-Key": "k"}}, "cost": 1}
 DESCRIPTORS = {"domain": "d", "descriptors": [[{"key": "k", "value": "v"}]], "hits": 1}
 DIRECT = {"key": "k", "limit": 5, "window": "1m", "burst": 5, "algorithm": "token_bucket", "cost": 1}
 CHECKS = [

@@ -13,6 +13,7 @@ import rls
 from clients import get
 from controlled import Host, weir
 from ports import free_port
+from redis_server import RedisServer
 from served import Backend
 
 SECONDS = float(os.environ.get("WEIR_FUZZ_SECONDS", 0)) or None
@@ -29,6 +30,7 @@ admin: 127.0.0.1:@ADMIN@
 metrics: 127.0.0.1:@METRICS@
 segment: { path: "@FOLDER@/segment", size: 4MiB }
 state: "@FOLDER@/state"
+store: { url: "redis://127.0.0.1:@STORE@", deadline: 3s }
 queue: on
 load: on
 hot_keys: 1MiB
@@ -38,7 +40,9 @@ rules:
   - { name: later, match: { path: /queue }, key: "u:${header:X-User-Id}", limit: 1, window: 1h, on_limit: queue }
   - { name: log, match: { path: "/api/*" }, key: "ip:${client_ip}", limit: 50, window: 1s, algorithm: sliding_window_log }
   - { name: flight, match: { path: /auth/login }, key: "ip:${client_ip}", limit: 5, algorithm: concurrency }
-  - { name: regex, match: { path: "~^/x(a|b)*$" }, limit: 100, window: 1s }
+  - { name: regex, match: { path: { regex: "^/x(a|b)*$" } }, limit: 100, window: 1s }
+  - { name: strict, match: { path: /strict }, key: "${header:X-API-Key}", limit: 50, window: 1s, consistency: strict }
+  - { name: shared, match: { path: /shared }, key: "${query:user}", limit: 50, window: 1s, consistency: eventual }
 """
 pytestmark = pytest.mark.xdist_group("fuzz_listeners")
 
@@ -46,9 +50,10 @@ pytestmark = pytest.mark.xdist_group("fuzz_listeners")
 class Fuzzed(Host):
     """A weir serve with every listener, and tokens of each role."""
 
-    def __init__(self, backend):
+    def __init__(self, backend, store):
         self.grpc, self.http, self.resp = free_port(), free_port(), free_port()
-        super().__init__(YAML.replace("@GRPC@", str(self.grpc)).replace("@HTTP@", str(self.http)).replace("@RESP@", str(self.resp)), backend)
+        text = YAML.replace("@STORE@", str(store.port))
+        super().__init__(text.replace("@GRPC@", str(self.grpc)).replace("@HTTP@", str(self.http)).replace("@RESP@", str(self.resp)), backend)
 
     def begin(self):
         super().begin()
@@ -85,13 +90,14 @@ class Fuzzed(Host):
 
 @pytest.fixture(scope="module")
 def one():
-    backend = Backend()
-    made = Fuzzed(backend)
+    backend, store = Backend(), RedisServer().start()
+    made = Fuzzed(backend, store)
     try:
         yield made.begin()
     finally:
         made.remove()
         backend.stop()
+        store.remove()
 
 
 def fuzz(one, target):
