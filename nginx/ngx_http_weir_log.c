@@ -84,7 +84,7 @@ static void ngx_http_weir_log_complain(ngx_log_t *log, const ngx_http_weir_log_f
         return;
     ngx_log_error(
         NGX_LOG_ALERT, log, error, "weir: %uL lines for \"%V\" were dropped since the last line like this: %s",
-        dropped - before[to->kind], &to->file->name, error ? "they cannot be written" : "the disk does not keep up");
+        dropped - before[to->kind], &to->file->name, error ? "they cannot be written" : "the disk did not keep up");
     complained[to->kind] = ngx_time();
     before[to->kind] = dropped;
 }
@@ -97,7 +97,9 @@ ngx_int_t ngx_http_weir_log_put(ngx_log_t *log, ngx_http_weir_log_file_t *to, u_
     ngx_uint_t put =
         weir__log_writer_put(ngx_http_weir_log_writer, to->fd, (unsigned)to->kind, (const char *)line, len);
     uint64_t dropped = weir__log_writer_dropped(ngx_http_weir_log_writer, (unsigned)to->kind, &error);
-    ngx_http_weir_log_complain(log, to, dropped, error);
+    /* Not while the disk hangs: nginx's error log may be on the same, and is written right here. */
+    if (weir__log_writer_keeps_up(ngx_http_weir_log_writer))
+        ngx_http_weir_log_complain(log, to, dropped, error);
     return put ? NGX_OK : NGX_DECLINED;
 }
 

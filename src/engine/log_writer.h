@@ -22,6 +22,8 @@ struct weir__log_writer *weir__log_writer_start(void);
 bool weir__log_writer_put(struct weir__log_writer *writer, int file, unsigned kind, const char *line, size_t len);
 /* Closes the descriptor once every line that was put for it is written. False: there is no room; it stays open. */
 bool weir__log_writer_close(struct weir__log_writer *writer, int file);
+/* For the producer: half of the ring is free, so no write hangs, or not for long. */
+bool weir__log_writer_keeps_up(const struct weir__log_writer *writer);
 /* Lines of this kind that found no room, or whose write failed; *error: the errno of the last of these, 0: none. */
 uint64_t weir__log_writer_dropped(const struct weir__log_writer *writer, unsigned kind, int *error);
 /*

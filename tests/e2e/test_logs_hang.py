@@ -1,4 +1,5 @@
 """Logs on a disk that hangs: a pipe that nobody reads is one. No request waits for it, and what is lost is counted."""
+import contextlib
 import fcntl
 import json
 import os
@@ -39,6 +40,11 @@ def dropped(port, log):
 def test_no_request_waits_for_a_log(gateway, log, directive):
     g = gateway(GOOD, server=directive + METRICS, start=False, expected=("were dropped since the last line",))
     end = hanging(g.folder, "pipe")
+    # Alerts go to the same disk: none may be written while it hangs.
+    g.config.write_text(g.config.read_text().replace(f"error_log {g.folder}/error.log info;",
+                                                     f"error_log {g.folder}/alerts alert;"))
+    alerts = hanging(g.folder, "alerts")
+    filled = os.write(alerts, b"x" * 4095 + b"\n")
     g.start()
     headers = {"filler": "x" * 2000}
     longest = 0
@@ -49,14 +55,30 @@ def test_no_request_waits_for_a_log(gateway, log, directive):
         longest = max(longest, time.monotonic() - begun)
     assert longest < 2
     assert dropped(g.port, log) > 100 and dropped(g.port, {"denied": "access", "access": "denied"}[log]) == 0
-    assert len(re.findall(r"lines for \"\S+/pipe\" were dropped", g.errors())) == 1
+    # Once the disk is back, there is one line that tells how many were lost.
+    told = b""
+
+    def heard():
+        nonlocal told
+        for each in (end, alerts):
+            with contextlib.suppress(BlockingIOError):
+                part = os.read(each, 1 << 16)
+                told += part if each == alerts else b""
+        assert get(g.port, "/").status == 429
+        return b"were dropped" in told
+    wait_until(heard, "the alert")
+    assert filled == 4096 and len(re.findall(rb"\d+ lines for \"\S+/pipe\" were dropped", told)) == 1, told
+    lost = dropped(g.port, log)
+    wait_until(lambda: [get(g.port, path, headers=headers) for _ in range(100)] and dropped(g.port, log) > lost,
+               "a disk that hangs again")
     # A worker that ends does not wait for it, either.
-    before = set(g.workers())
+    workers = set(g.workers())
     begun = time.monotonic()
     g.run("-s", "reload")
-    wait_until(lambda: not before & set(g.workers()) and g.workers(), "workers without the log's thread")
+    wait_until(lambda: not workers & set(g.workers()) and g.workers(), "workers without the log's thread")
     assert time.monotonic() - begun < 15
     os.close(end)
+    os.close(alerts)
 
 
 def test_lines_come_when_the_disk_is_back(gateway):
