@@ -306,8 +306,14 @@ const char *weir__mapped_why(const char *path, int error, char *text, size_t siz
                  (unsigned long long)free_bytes >> 10);
         return text;
     }
+    if (error == WEIR_EPERM && lstat(path, &what) == 0) {
+        name_owner(what.st_uid, owner, sizeof owner);
+        snprintf(text, size, "no permission: it belongs to %s and has mode %04o; change that, or remove it", owner,
+                 (unsigned)what.st_mode & 07777);
+        return text;
+    }
     if (error == WEIR_EPERM)
-        return "no permission; check owner and mode of the file and of its folder, and whether it is mounted read-only";
+        return "no permission; check owner and mode of its folder, and whether it is mounted read-only";
     if (!refused || lstat(path, &what) != 0)
         return weir_strerror(error);
     name_owner(what.st_uid, owner, sizeof owner);
