@@ -17,7 +17,9 @@ done
 [ "$(dpkg-deb -I "$package" conffiles)" = /etc/weir/weir.yaml ] || fail conffiles
 # Everything is root's, nobody else may write, and nothing is in a folder of its own making.
 dpkg-deb -c "$package" >"$to/list"
-! grep -v '^[-dl]rw[x-]r-[x-]r-[x-] root/root \|^l.* root/root ' "$to/list" || fail "modes and owners"
+# weir.yaml may hold secrets: nobody else may read it either.
+grep -q '^-rw------- root/root .* ./etc/weir/weir.yaml$' "$to/list" || fail "mode of weir.yaml"
+! grep -v ' ./etc/weir/weir.yaml$' "$to/list" | grep -v '^[-dl]rw[x-]r-[x-]r-[x-] root/root \|^l.* root/root ' || fail "modes and owners"
 ! awk '{ print $6 }' "$to/list" | grep -vE '^\./($|etc/($|weir/)|usr/($|(bin|include|lib|share)/))' || fail "files elsewhere"
 
 dpkg-deb -R "$package" "$to/all"
