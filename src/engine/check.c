@@ -80,8 +80,8 @@ static void make_hit(struct work *work, const weir_rules *rules, const struct we
     hit->rule = rule;
     hit->quota = NULL;
     hit->shadow = rule->shadow;
-    hit->quota_mode = hit->replaced = false;
-    hit->strict = hit->unasked = false;
+    hit->quota_mode = hit->replaced = hit->report = false;
+    hit->strict = hit->unasked = hit->rest = false;
     hit->held = 0;
     hit->error = hit->store_error = 0;
     hit->cost = query->has_cost ? query->cost
