@@ -60,13 +60,21 @@ static size_t find_hits(const weir_rules *rules, const struct weir__rule *named,
 /* ---- The other rules of a request, as a text: RULE.KEY.TIER.COST;… with all but the cost in hexadecimal digits ----
  */
 
+/* True if the request is charged under this rule when it is delivered: an enforced limit with a counter. */
+static bool goes_along(const struct weir__hit *hit)
+{
+    return !hit->shadow && !hit->replaced && hit->rule && hit->key_len && hit->cost > 0 &&
+           (hit->reason == WEIR_BY_LIMIT || hit->reason == WEIR_BY_FAILURE);
+}
+
+/* One entry stands for all limits of its rule: whether another limit of this one's rule has made it already. */
 static bool was_listed(const struct weir__trial *trial, const struct weir__hit *by, size_t at)
 {
     const struct weir__rule *rule = trial->hits[at].rule;
     if (weir__text_equal(rule->base, by->rule->base))
         return true;
     for (size_t i = 0; i < at; i++)
-        if (trial->hits[i].rule && weir__text_equal(trial->hits[i].rule->base, rule->base))
+        if (goes_along(&trial->hits[i]) && weir__text_equal(trial->hits[i].rule->base, rule->base))
             return true;
     return false;
 }
@@ -89,8 +97,7 @@ bool weir__others_write(const struct weir__trial *trial, const struct weir__hit 
     size = size < WEIR_OTHERS_BYTES ? size : WEIR_OTHERS_BYTES;
     for (size_t i = 0; i < trial->count; i++) {
         const struct weir__hit *hit = &trial->hits[i];
-        if (hit->shadow || hit->replaced || !hit->rule || !hit->key_len || hit->cost <= 0 ||
-            (hit->reason != WEIR_BY_LIMIT && hit->reason != WEIR_BY_FAILURE) || was_listed(trial, by, i))
+        if (!goes_along(hit) || was_listed(trial, by, i))
             continue;
         weir_text tier = hit->quota ? hit->quota->tier : (weir_text){NULL, 0};
         int len = snprintf(cost, sizeof cost, ".%lld", (long long)weir__hit_whole_cost(trial, hit));

@@ -145,6 +145,33 @@ TEST(every_other_rule_goes_along)
     weir_close(engine);
 }
 
+/* Hits that are not charged do not stand for others of their rule, whichever comes first. */
+TEST(a_skipped_limit_hides_no_other)
+{
+#define DAY              "  - { name: day, key: 'd:${user_id}', limit: 9, window: 1d }\n"
+#define SHADOW           "  - { name: day, limit: 1, window: 1d, shadow: true }\n"
+#define LIMITS(one, two) "  - { name: day, key: 'd:${user_id}', tier: user_id, limits: [" one ", " two "] }\n"
+#define GOLD             "{ limit: { gold: unlimited, default: 5 }, window: 1m }"
+#define ALL              "{ limit: 9, window: 1d }"
+    static const char *const others[] = {DAY SHADOW, SHADOW DAY, LIMITS(ALL, GOLD), LIMITS(GOLD, ALL)};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char rules[1024];
+        for (int last = 0; last < 2; last++) {
+            static const char own[] = "  - { name: a, " QUEUE " }\n";
+            snprintf(rules, sizeof rules, "rules:\n%s%s%s", last ? "" : own, others[i], last ? own : "");
+            begin(rules);
+            ask("/", "gold");
+            ask("/", "gold");
+            CHECK_EQ(answer.on_limit, WEIR_ON_LIMIT_QUEUE);
+            bool right = test_text_is(answer.deferral.others, "646179.643a676f6c64..1");
+            CHECK(right);
+            if (!right)
+                printf("  of: %s  others: %.*s\n", rules, (int)answer.deferral.others.len, answer.deferral.others.data);
+            weir_close(engine);
+        }
+    }
+}
+
 TEST(more_others_than_go_along_do_not_wait)
 {
     for (int count = WEIR_OTHERS_MAX; count <= WEIR_OTHERS_MAX + 1; count++) {
