@@ -190,6 +190,8 @@ void ngx_http_weir_trim(ngx_str_t *value);
  * NGX_DECLINED: none; NGX_ERROR: no memory.
  */
 ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t len, ngx_str_t *value);
+/* A header to which each proxy or the browser adds lines: X-Forwarded-For, Forwarded, Cookie. Others have one value. */
+ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len);
 
 /* ---- Asking the store first ---- */
 

@@ -16,6 +16,7 @@ typedef struct {
     weir_lookup *usual; /* of the request that asks */
     ngx_str_t target, method, host, forwarded;
     u_char address[16];
+    ngx_uint_t several; /* lines of one header that a rule asked for */
 } ngx_http_weir_asked_t;
 
 /* Reads the headers of a family. The number of their lines, or more than all may have if one of them has several. */
@@ -77,9 +78,12 @@ static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind k
     case WEIR_ATTR_HEADER:
         if (name.len == 12 && ngx_memcmp(name.data, "x-weir-token", 12) == 0)
             return false; /* the proxy's, not the client's */
-        if (name.len != 15 || ngx_memcmp(name.data, "x-forwarded-for", 15) != 0)
-            return asked->usual(asked->r, kind, name, value);
-        found = asked->forwarded;
+        if (name.len == 15 && ngx_memcmp(name.data, "x-forwarded-for", 15) == 0) {
+            found = asked->forwarded;
+            break;
+        }
+        asked->several |= ngx_http_weir_header(asked->r, name.data, name.len, &found) == NGX_DONE &&
+                          !ngx_http_weir_is_list(name.data, name.len);
         break;
     case WEIR_ATTR_NAMED:
         return asked->usual(asked->r, kind, name, value);
@@ -236,6 +240,10 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     }
     int error = weir_check(mcf->engine, &query, &answer);
     ngx_http_weir_wait_over(wait);
+    if (asked.several)
+        return ngx_http_weir_refuse(r, NGX_HTTP_BAD_REQUEST, "bad_request",
+                                    "a header that a rule reads has several lines, and the upstream may take any of "
+                                    "them: send one");
     if (error) {
         ngx_weir_complain(r->connection->log, error, "weir_auth lets a request pass undecided", "");
         return ngx_http_weir_auth_pass(r);

@@ -67,8 +67,7 @@ ngx_int_t ngx_http_weir_header(ngx_http_request_t *r, const char *name, size_t l
     return count > 1 ? NGX_DONE : NGX_OK;
 }
 
-/* Headers of which each line has things of its own, added by one proxy after the other or by a browser. */
-static ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len)
+ngx_uint_t ngx_http_weir_is_list(const char *name, size_t len)
 {
     static const ngx_str_t lists[] = {ngx_string("x-forwarded-for"), ngx_string("forwarded"), ngx_string("cookie")};
     for (ngx_uint_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
@@ -86,7 +85,7 @@ static ngx_int_t ngx_http_weir_header_counted(ngx_http_request_t *r, const char 
 {
     const ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     ngx_int_t rc = ngx_http_weir_header(r, name, len, value);
-    if (rc != NGX_DONE || conf->mode != NGX_HTTP_WEIR_ON || ngx_http_weir_is_list(name, len))
+    if (rc != NGX_DONE || conf->mode != NGX_HTTP_WEIR_ON || conf->service || ngx_http_weir_is_list(name, len))
         return rc == NGX_DONE ? NGX_OK : rc;
     ngx_str_t told = *value;
     for (ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {

@@ -5,7 +5,8 @@
  */
 #include "ngx_stream_weir.h"
 
-#define PAIRS_MAX 64
+#define PAIRS_MAX  64
+#define NAME_SHOWN 64 /* bytes of a name in an error */
 
 static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
 {
@@ -39,6 +40,27 @@ static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_
     return -1;
 }
 
+/* Names of headers have no case, all others do. */
+static ngx_uint_t ngx_stream_weir_same_name(weir_text a, weir_text b)
+{
+    static const char prefix[] = "header:";
+    if (a.len != b.len)
+        return 0;
+    return a.len > sizeof(prefix) - 1 && ngx_strncasecmp((u_char *)a.data, (u_char *)prefix, sizeof(prefix) - 1) == 0
+               ? ngx_strncasecmp((u_char *)a.data, (u_char *)b.data, a.len) == 0
+               : ngx_memcmp(a.data, b.data, a.len) == 0;
+}
+
+/* A name that is there twice, or NULL: rules would go by one of its values, and an upstream perhaps by the other. */
+static const weir_text *ngx_stream_weir_twice(const ngx_stream_weir_question_t *question)
+{
+    for (size_t i = 1; i < question->pair_count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (ngx_stream_weir_same_name(question->pairs[2 * i], question->pairs[2 * j]))
+                return &question->pairs[2 * i];
+    return NULL;
+}
+
 ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
 {
     size_t at = 1;
@@ -55,6 +77,12 @@ ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_strea
     }
     if (question->pair_count > PAIRS_MAX) {
         ngx_stream_weir_error(call, "ERR more than %d pairs", PAIRS_MAX);
+        return 0;
+    }
+    const weir_text *twice = question->domain.data ? NULL : ngx_stream_weir_twice(question);
+    if (twice) {
+        ngx_str_t name = {twice->len > NAME_SHOWN ? NAME_SHOWN : twice->len, (u_char *)twice->data};
+        ngx_stream_weir_error(call, "ERR '%V' is given twice", &name);
         return 0;
     }
     return 1;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define HEADER_NAME_MAX 1024 /* bytes of a header's name; nginx takes no header line beyond 8 KiB by default */
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 bool weir__api_wrong(struct weir__api_fault *fault, int index, const char *field, const char *format, ...)
@@ -130,20 +132,46 @@ static bool read_attribute(json_t *attributes, const char *name, json_t *value, 
     return weir__api_wrong(fault, index, field, "must be a string");
 }
 
-static bool read_headers(const json_t *headers, int index, struct weir__api_fault *fault)
+/* Adds a header under its name in lower case. Returns the error, or NULL. */
+static const char *add_header(json_t *headers, const char *name, json_t *value)
 {
+    char lower[HEADER_NAME_MAX];
+    size_t len = strlen(name);
+    if (!json_is_string(value))
+        return "must be a string";
+    if (len > sizeof lower)
+        return "has a name that is too long";
+    for (size_t i = 0; i < len; i++)
+        lower[i] = (char)weir__lower(name[i]);
+    if (json_object_getn(headers, lower, len))
+        return "is given twice; the case of a header's name does not count";
+    return json_object_setn_nocheck(headers, lower, len, value) == 0 ? NULL : "no memory";
+}
+
+/*
+ * `at` is their place in the attributes, where their names are in lower case afterwards. A name that is there twice is
+ * an error: of two values rules would go by one, and the server that the caller asks for perhaps by the other.
+ */
+static bool read_headers(json_t *attributes, void *at, int index, struct weir__api_fault *fault)
+{
+    const json_t *headers = json_object_iter_value(at);
     const char *name;
     json_t *value;
     if (!json_is_object(headers))
         return weir__api_wrong(fault, index, "attributes.headers", "must be an object of strings");
+    json_t *lower = json_object();
     json_object_foreach((json_t *)(uintptr_t)headers, name, value)
     {
-        char field[96];
-        snprintf(field, sizeof field, "attributes.headers.%.60s", name);
-        if (!json_is_string(value))
-            return weir__api_wrong(fault, index, field, "must be a string");
+        const char *wrong = add_header(lower, name, value);
+        if (wrong) {
+            char field[96];
+            snprintf(field, sizeof field, "attributes.headers.%.60s", name);
+            json_decref(lower);
+            return weir__api_wrong(fault, index, field, "%s", wrong);
+        }
     }
-    return true;
+    return json_object_iter_set_new(attributes, at, lower) == 0 ||
+           weir__api_wrong(fault, index, "attributes.headers", "no memory");
 }
 
 static bool read_ip(const json_t *ip, int index, struct weir__api_item *item, struct weir__api_fault *fault)
@@ -168,37 +196,13 @@ static bool read_attributes(json_t *attributes, int index, struct weir__api_item
         if (strcmp(name, "client_ip") == 0)
             return weir__api_wrong(fault, index, "attributes.client_ip",
                                    "is found out from ip and headers by the rules; give ip");
-        if (strcmp(name, "headers") == 0 ? !read_headers(value, index, fault)
+        if (strcmp(name, "headers") == 0 ? !read_headers(attributes, at, index, fault)
                                          : !read_attribute(attributes, name, value, at, index, fault))
             return false;
     }
     item->attributes = attributes;
     item->headers = json_object_get(attributes, "headers");
     return read_ip(json_object_get(attributes, "ip"), index, item, fault);
-}
-
-static bool same_nocase(const char *name, weir_text wanted)
-{
-    for (size_t i = 0; i < wanted.len; i++)
-        if (weir__lower(name[i]) != (unsigned char)wanted.data[i])
-            return false;
-    return name[wanted.len] == 0;
-}
-
-/* Asked for in lower case, and mostly written so. */
-static const json_t *header_of(const json_t *headers, weir_text name)
-{
-    const char *each;
-    json_t *value;
-    const json_t *found = json_object_getn(headers, name.data, name.len);
-    if (found || !headers)
-        return found;
-    json_object_foreach((json_t *)(uintptr_t)headers, each, value)
-    {
-        if (strlen(each) == name.len && same_nocase(each, name))
-            return value;
-    }
-    return NULL;
 }
 
 bool weir__api_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
@@ -219,7 +223,7 @@ bool weir__api_lookup(void *context, enum weir_attribute_kind kind, weir_text na
         found = json_object_get(item->attributes, own[kind]);
         break;
     case WEIR_ATTR_HEADER:
-        found = header_of(item->headers, name);
+        found = json_object_getn(item->headers, name.data, name.len);
         break;
     case WEIR_ATTR_NAMED:
         found = json_object_getn(item->attributes, name.data, name.len);

@@ -583,6 +583,41 @@ def test_auth_does_not_believe_two_descriptions(api, chosen):
     assert answer.split()[1] == b"400" and b"several lines" in answer
 
 
+SINGLE = json.dumps({
+    "identity": {"api_key": "header:X-API-Key"}, "block": {"keys": ["user:666"]},
+    "rules": [{"limit": 2, "window": "1d", **rule} for rule in (
+        {"name": "key", "match": {"path": "/key"}, "key": "${api_key}"},
+        {"name": "user", "match": {"path": "/user"}, "key": "user:${header:X-User}"},
+        {"name": "plan", "match": {"path": "/plan", "header": {"X-Plan": "free"}}, "limit": 0},
+        {"name": "cost", "match": {"path": "/cost"}, "cost": "header:X-Cost"},
+        {"name": "lists", "match": {"path": "/lists", "header": {"X-Forwarded-For": "*", "Forwarded": "*"}},
+         "key": "${cookie:sid}", "limit": 3})]})
+
+
+@pytest.mark.parametrize("mode", ["", "weir on;"])
+def test_auth_refuses_several_lines_of_a_header_that_a_rule_reads(api, mode):
+    """The proxy passes all of them on, and the upstream may take any: joined, they would be another key each time."""
+    g = api(rules=SINGLE, server=f"location /v1/ {{ weir_api; }} location = /v1/auth {{ weir_auth; {mode} }}")
+
+    def ask(uri, *lines):
+        sent = "".join(f"{line}\r\n" for line in (f"X-Forwarded-Uri: {uri}", *lines))
+        answer = raw(g.port, f"GET /v1/auth HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{sent}\r\n".encode(), until_closed=True)
+        assert (b"several lines" in answer) == (answer.split()[1] == b"400")
+        return int(answer.split()[1])
+    for lines in (("X-API-Key: real", "X-API-Key: 1"), ("x-api-key: 2", "X-API-Key: real"), ("X-API-Key: real",) * 2,
+                  ("X-API-Key: real", "X-API-Key:")):
+        assert ask("/key", *lines) == 400
+    assert [ask("/key", "X-API-Key: real") for _ in range(3)] == [200, 200, 429]
+    assert [ask("/user", "X-User: 666", *more) for more in ((), ("X-User: 1",))] == [429, 400]
+    assert [ask("/plan", "X-Plan: free", *more) for more in ((), ("X-Plan: x",))] == [429, 400]
+    assert [ask("/cost", "X-Cost: 3", *more) for more in ((), ("X-Cost: x",))] == [429, 400]
+    # Lines that no rule reads, and those to which each proxy or the browser adds its own.
+    assert ask("/elsewhere", "X-API-Key: real", "X-API-Key: 1", "X-Other: 1", "X-Other: 2") == 200
+    lists = ("X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 192.0.2.2", "Forwarded: for=192.0.2.1", "Forwarded: for=192.0.2.2",
+             "Cookie: a=1", "Cookie: sid=1")
+    assert [ask("/lists", *lists) for _ in range(4)] == [200, 200, 200, 429]
+
+
 @pytest.mark.parametrize("chosen", ["", "weir_auth_headers original;"])
 def test_a_client_of_nginx_cannot_describe_its_request(api, gateway, chosen):
     """auth_request with X-Original-…, through which nginx passes every other header of the client."""

@@ -154,6 +154,20 @@ def test_check(server):
         assert waits[1]["decision"] == b"delay" and 500 < waits[1]["delay_ms"] <= 1000
 
 
+def test_check_refuses_a_name_that_is_given_twice(server):
+    """Rules would go by one value, and the server behind the caller perhaps by the other."""
+    s = server()
+    with Client(s.resp) as c:
+        for name, again in (("header:X-User", "header:X-User"), ("header:X-User", "HEADER:x-user"), ("path", "path"),
+                            ("account", "account")):
+            for command in ("WEIR.CHECK", "WEIR.PEEK"):
+                refused = str(c.do(command, "method", "GET", name, "/api/1", "ip", "192.0.2.1", again, "/api/2"))
+                assert refused == f"ERR '{again}' is given twice"
+        assert str(c.do("WEIR.CHECK", *["n" * 300, "v"] * 2)) == f"ERR '{'n' * 64}' is given twice"
+        assert fields(c.do("WEIR.CHECK", "path", "/x", "account", "a", "Account", "b", "header:path", "c"))["decision"] == b"allow"
+        assert fields(c.do("WEIR.CHECK", "DOMAIN", "shop", "user", "7", "user", "7"))["decision"] == b"allow"
+
+
 def test_check_descriptors(server):
     s = server()
     with Client(s.resp) as c:

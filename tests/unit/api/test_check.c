@@ -163,6 +163,8 @@ TEST(faults_name_their_field)
         {"{\"attributes\":{\"ip\":\"1.2.3\"}}", "\"field\":\"attributes.ip\""},
         {"{\"attributes\":{\"ip\":7}}", "\"field\":\"attributes.ip\""},
         {"{\"attributes\":{\"path\":null}}", "\"field\":\"attributes.path\""},
+        {"{\"attributes\":{\"headers\":{\"X-Key\":\"a\",\"x-key\":\"b\"}}}", "\"field\":\"attributes.headers.x-key\""},
+        {"{\"attributes\":{\"headers\":{\"x-key\":\"a\",\"X-KEY\":\"a\"}}}", "is given twice"},
         {"{\"attributes\":{\"client_ip\":\"1.2.3.4\"}}", "\"field\":\"attributes.client_ip\""},
         {"{\"attributes\":{\"headers\":[]}}", "\"field\":\"attributes.headers\""},
         {"{\"attributes\":{\"headers\":{\"a\":[]}}}", "\"field\":\"attributes.headers.a\""},
