@@ -86,6 +86,11 @@ static void use_rule(const struct weir__rule *rule, struct weir__values *values,
     int len = weir__template_fill(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, key, sizeof key);
     if (len > (int)sizeof key)
         abort();
+    size_t keys = weir__template_keys(&rule->key, values);
+    for (size_t i = 0; len >= 0 && i < keys && keys <= WEIR__KEYS_MAX; i++)
+        if (weir__template_fill_one(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, i, key) >
+            (int)sizeof key)
+            abort();
     if (len >= 0) {
         weir__list_has_key(&rule->allow, (weir_text){key, (size_t)len});
         weir__list_may_have_key(&rule->block, (weir_text){key, (size_t)len});

@@ -57,13 +57,18 @@ static void check_target(weir_text target, size_t room)
 static void check_found(weir_text text)
 {
     const char *newline = text.len > 0 ? memchr(text.data, '\n', text.len) : NULL;
-    weir_text name = {text.data, newline ? (size_t)(newline - text.data) : 0}, value, rest = text;
+    weir_text name = {text.data, newline ? (size_t)(newline - text.data) : 0}, value, rest = text, all[4];
 
     if (newline)
         rest = (weir_text){newline + 1, text.len - name.len - 1};
-    if (weir__cookie_find(rest, name, &value))
-        check_inside(value, rest);
-    if (!weir__argument_find(rest, name, &value))
+    size_t found = weir__cookie_find(rest, name, &value, 1), count = weir__cookie_find(rest, name, all, 4);
+    check(found <= 2 && count <= 5 && found == (count < 2 ? count : 2));
+    for (size_t i = 0; i < count && i < 4; i++)
+        check_inside(all[i], rest);
+    found = weir__argument_find(rest, name, &value, 1);
+    count = weir__argument_find(rest, name, all, 4);
+    check(found <= 2 && count <= 5 && found == (count < 2 ? count : 2));
+    if (!found)
         return;
     check_inside(value, rest);
     char *decoded = malloc(value.len + 1);

@@ -69,8 +69,10 @@ static void check_filled(const struct weir__template *tmpl, const struct weir__a
         int attribute = tmpl->parts[i].attribute;
         if (attribute < 0)
             continue;
-        bool has = weir__value(&values[0], attribute, &one);
-        same &= has == weir__value(&values[1], attribute, &other) && weir__text_equal(one, other);
+        bool has = weir__value(&values[0], attribute, &one), too = weir__value(&values[1], attribute, &other);
+        bool several = weir__value_is_several(&values[0], attribute);
+        same &= several == weir__value_is_several(&values[1], attribute) &&
+                (several || (has == too && weir__text_equal(one, other)));
     }
     check(same == (len[0] == len[1] && memcmp(key[0], key[1], (size_t)len[0]) == 0));
 }

@@ -63,11 +63,32 @@ enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__ru
     return allows(&rule->allow, key) || allows(&rules->allow, key) ? WEIR_BY_ALLOW_LIST : WEIR_BY_LIMIT;
 }
 
+/*
+ * The same of a key that stands for several, as cookies or arguments of one name differ: blocked if any of them may
+ * be, and never allowed.
+ */
+static __attribute__((noinline)) enum weir_reason any_listed(const weir_rules *rules, const struct weir__rule *rule,
+                                                             struct weir__values *values, size_t count)
+{
+    const struct weir__list *own = &rule->block, *all = &rules->block;
+    char text[WEIR__KEY_MAX];
+    if (!own->key_count && !own->glob_count && !all->key_count && !all->glob_count)
+        return WEIR_BY_LIMIT;
+    for (size_t i = 0; i < count && count <= WEIR__KEYS_MAX; i++) {
+        int len = weir__template_fill_one(&rule->key, values, rule->on_missing == WEIR__MISSING_SHARE, i, text);
+        weir_text key = {text, len > 0 ? (size_t)len : 0};
+        if (len > 0 && (blocks(own, key) || blocks(all, key)))
+            return WEIR_BY_BLOCK_LIST;
+    }
+    return count > WEIR__KEYS_MAX ? WEIR_BY_BLOCK_LIST : WEIR_BY_LIMIT;
+}
+
 /* The same with the rule's networks; what is blocked in any way stays so. */
 static enum weir_reason listed(const weir_rules *rules, const struct weir__rule *rule, struct weir__values *values,
                                weir_text key)
 {
-    enum weir_reason reason = weir__key_listed(rules, rule, key);
+    size_t several = weir__template_keys(&rule->key, values);
+    enum weir_reason reason = several ? any_listed(rules, rule, values, several) : weir__key_listed(rules, rule, key);
     if (reason == WEIR_BY_BLOCK_LIST || on_network(&rule->block, values))
         return WEIR_BY_BLOCK_LIST;
     return on_network(&rule->allow, values) ? WEIR_BY_ALLOW_LIST : reason;

@@ -80,16 +80,17 @@ struct weir__values {
     const weir_query *query;
     uint64_t looked[WEIR__ATTRIBUTES_MAX / 64], found[WEIR__ATTRIBUTES_MAX / 64];
     enum { WEIR__CLIENT_UNKNOWN, WEIR__CLIENT_KNOWN, WEIR__CLIENT_NONE } client_state;
-    bool have_target, have_path, have_arguments;
+    bool have_target, have_path, have_arguments, have_cookies;
     bool path_cut;     /* `path` is not all of it */
     bool two_readings; /* a path parameter of the target may have an encoded slash: spelling 1 may be another path */
     uint32_t scratch_used;
-    uint64_t cut[WEIR__ATTRIBUTES_MAX / 64]; /* by attribute, set when it is looked for */
-    struct weir__address client;             /* ungrouped */
-    weir_text target;                        /* WEIR_ATTR_TARGET; empty: not given */
-    weir_text path;                          /* as given, or the target's; empty: neither was given */
-    weir_text whole_path;                    /* the same, not cut if it was given */
-    weir_text arguments;                     /* the raw query string */
+    uint64_t cut[WEIR__ATTRIBUTES_MAX / 64], several[WEIR__ATTRIBUTES_MAX / 64]; /* set when it is looked for */
+    struct weir__address client;                                                 /* ungrouped */
+    weir_text target;     /* WEIR_ATTR_TARGET; empty: not given */
+    weir_text path;       /* as given, or the target's; empty: neither was given */
+    weir_text whole_path; /* the same, not cut if it was given */
+    weir_text arguments;  /* the raw query string */
+    weir_text cookies;    /* the Cookie header */
     char client_text[WEIR__ADDRESS_TEXT];
     weir_text value[WEIR__ATTRIBUTES_MAX];
     char method[WEIR__METHOD_MAX], host[WEIR__HOST_MAX];
@@ -117,6 +118,28 @@ static inline bool weir__value_is_cut(const struct weir__values *values, int att
 {
     return values->cut[attribute >> 6] >> (attribute & 63) & 1;
 }
+
+/* True if weir__value, which was called before, met several cookies or arguments of one name with different values. */
+static inline bool weir__value_is_several(const struct weir__values *values, int attribute)
+{
+    return values->several[attribute >> 6] >> (attribute & 63) & 1;
+}
+
+/*
+ * The different values of an attribute that has several. Upstream servers take the first, the last or all of them, so
+ * rules go by all of them.
+ */
+#define WEIR__SEVERAL_MAX 8 /* that are looked at; a request with more of them is decided by the safe side */
+struct weir__several {
+    size_t count; /* at most WEIR__SEVERAL_MAX */
+    bool more;    /* than that */
+    size_t most;  /* bytes of an argument; 0: these are cookies */
+    weir_text raw[WEIR__SEVERAL_MAX];
+    char room[WEIR__ARGUMENT_MAX];
+};
+void weir__value_several(struct weir__values *values, int attribute, struct weir__several *several);
+/* One of them, which may be empty; valid until the next call. */
+weir_text weir__several_value(struct weir__several *several, size_t number, bool *cut);
 
 /* The path; empty: neither it nor the target was given. */
 weir_text weir__value_path(struct weir__values *values);

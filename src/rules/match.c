@@ -54,11 +54,28 @@ static __attribute__((noinline)) bool holds_for_normal(const struct weir__condit
     return false;
 }
 
+/* Of several cookies or arguments of one name any may be the one that the upstream takes. */
+static __attribute__((noinline)) bool holds_for_several(const struct weir__condition *condition,
+                                                        struct weir__values *values, struct weir__matching *matching)
+{
+    struct weir__several several;
+    weir__value_several(values, condition->attribute, &several);
+    bool any = several.more, cut;
+    for (size_t i = 0; i < several.count && !any; i++) {
+        weir_text text = weir__several_value(&several, i, &cut);
+        any = condition->absent || !text.len ? !text.len && (condition->absent || condition->negate)
+                                             : holds_for(condition, condition->patterns, text, cut, matching);
+    }
+    return any;
+}
+
 static bool holds(const struct weir__match *match, const struct weir__condition *condition, struct weir__values *values,
                   struct weir__matching *matching)
 {
     weir_text text;
     bool present = weir__value(values, condition->attribute, &text);
+    if (weir__value_is_several(values, condition->attribute))
+        return holds_for_several(condition, values, matching);
     bool cut = weir__value_is_cut(values, condition->attribute);
     if (condition->absent || !present)
         return !present && (cut || condition->absent || condition->negate);
@@ -172,7 +189,8 @@ const struct weir__quota *weir__rule_quota(const struct weir__rule *rule, struct
 {
     const struct weir__quota *usual = rule->has_default ? &rule->quotas[0] : NULL;
     weir_text tier;
-    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier))
+    if (rule->tier < 0 || !weir__value(values, rule->tier, &tier) || weir__value_is_cut(values, rule->tier) ||
+        weir__value_is_several(values, rule->tier))
         return usual;
     /* The default, whose name is empty, is first. */
     size_t low = rule->has_default ? 1 : 0, high = rule->quota_count;
@@ -252,13 +270,11 @@ static __attribute__((noinline)) int64_t cost_of_normal(const struct weir__rule 
     return most;
 }
 
-int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching)
+static int64_t cost_without_attribute(const struct weir__rule *rule, struct weir__values *values,
+                                      struct weir__matching *matching)
 {
     const struct weir__cost *cost = &rule->cost;
     weir_text text;
-    int64_t said;
-    if (cost->attribute >= 0 && weir__value(values, cost->attribute, &text) && cost_from(text, cost->max, &said))
-        return said;
     if (!cost->path_count || !weir__value(values, WEIR__AT_PATH, &text))
         return cost->usual;
     int64_t sent = cost_of_path(cost, false, text, values->path_cut, matching);
@@ -266,6 +282,37 @@ int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *valu
     return form && (cost->normal_differs || weir__value_is_spelled(values, form))
                ? cost_of_normal(rule, values, sent, matching)
                : sent;
+}
+
+/* The highest by any of several cookies or arguments of one name. */
+static __attribute__((noinline)) int64_t cost_of_several(const struct weir__rule *rule, struct weir__values *values,
+                                                         struct weir__matching *matching)
+{
+    struct weir__several several;
+    weir__value_several(values, rule->cost.attribute, &several);
+    int64_t most = several.more ? rule->cost.max : 0, said;
+    for (size_t i = 0; i < several.count; i++) {
+        bool cut;
+        if (!cost_from(weir__several_value(&several, i, &cut), rule->cost.max, &said))
+            said = cost_without_attribute(rule, values, matching);
+        most = said > most ? said : most;
+    }
+    return most;
+}
+
+int64_t weir__rule_cost(const struct weir__rule *rule, struct weir__values *values, struct weir__matching *matching)
+{
+    const struct weir__cost *cost = &rule->cost;
+    weir_text text;
+    int64_t said;
+    if (cost->attribute >= 0) {
+        bool given = weir__value(values, cost->attribute, &text);
+        if (weir__value_is_several(values, cost->attribute))
+            return cost_of_several(rule, values, matching);
+        if (given && cost_from(text, cost->max, &said))
+            return said;
+    }
+    return cost_without_attribute(rule, values, matching);
 }
 
 bool weir__list_has_key(const struct weir__list *list, weir_text key)

@@ -262,9 +262,23 @@ bool weir__path_is_spelled(weir_text path, unsigned form)
 
 /* ---- Cookies ---- */
 
-bool weir__cookie_find(weir_text header, weir_text name, weir_text *value)
+/* One more value unless it is there already; those beyond `max` are only counted. */
+static size_t add_value(weir_text *values, size_t count, size_t max, weir_text value,
+                        bool (*equal)(weir_text, weir_text))
 {
-    while (header.len > 0) {
+    for (size_t i = 0; i < count; i++)
+        if (equal(values[i], value))
+            return count;
+    if (count < max)
+        values[count] = value;
+    return count + 1;
+}
+
+size_t weir__cookie_find(weir_text header, weir_text name, weir_text *values, size_t max)
+{
+    size_t count = 0;
+
+    while (header.len > 0 && count <= max) {
         const char *end = memchr(header.data, ';', header.len);
         weir_text cookie = {header.data, end ? (size_t)(end - header.data) : header.len};
         header = after(header, end ? cookie.len + 1 : cookie.len);
@@ -274,12 +288,12 @@ bool weir__cookie_find(weir_text header, weir_text name, weir_text *value)
         size_t before = (size_t)(equals - cookie.data);
         if (!weir__text_equal(weir__text_trim((weir_text){cookie.data, before}), name))
             continue;
-        *value = weir__text_trim(after(cookie, before + 1));
-        if (value->len >= 2 && value->data[0] == '"' && value->data[value->len - 1] == '"')
-            *value = (weir_text){value->data + 1, value->len - 2};
-        return true;
+        weir_text value = weir__text_trim(after(cookie, before + 1));
+        if (value.len >= 2 && value.data[0] == '"' && value.data[value.len - 1] == '"')
+            value = (weir_text){value.data + 1, value.len - 2};
+        count = add_value(values, count, max, value, weir__text_equal);
     }
-    return false;
+    return count;
 }
 
 /* ---- Arguments ---- */
@@ -304,9 +318,21 @@ static bool is_name(weir_text raw, weir_text name)
     return i == raw.len && j == name.len;
 }
 
-bool weir__argument_find(weir_text query, weir_text name, weir_text *raw)
+static bool is_same_decoded(weir_text a, weir_text b)
 {
-    while (query.len > 0) {
+    size_t i = 0, j = 0;
+
+    while (i < a.len && j < b.len)
+        if (decoded(a, &i) != decoded(b, &j))
+            return false;
+    return i == a.len && j == b.len;
+}
+
+size_t weir__argument_find(weir_text query, weir_text name, weir_text *raw, size_t max)
+{
+    size_t count = 0;
+
+    while (query.len > 0 && count <= max) {
         const char *end = memchr(query.data, '&', query.len);
         weir_text pair = {query.data, end ? (size_t)(end - query.data) : query.len};
         query = after(query, end ? pair.len + 1 : pair.len);
@@ -314,10 +340,9 @@ bool weir__argument_find(weir_text query, weir_text name, weir_text *raw)
         size_t before = equals ? (size_t)(equals - pair.data) : pair.len;
         if (!is_name((weir_text){pair.data, before}, name))
             continue;
-        *raw = equals ? after(pair, before + 1) : (weir_text){"", 0};
-        return true;
+        count = add_value(raw, count, max, equals ? after(pair, before + 1) : (weir_text){"", 0}, is_same_decoded);
     }
-    return false;
+    return count;
 }
 
 bool weir__argument_is_plain(weir_text raw)

@@ -97,11 +97,18 @@ static inline bool weir__path_may_be_spelled(weir_text path, unsigned form)
 
 /* ---- Cookies and arguments ---- */
 
-/* The first cookie of this name (letters in this case) in a Cookie header; its value without quotes around it. */
-bool weir__cookie_find(weir_text header, weir_text name, weir_text *value);
+/*
+ * The different values of the cookies of this name (letters in this case) in a Cookie header, in their order, without
+ * quotes around them. Returns their number, or max + 1 if there are more than the `max` that are written. `max` is at
+ * least 1.
+ */
+size_t weir__cookie_find(weir_text header, weir_text name, weir_text *values, size_t max);
 
-/* The first argument of this name (which may be encoded in the query), as it stands there. */
-bool weir__argument_find(weir_text query, weir_text name, weir_text *raw);
+/*
+ * The same of arguments, whose names may be encoded in the query. Values are given as they stand there, and differ if
+ * they do when decoded.
+ */
+size_t weir__argument_find(weir_text query, weir_text name, weir_text *raw, size_t max);
 /* True if decoding would not change it. */
 bool weir__argument_is_plain(weir_text raw);
 /* Decodes "%xx" and '+' into a buffer of `size` bytes; what does not fit is cut off. Returns the length. */

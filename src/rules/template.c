@@ -181,7 +181,25 @@ bool weir__template_is_address(const struct weir__template *tmpl, const struct w
            part->literal.len < WEIR__KEY_MAX - WEIR__ADDRESS4_ROOM;
 }
 
-static int fill_parts(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key)
+/* Which of several values a key gets. */
+struct choice {
+    size_t number; /* of the combination, divided by the numbers of values of the parts before */
+    struct weir__several several;
+};
+
+static weir_text choose(struct choice *choice, struct weir__values *values, int attribute)
+{
+    bool cut;
+
+    weir__value_several(values, attribute, &choice->several);
+    size_t which = choice->number % choice->several.count;
+    choice->number /= choice->several.count;
+    return weir__several_value(&choice->several, which, &cut);
+}
+
+/* `choice` NULL: several values are WEIR__SEVERAL_VALUE. Not inlined: most keys are addresses, and never get here. */
+static __attribute__((noinline)) int fill_parts(const struct weir__template *tmpl, struct weir__values *values,
+                                                bool share, char *key, struct choice *choice)
 {
     struct weir__key filled;
 
@@ -192,7 +210,16 @@ static int fill_parts(const struct weir__template *tmpl, struct weir__values *va
         weir__key_add(&filled, part->literal);
         if (part->attribute < 0)
             break;
-        if (!weir__value(values, part->attribute, &value)) {
+        bool present = weir__value(values, part->attribute, &value);
+        if (weir__value_is_several(values, part->attribute)) {
+            if (!choice) {
+                weir__key_add(&filled, WEIR__TEXT(WEIR__SEVERAL_VALUE));
+                continue;
+            }
+            value = choose(choice, values, part->attribute);
+            present = value.len > 0;
+        }
+        if (!present) {
             if (!share)
                 return -1;
             weir__key_add(&filled, WEIR__TEXT(WEIR__MISSING_VALUE));
@@ -213,5 +240,28 @@ int weir__template_fill(const struct weir__template *tmpl, struct weir__values *
     const weir_query *query = values->query;
     if (query->peer && query->peer_len == 4 && weir__template_is_address(tmpl, values->all))
         return (int)weir__template_dotted(tmpl, query->peer, key);
-    return fill_parts(tmpl, values, share, key);
+    return fill_parts(tmpl, values, share, key, NULL);
+}
+
+size_t weir__template_keys(const struct weir__template *tmpl, struct weir__values *values)
+{
+    struct weir__several several;
+    size_t keys = 0;
+
+    for (int i = 0; i < tmpl->part_count && keys <= WEIR__KEYS_MAX; i++) {
+        int attribute = tmpl->parts[i].attribute;
+        if (attribute < 0 || !weir__value_is_several(values, attribute))
+            continue;
+        weir__value_several(values, attribute, &several);
+        keys = several.more ? WEIR__KEYS_MAX + 1 : (keys ? keys : 1) * several.count;
+    }
+    return keys;
+}
+
+int weir__template_fill_one(const struct weir__template *tmpl, struct weir__values *values, bool share, size_t number,
+                            char key[WEIR__KEY_MAX])
+{
+    struct choice choice = {.number = number};
+
+    return fill_parts(tmpl, values, share, key, &choice);
 }

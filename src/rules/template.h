@@ -6,7 +6,7 @@
  * - Literal text behind a value that itself begins with '%' is written with two of them, which no escape looks like.
  *   The same "%%" is put between two values that stand side by side (and the author is warned).
  * - The value that ends a template needs no end: only a '%' it begins with is escaped, so that it cannot be taken for
- *   WEIR__MISSING_VALUE, which is unlike every escape because 'm' is no hex digit.
+ *   WEIR__MISSING_VALUE or WEIR__SEVERAL_VALUE, which are unlike every escape because 'm' and 's' are no hex digits.
  */
 #ifndef WEIR_RULES_TEMPLATE_H
 #define WEIR_RULES_TEMPLATE_H
@@ -37,11 +37,27 @@ bool weir__template_compile(struct weir__template *tmpl, struct weir__attributes
 #define WEIR__MISSING_VALUE "%missing"
 
 /*
+ * Stands for several cookies or arguments of one name with different values: all requests with such have one key, so
+ * that a value beside the one that the upstream takes is no other counter.
+ */
+#define WEIR__SEVERAL_VALUE "%several"
+
+/*
  * Fills it in. Returns the key's length (at most WEIR__KEY_MAX), or -1 if an attribute is missing and `share` is false.
  * With share, the missing value is WEIR__MISSING_VALUE. `size` is at least WEIR__KEY_MAX, or else there is no key (-1).
  */
 int weir__template_fill(const struct weir__template *tmpl, struct weir__values *values, bool share, char *key,
                         size_t size);
+
+/*
+ * After weir__template_fill: 0 if WEIR__SEVERAL_VALUE is not in the key. Else the number of keys that it stands for, or
+ * more than WEIR__KEYS_MAX.
+ */
+#define WEIR__KEYS_MAX 16
+size_t weir__template_keys(const struct weir__template *tmpl, struct weir__values *values);
+/* One of those keys, by its number from 0. Returns as weir__template_fill does. */
+int weir__template_fill_one(const struct weir__template *tmpl, struct weir__values *values, bool share, size_t number,
+                            char key[WEIR__KEY_MAX]);
 
 /*
  * By far most keys: some text, and the address of a client who is behind no proxy and in no group. It holds nothing to

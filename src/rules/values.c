@@ -8,8 +8,10 @@ void weir__values_begin(struct weir__values *values, const struct weir__attribut
     memset(values->looked, 0, sizeof values->looked);
     memset(values->found, 0, sizeof values->found);
     memset(values->cut, 0, sizeof values->cut);
+    memset(values->several, 0, sizeof values->several);
     values->client_state = WEIR__CLIENT_UNKNOWN;
-    values->have_target = values->have_path = values->have_arguments = values->path_cut = values->two_readings = false;
+    values->have_target = values->have_path = values->have_arguments = values->have_cookies = values->path_cut =
+        values->two_readings = false;
     values->scratch_used = 0;
 }
 
@@ -172,20 +174,31 @@ static weir_text find_segment(struct weir__values *values, const struct weir__at
     return (weir_text){at, (size_t)((slash ? slash : end) - at)};
 }
 
-static weir_text find_argument(struct weir__values *values, weir_text name, bool *cut)
+static weir_text arguments_of(struct weir__values *values)
 {
     if (!values->have_arguments) {
         weir_text arguments = ask(values->query, WEIR_ATTR_QUERY, MISSING);
         values->have_arguments = true;
         values->arguments = arguments.len > 0 ? arguments : weir__target_query(target_of(values));
     }
-    weir_text raw;
-    if (!weir__argument_find(values->arguments, name, &raw))
-        return MISSING;
-    /* The same part of every value, however it is spelled and whatever the others are: or the spelling would choose
-     * the bucket. */
+    return values->arguments;
+}
+
+/* The same part of every value, however it is spelled and whatever the others are: or the spelling would choose the
+ * bucket. */
+static size_t argument_most(const struct weir__values *values)
+{
     size_t part = sizeof values->scratch / (size_t)(values->all->arguments ? values->all->arguments : 1);
-    size_t most = part < WEIR__ARGUMENT_MAX ? part : WEIR__ARGUMENT_MAX;
+    return part < WEIR__ARGUMENT_MAX ? part : WEIR__ARGUMENT_MAX;
+}
+
+static weir_text find_argument(struct weir__values *values, weir_text name, bool *cut, bool *several)
+{
+    weir_text raw = MISSING;
+    *several = weir__argument_find(arguments_of(values), name, &raw, 1) > 1;
+    if (raw.len == 0)
+        return MISSING;
+    size_t most = argument_most(values);
     size_t left = sizeof values->scratch - values->scratch_used; /* never less, in a set that is complete */
     if (weir__argument_is_plain(raw)) {
         *cut = raw.len > most;
@@ -197,11 +210,45 @@ static weir_text find_argument(struct weir__values *values, weir_text name, bool
     return (weir_text){room, len};
 }
 
-static weir_text find_cookie(struct weir__values *values, weir_text name)
+static weir_text cookies_of(struct weir__values *values)
 {
-    weir_text header = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie")), value;
+    if (!values->have_cookies) {
+        values->have_cookies = true;
+        values->cookies = ask_trimmed(values->query, WEIR_ATTR_HEADER, WEIR__TEXT("cookie"));
+    }
+    return values->cookies;
+}
 
-    return weir__cookie_find(header, name, &value) ? value : MISSING;
+static weir_text find_cookie(struct weir__values *values, weir_text name, bool *several)
+{
+    weir_text value = MISSING;
+
+    *several = weir__cookie_find(cookies_of(values), name, &value, 1) > 1;
+    return value;
+}
+
+void weir__value_several(struct weir__values *values, int attribute, struct weir__several *several)
+{
+    const struct weir__attribute *all = values->all->list, *asked = &all[attribute];
+
+    if (asked->kind == WEIR__ATTR_NAMED)
+        asked = &all[asked->source];
+    bool argument = asked->kind == WEIR__ATTR_QUERY;
+    size_t count = argument ? weir__argument_find(arguments_of(values), asked->name, several->raw, WEIR__SEVERAL_MAX)
+                            : weir__cookie_find(cookies_of(values), asked->name, several->raw, WEIR__SEVERAL_MAX);
+    several->most = argument ? argument_most(values) : 0;
+    several->more = count > WEIR__SEVERAL_MAX;
+    several->count = several->more ? WEIR__SEVERAL_MAX : count;
+}
+
+weir_text weir__several_value(struct weir__several *several, size_t number, bool *cut)
+{
+    weir_text raw = several->raw[number];
+
+    *cut = false;
+    if (several->most == 0)
+        return raw;
+    return (weir_text){several->room, weir__argument_decode(raw, several->room, several->most, cut)};
 }
 
 /* ---- Host and method ---- */
@@ -314,9 +361,9 @@ static weir_text find_client_text(struct weir__values *values)
 
 /* ---- All of them ---- */
 
-static weir_text find(struct weir__values *values, const struct weir__attribute *attribute, bool *cut)
+static weir_text find(struct weir__values *values, const struct weir__attribute *attribute, bool *cut, bool *several)
 {
-    *cut = false;
+    *cut = *several = false;
     switch (attribute->kind) {
     case WEIR__ATTR_PATH:
         return find_path(values, attribute->form, cut);
@@ -329,9 +376,9 @@ static weir_text find(struct weir__values *values, const struct weir__attribute 
     case WEIR__ATTR_HEADER:
         return ask_trimmed(values->query, WEIR_ATTR_HEADER, attribute->name);
     case WEIR__ATTR_COOKIE:
-        return find_cookie(values, attribute->name);
+        return find_cookie(values, attribute->name, several);
     case WEIR__ATTR_QUERY:
-        return find_argument(values, attribute->name, cut);
+        return find_argument(values, attribute->name, cut, several);
     case WEIR__ATTR_SEGMENT:
         return find_segment(values, attribute, cut);
     case WEIR__ATTR_NAMED:
@@ -345,16 +392,18 @@ bool weir__value_find(struct weir__values *values, int attribute, weir_text *val
     const struct weir__attribute *all = values->all->list, *asked = &all[attribute];
     uint64_t bit = UINT64_C(1) << (attribute & 63);
 
-    bool cut;
-    weir_text found = find(values, asked, &cut), sources;
+    bool cut, several;
+    weir_text found = find(values, asked, &cut, &several), sources;
     /* One step and no more: a named one is no source. */
     if (found.len == 0 && asked->kind == WEIR__ATTR_NAMED && asked->source >= 0 &&
         all[asked->source].kind != WEIR__ATTR_NAMED) {
         if (weir__value(values, asked->source, &sources))
             found = sources;
         cut = weir__value_is_cut(values, asked->source);
+        several = weir__value_is_several(values, asked->source);
     }
     values->cut[attribute >> 6] = (values->cut[attribute >> 6] & ~bit) | (cut ? bit : 0);
+    values->several[attribute >> 6] |= several ? bit : 0;
     *value = found;
     /* The room of normal forms may be another's the next time. */
     if (found.data >= values->form_room && found.data < values->form_room + sizeof values->form_room)

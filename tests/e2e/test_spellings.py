@@ -58,7 +58,8 @@ def started(gateway, rules, upstream=None, **top):
     if upstream:
         server += "location ~ ^/(?!v1/|weir/) { proxy_pass http://127.0.0.1:%d; }" % upstream.server_address[1]
     rules = [{"limit": 2, "window": "1d", **rule} for rule in rules]
-    return gateway(json.dumps({**top, "rules": rules}), server=server, http=HEADERS)
+    text = json.dumps({**top, "rules": rules}).replace('"absent"', "absent")  # in quotes it is a value
+    return gateway(text, server=server, http=HEADERS)
 
 
 def send(g, target, *headers):
@@ -131,3 +132,98 @@ def test_the_service_knows_them_too(gateway):
 def test_a_value_that_is_too_long_counts_as_matching(gateway, match, target, header):
     g = started(gateway, [{"name": "r", "match": match, "limit": 1}])
     assert [send(g, target, header) for _ in range(2)] == [200, 429]
+
+
+# ---- Several cookies or arguments of one name: servers take the first, the last or all of them ----
+
+def arguments(*values, path="/x"):
+    return path + "?a=0&" + "&".join(f"k={value}" for value in values), "A: b"
+
+
+def cookies(*values, path="/x"):
+    return path, "Cookie: a=0; " + "; ".join(f"k={value}" for value in values)
+
+
+def cookie_lines(*values, path="/x"):
+    return path, "\r\n".join(f"Cookie: k={value}" for value in values)
+
+
+OF_ONE_NAME = pytest.mark.parametrize("kind, several", [("query", arguments), ("cookie", cookies), ("cookie", cookie_lines)],
+                                      ids=["arguments", "cookies", "lines"])
+
+
+@OF_ONE_NAME
+@pytest.mark.parametrize("named", [False, True], ids=["", "named"])
+def test_another_value_beside_the_real_one_is_no_other_key(gateway, kind, several, named):
+    key = "${api_key}" if named else "k:${%s:k}:x" % kind
+    g = started(gateway, [{"name": "r", "key": key}], **({"identity": {"api_key": f"{kind}:k"}} if named else {}))
+    spellings = [("1", "real"), ("real", "2"), ("", "real"), ("real", ""), ("3", "real", "3"), ("%25several", "4"),
+                 tuple(range(40))]
+    assert [send(g, *several(*values)) for values in spellings] == [200, 200] + [429] * 5
+    # The same value several times is that value, and has a counter of its own.
+    assert [send(g, *several(*values)) for values in (["real"], ["real", "real"], ["real"] * 9)] == [200, 200, 429]
+    for literal in ("%25several", "%2525several", "%several"):
+        assert send(g, *several(literal)) == 200
+
+
+@OF_ONE_NAME
+def test_a_rule_matches_any_of_several_values(gateway, kind, several):
+    cases = [
+        ("bad", ("good", "bad"), 429), ("bad", ("bad", "good"), 429), ("bad", ("good", "better"), 200),
+        ({"regex": "^b.d$"}, ("x", "y", "bad"), 429), ("*", ("", "x"), 429), ("absent", ("x", ""), 429), ("absent", ("x", "y"), 200),
+        ({"not": "good"}, ("good", "bad"), 429), ({"not": "good"}, ("bad", "good"), 429), ({"not": "g*"}, ("good", "great"), 200),
+        ({"not": "good"}, ("good", ""), 429), ("bad", tuple(range(9)), 429), ("bad", tuple(range(8)), 200)]
+    rules = [{"name": f"r{i}", "limit": 0, "match": {"path": f"/{i}", **({"query": {"k": wanted}} if kind == "query" else {"named": wanted})}}
+             for i, (wanted, _, _) in enumerate(cases)]
+    g = started(gateway, rules, identity={"named": f"{kind}:k"})
+    for i, (wanted, values, status) in enumerate(cases):
+        assert send(g, *several(*values, path=f"/{i}")) == status, (wanted, values)
+
+
+@OF_ONE_NAME
+def test_lists_know_each_of_several_values(gateway, kind, several):
+    rule = {"name": "r", "key": "u:${%s:k}" % kind, "limit": 1, "block": {"keys": ["u:666", "u:evil*"]}}
+    g = started(gateway, [{**rule, "allow": {"keys": ["u:*"]}}])
+    assert [send(g, *several("1")) for _ in range(3)] == [200] * 3  # allowed
+    blocked = [("1", "666"), ("666", "1"), ("", "evil1"), ("1", "2", "3", "4", "5", "6", "7", "evil2"), tuple(range(9))]
+    assert [send(g, *several(*values)) for values in blocked] == [429] * 5
+    assert [send(g, *several("1", "2")), send(g, *several("3", "4"))] == [200, 429]  # never allowed
+
+
+def test_keys_of_two_attributes_are_blocked_in_any_combination(gateway):
+    rule = {"name": "r", "key": "${query:a}:${query:b}", "limit": 9}
+    for blocked, status in (("2:3", 429), ("1:4", 429), ("1:2", 200)):
+        g = started(gateway, [rule], block={"keys": [blocked]})
+        assert send(g, "/?a=1&b=3&a=2&b=4") == status, blocked
+    assert send(g, "/?" + "&".join(f"a={i}&b={i}" for i in range(5))) == 429  # more combinations than are looked at
+
+
+@OF_ONE_NAME
+def test_the_highest_of_several_costs_counts(gateway, kind, several):
+    cases = [(("1", "7"), 7), (("7", "1"), 7), (("1", "x"), 5), (("", "1"), 5), (("9", "x"), 9), (tuple(range(9)), 100)]
+    cost = {"from": f"{kind}:k", "default": 5, "max": 100}
+    g = started(gateway, [{"name": f"r{i}", "match": {"path": f"/{i}"}, "limit": 100, "algorithm": "fixed_window", "cost": cost}
+                          for i in range(len(cases))])
+    for i, (values, cost) in enumerate(cases):
+        target, lines = several(*values, path=f"/{i}")
+        answer = raw(g.port, f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n\r\n".encode())
+        assert f"X-RateLimit-Remaining: {100 - cost}\r\n".encode() in answer, values
+
+
+@OF_ONE_NAME
+def test_several_tiers_are_none(gateway, kind, several):
+    tiers = {"default": 1, "gold": 100}
+    g = started(gateway, [{"name": "r", "limit": tiers}], identity={"tier": f"{kind}:k"})
+    assert [send(g, *several("gold")) for _ in range(2)] == [200, 200]
+    g = started(gateway, [{"name": "r", "limit": tiers}], identity={"tier": f"{kind}:k"})
+    assert [send(g, *several("gold", "x")) for _ in range(2)] == [200, 429]
+
+
+def test_the_services_know_several_values_too(gateway):
+    g = started(gateway, [{"name": "r", "key": "${query:k}"}, {"name": "c", "key": "${cookie:k}"}])
+    for asked in ({"target": "/x?k=%d&k=real"}, {"path": "/x", "query": "k=%d&k=real"}, {"headers": {"Cookie": "k=%d; k=real"}}):
+        bodies = [json.dumps({"attributes": asked}).replace("%d", str(i)) for i in range(3)]
+        answers = [get(g.port, "/v1/check", "POST", {"Content-Type": "application/json"}, body) for body in bodies]
+        assert not json.loads(answers[2].body)["allowed"], asked
+    assert get(g.port, "/v1/auth", headers={"X-Forwarded-Uri": "/x?k=1&k=real"}).status == 429
+    assert get(g.port, "/v1/auth", headers={"X-Forwarded-Uri": "/x", "Cookie": "k=8; k=real"}).status == 429

@@ -201,8 +201,8 @@ TEST(target_agrees_with_a_model)
 static bool cookie(const char *header, const char *name, const char *expected)
 {
     weir_text value;
-    bool found = weir__cookie_find(text_of(header), text_of(name), &value);
-    return expected ? found && is(value, expected) : !found;
+    size_t found = weir__cookie_find(text_of(header), text_of(name), &value, 1);
+    return expected ? found == 1 && is(value, expected) : !found;
 }
 
 TEST(cookies)
@@ -215,7 +215,7 @@ TEST(cookies)
     CHECK(cookie("sid=\"", "sid", "\""));
     CHECK(cookie("sid=\"\"", "sid", ""));
     CHECK(cookie("sid=a=b", "sid", "a=b"));
-    CHECK(cookie("sid=1; sid=2", "sid", "1"));
+    CHECK(cookie("sid=1; a=2; sid=1; sid=\"1\"; sid= 1 ", "sid", "1")); /* several of the same value */
     CHECK(cookie("SID=1; sid=2", "sid", "2"));
     CHECK(cookie("xsid=1; sid2=2; si=3", "sid", NULL));
     CHECK(cookie("sid", "sid", NULL));
@@ -229,8 +229,9 @@ static bool argument(const char *query, const char *name, const char *expected)
 {
     char buffer[256];
     weir_text raw;
-    if (!weir__argument_find(text_of(query), text_of(name), &raw))
-        return !expected;
+    size_t found = weir__argument_find(text_of(query), text_of(name), &raw, 1);
+    if (found != 1)
+        return !found && !expected;
     size_t len = weir__argument_decode(raw, buffer, sizeof buffer, &(bool){false});
     CHECK(weir__argument_is_plain(raw) == (len == raw.len && memcmp(buffer, raw.data, len) == 0) ||
           memchr(raw.data, '%', raw.len));
@@ -248,7 +249,8 @@ TEST(arguments)
     CHECK(argument("q=a=b", "q", "a=b"));
     CHECK(argument("q", "q", ""));
     CHECK(argument("q=", "q", ""));
-    CHECK(argument("q=&q=2", "q", "")); /* the first of that name */
+    CHECK(argument("q=a+b&r&q=a%20b&%71=%61+b", "q", "a b")); /* several of the same value */
+    CHECK(argument("q&q=", "q", ""));
     CHECK(argument("%71=a", "q", "a"));
     CHECK(argument("user%5Bid%5D=7", "user[id]", "7"));
     CHECK(argument("first+name=7", "first name", "7"));
@@ -257,6 +259,31 @@ TEST(arguments)
     CHECK(argument("&&&", "q", NULL));
     CHECK(argument("%7", "q", NULL));
     CHECK(argument("q%=1", "q%", "1"));
+}
+
+/* The different values in their order, with '|' behind each, "+" for more than three. */
+static bool all_are(bool cookies, const char *text, const char *expected)
+{
+    weir_text found[3];
+    char got[64] = "";
+    size_t count = cookies ? weir__cookie_find(text_of(text), text_of("q"), found, 3)
+                           : weir__argument_find(text_of(text), text_of("q"), found, 3);
+    for (size_t i = 0; i < count && i < 3; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%.*s|", (int)found[i].len, found[i].data);
+    return strcmp(strcat(got, count > 3 ? "+" : ""), expected) == 0 && count <= 4;
+}
+
+TEST(several_values)
+{
+    CHECK(all_are(true, "q=1; q=2", "1|2|"));
+    CHECK(all_are(true, "q=; a=1; q=2; q=; q=\"2\"", "|2|"));
+    CHECK(all_are(true, "q=1; q=2; q=3; q=1; q=3", "1|2|3|"));
+    CHECK(all_are(true, "q=1; q=2; q=3; q=4; q=5", "1|2|3|+"));
+    CHECK(all_are(true, "Q=1; p=2", ""));
+    CHECK(all_are(false, "q=1&q=2", "1|2|"));
+    CHECK(all_are(false, "q&a=1&%71=2&q=&q=%32", "|2|"));
+    CHECK(all_are(false, "q=%41&q=B&q=A&q=%42&q=A%", "%41|B|A%|"));
+    CHECK(all_are(false, "q=1&q=2&q=3&q=4&q=5", "1|2|3|+"));
 }
 
 TEST_MAIN

@@ -196,6 +196,41 @@ TEST(long_arguments_are_cut_alike)
     told_end(&told);
 }
 
+/* The values with '|' behind each, "+" for more than are looked at. */
+static bool all_are(const char *name, const char *expected)
+{
+    static struct weir__several several;
+    char got[256] = "";
+    weir_text first;
+    bool cut;
+    weir__value(&values, index_of(name), &first);
+    if (!weir__value_is_several(&values, index_of(name)))
+        return !expected;
+    weir__value_several(&values, index_of(name), &several);
+    for (size_t i = 0; i < several.count; i++) {
+        weir_text text = weir__several_value(&several, i, &cut);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%.*s%s|", (int)text.len, text.data, cut ? "…" : "");
+    }
+    return expected && strcmp(strcat(got, several.more ? "+" : ""), expected) == 0;
+}
+
+TEST(several_of_one_name)
+{
+    start();
+    BEGIN({WEIR_ATTR_QUERY, "", "a=1&b=%31&a=%32+&c&c=3&b=1&d=1&d=2&d=3&d=4&d=5&d=6&d=7&d=8&d=9"},
+          {WEIR_ATTR_HEADER, "cookie", "a=x; b=; b=y; c=z; c=\"z\""}, {WEIR_ATTR_NAMED, "given", "g"});
+    all.list[index_of("user_id")].source = (int16_t)index_of("query:a");
+    all.list[index_of("api_key")].source = (int16_t)index_of("cookie:b");
+    all.list[index_of("given")].source = (int16_t)index_of("query:a");
+    CHECK(all_are("query:a", "1|2 |") && all_are("query:b", NULL) && has("query:b", "1"));
+    CHECK(all_are("query:c", "|3|") && all_are("query:d", "1|2|3|4|5|6|7|8|+"));
+    CHECK(all_are("cookie:a", NULL) && all_are("cookie:b", "|y|") && all_are("cookie:c", NULL) && has("cookie:c", "z"));
+    CHECK(all_are("user_id", "1|2 |") && all_are("api_key", "|y|") && all_are("given", NULL) && has("given", "g"));
+    CHECK_EQ(request.asked[WEIR_ATTR_HEADER], 1);
+    CHECK_EQ(request.asked[WEIR_ATTR_QUERY], 1);
+    told_end(&told);
+}
+
 static bool host_is(const char *host, const char *expected)
 {
     BEGIN({WEIR_ATTR_HOST, "", host});
