@@ -185,6 +185,10 @@ static inline size_t weir_held_size(const weir_held *held)
 typedef struct weir_query {
     weir_lookup *lookup; /* asked for what the rules need, and nothing else; or NULL and: */
     void *lookup_context;
+    /*
+     * One of each name. Refuse or join several lines of a header (by ", ", cookies by "; "), whichever way the values
+     * come: rules go by the first that they get, and a server behind perhaps by another.
+     */
     const weir_attribute *attributes;
     size_t attribute_count;
     const uint8_t *peer; /* the peer's address in network order, 4 or 16 bytes; saves WEIR_ATTR_PEER */
