@@ -7,12 +7,13 @@
  */
 #include "ngx_http_weir.h"
 #include "engine/log_writer.h"
-#include <ngx_sha1.h>
+#include "engine/noting.h"
+#include <endian.h>
+#include <openssl/hmac.h>
 #include <weir/load.h>
 
 #define LINE_MAX_BYTES   8192
 #define PATH_SHOWN       512
-#define HASH_SHOWN       8 /* bytes */
 #define COMPLAIN_SECONDS 60
 #define END_MS           1000 /* for the last lines of a worker that ends */
 
@@ -139,20 +140,25 @@ static u_char *ngx_http_weir_log_name(u_char *at, u_char *last, const char *name
     return ngx_slprintf(at, last, ",\"%s\":", name);
 }
 
-/* A text that says who it was: as it is, or so that lines of one client are seen to be, but not whose they are. */
-static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_weir_log_t *log, const void *text,
-                                     size_t len)
+/* The first 8 bytes of HMAC-SHA-256; 0 on an error. */
+static uint64_t ngx_http_weir_log_salted(const ngx_str_t *salt, const void *text, size_t len)
 {
-    u_char digest[20], hex[2 * HASH_SHOWN];
-    ngx_sha1_t sha;
+    u_char whole[EVP_MAX_MD_SIZE];
+    uint64_t hash = 0;
+    if (HMAC(EVP_sha256(), salt->data, (int)salt->len, text, len, whole, NULL) != NULL)
+        ngx_memcpy(&hash, whole, sizeof(hash));
+    return be64toh(hash);
+}
+
+/* A key or a client: its text, or the hash by which weir top and the rules service know it, too (engine/noting.h). */
+static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_weir_log_t *log,
+                                     const weir_segment *segment, const void *text, size_t len)
+{
     if (!log->hash)
         return ngx_http_weir_json_string(at, last, text, len);
-    ngx_sha1_init(&sha);
-    ngx_sha1_update(&sha, log->salt.data, log->salt.len);
-    ngx_sha1_update(&sha, text, len);
-    ngx_sha1_final(digest, &sha);
-    ngx_hex_dump(hex, digest, HASH_SHOWN);
-    return ngx_http_weir_json_string(at, last, hex, sizeof(hex));
+    uint64_t hash = log->salt.len ? ngx_http_weir_log_salted(&log->salt, text, len)
+                                  : weir__pseudonym(segment, weir__noting_hash(segment, text, len));
+    return ngx_slprintf(at, last, "\"~%016xL\"", hash);
 }
 
 void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const weir_query *query,
@@ -161,14 +167,16 @@ void ngx_http_weir_log(ngx_http_request_t *r, ngx_http_weir_log_t *log, const we
     u_char line[LINE_MAX_BYTES], *at = line, *last = line + sizeof(line) - 1, room[NGX_INET6_ADDRSTRLEN];
     if (!ngx_http_weir_log_sample(log))
         return;
+    const weir_segment *segment =
+        ((ngx_http_weir_main_conf_t *)ngx_http_get_module_main_conf(r, ngx_http_weir_module))->segment;
     ngx_str_t client = ngx_http_weir_client(r, query, room);
     at = ngx_slprintf(at, last, "{\"time\":\"%V\"", &ngx_cached_http_log_iso8601);
     at = ngx_http_weir_log_name(at, last, "rule");
     at = ngx_http_weir_json_string(at, last, (const u_char *)answer->by.rule, ngx_strlen(answer->by.rule));
     at = ngx_http_weir_log_name(at, last, "key");
-    at = ngx_http_weir_log_who(at, last, log, answer->by.key, answer->by.key_len);
+    at = ngx_http_weir_log_who(at, last, log, segment, answer->by.key, answer->by.key_len);
     at = ngx_http_weir_log_name(at, last, "client");
-    at = ngx_http_weir_log_who(at, last, log, client.data, client.len);
+    at = ngx_http_weir_log_who(at, last, log, segment, client.data, client.len);
     at = ngx_http_weir_log_name(at, last, "method");
     at = ngx_http_weir_json_string(at, last, r->method_name.data, ngx_min(r->method_name.len, 32));
     at = ngx_http_weir_log_name(at, last, "path");

@@ -312,10 +312,12 @@ static int find_rule(void *context, const struct weir__seen_rule *rule)
     return 1;
 }
 
-static json_t *key_json(const struct weir__hot_key *key, const struct weir__figures_hot *what)
+static json_t *key_json(const weir_segment *segment, const struct weir__hot_key *key,
+                        const struct weir__figures_hot *what)
 {
     bool hidden = what->hide || key->len == 0, cut = !hidden && key->shown < key->len;
-    json_t *name = hidden ? json_sprintf("~%016" PRIx64, key->hash) : weir__figures_text(key->text, key->shown);
+    json_t *name = hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash))
+                          : weir__figures_text(key->text, key->shown);
     if (what->near)
         return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", hidden, "cut", cut, "used",
                          (double)key->weight / 1000);
@@ -351,7 +353,7 @@ static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot
         count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__noting_hash,
                               sight->engine->segment, keys, max);
     for (size_t i = 0; i < count && good; i++)
-        good = json_array_append_new(list, key_json(&keys[i], what)) == 0;
+        good = json_array_append_new(list, key_json(sight->engine->segment, &keys[i], what)) == 0;
     free(keys);
     if (good)
         return list;

@@ -79,7 +79,8 @@ static int key_block(void *context, const char *rule, weir_text key, int64_t for
 static uint64_t key_hash(void *context, weir_text key)
 {
     const struct weir__host *host = context;
-    return weir__noting_hash(host->engine->segment, key.data, key.len);
+    const weir_segment *segment = host->engine->segment;
+    return weir__pseudonym(segment, weir__noting_hash(segment, key.data, key.len));
 }
 
 static void say(void *context, const char *message)

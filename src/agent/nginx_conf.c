@@ -124,9 +124,7 @@ static void write_logs(struct writer *w)
         write_log(w, "weir_access_log", config->access_path, config->access_log == WEIR__LOG_JSON ? json : text,
                   config->access_place);
     if (config->denied_log) {
-        const char *salt = config->denied_hash && w->setting->salt ? w->setting->salt : "";
-        snprintf(more, sizeof more, " rate=%" PRId64 "%s%s%s", config->denied_rate, config->denied_hash ? " hash" : "",
-                 *salt ? "=" : "", salt);
+        snprintf(more, sizeof more, " rate=%" PRId64 "%s", config->denied_rate, config->denied_hash ? " hash" : "");
         write_log(w, "weir_log_denied", config->denied_path, more, config->denied_place);
     }
 }

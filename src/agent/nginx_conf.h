@@ -14,7 +14,6 @@ struct weir__nginx_setting {
     int version;               /* of nginx: 1022001 is 1.22.1 */
     const char *rules_file;    /* the path of the rules, or of what was cut out of weir.yaml */
     long open_files;           /* that a worker may have */
-    const char *salt;          /* of hashes in logs; NULL: none */
     bool trial;                /* only to be tested: neither the real segment nor real logs */
 };
 

@@ -105,7 +105,6 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         .version = nginx->version,
         .rules_file = *plan->rules_file ? plan->rules_file : config->rules_path,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
-        .salt = folder->salt,
         .trial = trial,
     };
     free(plan->conf);

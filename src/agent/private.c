@@ -1,5 +1,5 @@
 /* A folder for nginx's files. */
-#define _GNU_SOURCE /* mkdtemp, flock, fdopendir, getrandom */
+#define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
 #include "agent/private.h"
 
 #include <dirent.h>
@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,16 +74,6 @@ void weir__private_remove(struct weir__private *folder)
 
 /* ---- Making ---- */
 
-static bool make_salt(char salt[33])
-{
-    unsigned char bytes[16];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return false;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(salt + 2 * i, 3, "%02x", bytes[i]);
-    return true;
-}
-
 /* Another weir serve that starts at the same time may take a folder for stale until its lock is held: then it is gone.
  */
 static bool hold(struct weir__private *folder)
@@ -137,7 +126,7 @@ bool weir__private_make(struct weir__private *folder, unsigned group)
                 return false;
         }
     }
-    if (!good || !make_salt(folder->salt) || !weir__private_admit(folder, group)) {
+    if (!good || !weir__private_admit(folder, group)) {
         int error = errno;
         weir__private_remove(folder);
         errno = error;

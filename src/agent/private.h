@@ -8,7 +8,6 @@ struct weir__private {
     char path[256]; /* "": none */
     int lock;       /* held as long as the folder is in use: tells other weir serve */
     int itself;     /* the folder, locked, too: tells those that clean /tmp by age, such as systemd-tmpfiles */
-    char salt[33];  /* a secret that lasts as long: what is logged as a hash is not to be found by trying */
 };
 
 /*

@@ -175,7 +175,7 @@ static size_t keys_of(const struct weir__sight *sight, const struct weir__hot_pa
                          segment, keys, max);
 }
 
-static void draw_key(struct picture *p, const struct weir__hot_key *key, uint64_t seconds)
+static void draw_key(struct picture *p, const weir_segment *segment, const struct weir__hot_key *key, uint64_t seconds)
 {
     char text[WEIR__HOT_TEXT_MAX + 8], shown[128], a[16], b[16];
     int wide = p->canvas.screen->width - 24 < 20    ? 20
@@ -184,7 +184,7 @@ static void draw_key(struct picture *p, const struct weir__hot_key *key, uint64_
     if (key->len)
         snprintf(text, sizeof text, "%.*s%s", (int)key->shown, key->text, key->shown < key->len ? "..." : "");
     else
-        snprintf(text, sizeof text, "~%016" PRIx64, key->hash);
+        snprintf(text, sizeof text, "~%016" PRIx64, weir__pseudonym(segment, key->hash));
     weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
     if (p->top->list == WEIR__TOP_NEAR)
         weir__top_line(&p->canvas, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
@@ -223,7 +223,7 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     }
     size_t count = keys_of(sight, panel, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
     for (size_t i = 0; i < count; i++)
-        draw_key(p, &keys[i], seconds);
+        draw_key(p, sight->engine->segment, &keys[i], seconds);
     if (!count)
         weir__top_line(&p->canvas, "2", "  none");
 }

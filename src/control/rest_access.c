@@ -252,12 +252,15 @@ static int add_entry(void *context, const struct weir__db_row *row)
     return json_array_append_new(context, item) ? WEIR__DB_MEMORY : 0;
 }
 
-/* What was done to a key has RULE/KEY as its object. */
+/* An action on a key has RULE/KEY as its object; entries of older versions do not have the rule in their details. */
 static void hide_key(const struct weir__call *call, json_t *item)
 {
     const char *action = json_string_value(json_object_get(item, "action"));
     const char *object = json_string_value(json_object_get(item, "object"));
-    const char *key = object ? strchr(object, '/') : NULL;
+    const char *rule = json_string_value(json_object_get(json_object_get(item, "details"), "rule"));
+    size_t len = rule ? strlen(rule) : 0;
+    bool named = object && len && strncmp(object, rule, len) == 0 && object[len] == '/';
+    const char *key = named ? object + len : object ? strchr(object, '/') : NULL;
     if (weir__sees_keys(call) || !action || strncmp(action, "key_", 4) != 0 || !key)
         return;
     json_t *hidden = weir__hidden_key(call, (weir_text){key + 1, strlen(key + 1)});

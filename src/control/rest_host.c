@@ -59,6 +59,8 @@ static int audit_key(struct weir__call *call, const char *action, json_t *detail
 {
     char object[2 * WEIR__PARAM_MAX + 2];
     snprintf(object, sizeof object, "%s/%s", call->param[0], call->param[1]);
+    details = details ? details : json_object();
+    json_object_set_new(details, "rule", json_string(call->param[0])); /* both parts of the object may have slashes */
     return weir__audit(call, action, object, details);
 }
 

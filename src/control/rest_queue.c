@@ -1,6 +1,7 @@
 /* Deferred requests, which the host knows: listed, looked at, cancelled, put back. */
 #include "control/call.h"
 
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,10 +23,14 @@ static void reply_hidden(struct weir__call *call, const char *json)
     json_t *root = json_loads(json, 0, NULL), *items = json_object_get(root, "items");
     for (size_t i = 0; i < (items ? json_array_size(items) : 1); i++) {
         json_t *item = items ? json_array_get(items, i) : root, *key = json_object_get(item, "key");
-        key = key ? key : json_object_get(item, "key_hex");
-        if (key)
-            json_object_set_new(item, "key",
-                                weir__hidden_key(call, (weir_text){json_string_value(key), json_string_length(key)}));
+        const char *digits = json_string_value(json_object_get(item, "key_hex"));
+        long len = 0;
+        char *bytes = digits && !key ? (char *)OPENSSL_hexstr2buf(digits, &len) : NULL; /* a key that is no UTF-8 */
+        weir_text text =
+            bytes ? (weir_text){bytes, (size_t)len} : (weir_text){json_string_value(key), json_string_length(key)};
+        if (key || bytes)
+            json_object_set_new(item, "key", weir__hidden_key(call, text));
+        OPENSSL_free(bytes);
         json_object_del(item, "key_hex");
     }
     weir__reply_json(call, 200, root);

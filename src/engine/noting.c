@@ -2,6 +2,9 @@
 #include "engine/noting.h"
 #include "table/hash.h"
 
+#include <endian.h>
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
 #include <stdlib.h>
 
 #define MINUTE_NS  (60 * WEIR_SECOND)
@@ -67,6 +70,17 @@ void weir__noting_close(struct weir__noting *noting)
 uint64_t weir__noting_hash(const void *segment, const char *key, size_t len)
 {
     return weir__hash(key, len, ((const weir_segment *)segment)->table.header->secret);
+}
+
+uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash)
+{
+    uint8_t key[WEIR_SECRET_BYTES], whole[EVP_MAX_MD_SIZE];
+    uint64_t shown = 0;
+    if (weir_segment_secret(segment, "pseudonyms of keys", key) == 0 &&
+        HMAC(EVP_sha256(), key, sizeof key, (const uint8_t *)&hash, sizeof hash, whole, NULL))
+        memcpy(&shown, whole, sizeof shown);
+    OPENSSL_cleanse(key, sizeof key);
+    return be64toh(shown); /* its digits are the first of the HMAC's */
 }
 
 /* How much of its limit the key has used. */

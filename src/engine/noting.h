@@ -28,6 +28,13 @@ void weir__noting_close(struct weir__noting *noting);
 uint64_t weir__noting_hash(const void *segment, const char *key, size_t len);
 
 /*
+ * The hash that stands for a key whose text is not shown: weir__noting_hash's, through HMAC-SHA-256 with a key of the
+ * segment's secret. The table's own hash can be inverted by a client that knows one key and its hash, and gives away
+ * the key's buckets; it must not leave the host. 0 on an error. Not for the fast path.
+ */
+uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash);
+
+/*
  * Looks for the panels of a set's rules, for those that have none or have lost theirs: with the set, and now and then
  * after that. One at a time.
  */

@@ -230,17 +230,24 @@ def test_denied_requests_are_logged_and_a_flood_is_sampled(gateway):
 
 def test_the_log_can_hide_who_it_was(gateway):
     import hashlib
+    import hmac
     g = gateway(GOOD, server="""
         location /plain { weir_log_denied @FOLDER@/denied; proxy_pass http://@BACKEND@; }
         location /salted { weir_log_denied @FOLDER@/salted hash=pepper; proxy_pass http://@BACKEND@; }
+        location /keyed { weir_log_denied @FOLDER@/keyed hash; proxy_pass http://@BACKEND@; }
         location /none { weir_log_denied off; proxy_pass http://@BACKEND@; }""",
                 http="set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;")
-    for path in ("/plain", "/plain", "/salted", "/none"):
+    for path in ("/plain", "/plain", "/salted", "/keyed", "/none"):
         get(g.port, path, headers={"X-Real-IP": "192.0.2.7"})
     salted, = g.denied(1, "salted")
-    assert salted["client"] == hashlib.sha1(b"pepper192.0.2.7").hexdigest()[:16]
-    assert salted["key"] == hashlib.sha1(b"pepperip:192.0.2.7").hexdigest()[:16]
-    assert "192.0.2.7" not in json.dumps(salted)
+    for name, text in (("client", b"192.0.2.7"), ("key", b"ip:192.0.2.7")):
+        first = hmac.new(b"pepper", text, hashlib.sha256).digest()[:8]
+        assert salted[name] == "~" + first.hex()
+    keyed, = g.denied(1, "keyed")
+    for name, text in (("client", b"192.0.2.7"), ("key", b"ip:192.0.2.7")):
+        assert re.fullmatch("~[0-9a-f]{16}", keyed[name]) and keyed[name] != salted[name]
+        assert keyed[name][1:] not in (hashlib.sha1(text).hexdigest()[:16], hashlib.sha256(text).hexdigest()[:16])
+    assert "192.0.2.7" not in json.dumps([salted, keyed])
     g.denied(1)
 
 

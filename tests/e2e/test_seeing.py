@@ -115,6 +115,18 @@ def test_keys_that_are_secret(host, how):
     hottest = rule(top(one), "api")["hot"]["denied"][0]
     assert hottest["hidden"] and re.fullmatch("~[0-9a-f]{16}", hottest["key"])
     assert b"confidential" not in (one.folder / "segment.hot").read_bytes()
+    if how == "denied_log":  # one hash for one key, whichever place shows it; a restart does not change it
+        def logged():
+            lines = [json.loads(line) for line in (one.folder / "denied").read_text().splitlines()]
+            return {line["key"] for line in lines}, {line["client"] for line in lines}, len(lines)
+        wait_until(lambda: (one.folder / "denied").exists() and logged()[2] > 0, "the log of denied requests")
+        one.signal(signal.SIGTERM)
+        one.end()
+        one.start()
+        before = logged()
+        ask(one, "confidential", 5)
+        keys, clients, _ = wait_until(lambda: logged()[2] > before[2] and logged(), "a line of the new workers")
+        assert keys == {hottest["key"]} and len(clients) == 1 and re.fullmatch("~[0-9a-f]{16}", *clients)
 
 
 def test_what_cannot_be_looked_at(host, tmp_path):

@@ -7,6 +7,7 @@
 #include "agent/figures.h"
 #include "agent/observe.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -143,6 +144,18 @@ TEST(seconds_are_written_and_told)
     root = parsed(weir__figures_hot(&sight, &what, &json), &json);
     CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
     CHECK(sum_of(root, "keys") >= 0 && value(root, "seconds", NULL, NULL) >= 1);
+    what.hide = true; /* the same keys by their pseudonyms, not by the table's hashes */
+    json_t *hidden = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    for (size_t i = 0; i < json_array_size(json_object_get(root, "keys")); i++) {
+        char expected[32];
+        const char *key = json_string_value(json_object_get(json_array_get(json_object_get(root, "keys"), i), "key"));
+        uint64_t hash = weir__noting_hash(engine->segment, key, strlen(key));
+        snprintf(expected, sizeof expected, "~%016" PRIx64, weir__pseudonym(engine->segment, hash));
+        key = json_string_value(json_object_get(json_array_get(json_object_get(hidden, "keys"), i), "key"));
+        CHECK(key && strcmp(key, expected) == 0);
+    }
+    json_decref(hidden);
+    what.hide = false;
     json_decref(root);
     what.near = true;
     root = parsed(weir__figures_hot(&sight, &what, &json), &json);

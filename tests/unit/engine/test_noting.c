@@ -154,6 +154,50 @@ TEST(hidden_keys)
     unlink(path);
 }
 
+/* What XXH3 of 4 to 8 bytes is before its last steps, which can be undone without the secret: text XOR a secret word.
+ */
+static uint64_t undo(uint64_t hash, size_t len)
+{
+    static const uint64_t inverse = UINT64_C(0x02ab9c720d1024ad); /* of 0x9fb21c651e98df25, modulo 2^64 */
+    uint64_t x = hash ^ hash >> 28 ^ hash >> 56;
+    x = x * inverse;
+    x ^= (x >> 35) + len;
+    return x * inverse;
+}
+
+static uint64_t linear(uint64_t x)
+{
+    return x ^ (x << 49 | x >> 15) ^ (x << 24 | x >> 40);
+}
+
+static uint64_t text_of(const char *key, size_t len)
+{
+    uint32_t first, last;
+    memcpy(&first, key, 4);
+    memcpy(&last, key + len - 4, 4);
+    return last + ((uint64_t)first << 32);
+}
+
+/* A client that knows its own key and the hash of it must not find out another's key by that key's hash. */
+TEST(shown_hashes_cannot_be_inverted)
+{
+    static const char mine[] = "my-key", other[] = "secret";
+    weir_segment *segment[2];
+    weir_segment_options options = {.size = 1 << 20};
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(weir_segment_open(&options, &segment[i]), 0);
+    uint64_t table[2] = {weir__noting_hash(segment[0], mine, 6), weir__noting_hash(segment[0], other, 6)};
+    uint64_t difference = linear(text_of(mine, 6) ^ text_of(other, 6));
+    CHECK((undo(table[0], 6) ^ undo(table[1], 6)) == difference); /* the attack, on the table's own hashes */
+    uint64_t shown[2] = {weir__pseudonym(segment[0], table[0]), weir__pseudonym(segment[0], table[1])};
+    CHECK((undo(shown[0], 6) ^ undo(shown[1], 6)) != difference);
+    CHECK(shown[0] != shown[1] && shown[0] && shown[1] && shown[0] != table[0] && shown[1] != table[1]);
+    CHECK(weir__pseudonym(segment[0], table[0]) == shown[0]);
+    CHECK(weir__pseudonym(segment[1], table[0]) != shown[0]); /* a secret of each segment */
+    for (int i = 0; i < 2; i++)
+        weir_segment_close(segment[i]);
+}
+
 /* What was noted outlives the engine; another size, damage and a file that cannot be made do not keep it from opening.
  */
 TEST(files)
