@@ -14,7 +14,6 @@ enum weir__role weir__role_of(const char *name);
 #define WEIR__PARAM_MAX  1024
 #define WEIR__REASON_MAX 1000
 #define WEIR__WHO_MAX    128
-#define WEIR__TOKEN_ID   24
 
 /* Handlers return 0 when they have replied, or a WEIR__DB_… error, of which the dispatcher tells. */
 struct weir__call {
@@ -30,14 +29,17 @@ struct weir__call {
     int64_t now_ms;
     bool has_turn;      /* the database is this request's; else `db` must not be used */
     bool has_work_turn; /* between weir__work_begin and weir__work_end */
+    bool only_reads;    /* the route writes nothing: it computes in the turn `trial` */
+    char *trial;        /* its place among control->trials; NULL: none */
 };
 
 /*
  * The turn is for the database. Nothing that takes long (parsing, compiling, comparing, asking the store) may be done
  * while a request has it:
- * weir__turn_leave gives it up; weir__work_begin gives it up in order to compute: one request computes at a time, so
- * that a client which sends many expensive requests takes one processor, not all; weir__work_end waits for the turn
- * again, after either. False: 503 was replied.
+ * weir__turn_leave gives it up; weir__work_begin gives it up in order to compute: one request that writes and one that
+ * does not compute at a time, so that a client which sends many expensive requests takes one processor, not all, and
+ * none that may only read delays a publication; weir__work_end waits for the turn again, after either. False: 503 was
+ * replied.
  */
 void weir__turn_leave(struct weir__call *call);
 WEIR_MUST_CHECK bool weir__work_begin(struct weir__call *call);

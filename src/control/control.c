@@ -74,6 +74,7 @@ int weir__control_open(const struct weir__control_options *options, struct weir_
         return WEIR__DB_MEMORY;
     weir__turn_make(&made->turn);
     weir__turn_make(&made->work);
+    weir__turn_make(&made->trial);
     pthread_mutex_init(&made->force_lock, NULL);
     made->host = options->host;
     made->session_ms = options->session_ms ? options->session_ms : SESSION_MS;
@@ -104,6 +105,7 @@ void weir__control_close(struct weir__control *control)
     weir__guesses_close(control->guesses);
     weir__turn_end(&control->turn);
     weir__turn_end(&control->work);
+    weir__turn_end(&control->trial);
     pthread_mutex_destroy(&control->force_lock);
     free(control->force.text);
     free(control->url);

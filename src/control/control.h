@@ -37,20 +37,26 @@ enum weir__role { WEIR__NOBODY = 0, WEIR__VIEWER, WEIR__EDITOR, WEIR__OPERATOR }
 
 struct weir__guesses;
 
+#define WEIR__TOKEN_ID      24
+#define WEIR__TRIALS_MAX    8 /* requests that compile without writing, or wait to, in all */
+#define WEIR__TRIALS_OF_ONE 2 /* of one token, its sessions included */
+
 struct weir__control {
     char *url;
     const struct weir__control_host *host; /* may be NULL */
     int64_t session_ms;                    /* how long a session lasts */
     enum weir__role key_texts;             /* the least role that sees the texts of keys */
 
-    struct weir__turn work; /* for parsing and compiling, without the turn below */
-    struct weir__turn turn; /* for what follows */
-    struct weir__db *db;    /* NULL: could not be opened yet */
-    int64_t tried_ms;       /* when opening it was tried last */
-    int error;              /* why it failed */
+    struct weir__turn work;  /* for parsing and compiling what will be written, without the turn below */
+    struct weir__turn trial; /* for parsing and compiling what will not: it never delays a publication */
+    struct weir__turn turn;  /* for what follows */
+    struct weir__db *db;     /* NULL: could not be opened yet */
+    int64_t tried_ms;        /* when opening it was tried last */
+    int error;               /* why it failed */
     struct weir__guesses *guesses;
 
-    pthread_mutex_t force_lock; /* for what follows; never waits for the database */
+    pthread_mutex_t force_lock;                    /* for what follows; never waits for the database */
+    char trials[WEIR__TRIALS_MAX][WEIR__TOKEN_ID]; /* whose requests have or wait for the turn `trial`; "": free */
     struct weir__in_force force;
     char *path;   /* of the file for the workers; NULL: none */
     bool written; /* the file says what `force` says */

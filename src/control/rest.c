@@ -200,18 +200,49 @@ void weir__turn_leave(struct weir__call *call)
     call->db = NULL; /* another's from now on */
 }
 
+/* False: as many as are allowed compute or wait, of this token or in all. */
+static bool take_trial(struct weir__call *call)
+{
+    struct weir__control *control = call->control;
+    const char *token = *call->token_id ? call->token_id : "-"; /* a command on this host */
+    char *room = NULL;
+    int of_one = 0;
+    pthread_mutex_lock(&control->force_lock);
+    for (int i = 0; i < WEIR__TRIALS_MAX; i++) {
+        of_one += strcmp(control->trials[i], token) == 0;
+        room = *control->trials[i] ? room : control->trials[i];
+    }
+    if (room && of_one < WEIR__TRIALS_OF_ONE) {
+        snprintf(room, WEIR__TOKEN_ID, "%s", token);
+        call->trial = room;
+    }
+    pthread_mutex_unlock(&control->force_lock);
+    return call->trial != NULL;
+}
+
+static struct weir__turn *work_turn(struct weir__call *call)
+{
+    return call->only_reads ? &call->control->trial : &call->control->work;
+}
+
 bool weir__work_begin(struct weir__call *call)
 {
     weir__turn_leave(call);
-    call->has_work_turn = weir__turn_take_within(&call->control->work, WORK_MS);
+    call->has_work_turn = (!call->only_reads || take_trial(call)) && weir__turn_take_within(work_turn(call), WORK_MS);
     return call->has_work_turn || fail_busy(call);
 }
 
 static void leave_work(struct weir__call *call)
 {
     if (call->has_work_turn)
-        weir__turn_give(&call->control->work);
+        weir__turn_give(work_turn(call));
     call->has_work_turn = false;
+    if (!call->trial)
+        return;
+    pthread_mutex_lock(&call->control->force_lock);
+    *call->trial = 0;
+    pthread_mutex_unlock(&call->control->force_lock);
+    call->trial = NULL;
 }
 
 bool weir__work_end(struct weir__call *call)
@@ -246,6 +277,7 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
     const struct weir__rest_route *route = find_route(&call);
     if (!route)
         return;
+    call.only_reads = route->role < WEIR__EDITOR;
     if (route->no_database) /* and never waits for one */
         (void)route->run(&call);
     else if (take_turn(&call))

@@ -1,9 +1,14 @@
+#define _GNU_SOURCE /* memmem */
 /* The work of one request: documents are read once, and compiled while others have the database. */
 #include "service.h"
 
 static struct weir__control *watched;
 static int reads, parses, held; /* of set.c: documents, sets, and sets that were parsed with the turn */
 static const char *interfere;   /* SQL that is run while a set is compiled without the turn; or NULL */
+
+static pthread_mutex_t slow_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t slow_changed = PTHREAD_COND_INITIALIZER;
+static int slow; /* documents called slow that are being compiled; below 0: they are not held up */
 
 static const struct weir__node *counted_read(uint32_t source, struct weir__arena *arena, struct weir__report *report)
 {
@@ -21,6 +26,14 @@ static int counted_parse(const char *name, const char *text, size_t len, weir_di
         CHECK_EQ(weir__db_run(watched->db, interfere, NULL, 0, NULL, NULL), 0);
     if (alone)
         weir__turn_give(&watched->turn);
+    if (len && memmem(text, len, "slow", 4)) { /* compiles as long as the test likes */
+        pthread_mutex_lock(&slow_lock);
+        slow++;
+        pthread_cond_broadcast(&slow_changed);
+        while (slow > 0)
+            pthread_cond_wait(&slow_changed, &slow_lock);
+        pthread_mutex_unlock(&slow_lock);
+    }
     return weir_rules_parse(name, text, len, diagnose, context, rules);
 }
 
@@ -148,6 +161,98 @@ BOTH(a_set_that_changes_all_the_time_is_published)
     CHECK(strstr(s.reply.body, "limit: 1\n") != NULL && strstr(s.reply.body, "name: a\n") != NULL);
     CHECK_EQ(weir_rules_parse("p", s.reply.body, s.reply.len, NULL, NULL, &rules), 0);
     weir_rules_free(rules);
+    service_close(&s);
+}
+
+struct trial {
+    pthread_t thread;
+    struct service *service;
+    char token[128];
+    int status;
+};
+
+static void *validate_slowly(void *context)
+{
+    struct trial *me = context;
+    char authorization[160];
+    struct weir__rest_reply reply;
+    struct weir__rest_request r = {.method = text_of("POST"),
+                                   .path = text_of("/v1/validate"),
+                                   .body = text_of("name: slow\nlimit: 1\nwindow: 1m\n"),
+                                   .content_type = text_of("application/yaml"),
+                                   .address = "192.0.2.7"};
+    snprintf(authorization, sizeof authorization, "Bearer %s", me->token);
+    r.authorization = text_of(authorization);
+    weir__rest_run(me->service->control, &r, &reply);
+    me->status = reply.status;
+    if (reply.status == 503)
+        CHECK(strstr(reply.body, "\"busy\"") != NULL && weir__rest_header(&reply, "Retry-After") != NULL);
+    weir__rest_free(&reply);
+    return NULL;
+}
+
+/* Until so many have a place: they compile or wait to. Not for ever, if the test fails. */
+static void until_trials(struct weir__control *control, int wanted)
+{
+    int count = -1;
+    for (int left = 30000; left > 0 && count != wanted; left--) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        pthread_mutex_lock(&control->force_lock);
+        count = 0;
+        for (int i = 0; i < WEIR__TRIALS_MAX; i++)
+            count += *control->trials[i] != 0;
+        pthread_mutex_unlock(&control->force_lock);
+    }
+    CHECK_EQ(count, wanted);
+}
+
+/* Validations that take as long as they like, and as many as a viewer sends, delay no publication. */
+TEST(validations_delay_no_publication)
+{
+    enum { TOKENS = WEIR__TRIALS_MAX / WEIR__TRIALS_OF_ONE };
+    struct service s = {0};
+    struct trial trials[WEIR__TRIALS_MAX + 2] = {0};
+    service_open(&s, false);
+    watched = s.control;
+    for (int i = 0; i < WEIR__TRIALS_MAX + 2; i++)
+        trials[i].service = &s;
+    for (int i = 0; i <= TOKENS; i++) { /* the last one finds no place */
+        CHECK_EQ(ask(&s, "POST /v1/tokens", "{\"name\":\"v\",\"role\":\"viewer\"}"), 201);
+        for (int j = 0; j < WEIR__TRIALS_OF_ONE; j++)
+            snprintf(trials[i * WEIR__TRIALS_OF_ONE + j].token, 128, "%s", word(&s, "token"));
+    }
+    CHECK_EQ(pthread_create(&trials[0].thread, NULL, validate_slowly, &trials[0]), 0);
+    pthread_mutex_lock(&slow_lock);
+    while (!slow)
+        pthread_cond_wait(&slow_changed, &slow_lock);
+    pthread_mutex_unlock(&slow_lock);
+    CHECK_EQ(ask(&s, "POST /v1/rules", rule_text("a", 1)), 201);
+    for (int i = 1; i < WEIR__TRIALS_MAX; i++) {
+        CHECK_EQ(pthread_create(&trials[i].thread, NULL, validate_slowly, &trials[i]), 0);
+        until_trials(s.control, i + 1);
+        struct trial third = {.service = &s};
+        memcpy(third.token, trials[i].token, sizeof third.token);
+        if (i % WEIR__TRIALS_OF_ONE) { /* its token has as many as are allowed */
+            validate_slowly(&third);
+            CHECK_EQ(third.status, 503);
+        }
+    }
+    validate_slowly(&trials[WEIR__TRIALS_MAX]); /* no place in all */
+    CHECK_EQ(trials[WEIR__TRIALS_MAX].status, 503);
+    CHECK_EQ(ask_if(&s, "PUT /v1/rules/a", "*", rule_text("a", 2)), 200);
+    CHECK_EQ(ask(&s, "POST /v1/rules/a/publish", "{\"stage\":\"enforced\"}"), 200);
+    CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
+    pthread_mutex_lock(&slow_lock);
+    slow = -1000;
+    pthread_cond_broadcast(&slow_changed);
+    pthread_mutex_unlock(&slow_lock);
+    for (int i = 0; i < WEIR__TRIALS_MAX; i++) {
+        pthread_join(trials[i].thread, NULL);
+        CHECK_EQ(trials[i].status, 200);
+    }
+    until_trials(s.control, 0);
+    CHECK_EQ(ask(&s, "POST /v1/validate", "name: a\nlimit: 1\nwindow: 1m\n"), 200);
+    slow = 0;
     service_close(&s);
 }
 
