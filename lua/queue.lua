@@ -9,6 +9,8 @@
 --   BASE:r:RULE       hash: waiting, under_way, dead, bytes, from (nothing older waits or is under way)
 --   BASE:rules        set of their names
 --   BASE:l:LANE       sorted set: what waits of a rule and key, by sequence
+--   BASE:a:GROUP:LANE sorted set: what waits aside, and so is not in BASE:l:LANE, by sequence; the ticket's field g is GROUP
+--   BASE:aside        sorted set of 'GROUP:LANE' by when its oldest comes back
 --   BASE:busy         hash: lane with one under way, and which
 --   BASE:later:RULE   sorted set of its lanes that are not busy, by when their head is due
 --   BASE:ready:RULE   those whose head is, by its sequence
@@ -62,10 +64,11 @@ local function set_head(rule, lane)
     end
 end
 local function find(ticket)
-    local f = call('HMGET', base .. ':t:' .. ticket, 's', 'r', 'k', 'q', 'b', 'o', 'a', 'x', 'n')
+    local f = call('HMGET', base .. ':t:' .. ticket, 's', 'r', 'k', 'q', 'b', 'o', 'a', 'x', 'n', 'g')
     if f[1] then
         return {ticket = ticket, state = number(f[1]), rule = f[2], lane = lane_of(f[2], f[3]), sequence = number(f[4]),
-                bytes = number(f[5]), session = f[6], accepted = number(f[7]), expires = number(f[8]), attempts = number(f[9])}
+                bytes = number(f[5]), session = f[6], accepted = number(f[7]), expires = number(f[8]), attempts = number(f[9]),
+                group = f[10]}
     end
 end
 -- Out of everything that knows of its state.
@@ -73,6 +76,10 @@ local function leave(one)
     count(one.rule, one.state, -1, one.bytes)
     if one.state == 0 then
         call('ZREM', base .. ':l:' .. one.lane, one.ticket)
+        if one.group then
+            call('ZREM', base .. ':a:' .. one.group .. ':' .. one.lane, one.ticket)
+            call('HDEL', base .. ':t:' .. one.ticket, 'g')
+        end
         call('ZREM', base .. ':expires', one.ticket)
         set_head(one.rule, one.lane)
     elseif one.state == 1 then
@@ -86,12 +93,18 @@ local function leave(one)
         call('ZREM', base .. name .. '_at', over_name(one.sequence, one.ticket))
     end
 end
--- The hash is as it should be, but for the state.
-local function to_waiting(one)
+-- The hash is as it should be, but for the state. `group`: it waits aside, and the group until `due`.
+local function to_waiting(one, group, due)
     leave(one)
     count(one.rule, 0, 1, one.bytes)
     call('HSET', base .. ':t:' .. one.ticket, 's', 0)
-    call('ZADD', base .. ':l:' .. one.lane, one.sequence, one.ticket)
+    if group then
+        call('HSET', base .. ':t:' .. one.ticket, 'g', group)
+        call('ZADD', base .. ':a:' .. group .. ':' .. one.lane, one.sequence, one.ticket)
+        call('ZADD', base .. ':aside', due, group .. ':' .. one.lane)
+    else
+        call('ZADD', base .. ':l:' .. one.lane, one.sequence, one.ticket)
+    end
     if one.expires < FOREVER then
         call('ZADD', base .. ':expires', one.expires, one.ticket)
     end

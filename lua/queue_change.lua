@@ -1,5 +1,5 @@
 -- What becomes of one request. ARGV: kind (0 delivered, 1 again, 2 dead, 3 cancel, 4 requeue), ticket, now, due, why, status,
--- whether it counts as an attempt, session, bounds of all (count, bytes). The answer: 0, or an error of the queue's list.
+-- whether it counts as an attempt, session, bounds of all (count, bytes), its group if it waits aside (0: it does not). The answer: 0, or an error of the queue's list.
 --@queue.lua
 local kind, now = number(ARGV[1]), ARGV[3]
 local one = find(ARGV[2])
@@ -53,7 +53,7 @@ if kind == 1 then
     if ARGV[4] ~= '0' then
         call('HSET', hash, 'd', ARGV[4])
     end
-    to_waiting(one)
+    to_waiting(one, ARGV[11] ~= '0' and ARGV[11], ARGV[4])
 else
     to_over(one, kind == 2 and 3 or 2, now)
 end

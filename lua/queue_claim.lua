@@ -1,6 +1,6 @@
 -- Claims heads. ARGV: now, how long a claim lasts, how many at most (0: this agent drains no more), bytes at most, name,
 -- session, how long the lease lasts, 1 for the handle's first, when something is due at the latest, 1 to leave some for rules
--- that have nothing, and pairs of a rule and how many of it are under way. The answer: 1 if another agent drains, else for
+-- that have nothing, how many groups aside bring back one each, and pairs of a rule and how many of it are under way. The answer: 1 if another agent drains, else for
 -- each that was claimed its ticket, its headers and body, and what is told of it.
 --@queue.lua
 local PROMOTED = 128
@@ -15,7 +15,7 @@ if left == 0 then
 end
 call('SET', base .. ':lease', name, 'PX', ARGV[7])
 local held = {}
-for i = 11, #ARGV, 2 do
+for i = 12, #ARGV, 2 do
     held[ARGV[i]] = number(ARGV[i + 1])
 end
 local function release(rule, id)
@@ -54,7 +54,31 @@ local function look(turn)
     local first = call('ZRANGE', base .. ':ready:' .. turn.rule, 0, 0, 'WITHSCORES')
     turn.lane, turn.sequence = first[1], number(first[2] or 0)
 end
+-- The oldest of each group aside that is due; a group stays due, behind the others that are. Empty, it is gone.
+local function bring_back(from, to)
+    for _, name in ipairs(call('ZRANGEBYSCORE', base .. ':aside', from, to, 'LIMIT', 0, ARGV[11])) do
+        local ticket = call('ZRANGE', base .. ':a:' .. name, 0, 0)[1]
+        local one = ticket and find(ticket)
+        if one and one.state == 0 then
+            call('ZREM', base .. ':a:' .. name, ticket)
+            call('HDEL', base .. ':t:' .. ticket, 'g')
+            if number(call('HGET', base .. ':t:' .. ticket, 'd')) > number(now) then
+                call('HSET', base .. ':t:' .. ticket, 'd', now)
+            end
+            call('ZADD', base .. ':l:' .. one.lane, one.sequence, ticket)
+            call('ZADD', base .. ':aside', now, name)
+            set_head(one.rule, one.lane)
+        else
+            call('ZREM', base .. ':a:' .. name, ticket or '') -- removed, or ended by an agent that knows no groups
+            if not ticket then
+                call('ZREM', base .. ':aside', name)
+            end
+        end
+    end
+end
 local turns, rules = {}, call('SMEMBERS', base .. ':rules')
+bring_back('-inf', now)
+bring_back('(' .. ARGV[9], '+inf')
 for _, rule in ipairs(rules) do
     local turn, share = {rule = rule, held = held[rule] or 0}, math.max(math.floor(PROMOTED / #rules), 16)
     if number(call('HGET', base .. ':r:' .. rule, 'under_way') or 0) > 0 then

@@ -2,6 +2,8 @@
 #include "agent/drain_law.h"
 #include "rules/hash.h"
 
+#include <openssl/sha.h>
+
 bool weir__drain_is_answer(int status)
 {
     return status >= 200 && status < 500 && status != 408 && status != 425 && status != 429;
@@ -25,6 +27,30 @@ int64_t weir__drain_backoff_ms(int attempts, uint64_t dice)
 bool weir__drain_is_over(int attempts, int64_t retries)
 {
     return attempts > retries;
+}
+
+/* ---- What waits aside ---- */
+
+/* Clients choose keys: with a hash that they can make equal they would get into the groups of others. */
+uint64_t weir__drain_group(weir_text rule, weir_text key, weir_text others)
+{
+    unsigned char text[2 * SHA256_DIGEST_LENGTH + WEIR_OTHERS_BYTES], digest[SHA256_DIGEST_LENGTH];
+    size_t len = sizeof digest + sizeof digest;
+    uint64_t group;
+    int dots = 0;
+    if (!others.len || others.len > WEIR_OTHERS_BYTES)
+        return 0;
+    SHA256((const unsigned char *)rule.data, rule.len, text);
+    SHA256((const unsigned char *)key.data, key.len, text + sizeof digest);
+    /* RULE.KEY.TIER.COST;…: the first two of each. */
+    for (size_t i = 0; i < others.len; i++) {
+        dots = others.data[i] == ';' ? 0 : dots + (others.data[i] == '.');
+        if (dots < 2)
+            text[len++] = (unsigned char)others.data[i];
+    }
+    SHA256(text, len, digest);
+    memcpy(&group, digest, sizeof group);
+    return group | 1;
 }
 
 /* ---- Pauses ---- */

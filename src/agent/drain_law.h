@@ -22,6 +22,12 @@ int64_t weir__drain_backoff_ms(int attempts, uint64_t dice);
 /* True: the last attempt that `retries` allows has been made. */
 bool weir__drain_is_over(int attempts, int64_t retries);
 
+/*
+ * The same for requests of one rule and key that the same other rules (as weir_deferral.others has them) limit under
+ * the same keys, in whatever tier and for whatever cost. 0: there are none.
+ */
+uint64_t weir__drain_group(weir_text rule, weir_text key, weir_text others);
+
 /* ---- Pauses ---- */
 
 /*

@@ -16,7 +16,15 @@ enum {
     WEIR__DRAIN_BUSY_MS = 100,     /* the same while something waits */
     WEIR__DRAIN_SECOND_MS = 1000,  /* figures, ages; and another attempt at what failed here */
     WEIR__DRAIN_STANDBY_MS = 1000, /* between two looks whether another agent still drains */
-    WEIR__DRAIN_PATH = 4200
+    WEIR__DRAIN_PATH = 4200,
+    WEIR__DRAIN_ASIDES = 256 /* groups that are remembered at once; another in the same place takes it over */
+};
+
+/* Requests of one rule and key that the same other rules limit under the same keys, as one of those denied the first.
+ */
+struct weir__aside {
+    uint64_t group;
+    int64_t until_ms; /* all of them wait until then, so that none overtakes another */
 };
 
 struct weir__drain {
@@ -39,6 +47,7 @@ struct weir__drain {
     struct weir__delivery delivery[WEIR__DRAIN_AT_ONCE];
     bool ended; /* some of them, since the queue was told last */
     struct weir__pauses pauses;
+    struct weir__aside asides[WEIR__DRAIN_ASIDES];
     struct weir__drain_counts counts;
     int64_t look_ms;  /* when to look at the queue next */
     int64_t again_ms; /* the same for what cannot be done every round */

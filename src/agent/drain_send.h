@@ -32,6 +32,7 @@ struct weir__delivery {
     int status;
     int64_t wanted_ms; /* for how long the server wants to be left alone; 0: it does not say */
     int64_t due_ms;
+    uint64_t aside; /* of one that waits again: its group, as in struct weir__queue_ending */
     char why[WEIR__QUEUE_WHY_MAX + 1];
 };
 

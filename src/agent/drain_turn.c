@@ -39,7 +39,7 @@ static void settled(struct weir__drain *drain, struct weir__delivery *delivery, 
         drain->dead_untold++;
         snprintf(drain->dead_why, sizeof drain->dead_why, "%s", delivery->why);
     }
-    sooner(drain, delivery->end == WEIR__END_AGAIN ? delivery->due_ms : 0);
+    sooner(drain, delivery->end == WEIR__END_AGAIN && !delivery->aside ? delivery->due_ms : 0);
     weir__delivery_clear(delivery);
 }
 
@@ -53,7 +53,8 @@ static struct weir__queue_ending ending_of(const struct weir__delivery *delivery
                                        .due_ms = delivery->due_ms,
                                        .why = delivery->end == WEIR__END_DELIVERED ? NULL : delivery->why,
                                        .status = delivery->status,
-                                       .attempt_counts = delivery->counts};
+                                       .attempt_counts = delivery->counts,
+                                       .aside = delivery->aside};
 }
 
 /*
@@ -157,9 +158,25 @@ static void send_off(struct weir__drain *drain, struct weir__delivery *delivery)
         put_back(drain, delivery, weir__drain_clock_ms() + WEIR__DRAIN_SECOND_MS, "it could not be sent");
 }
 
-/* The rule said no. */
+static struct weir__aside *aside_of(struct weir__drain *drain, uint64_t group)
+{
+    return &drain->asides[group % WEIR__DRAIN_ASIDES];
+}
+
+/*
+ * Another rule than the one that the request waits for: the others of its rule and key need not wait for that one, as
+ * its key may be this client's alone. Limits are named RULE/LIMIT.
+ */
+static bool is_other(const weir_outcome *outcome, weir_text rule)
+{
+    return outcome->reason != WEIR_BY_SHED && outcome->reason != WEIR_BY_FAILURE &&
+           (strncmp(outcome->rule, rule.data, rule.len) != 0 ||
+            (outcome->rule[rule.len] && outcome->rule[rule.len] != '/'));
+}
+
+/* A rule said no. `group`: that of the request, 0: no other rule limits it. */
 static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, const weir_outcome *outcome,
-                    int64_t now)
+                    uint64_t group, int64_t now)
 {
     const weir_decision *decision = &outcome->decision;
     drain->counts.put_back++;
@@ -174,7 +191,12 @@ static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, 
         wait = WEIR__DRAIN_SECOND_MS;
     if (decision->verdict == WEIR_DENY && decision->reset_after_ns < 0 && wait > SLOT_MS)
         wait = SLOT_MS;
-    put_back(drain, delivery, now + (wait > 0 ? wait : 1),
+    wait = wait > 0 ? wait : 1;
+    if (group && is_other(outcome, delivery->item.rule)) {
+        delivery->aside = group;
+        *aside_of(drain, group) = (struct weir__aside){group, now + wait};
+    }
+    put_back(drain, delivery, now + wait,
              decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
              : outcome->reason == WEIR_BY_SHED    ? "others come first while the load is high"
              : outcome->reason == WEIR_BY_FAILURE ? "its counter cannot be reached"
@@ -190,6 +212,9 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
         .rule = item->rule.data, .key = item->key.data, .key_len = item->key.len, .others = weir__request_others(item)};
     char tier[WEIR__TIER_MAX + 1];
     weir_outcome outcome;
+    uint64_t group = weir__drain_group(item->rule, item->key, what.others);
+    const struct weir__aside *aside = aside_of(drain, group);
+    delivery->aside = 0;
     (void)!weir__request_tier(item, tier, &what.tier);
     if (!weir__drain_is_sound(item)) {
         give_up(drain, delivery, "it is no request that could be sent");
@@ -197,6 +222,12 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
     }
     if (until) {
         put_back(drain, delivery, until, "others of its rule got no answer");
+        return;
+    }
+    if (group && aside->group == group && aside->until_ms > now && aside->until_ms - now <= WAIT_MAX_MS) {
+        drain->counts.put_back++;
+        delivery->aside = group;
+        put_back(drain, delivery, aside->until_ms, "its limit is reached");
         return;
     }
     int error = weir_key_take(drain->engine, &what, item->cost, (weir_time){0, 0}, &delivery->held, &outcome);
@@ -208,7 +239,7 @@ static void take(struct weir__drain *drain, struct weir__delivery *delivery)
     } else if (error) {
         put_back(drain, delivery, now + WEIR__DRAIN_SECOND_MS, weir_strerror(error));
     } else if (!weir_passes(&outcome.decision)) {
-        wait_on(drain, delivery, &outcome, now);
+        wait_on(drain, delivery, &outcome, group, now);
     } else {
         int64_t delay = outcome.decision.delay_ns / 1000000;
         delivery->renew_ms = now + delivery->held.lease_ns / 2000000;

@@ -22,10 +22,12 @@ struct weir__change {
     weir_text why;
     int status;
     bool counts;
-    int error; /* out: its own */
+    uint64_t aside; /* as in struct weir__queue_ending */
+    int error;      /* out: its own */
 };
 
-#define WEIR__QUEUE_CHANGES 64 /* at once */
+#define WEIR__QUEUE_CHANGES 64  /* at once */
+#define WEIR__QUEUE_GROUPS  128 /* of requests aside, of which one claim brings back one each */
 
 struct weir__claim {
     int64_t now_ms, claim_ms;

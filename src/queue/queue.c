@@ -217,7 +217,8 @@ static struct weir__change change_of(const struct weir__queue_ending *ending, in
                                   .now_ms = now_ms,
                                   .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
                                   .status = ending->status,
-                                  .counts = !again || ending->attempt_counts};
+                                  .counts = !again || ending->attempt_counts,
+                                  .aside = again ? ending->aside : 0};
     set_why(&change, ending->why);
     return change;
 }

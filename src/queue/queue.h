@@ -164,13 +164,13 @@ struct weir__queue_room {
 };
 
 /*
- * Claims heads: the oldest that waits of its rule and key, due, and none of whose key is under way. Each goes to the
- * rule that has the least, among these to the oldest head; those that were claimed are visited in order of acceptance,
- * with all they have, whatever `visit` returns. What is due farther ahead than WEIR__QUEUE_AHEAD_MS is due at once:
- * the clock was set back. A claim ends after claim_ms, and the request waits again: for those of an agent that died.
- * claim_ms must be longer than a delivery may take, and the same for all agents. Redis: STANDBY as long as another
- * agent drains, which is asked anew with every call; call it at least twice in lease_ms to stay the one. Returns the
- * number of claimed ones, or an error. There may be more as long as that is not 0.
+ * Claims heads: the oldest that waits of its rule and key, and not aside, due, and none of whose key is under way. Each
+ * goes to the rule that has the least, among these to the oldest head; those that were claimed are visited in order of
+ * acceptance, with all they have, whatever `visit` returns. What is due farther ahead than WEIR__QUEUE_AHEAD_MS is due
+ * at once: the clock was set back. A claim ends after claim_ms, and the request waits again: for those of an agent that
+ * died. claim_ms must be longer than a delivery may take, and the same for all agents. Redis: STANDBY as long as
+ * another agent drains, which is asked anew with every call; call it at least twice in lease_ms to stay the one.
+ * Returns the number of claimed ones, or an error. There may be more as long as that is not 0.
  */
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, const struct weir__queue_room *room,
                       weir__deferred_visit *visit, void *context);
@@ -188,13 +188,19 @@ struct weir__queue_ending {
     const char *why;
     int status;
     bool attempt_counts; /* again; the others do */
-    int error;           /* out: 0, LOST, GONE, or what went wrong with all */
+    /*
+     * Again: 0, or a group in which it waits aside, so that it does not hold up the others of its rule and key. From
+     * due_ms on, that of the group's last, each claim first brings back the oldest of the group, to its old place.
+     */
+    uint64_t aside;
+    int error; /* out: 0, LOST, GONE, or what went wrong with all */
 };
 
 /*
  * What has become of those that are under way, with the handle that claimed them: in one transaction, or one round
  * trip. Of each, LOST: its claim has ended. Delivered and dead count as an attempt. Status 0 and no `why` leave those
- * of the attempt before; a delivered one has no `why` but its own. An error is that of all, and each may be told again: LOST then says that it was carried out.
+ * of the attempt before; a delivered one has no `why` but its own. An error is that of all, and each may be told again:
+ * LOST then says that it was carried out.
  */
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count);
 

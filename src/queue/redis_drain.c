@@ -37,12 +37,14 @@ static int read_claim(struct weir__question *question, const redisReply *reply)
     return 0;
 }
 
-static int claim_some(struct weir__rq *q, const struct weir__claim *wanted, size_t max, struct claim *claim)
+/* `groups`: so many of those aside bring back one each. */
+static int claim_some(struct weir__rq *q, const struct weir__claim *wanted, size_t max, int64_t groups,
+                      struct claim *claim)
 {
     struct weir__rq_call call;
     char session[24];
     snprintf(session, sizeof session, "%llu", (unsigned long long)q->queue.session);
-    weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 10 + 2 * wanted->room.held_count);
+    weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 11 + 2 * wanted->room.held_count);
     weir__rq_number(&call, wanted->now_ms);
     weir__rq_number(&call, wanted->claim_ms);
     weir__rq_number(&call, (int64_t)max);
@@ -53,6 +55,7 @@ static int claim_some(struct weir__rq *q, const struct weir__claim *wanted, size
     weir__rq_word(&call, q->claimed ? "0" : "1");
     weir__rq_number(&call, wanted->ahead_ms);
     weir__rq_word(&call, wanted->room.fair ? "1" : "0");
+    weir__rq_number(&call, groups);
     for (size_t i = 0; i < wanted->room.held_count; i++) {
         weir__rq_text(&call, wanted->room.held[i].rule);
         weir__rq_number(&call, (int64_t)wanted->room.held[i].count);
@@ -86,8 +89,11 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *wanted, 
     char taken[CLAIM_CHUNK][WEIR__TICKET_LEN + 1];
     struct claim claim = {.visit = visit, .context = context, .withdrawn = q->withdrawn, .taken = taken};
     int all = 0;
+    bool first = true;
     for (size_t left = wanted->room.free; left > 0;) {
-        int found = claim_some(q, wanted, left < CLAIM_CHUNK ? left : CLAIM_CHUNK, &claim);
+        int found =
+            claim_some(q, wanted, left < CLAIM_CHUNK ? left : CLAIM_CHUNK, first ? WEIR__QUEUE_GROUPS : 0, &claim);
+        first = false;
         cancel_taken(q, &claim);
         if (found < 0)
             return all > 0 ? all : found; /* those that were visited are claimed */
@@ -102,7 +108,7 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *wanted, 
 void weir__rq_resign(struct weir__rq *q)
 {
     struct claim claim = {0};
-    (void)claim_some(q, &(struct weir__claim){0}, 0, &claim);
+    (void)claim_some(q, &(struct weir__claim){0}, 0, 0, &claim);
 }
 
 /* ---- Changes ---- */
@@ -118,7 +124,7 @@ static int read_number(struct weir__question *question, const redisReply *reply)
 
 static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct weir__change *change)
 {
-    weir__rq_begin(q, call, WEIR__RQ_CHANGE, 10);
+    weir__rq_begin(q, call, WEIR__RQ_CHANGE, 11);
     weir__rq_number(call, (int64_t)change->kind);
     weir__rq_word(call, change->ticket);
     weir__rq_number(call, change->now_ms);
@@ -129,6 +135,7 @@ static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct we
     weir__rq_number(call, (int64_t)q->queue.session);
     weir__rq_number(call, q->queue.options.bounds.max);
     weir__rq_number(call, q->queue.options.bounds.max_bytes);
+    weir__rq_number(call, (int64_t)change->aside);
     call->context = &change->error;
 }
 

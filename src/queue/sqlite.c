@@ -324,7 +324,7 @@ static int make_schema(struct weir__sq *q)
     } else if (!error && version > WEIR__SQ_VERSION) {
         error = WEIR__QUEUE_NEWER;
     } else if (!error && version < WEIR__SQ_VERSION) {
-        error = script(q, WEIR__SQ_FROM_1 WEIR__SQ_MARK);
+        error = script(q, version < 2 ? WEIR__SQ_FROM_1 WEIR__SQ_FROM_2 WEIR__SQ_MARK : WEIR__SQ_FROM_2 WEIR__SQ_MARK);
     }
     return weir__sq_end(q, error);
 }

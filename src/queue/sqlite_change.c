@@ -87,6 +87,12 @@ int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, cons
                              WEIR__VALUES(WEIR__NUMBER(row->sequence),
                                           change->due_ms ? WEIR__NUMBER(change->due_ms) : WEIR__NONE,
                                           WEIR__NUMBER(change->counts), WEIR__NUMBER(change->status), why_of(change)));
+    struct weir__sq_value group = WEIR__NUMBER((int64_t)change->aside);
+    if (!error && change->aside)
+        error = weir__sq_run(q, WEIR__SQ_ASIDE, WEIR__VALUES(WEIR__NUMBER(row->sequence), group));
+    if (!error && change->aside)
+        error = weir__sq_run(q, WEIR__SQ_ASIDE_SET,
+                             WEIR__VALUES(WEIR__NUMBER(row->lane), group, WEIR__NUMBER(change->due_ms)));
     return error ? error : move(q, row, WEIR__WAITING);
 }
 

@@ -94,6 +94,50 @@ static int promote(struct weir__sq *q, const struct weir__claim *claim)
     return error;
 }
 
+/* ---- What waits aside ---- */
+
+struct group {
+    int64_t lane, number;
+};
+
+/* Its oldest goes back into its lane. The group stays due, behind the others that are; empty, it is gone. */
+static int bring_back(struct weir__sq *q, const struct group *group, int64_t now_ms)
+{
+    struct weir__sq_value lane = WEIR__NUMBER(group->lane), number = WEIR__NUMBER(group->number);
+    int64_t sequence;
+    int found = weir__sq_numbers(q, WEIR__SQ_ASIDE_FIRST, WEIR__VALUES(lane, number), &sequence, 1);
+    if (found < 0)
+        return found;
+    if (found == 0)
+        return weir__sq_run(q, WEIR__SQ_ASIDE_GONE, WEIR__VALUES(lane, number));
+    int error = weir__sq_run(q, WEIR__SQ_ASIDE_BACK, WEIR__VALUES(WEIR__NUMBER(sequence), WEIR__NUMBER(now_ms)));
+    if (!error)
+        error = weir__sq_run(q, WEIR__SQ_ASIDE_SET, WEIR__VALUES(lane, number, WEIR__NUMBER(now_ms)));
+    return error ? error : weir__sq_lane_head(q, group->lane);
+}
+
+static int bring_back_span(struct weir__sq *q, int64_t now_ms, int64_t from_ms, int64_t to_ms)
+{
+    const enum weir__sq_statement which = WEIR__SQ_ASIDES_DUE;
+    struct group groups[WEIR__QUEUE_GROUPS];
+    int found = 0, error = 0,
+        more = weir__sq_begin(
+            q, which, WEIR__VALUES(WEIR__NUMBER(from_ms), WEIR__NUMBER(to_ms), WEIR__NUMBER(WEIR__QUEUE_GROUPS)));
+    for (; more > 0 && found < WEIR__QUEUE_GROUPS; more = weir__sq_next(q, which))
+        groups[found++] = (struct group){weir__sq_number(q, which, 0), weir__sq_number(q, which, 1)};
+    weir__sq_done(q, which);
+    for (int i = 0; i < found && more >= 0 && !error; i++)
+        error = bring_back(q, &groups[i], now_ms);
+    return more < 0 ? more : error;
+}
+
+static int bring_back_due(struct weir__sq *q, const struct weir__claim *claim)
+{
+    int error = bring_back_span(q, claim->now_ms, INT64_MIN, claim->now_ms);
+    return error || claim->ahead_ms == INT64_MAX ? error
+                                                 : bring_back_span(q, claim->now_ms, claim->ahead_ms + 1, INT64_MAX);
+}
+
 static size_t held_of(const struct weir__queue_room *room, weir_text rule)
 {
     for (size_t i = 0; i < room->held_count; i++)
@@ -160,6 +204,8 @@ static int claim_heads(struct weir__sq *q, const struct weir__claim *claim, int6
     if (error)
         return error;
     error = release_ended(q, claim->now_ms);
+    if (!error)
+        error = bring_back_due(q, claim);
     if (!error)
         error = promote(q, claim);
     int found = weir__sq_end(q, error ? error : claim_ready(q, claim, sequences));

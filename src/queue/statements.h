@@ -6,6 +6,8 @@
  *            way), 1 its head is not known to be due, 2 it is. With that a claim looks at heads alone, rule by rule
  *   request  one row a request, small, as it is written with every change
  *   payload  its headers and body, written once
+ *   aside    one row a lane and group of it that waits aside: those requests have the group as their session, are no
+ *            heads, and come back one by one, oldest first, from due_ms on
  *
  * state: enum weir__deferred_state. over: NULL as long as it waits or is under way, 1 delivered or cancelled, 2 dead.
  */
@@ -13,7 +15,7 @@
 #define WEIR_QUEUE_STATEMENTS_H
 
 #define WEIR__SQ_APPLICATION 1466252625 /* "Weiq" */
-#define WEIR__SQ_VERSION     2
+#define WEIR__SQ_VERSION     3
 #define WEIR__SQ_QUOTED(x)   #x
 #define WEIR__SQ_QUOTE(x)    WEIR__SQ_QUOTED(x)
 #define WEIR__SQ_MARK                                                                                                  \
@@ -28,6 +30,16 @@
 /* In version 1 these were of all rules together. */
 #define WEIR__SQ_FROM_1 "DROP INDEX lane_later; DROP INDEX lane_ready;" WEIR__SQ_LANE_INDEXES
 
+#define WEIR__SQ_ASIDE_SCHEMA                                                                                          \
+    "CREATE INDEX request_lane ON request(lane, sequence) WHERE state = 0 AND session IS NULL;"                        \
+    "CREATE INDEX request_aside ON request(lane, session, sequence) WHERE state = 0 AND session IS NOT NULL;"          \
+    "CREATE TABLE aside(lane INTEGER NOT NULL, grouped INTEGER NOT NULL, due_ms INTEGER NOT NULL,"                     \
+    " PRIMARY KEY(lane, grouped)) WITHOUT ROWID;"                                                                      \
+    "CREATE INDEX aside_due ON aside(due_ms);"
+
+/* In version 2 nothing waited aside. */
+#define WEIR__SQ_FROM_2 "DROP INDEX request_lane;" WEIR__SQ_ASIDE_SCHEMA
+
 #define WEIR__SQ_SCHEMA                                                                                                \
     "CREATE TABLE rule(id INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, requests INTEGER NOT NULL DEFAULT 0,"        \
     " waiting INTEGER NOT NULL DEFAULT 0, under_way INTEGER NOT NULL DEFAULT 0, dead INTEGER NOT NULL DEFAULT 0,"      \
@@ -41,11 +53,11 @@
     " due_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, until_ms INTEGER,"              \
     " name BLOB, session INTEGER, method BLOB NOT NULL, target BLOB NOT NULL, why BLOB);"                              \
     "CREATE INDEX request_state ON request(state, rule, sequence);"                                                    \
-    "CREATE INDEX request_lane ON request(lane, sequence) WHERE state = 0;"                                            \
     "CREATE INDEX request_expires ON request(expires_ms) WHERE state = 0;"                                             \
     "CREATE INDEX request_until ON request(until_ms) WHERE state = 1;"                                                 \
     "CREATE INDEX request_over ON request(over, ended_ms, sequence) WHERE over IS NOT NULL;"                           \
-    "CREATE TABLE payload(sequence INTEGER PRIMARY KEY, headers BLOB NOT NULL, body BLOB NOT NULL);"
+    "CREATE TABLE payload(sequence INTEGER PRIMARY KEY, headers BLOB NOT NULL, body BLOB NOT "                         \
+    "NULL);" WEIR__SQ_ASIDE_SCHEMA
 
 #define WEIR__SQ_COLUMNS                                                                                               \
     "r.sequence, r.ticket, u.name, l.key, r.cost, r.method, r.target, r.accepted_ms, r.due_ms, r.expires_ms,"          \
@@ -80,7 +92,8 @@
     /* Claiming */                                                                                                     \
     X(ANY_TO_CLAIM,                                                                                                    \
       "SELECT EXISTS(SELECT 1 FROM lane INDEXED BY lane_ready WHERE place = 2) OR EXISTS(SELECT 1 FROM rule "          \
-      "WHERE " WEIR__SQ_DUE ") OR EXISTS(SELECT 1 FROM request WHERE state = 1 AND until_ms <= ?1)")                   \
+      "WHERE " WEIR__SQ_DUE ") OR EXISTS(SELECT 1 FROM request WHERE state = 1 AND until_ms <= ?1) OR"                 \
+      " EXISTS(SELECT 1 FROM aside WHERE due_ms <= ?1) OR EXISTS(SELECT 1 FROM aside WHERE due_ms > ?2)")              \
     X(CLAIMS_OF, "SELECT sequence FROM request WHERE state = 1 AND name = ?1 AND session <> ?2 LIMIT ?3")              \
     X(CLAIMS_OVER, "SELECT sequence FROM request WHERE state = 1 AND until_ms <= ?1 LIMIT ?2")                         \
     X(RULES_DUE, "SELECT id FROM rule WHERE " WEIR__SQ_DUE " LIMIT ?3")                                                \
@@ -92,9 +105,15 @@
     X(CLAIM, "UPDATE request SET state = 1, until_ms = ?2, name = ?3, session = ?4 WHERE sequence = ?1")               \
     X(LANE_BUSY, "UPDATE lane SET busy = 1, head = NULL, due_ms = NULL, place = 0 WHERE id = ?1")                      \
     X(LANE_FREE, "UPDATE lane SET busy = 0 WHERE id = ?1")                                                             \
-    X(LANE_HEAD, "SELECT sequence, due_ms FROM request WHERE lane = ?1 AND state = 0 ORDER BY sequence LIMIT 1")       \
+    X(LANE_HEAD, "SELECT sequence, due_ms FROM request INDEXED BY request_lane WHERE lane = ?1 AND state = 0 AND"      \
+                 " session IS NULL ORDER BY sequence LIMIT 1")                                                         \
     X(LANE_SET, "UPDATE lane SET head = ?2, due_ms = ?3, place = CASE WHEN ?2 IS NULL THEN 0 ELSE 1 END"               \
                 " WHERE id = ?1 AND busy = 0")                                                                         \
+    X(ASIDES_DUE, "SELECT lane, grouped FROM aside WHERE due_ms >= ?1 AND due_ms <= ?2 ORDER BY due_ms LIMIT ?3")      \
+    X(ASIDE_FIRST, "SELECT sequence FROM request INDEXED BY request_aside WHERE lane = ?1 AND session = ?2 AND"        \
+                   " state = 0 ORDER BY sequence LIMIT 1")                                                             \
+    X(ASIDE_BACK, "UPDATE request SET session = NULL, due_ms = min(due_ms, ?2) WHERE sequence = ?1")                   \
+    X(ASIDE_GONE, "DELETE FROM aside WHERE lane = ?1 AND grouped = ?2")                                                \
     X(CLAIMED, "SELECT " WEIR__SQ_COLUMNS ", p.headers, p.body" WEIR__SQ_FROM                                          \
                " JOIN payload p ON p.sequence = r.sequence WHERE r.sequence = ?1")                                     \
     /* Changing */                                                                                                     \
@@ -108,6 +127,9 @@
     X(WAIT, "UPDATE request SET state = 0, over = NULL, ended_ms = 0, due_ms = coalesce(?2, due_ms),"                  \
             " attempts = attempts + ?3, status = CASE WHEN ?4 THEN ?4 ELSE status END, why = coalesce(?5, why),"       \
             " until_ms = NULL, name = NULL, session = NULL WHERE sequence = ?1")                                       \
+    X(ASIDE, "UPDATE request SET session = ?2 WHERE sequence = ?1")                                                    \
+    X(ASIDE_SET, "INSERT INTO aside(lane, grouped, due_ms) VALUES (?1, ?2, ?3)"                                        \
+                 " ON CONFLICT(lane, grouped) DO UPDATE SET due_ms = ?3")                                              \
     X(REQUEUE, "UPDATE request SET state = 0, over = NULL, ended_ms = 0, due_ms = ?2, expires_ms = ?3, attempts = 0"   \
                " WHERE sequence = ?1")                                                                                 \
     X(PAYLOAD_GONE, "DELETE FROM payload WHERE sequence = ?1")                                                         \

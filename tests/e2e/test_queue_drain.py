@@ -134,6 +134,33 @@ def test_every_rule_of_a_request_is_charged(queued, upstream, storage):
     assert "X-Weir-Others" not in {name for came in upstream.seen for name in came.headers}
 
 
+SHARED = """
+  - { name: shared, match: { path: /s/* }, limit: 2, window: 1s, burst: 1, on_limit: queue }
+  - { name: day, match: { path: /s/* }, key: "d:${header:X-User}", limit: { bad: 3, default: 1000 }, tier: "header:X-User",
+      window: 1d, algorithm: fixed_window, align: first_request }
+"""
+
+
+def test_one_client_holds_up_no_other(queued, upstream, storage):
+    """Requests of a client whose quota is used up let those of others pass that wait for the same shared rule."""
+    one = queued(head=storage, rules=SHARED)
+    tickets = {"bad": [], "good": []}
+
+    def kept(user, count):
+        def asked():
+            answer = get(one.port, "/s/x", "POST", headers={"X-User": user})
+            tickets[user].extend([json.loads(answer.body)["ticket"]] if answer.status == 202 else [])
+            return len(tickets[user]) == count or answer.status == 429  # the quota is used up already
+        wait_until(asked, f"{count} of {user}", every=0)
+    kept("bad", 12)
+    kept("good", 2)
+    assert len(tickets["bad"]) > 3 and tickets["good"], tickets
+    wait_for(one, tickets["good"])
+    left = [ticket for ticket in tickets["bad"] if states(one)[ticket] == "waiting"]
+    assert left and left == tickets["bad"][-len(left):], "the oldest of a client go first"
+    assert sum(came.headers["X-User"] == "bad" for came in upstream.seen) == 3
+
+
 def test_a_delivered_ticket_has_no_reason(queued, storage):
     """It waited as its limit was reached; that is over."""
     one = queued(head=storage, limit=5)

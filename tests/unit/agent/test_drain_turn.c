@@ -149,6 +149,78 @@ TEST(a_rule_that_is_gone)
     end();
 }
 
+/* ---- Another rule denies ---- */
+
+#define BAD  12
+#define GOOD 2
+#define DAY  "X-Weir-Others: 646179." /* day */
+
+static const char shared[] = "rules:\n"
+                             "  - { name: shared, match: { path: /* }, limit: 1000, window: 1s }\n"
+                             "  - { name: day, match: { path: /* }, key: user_id, limit: 1, window: 1d,"
+                             " algorithm: fixed_window, align: first_request }\n";
+
+static struct weir__deferred of_user(const char *headers)
+{
+    return (struct weir__deferred){.rule = text_of("shared"),
+                                   .key = text_of("*"),
+                                   .cost = 1,
+                                   .method = text_of("POST"),
+                                   .target = text_of("/x"),
+                                   .headers = text_of(headers)};
+}
+
+/* What is here was delivered. */
+static void deliver(void)
+{
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
+        if (drain.delivery[i].state == WEIR__DELIVERY_FREE)
+            continue;
+        drain.delivery[i].state = WEIR__DELIVERY_ENDED;
+        drain.delivery[i].end = WEIR__END_DELIVERED;
+        drain.delivery[i].status = 200;
+    }
+    weir__drain_settle(&drain);
+}
+
+/* A client without quota does not hold up the others of a shared rule; its own wait in order, and are not tried again
+ * and again. */
+TEST(one_client_holds_up_no_other)
+{
+    struct weir__deferred items[BAD + GOOD];
+    struct weir__queue_bounds bounds[BAD + GOOD] = {0};
+    int errors[BAD + GOOD];
+    int64_t now = weir__drain_clock_ms();
+    begin("gone");
+    weir_close(drain.engine);
+    drain.engine = test_engine(shared);
+    config.queue.database = url;
+    for (size_t i = 0; i < BAD; i++) /* in two tiers */
+        items[i] = of_user(i % 3 ? DAY "626164..1\r\n" : DAY "626164.70.1\r\n");
+    items[BAD] = of_user(DAY "676f6f64..1\r\n");
+    items[BAD + 1] = of_user(DAY "6f74686572..1\r\n");
+    CHECK_EQ(weir__queue_put(drain.queue, items, bounds, errors, BAD + GOOD), 0);
+    for (int i = 0; i < BAD + GOOD + COUNT + 2; i++) {
+        weir__drain_claim(&drain, weir__drain_clock_ms());
+        deliver();
+    }
+    CHECK_EQ(state_of(items[0].ticket).state, WEIR__DELIVERED);
+    for (size_t i = 1; i < BAD; i++) {
+        CHECK_EQ(state_of(items[i].ticket).state, WEIR__WAITING);
+        CHECK(state_of(items[i].ticket).due_ms >= now + 20000);
+        CHECK_EQ(state_of(items[i].ticket).due_ms, state_of(items[1].ticket).due_ms);
+    }
+    CHECK_EQ(state_of(items[BAD].ticket).state, WEIR__DELIVERED);
+    CHECK_EQ(state_of(items[BAD + 1].ticket).state, WEIR__DELIVERED);
+    /* Nobody is asked for them until then. */
+    uint64_t put_back = drain.counts.put_back;
+    for (int i = 0; i < 5; i++)
+        weir__drain_claim(&drain, weir__drain_clock_ms());
+    CHECK_EQ(drain.counts.put_back, put_back);
+    CHECK_EQ(held(), 0);
+    end();
+}
+
 /* Addresses inside are nobody's business outside. */
 TEST(a_ticket_tells_no_addresses)
 {

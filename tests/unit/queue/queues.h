@@ -160,6 +160,13 @@ static inline int end_again(struct weir__queue *queue, const char *ticket, int64
                                                       .attempt_counts = attempt_counts});
 }
 
+/* There are no tokens under another rule: it waits in that group, aside. */
+static inline int end_aside(struct weir__queue *queue, const char *ticket, int64_t due_ms, uint64_t group)
+{
+    return end_one(queue, (struct weir__queue_ending){
+                              .ticket = ticket, .kind = WEIR__ENDED_AGAIN, .due_ms = due_ms, .aside = group});
+}
+
 static inline int end_dead(struct weir__queue *queue, const char *ticket, const char *why, int status)
 {
     return end_one(

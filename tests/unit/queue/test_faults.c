@@ -113,35 +113,41 @@ TEST(not_a_queue)
 /* As weir before this one made it: what waits there is delivered, in order, after it was opened once. */
 TEST(of_an_older_weir)
 {
-    struct place place;
-    char first[WEIR__TICKET_LEN + 1], second[WEIR__TICKET_LEN + 1];
-    sqlite3 *old = NULL;
-    place_new(&place, false, false);
-    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
-    CHECK_EQ(put_one(queue, item_of("r", "k", "one"), unbounded, first), 0);
-    CHECK_EQ(put_one(queue, item_of("s", "k", "two"), unbounded, second), 0);
-    weir__queue_close(queue);
-    CHECK_EQ(sqlite3_open(place_file(&place), &old), SQLITE_OK);
-    CHECK_EQ(sqlite3_exec(old,
-                          "DROP INDEX lane_later; DROP INDEX lane_ready;"
-                          "CREATE INDEX lane_later ON lane(due_ms) WHERE place = 1;"
-                          "CREATE INDEX lane_ready ON lane(head) WHERE place = 2; PRAGMA user_version = 1",
-                          NULL, NULL, NULL),
-             SQLITE_OK);
-    sqlite3_close(old);
-    for (int time = 0; time < 2; time++)
-        CHECK_EQ(open_error(place.url), 0);
-    queue = place_open(&place, (struct weir__queue_options){0});
-    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 2);
-    CHECK_EQ(strcmp(seen.items[0].ticket, first), 0);
-    CHECK_EQ(strcmp(seen.items[1].ticket, second), 0);
-    weir__queue_close(queue);
-    CHECK_EQ(sqlite3_open(place_file(&place), &old), SQLITE_OK);
-    CHECK_EQ(sqlite3_exec(old, "EXPLAIN SELECT 1 FROM lane INDEXED BY lane_ready WHERE place = 2 AND rule = 1", NULL,
-                          NULL, NULL),
-             SQLITE_OK);
-    sqlite3_close(old);
-    place_end(&place);
+    static const char *const made[] = {"DROP INDEX lane_later; DROP INDEX lane_ready;"
+                                       "CREATE INDEX lane_later ON lane(due_ms) WHERE place = 1;"
+                                       "CREATE INDEX lane_ready ON lane(head) WHERE place = 2; PRAGMA user_version = 1",
+                                       "PRAGMA user_version = 2"};
+    for (int version = 1; version <= 2; version++) {
+        struct place place;
+        char first[WEIR__TICKET_LEN + 1], second[WEIR__TICKET_LEN + 1];
+        sqlite3 *old = NULL;
+        place_new(&place, false, false);
+        struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+        CHECK_EQ(put_one(queue, item_of("r", "k", "one"), unbounded, first), 0);
+        CHECK_EQ(put_one(queue, item_of("s", "k", "two"), unbounded, second), 0);
+        weir__queue_close(queue);
+        CHECK_EQ(sqlite3_open(place_file(&place), &old), SQLITE_OK);
+        CHECK_EQ(sqlite3_exec(old,
+                              "DROP TABLE aside; DROP INDEX request_aside; DROP INDEX request_lane;"
+                              "CREATE INDEX request_lane ON request(lane, sequence) WHERE state = 0",
+                              NULL, NULL, NULL),
+                 SQLITE_OK);
+        CHECK_EQ(sqlite3_exec(old, made[version - 1], NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_close(old);
+        for (int time = 0; time < 2; time++)
+            CHECK_EQ(open_error(place.url), 0);
+        queue = place_open(&place, (struct weir__queue_options){0});
+        CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 2);
+        CHECK_EQ(strcmp(seen.items[0].ticket, first), 0);
+        CHECK_EQ(strcmp(seen.items[1].ticket, second), 0);
+        weir__queue_close(queue);
+        CHECK_EQ(sqlite3_open(place_file(&place), &old), SQLITE_OK);
+        CHECK_EQ(sqlite3_exec(old, "EXPLAIN SELECT 1 FROM lane INDEXED BY lane_ready WHERE place = 2 AND rule = 1",
+                              NULL, NULL, NULL),
+                 SQLITE_OK);
+        sqlite3_close(old);
+        place_end(&place);
+    }
 }
 
 /* Pages of it are overwritten: what can be read is right, what cannot is an error; nothing crashes or ends in a loop.

@@ -3,6 +3,7 @@
 
 #define RULES    3
 #define KEYS     4
+#define GROUPS   3
 #define MOST     20000
 #define CLAIM_MS (10000 * HOUR) /* none ends by the clock, which is set */
 
@@ -13,10 +14,12 @@ struct entry {
     uint64_t sequence;
     enum weir__deferred_state state;
     bool gone;
+    int group; /* it waits in, aside; 0: none */
 };
 
 static struct entry entries[MOST];
 static size_t entry_count;
+static int64_t group_due[RULES][KEYS][GROUPS + 1];
 static struct seen seen;
 static struct weir__queue_options options = {.bounds = {.max = 24, .max_bytes = 20 * 1024, .max_age_ms = 50000},
                                              .keep_ms = 20000,
@@ -105,11 +108,32 @@ static struct entry *head_of(int rule, int key)
             continue;
         if (e->state == WEIR__UNDER_WAY)
             return NULL;
-        if (e->state == WEIR__WAITING && !head)
+        if (e->state == WEIR__WAITING && !e->group && !head)
             head = e;
     }
     /* So late that it was meant by a clock that has been set back since. */
     return head && (head->due <= clock_now || head->due > clock_now + WEIR__QUEUE_AHEAD_MS) ? head : NULL;
+}
+
+/* The oldest of each group that is due, or was meant by a clock that has been set back, is no more aside. */
+static void bring_back(void)
+{
+    for (int rule = 0; rule < RULES; rule++)
+        for (int key = 0; key < KEYS; key++)
+            for (int group = 1; group <= GROUPS; group++) {
+                int64_t *due = &group_due[rule][key][group];
+                if (*due > clock_now && *due <= clock_now + WEIR__QUEUE_AHEAD_MS)
+                    continue;
+                struct entry *e = entries, *end = entries + entry_count;
+                while (e < end &&
+                       (e->gone || e->state != WEIR__WAITING || e->rule != rule || e->key != key || e->group != group))
+                    e++;
+                if (e == end)
+                    continue;
+                e->group = 0;
+                e->due = e->due < clock_now ? e->due : clock_now;
+                *due = clock_now;
+            }
 }
 
 /* Whose turn it is: of the rule that has the least, the oldest head; NULL: nobody's. */
@@ -153,6 +177,7 @@ static void claim(struct weir__queue *queue, uint64_t *random)
         .free = 1 + test_random(random) % 8, .fair = test_random(random) % 2 == 0, .held = held, .held_count = RULES};
     for (int i = 0; i < RULES; i++)
         held[i] = (struct weir__queue_held){text_of(rule_names[i]), test_random(random) % 4};
+    bring_back();
     size_t count = share_out(&room, held, heads);
     seen.count = 0;
     CHECK_EQ(weir__queue_claim(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
@@ -181,6 +206,7 @@ static void end(struct entry *e, enum weir__deferred_state state)
 {
     e->state = state;
     e->ended = clock_now;
+    e->group = 0;
 }
 
 /* Delivered, again or dead; now and then of one that is not under way. */
@@ -192,7 +218,16 @@ static void finish(struct weir__queue *queue, uint64_t *random)
     int expected = e->gone ? WEIR__QUEUE_GONE : e->state != WEIR__UNDER_WAY ? WEIR__QUEUE_LOST : 0;
     int64_t due = clock_now + (int64_t)(test_random(random) % 3000);
     bool counts = test_random(random) % 2 == 0;
-    switch (test_random(random) % 3) {
+    int group = 1 + (int)(test_random(random) % GROUPS);
+    switch (test_random(random) % 4) {
+    case 3:
+        CHECK_EQ(end_aside(queue, e->ticket, due, (uint64_t)group << 62 | 1), expected);
+        if (!expected) {
+            e->state = WEIR__WAITING;
+            e->due = group_due[e->rule][e->key][group] = due;
+            e->group = group;
+        }
+        break;
     case 0:
         CHECK_EQ(end_delivered(queue, e->ticket, 200), expected);
         if (!expected) {

@@ -472,4 +472,60 @@ BOTH(the_clock_is_set_back)
     place_end(&place);
 }
 
+/* ---- Aside ---- */
+
+#define ASIDE 500
+
+/* What waits aside holds up nobody, is looked at once for all of its group, and comes back in order. */
+BOTH(aside)
+{
+    struct place place;
+    char tickets[2][WEIR__TICKET_LEN + 1], first[WEIR__TICKET_LEN + 1] = "";
+    place_new(&place, on_redis, true);
+    struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
+    for (int i = 0; i < ASIDE; i++)
+        CHECK_EQ(put_one(queue, item_of("r", "k", "bad"), unbounded, i ? NULL : first), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(put_one(queue, item_of("r", "k", "good"), unbounded, tickets[i]), 0);
+    int64_t due = clock_now + 30000;
+    for (int i = 0; i < ASIDE; i++) {
+        CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+        CHECK(text_is(seen.items[0].body, "bad"));
+        CHECK_EQ(end_aside(queue, seen.items[0].ticket, due, 7), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+        CHECK(strcmp(seen.items[0].ticket, tickets[i]) == 0);
+        CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0); /* still one at a time */
+        CHECK_EQ(end_delivered(queue, tickets[i], 200), 0);
+    }
+    clock_now = due - 1;
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0);
+    /* One stands for all of them: denied again, the others are left alone. */
+    for (int i = 0; i < 3; i++) {
+        clock_now = due;
+        CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+        CHECK(strcmp(seen.items[0].ticket, first) == 0);
+        due += 30000;
+        CHECK_EQ(end_aside(queue, first, due, 7), 0);
+        for (clock_now += 100; clock_now < due; clock_now += 9967)
+            CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0);
+    }
+    /* There is room again: all of them, in order, before one that came later; also after the first was cancelled. */
+    CHECK_EQ(weir__queue_cancel(queue, first), 0);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "late"), unbounded, tickets[0]), 0);
+    clock_now = due;
+    uint64_t last = 0;
+    for (int i = 0; i < ASIDE; i++) {
+        CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);
+        CHECK(seen.items[0].sequence > last);
+        CHECK(text_is(seen.items[0].body, i == ASIDE - 1 ? "late" : "bad"));
+        last = seen.items[0].sequence;
+        CHECK_EQ(end_delivered(queue, seen.items[0].ticket, 200), 0);
+    }
+    CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 0);
+    weir__queue_close(queue);
+    place_end(&place);
+}
+
 TEST_MAIN
