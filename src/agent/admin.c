@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -17,7 +16,6 @@
 enum {
     CONNECTIONS = 512,
     CONNECTIONS_OF_ONE = 64, /* address */
-    LATE = 64,               /* answers that are held back at once; others are sent at once */
     IDLE_S = 30,
     STACK = 2 << 20,   /* bytes of a thread's */
     FILE_MAX = 1 << 20 /* bytes of a certificate or key */
@@ -28,8 +26,6 @@ struct weir__admin {
     struct weir__control *control;
     bool tls;
     char *certificate, *key;
-    pthread_mutex_t late_lock;
-    int late; /* answers to wrong tokens that are held back now */
 };
 
 /* A request while its body comes in. */
@@ -88,20 +84,15 @@ static enum MHD_Result send_file(struct MHD_Connection *connection, const struct
     return send_off(connection, same ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, response);
 }
 
-/* Slows down guessing; bounded in time and number, so that connections are left for clients with a right token. */
-static void hold_back(struct weir__admin *admin, int64_t ms)
+/*
+ * Slows down guessing: as libmicrohttpd has a thread for each connection, CONNECTIONS_OF_ONE tokens of an address are
+ * checked within the delay at most, and CONNECTIONS in all, whether clients wait for the answer or not.
+ */
+static void put_off(int64_t ms)
 {
     struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    pthread_mutex_lock(&admin->late_lock);
-    bool room = admin->late < LATE;
-    admin->late += room;
-    pthread_mutex_unlock(&admin->late_lock);
-    if (!room)
-        return;
-    nanosleep(&pause, NULL);
-    pthread_mutex_lock(&admin->late_lock);
-    admin->late--;
-    pthread_mutex_unlock(&admin->late_lock);
+    if (ms > 0)
+        nanosleep(&pause, NULL);
 }
 
 static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir__rest_reply *reply)
@@ -112,7 +103,7 @@ static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir
         reply->body = NULL; /* the response's now */
     for (size_t i = 0; response && i < reply->header_count; i++)
         MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
-    if (response && reply->delay_ms)
+    if (response && reply->last)
         MHD_add_response_header(response, "Connection", "close");
     enum MHD_Result result = send_off(connection, (unsigned)reply->status, response);
     weir__rest_free(reply);
@@ -170,9 +161,13 @@ static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *con
         .address = address,
         .tls = admin->tls,
     };
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    bool *trusted = info ? info->socket_context : NULL;
+    if (!trusted || !*trusted)
+        put_off(weir__rest_delay_ms(admin->control, &request));
     weir__rest_run(admin->control, &request, &reply);
-    if (reply.delay_ms)
-        hold_back(admin, reply.delay_ms);
+    if (trusted)
+        *trusted = (*trusted || reply.right_token) && !reply.wrong_token;
     return send_reply(connection, &reply);
 }
 
@@ -261,6 +256,20 @@ static void end(void *context, struct MHD_Connection *connection, void **state, 
     *state = NULL;
 }
 
+/* A connection has a flag: the last token or session that it showed was right. */
+static void connected(void *context, struct MHD_Connection *connection, void **flag,
+                      enum MHD_ConnectionNotificationCode what)
+{
+    (void)context;
+    (void)connection;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *flag = calloc(1, sizeof(bool));
+    } else {
+        free(*flag);
+        *flag = NULL;
+    }
+}
+
 /* ---- Listening ---- */
 
 static char *file_read(const char *path)
@@ -322,8 +331,8 @@ static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
                             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
-                            MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_ARRAY, admin->tls ? tls : plain,
-                            MHD_OPTION_END);
+                            MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, connected, NULL,
+                            MHD_OPTION_ARRAY, admin->tls ? tls : plain, MHD_OPTION_END);
 }
 
 struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
@@ -335,7 +344,6 @@ struct weir__admin *weir__admin_start(const struct weir__admin_config *config, i
     if (!admin)
         return NULL;
     *admin = (struct weir__admin){.control = control, .tls = listener->tls.certificate != NULL};
-    pthread_mutex_init(&admin->late_lock, NULL);
     if (admin->tls) {
         admin->certificate = config->certificate ? strdup(config->certificate) : file_read(listener->tls.certificate);
         admin->key = config->key ? strdup(config->key) : file_read(listener->tls.key);
@@ -365,7 +373,6 @@ void weir__admin_stop(struct weir__admin *admin)
         return;
     if (admin->daemon)
         MHD_stop_daemon(admin->daemon);
-    pthread_mutex_destroy(&admin->late_lock);
     free(admin->certificate);
     free(admin->key);
     free(admin);

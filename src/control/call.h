@@ -182,6 +182,8 @@ struct weir__guesses *weir__guesses_open(void);
 void weir__guesses_close(struct weir__guesses *guesses);
 /* Counts a wrong token. 0: it is within the limits; else nanoseconds that this client should wait, at most a minute. */
 WEIR_MUST_CHECK int64_t weir__guesses_wrong(struct weir__guesses *guesses, const char *address);
+/* What it would return, without counting one. */
+WEIR_MUST_CHECK int64_t weir__guesses_wait(const struct weir__guesses *guesses, const char *address);
 /* Replies to a wrong token, which is counted: 401, or 429 with a delay that grows. Always returns 0. */
 int weir__fail_guess(struct weir__call *call, const char *message);
 

@@ -1,7 +1,7 @@
 /*
- * Wrong tokens, limited by weir itself: by address, and in all. A right token is never kept waiting: it is looked up
- * before anything is counted, and only wrong ones count. What is over the limit leaves a debt, so that the delay grows
- * from one wrong token to the next.
+ * Wrong tokens, limited by weir itself: by address, and in all. Only wrong ones count. What is over the limit leaves a
+ * debt, so that the delay grows from one wrong token to the next. The delay comes before a token is checked: a client
+ * that does not wait for the answer gains nothing. A right one is late, too, and never refused.
  */
 #include "control/call.h"
 #include "rules/address.h"
@@ -71,5 +71,23 @@ int64_t weir__guesses_wrong(struct weir__guesses *guesses, const char *address)
     char key[WEIR__ADDRESS_TEXT + 1];
     size_t len = key_of(address, key);
     int64_t one = count(guesses, &guesses->of_one, key, len), all = count(guesses, &guesses->of_all, "all", 3);
+    return one > all ? one : all;
+}
+
+/* How long the next one of a key should wait, without counting it. */
+static int64_t look(const struct weir__guesses *guesses, const weir_limit *limit, const char *key, size_t len)
+{
+    weir_decision decision;
+    int error = weir_peek(guesses->segment, limit, key, len, 1, weir_clock(guesses->segment), &decision);
+    if (!error && weir_passes(&decision))
+        return 0;
+    return error || decision.retry_after_ns >= WAIT_MAX_NS ? WAIT_MAX_NS : decision.retry_after_ns;
+}
+
+int64_t weir__guesses_wait(const struct weir__guesses *guesses, const char *address)
+{
+    char key[WEIR__ADDRESS_TEXT + 1];
+    size_t len = key_of(address, key);
+    int64_t one = look(guesses, &guesses->of_one, key, len), all = look(guesses, &guesses->of_all, "all", 3);
     return one > all ? one : all;
 }

@@ -35,10 +35,16 @@ struct weir__rest_reply {
     size_t header_count;
     char *body; /* from malloc; NULL: none */
     size_t len;
-    int64_t delay_ms; /* the answer to one of too many wrong tokens: to be sent so much later, and the last of its
-                         connection */
+    bool right_token; /* or session */
+    bool wrong_token;
+    bool last; /* the connection is to be closed after it */
 };
 
+/*
+ * How long to wait before weir__rest_run: at most 1 s, where a request shows a token or a session and too many wrong
+ * ones came from its address or in all; else 0. Requests on a connection that has shown a right one need not wait.
+ */
+int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request);
 void weir__rest_run(struct weir__control *control, const struct weir__rest_request *request,
                     struct weir__rest_reply *reply);
 void weir__rest_free(struct weir__rest_reply *reply);

@@ -14,7 +14,7 @@
 
 #define TOKEN_PREFIX "weir_"
 #define USED_MS      60000 /* last_used is written at most so often */
-#define DELAY_PART   60    /* an answer that is one of too many is late by this part of its Retry-After: at most 1 s */
+#define DELAY_PART   60 /* the check of a token is late by this part of the Retry-After of a wrong one: at most 1 s */
 
 /* ---- Randomness and hashes ---- */
 
@@ -78,7 +78,7 @@ static int keep_found(void *context, const struct weir__db_row *row)
     } else {
         call->session_expires_ms = weir__row_number(row, 8);
     }
-    found->good = true;
+    found->good = call->reply->right_token = true;
     found->last_used_ms = weir__row_number(row, 7);
     call->role = weir__role_of(weir__row_text(row, 2).data);
     snprintf(call->token_id, sizeof call->token_id, "%s", weir__row_text(row, 0).data);
@@ -182,15 +182,25 @@ static bool check_request(struct weir__call *call, int *error)
     return session_check(call, weir__cookie_of(call->request->cookie), error);
 }
 
+int64_t weir__rest_delay_ms(const struct weir__control *control, const struct weir__rest_request *request)
+{
+    bool session = weir__text_is(request->method, "POST") && weir__text_is(request->path, "/v1/session");
+    bool shown = request->authorization.len || weir__cookie_of(request->cookie).len || session;
+    if (request->local_user || !shown)
+        return 0;
+    return weir__guesses_wait(control->guesses, request->address) / DELAY_PART / 1000000;
+}
+
 int weir__fail_guess(struct weir__call *call, const char *message)
 {
     int64_t wait_ns = weir__guesses_wrong(call->control->guesses, call->request->address);
+    call->reply->wrong_token = true;
     if (!wait_ns) {
         weir__reply_header(call, "WWW-Authenticate", "Bearer realm=\"weir\"");
         return weir__fail(call, 401, "not_authenticated", message, NULL);
     }
     weir__reply_header(call, "Retry-After", "%" PRId64, (wait_ns + WEIR_SECOND - 1) / WEIR_SECOND);
-    call->reply->delay_ms = wait_ns / DELAY_PART / 1000000;
+    call->reply->last = true;
     return weir__fail(call, 429, "too_many_failures", "too many wrong tokens; a right one is let in at any time", NULL);
 }
 

@@ -1,6 +1,8 @@
 """The control plane when things go wrong: its database locked, gone, full, restored from an old copy, not there yet; its
 agent killed; hostile clients. test_control_postgres.py has the same for PostgreSQL."""
+import concurrent.futures
 import contextlib
+import http.client
 import pathlib
 import signal
 import sqlite3
@@ -123,10 +125,37 @@ def test_a_token_guessed_is_limited(host):
     assert all(1 <= wait <= 60 for wait in late) and max(late) > min(late), late
     assert taken > sum(late) / 60 * 0.9  # the answers themselves are late, too
     assert all(headers["Connection"] == "close" for status, _, headers in told if status == 429)
-    # The right token comes from the same address.
+    # The right token comes from the same address: let in, and late only until its connection has shown it.
     for _ in range(3):
         assert one.ask("GET", "/v1/rules")[0] == 200
     assert one.get("/").status == 200
+
+
+def test_all_guesses_are_late(host):
+    """However many connections and addresses there are: each check is put off, also of clients that would not wait."""
+    one = host().begin()
+
+    def took(address, token, times=1):
+        connection = http.client.HTTPConnection("127.0.0.1", one.admin, timeout=20, source_address=(address, 0))
+        for _ in range(times):  # the last one on a connection that has shown the token before
+            begun = time.monotonic()
+            connection.request("GET", "/v1/rules", headers={"Authorization": "Bearer " + token})
+            answer = connection.getresponse()
+            answer.read()
+        connection.close()
+        return answer.status, time.monotonic() - begun
+
+    addresses = [f"127.0.0.{n}" for n in range(2, 6)]
+    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+        for address in addresses:  # the first are answered at once; then the debt is as large as it gets
+            assert {status for status, _ in pool.map(lambda n: took(address, f"weir_0_{n}"), range(40))} == {401, 429}
+        late = list(pool.map(lambda n: took(addresses[n % 4], f"weir_0_{n}"), range(100)))
+        assert {status for status, _ in late} == {429} and min(seconds for _, seconds in late) > 0.8, late
+    for address in addresses:
+        status, seconds = took(address, one.token)
+        assert status == 200 and seconds > 0.7
+    assert min(took(addresses[0], one.token, times=2)[1] for _ in range(3)) < 0.7
+    assert took("127.0.0.7", one.token)[0] == 200
 
 
 @pytest.mark.parametrize("line", [

@@ -120,7 +120,7 @@ TEST(guesses_are_limited)
     /* The right one is let in all the same, from there and from elsewhere, as a token and for a session. */
     snprintf(s.token, sizeof s.token, "%s", token);
     CHECK_EQ(ask(&s, "GET /v1/rules", NULL), 200);
-    CHECK_EQ(s.reply.delay_ms, 0);
+    CHECK(s.reply.right_token && !s.reply.last);
     snprintf(body, sizeof body, "{\"token\":\"%s\"}", token);
     CHECK_EQ(ask(&s, "POST /v1/session", body), 201);
     struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
@@ -138,23 +138,45 @@ TEST(guesses_are_limited)
     service_close(&s);
 }
 
+/* The delay comes before the check, for right and wrong ones: closing early gains a guesser nothing. */
 TEST(delays_of_guesses_grow)
 {
     struct service s = {0};
     int64_t before = 0, grown = 0;
+    char id[32], token[128], buffer[512];
     service_open(&s, false);
+    make_token(&s, "viewer", token, id);
     s.user = NULL;
     snprintf(s.token, sizeof s.token, "weir_0_wrong");
+    struct weir__rest_request r = request_of(&s, "GET /v1/rules", NULL, buffer);
     for (int i = 0; i < 40; i++) {
-        int status = ask(&s, "GET /v1/rules", NULL);
+        int64_t delay = weir__rest_delay_ms(s.control, &r);
+        CHECK(delay >= 0 && delay <= 1000 && (i > 0 || delay == 0));
+        int status = service_run(&s, &r);
         const char *after = weir__rest_header(&s.reply, "Retry-After");
-        CHECK((status == 429) == (after != NULL) && (status == 429) == (s.reply.delay_ms > 0));
-        CHECK(s.reply.delay_ms <= 1000 && (!after || (atoi(after) >= 1 && atoi(after) <= 60)));
-        grown += s.reply.delay_ms > before;
-        before = s.reply.delay_ms;
+        CHECK(s.reply.wrong_token && !s.reply.right_token && (status == 429) == s.reply.last);
+        CHECK((status == 429) == (after != NULL) && (delay == 0 || status == 429));
+        CHECK(!after || (atoi(after) >= 1 && atoi(after) <= 60));
+        grown += delay > before;
+        before = delay;
     }
-    CHECK(grown >= 8); /* 6 s, 12 s, up to a minute; the machine may have been slow in between */
+    CHECK(grown >= 8); /* 100 ms, 200 ms, up to a second; the machine may have been slow in between */
     CHECK(before >= 900);
+    /* The right one is as late, in each of the ways to show it, and let in; what shows none is not. */
+    snprintf(s.token, sizeof s.token, "%s", token);
+    r = request_of(&s, "GET /v1/rules", NULL, buffer);
+    CHECK(weir__rest_delay_ms(s.control, &r) >= 800);
+    CHECK_EQ(service_run(&s, &r), 200);
+    CHECK(s.reply.right_token && !s.reply.wrong_token && !s.reply.last);
+    r.authorization = text_of("");
+    CHECK_EQ(weir__rest_delay_ms(s.control, &r), 0);
+    r.cookie = text_of(WEIR__SESSION_COOKIE "=x");
+    CHECK(weir__rest_delay_ms(s.control, &r) >= 800);
+    r = request_of(&s, "POST /v1/session", "{}", buffer);
+    r.authorization = text_of("");
+    CHECK(weir__rest_delay_ms(s.control, &r) >= 800);
+    r.address = "192.0.2.8";
+    CHECK_EQ(weir__rest_delay_ms(s.control, &r), 0);
     service_close(&s);
 }
 
