@@ -10,8 +10,9 @@
  * version counts the moves of the entry, so that one that is moved back and forth does not look as it did before
  * wall    the anchor is on the wall clock, not on the monotonic one
  * whole   how long after the anchor the entry equals no entry; a small float, rounded up. The same times have other
- * codes in an entry whose key was denied used    units counted since the anchor; for keys in the slab, where anchor
- * microseconds, modulo 2^47 (4.4 years)
+ *         codes in an entry whose key was denied
+ * used    units counted since the anchor; for keys in the slab, where
+ * anchor  microseconds, modulo 2^47 (4.4 years)
  *
  * One compare-and-swap changes all of it: there is no moment at which a key, its count and its time do not belong
  * together. Whoever needs a slot can tell from the slot alone whether it is free, without knowing its limit.

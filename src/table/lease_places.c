@@ -46,7 +46,7 @@ int weir__lease_make_room(const struct weir__op *op, const struct weir__where *w
     }
     int64_t words = room + (room + WEIR__LEASE_MAP_PLACES - 1) / WEIR__LEASE_MAP_PLACES;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * (uint64_t)words);
-    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, &record);
+    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, had ? &old : NULL, false, &record);
     if (error)
         return error;
     weir__cell head = {WEIR__LEASE_USE | (uint64_t)reach, (uint32_t)op->mono_us};

@@ -196,7 +196,7 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     int64_t lease = lease_for(op, view), room = units < limit->most ? units : limit->most;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint32_t) * (uint64_t)room);
     const struct weir__record *own = key->found ? &key->record : NULL;
-    int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, own, &record);
+    int error = weir__record_take(op, size_class, lease + lease / 4 + lease / 2, own, true, &record);
     if (error)
         return error;
     if (key->found && !view->head.frozen) {

@@ -72,7 +72,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
 {
     struct weir__record record;
     unsigned size_class = weir__class_for(sizeof(weir__cell) + sizeof(uint64_t) * limit->buckets);
-    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, NULL, &record);
+    int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, NULL, true, &record);
     if (error)
         return error;
     if (!weir__record_own(op, where, &record, pack(0, (struct ring_head){.part = part})))

@@ -16,7 +16,7 @@
 #define SCAN_MAX         32768                /* grains looked at for one record, beyond its own size */
 #define LIVE_MAX         64                   /* places weighed against each other when a live record must go */
 #define LAPSED_ROUNDS    3                    /* as often the search goes on before a live record must go */
-#define DENIED_ROUNDS    4                    /* as often it goes on when only keys that are denied could make room */
+#define KEPT_ROUNDS      4                    /* as often it goes on when only records that are kept could make room */
 #define TAKE_ROUNDS      64                   /* attempts, when others take the same grains */
 
 /* What is lost with a record, the least first. */
@@ -243,11 +243,12 @@ static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t co
 }
 
 /*
- * Takes grains from live keys, where the least is lost of the places looked at. Keys that are denied keep theirs,
- * unless they have more than half of the grains looked at: *kept if nothing is taken for that reason.
+ * Takes grains from live keys, where the least is lost of the places looked at. With `stand_in` only from keys that
+ * have used at most half of their limits. Otherwise keys that are denied keep theirs, unless they have more than half
+ * of the grains looked at. *kept if nothing is taken for that reason.
  */
 static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, const struct weir__record *keep,
-                          uint64_t *at, bool *kept)
+                          bool stand_in, uint64_t *at, bool *kept)
 {
     uint64_t grains = op->table->grains, best = grains, looks = grains < SCAN_MAX ? grains : SCAN_MAX;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains, looked = 0, denied = 0;
@@ -269,7 +270,7 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
         denied += is_denied;
         next = (next + 1) % grains;
     }
-    *kept = best < grains && least.rank == RANK_DENIED && denied <= looked / 2;
+    *kept = best < grains && (stand_in ? least.rank > RANK_LOW : least.rank == RANK_DENIED && denied <= looked / 2);
     if (*kept)
         weir__store64(&op->table->header->slab_cursor, next);
     if (best == grains || *kept)
@@ -281,22 +282,22 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
 }
 
 int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,
-                      struct weir__record *record)
+                      bool stand_in, struct weir__record *record)
 {
     uint32_t count = size_class < WEIR__CLASSES ? weir__class_grains(size_class) : 0;
-    int rounds = count && count <= op->table->grains ? TAKE_ROUNDS : 0, denied_rounds = DENIED_ROUNDS;
+    int rounds = count && count <= op->table->grains ? TAKE_ROUNDS : 0, kept_rounds = KEPT_ROUNDS;
     uint64_t at;
 
-    for (int round = 0; round < rounds && denied_rounds > 0; round++) {
+    for (int round = 0; round < rounds && kept_rounds > 0; round++) {
         bool kept = false, none = none_lapsed(op, size_class);
         uint32_t first = none ? 0 : take_lapsed(op, size_class, for_us, &at);
         if (!first && (none || round >= LAPSED_ROUNDS))
-            first = take_live(op, count, for_us, keep, &at, &kept);
+            first = take_live(op, count, for_us, keep, stand_in, &at, &kept);
         if (first) {
             *record = (struct weir__record){(uint32_t)at, size_class, first};
             return 0;
         }
-        denied_rounds -= kept;
+        kept_rounds -= kept;
     }
     weir__count(&op->stats->slab_full, 1);
     return WEIR_EFULL;

@@ -99,11 +99,12 @@ static inline uint64_t weir__use_bits(int64_t used, int64_t cap, bool denied)
 
 /*
  * Takes grains for a record until at least for_us from now. The head and body hold whatever was there.
- * Returns 0, or WEIR_EFULL if only keys that are denied could make room, and counts that. Counts a record that had to
- * be taken from a live key; never takes `keep` (may be NULL).
+ * Returns 0, or WEIR_EFULL if only records that are kept could make room, and counts that. `stand_in`: without a record
+ * the key can still be counted (engine/slab_full.c), so records of keys that have used more than half of their limits
+ * are kept. Counts a record that had to be taken from a live key; never takes `keep` (may be NULL).
  */
 int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,
-                      struct weir__record *record);
+                      bool stand_in, struct weir__record *record);
 
 /* Gives a record back: it must have been unlinked from its slot by the caller, or never linked. */
 void weir__record_release(const struct weir__op *op, struct weir__record record);

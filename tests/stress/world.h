@@ -262,7 +262,7 @@ static void check_reclaimed(int64_t now_us)
             explore_fail("line %d.%d is never free again", (int)(i / WEIR__SLOTS), (int)(i % WEIR__SLOTS));
     for (uint64_t i = 0; i < table.grains; i++) {
         struct weir__record record;
-        if (weir__record_take(&op, 0, HOUR, NULL, &record) || world.stats.evicted_live != lost) {
+        if (weir__record_take(&op, 0, HOUR, NULL, true, &record) || world.stats.evicted_live != lost) {
             explore_fail("of %d grains only %d are ever free again", (int)table.grains, (int)i);
             return;
         }

@@ -61,7 +61,7 @@ static inline bool leased(const struct fixture *f, uint64_t grain)
 static inline int take_record(struct fixture *f, unsigned size_class, int64_t for_us, struct weir__record *record)
 {
     const struct weir__where somebody = {.tag = 1000};
-    int error = weir__record_take(&f->op, size_class, for_us, NULL, record);
+    int error = weir__record_take(&f->op, size_class, for_us, NULL, true, record);
     if (!error)
         CHECK(weir__record_own(&f->op, &somebody, record, (weir__cell){0, size_class}));
     return error;

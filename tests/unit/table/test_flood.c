@@ -80,6 +80,48 @@ TEST(exhausted_log_outlives_a_flood)
     fixture_free(f);
 }
 
+/* Keys 1 to `keys`, so many requests each, at 30,000 a second; a key for which there is no room has a stand-in. */
+static void flood_of_spenders(const weir_limit *limit, uint64_t keys, int requests)
+{
+    for (uint64_t key = 1; key <= keys; key++) {
+        pass_time(f, 33 * requests);
+        for (int i = 0; i < requests; i++) {
+            int error = take(limit, key, 1);
+            CHECK(error == 0 || error == WEIR_EFULL);
+        }
+    }
+}
+
+/* Nor do fresh keys that use up their own limits reset a key that has used up its limit. */
+TEST(exhausted_log_outlives_a_flood_of_denied_keys)
+{
+    f = fixture_make(GRAINS);
+    weir_limit limit = log_of(5, 60, 0);
+    CHECK_EQ(exhaust(&limit, 0), 5);
+    flood_of_spenders(&limit, 80000, 6);
+    CHECK(is_denied(&limit, 0));
+    CHECK(f->table.stats[0].slab_full > 0);
+    CHECK_EQ(f->table.stats[0].evicted_denied, 0);
+    fixture_free(f);
+}
+
+/* A key that stops before it is denied gets no second try either, whatever the others use. */
+TEST(much_used_counters_outlive_a_flood_of_spenders)
+{
+    static const weir_params kinds[] = {
+        {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 4, .window_ns = 60 * WEIR_SECOND},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 4, .window_ns = 60 * WEIR_SECOND, .buckets = 6},
+    };
+    for (int requests = 1; requests <= 12; requests++) {
+        f = fixture_make(1000);
+        weir_limit limit = limit_of(kinds[requests % 2]);
+        CHECK_EQ(take(&limit, 0, 3), 0);
+        flood_of_spenders(&limit, 5000, (requests + 1) / 2);
+        CHECK_EQ(exhaust(&limit, 0), 1);
+        fixture_free(f);
+    }
+}
+
 /* Another rule's window says nothing about how much a log is worth. */
 TEST(exhausted_log_outlives_a_flood_of_longer_logs)
 {
@@ -139,17 +181,42 @@ TEST(held_places_outlive_a_flood)
     }
 }
 
-/* Keys that are denied have at most half of the slab to themselves: a flood of them does not lock it. */
-TEST(denied_keys_do_not_lock_the_slab)
+/* Requests in flight have no stand-in: they find room even where keys that are denied have the whole slab. */
+TEST(denied_keys_do_not_lock_out_requests_in_flight)
+{
+    f = fixture_make(1000);
+    weir_lease lease;
+    weir_limit limit = log_of(2, 3600, 0),
+               flight = limit_of((weir_params){.algorithm = WEIR_CONCURRENCY, .limit = 1, .window_ns = WEIR_SECOND});
+    for (uint64_t key = 1; key <= 1000; key++)
+        CHECK_EQ(exhaust(&limit, key), 2);
+    for (uint64_t key = 1; key <= 100; key++) {
+        struct weir__where where = where_of(&flight, key);
+        CHECK_EQ(weir__lease_take(&f->op, &flight, &where, &lease, &d), 0);
+        CHECK_EQ(weir__lease_take(&f->op, &flight, &where, &lease, &d), 0);
+        CHECK_EQ(d.verdict, WEIR_DENY);
+    }
+    CHECK_EQ(f->table.stats[0].slab_full, 0);
+    CHECK_EQ(f->table.stats[0].evicted_denied, 100);
+    fixture_free(f);
+}
+
+/* Keys that are denied keep the slab until their windows are over, and no longer. */
+TEST(denied_keys_lock_the_slab_for_their_windows_only)
 {
     f = fixture_make(1000);
     weir_limit limit = log_of(2, 3600, 0);
-    for (uint64_t key = 1; key <= 5000; key++) {
+    for (uint64_t key = 1; key <= 1000; key++)
         CHECK_EQ(exhaust(&limit, key), 2);
-        pass_time(f, 1000);
-    }
-    CHECK_EQ(f->table.stats[0].slab_full, 0);
-    CHECK(f->table.stats[0].evicted_denied >= 4000 && f->table.stats[0].evicted_denied <= evicted(f));
+    for (uint64_t key = 1001; key <= 2000; key++)
+        CHECK_EQ(take(&limit, key, 1), WEIR_EFULL);
+    for (uint64_t key = 1; key <= 1000; key++)
+        CHECK(is_denied(&limit, key));
+    pass_time(f, 7 * 900 * SECOND_US + 5 * SECOND_US); /* leases are at most 1.75 windows */
+    for (uint64_t key = 1001; key <= 2000; key++)
+        CHECK_EQ(exhaust(&limit, key), 2);
+    CHECK_EQ(f->table.stats[0].slab_full, 1000);
+    CHECK_EQ(evicted(f), 0);
     fixture_free(f);
 }
 

@@ -141,7 +141,7 @@ static void take_slab(int64_t seconds)
     struct weir__op op = at(&f, seconds);
     struct weir__record record;
     for (uint64_t taken = 0; taken < f.table.grains; taken += weir__class_grains(20)) {
-        CHECK_EQ(weir__record_take(&op, 20, 3600 * SECOND_US, NULL, &record), 0);
+        CHECK_EQ(weir__record_take(&op, 20, 3600 * SECOND_US, NULL, true, &record), 0);
         CHECK(weir__record_own(&op, &somebody, &record, (weir__cell){0, 77}));
         uint32_t *word = weir__record_body(&op, record);
         for (uint64_t i = 0; i < weir__record_body_bytes(record) / sizeof *word; i++)
@@ -193,7 +193,7 @@ static void take_slab_now(void)
     f.table.grains = key.record.grain + 8;
     f.table.header->slab_cursor = key.record.grain;
     struct weir__record record;
-    CHECK_EQ(weir__record_take(&op, key.record.size_class, 3600 * SECOND_US, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&op, key.record.size_class, 3600 * SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(record.grain, key.record.grain);
     f.table.grains = 64;
     uint32_t *word = weir__record_body(&op, record);

@@ -148,7 +148,7 @@ static void take_slab_later(void)
     const struct weir__where somebody = {.tag = 1000};
     struct weir__op op = at(3600);
     struct weir__record record;
-    CHECK_EQ(weir__record_take(&op, 7, 3600 * SECOND_US, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&op, 7, 3600 * SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(record.grain, 0);
     CHECK(weir__record_own(&op, &somebody, &record, (weir__cell){0, 77}));
     memset(weir__record_body(&op, record), 0x55, weir__record_body_bytes(record));

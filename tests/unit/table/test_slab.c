@@ -119,12 +119,12 @@ TEST(lease_lapses)
     struct weir__record dead, next;
 
     /* Its owner dies right after this: nobody links it, nobody releases it. */
-    CHECK_EQ(weir__record_take(&f->op, 7, 10 * SECOND_US, NULL, &dead), 0);
+    CHECK_EQ(weir__record_take(&f->op, 7, 10 * SECOND_US, NULL, true, &dead), 0);
     pass_time(f, 10 * SECOND_US);
     for (uint64_t g = 0; g < 8; g++)
         CHECK(leased(f, g));
     pass_time(f, 3 * SECOND_US);
-    CHECK_EQ(weir__record_take(&f->op, 7, 10 * SECOND_US, NULL, &next), 0);
+    CHECK_EQ(weir__record_take(&f->op, 7, 10 * SECOND_US, NULL, true, &next), 0);
     CHECK_EQ(evicted(f), 0);
     CHECK_EQ(next.grain, dead.grain);
     fixture_free(f);
@@ -140,9 +140,9 @@ TEST(full_takes_the_nearest_to_lapse)
     CHECK_EQ(evicted(f), 0);
 
     /* More than there is: an error, and nobody loses anything for it. */
-    CHECK_EQ(weir__record_take(&f->op, 11, SECOND_US, NULL, &got), WEIR_EFULL);
-    CHECK_EQ(weir__record_take(&f->op, 63, SECOND_US, NULL, &got), WEIR_EFULL);
-    CHECK_EQ(weir__record_take(&f->op, WEIR__CLASSES, SECOND_US, NULL, &got), WEIR_EFULL);
+    CHECK_EQ(weir__record_take(&f->op, 11, SECOND_US, NULL, true, &got), WEIR_EFULL);
+    CHECK_EQ(weir__record_take(&f->op, 63, SECOND_US, NULL, true, &got), WEIR_EFULL);
+    CHECK_EQ(weir__record_take(&f->op, WEIR__CLASSES, SECOND_US, NULL, true, &got), WEIR_EFULL);
     CHECK_EQ(got.grain, 99);
     CHECK_EQ(evicted(f), 0);
 
@@ -157,7 +157,7 @@ TEST(dead_taker_in_a_full_slab)
     /* Killed between taking and owning: until its lease lapses, others are taken instead, however long theirs run. */
     struct fixture *f = fixture_make(12);
     struct weir__record dead, r[2], got;
-    CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, NULL, &dead), 0);
+    CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, NULL, true, &dead), 0);
     for (int i = 0; i < 2; i++)
         CHECK_EQ(take_record(f, 3, 1000 * SECOND_US, &r[i]), 0);
     CHECK_EQ(take_record(f, 3, 1000 * SECOND_US, &got), 0);
@@ -169,7 +169,7 @@ TEST(no_slab_is_full)
 {
     struct fixture *f = fixture_make(0);
     struct weir__record r;
-    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, &r), WEIR_EFULL);
+    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, true, &r), WEIR_EFULL);
     fixture_free(f);
 }
 

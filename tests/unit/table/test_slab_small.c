@@ -48,9 +48,10 @@ static void check_linked(const struct fixture *f, const uint64_t *salts, int sal
 
 TEST(log_that_grows_in_a_full_slab)
 {
-    /* A large log loses its record to a small one; what is left behind it is in nobody's way when that one grows. */
+    /* A large log, half used, loses its record to a small one; what is left behind it is in nobody's way when that one
+     * grows. */
     struct fixture *f = fixture_make(8);
-    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 60, .window_ns = WEIR_DAY};
+    weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 120, .window_ns = WEIR_DAY};
     weir_limit limit = limit_of(params);
     uint64_t salt = (uint64_t)limit.quantum_us;
     weir_decision d;

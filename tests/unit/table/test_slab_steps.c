@@ -36,7 +36,7 @@ static const struct weir__where mine = {.tag = 1000, .home = 1, .other = 2}, the
 static struct weir__record own(const struct weir__where *where, unsigned size_class, int64_t for_us)
 {
     struct weir__record record = {0};
-    CHECK_EQ(weir__record_take(&f->op, size_class, for_us, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&f->op, size_class, for_us, NULL, true, &record), 0);
     CHECK(weir__record_own(&f->op, where, &record, (weir__cell){0, 7}));
     return record;
 }
@@ -98,7 +98,7 @@ TEST(no_lease_looks_like_a_free_grain)
     f->table.lease[0] = LEASE_FIRST | 7; /* lapsed, or about to begin: either way it is to be had */
     f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_NONCE_BITS;
     struct weir__record record;
-    CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, true, &record), 0);
     CHECK_EQ(record.grain, 0);
     CHECK(f->table.lease[1] != 0);
     fixture_free(f);
@@ -125,7 +125,7 @@ TEST(so_are_lapsed_ones)
     pass_time(f, 10 * SECOND_US);
     f->table.header->slab_cursor = 1;
     struct weir__record record;
-    CHECK_EQ(weir__record_take(&f->op, 2, SECOND_US, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&f->op, 2, SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(record.grain, 0);
     CHECK_EQ(f->table.lease[3], 0); /* nobody has it any more */
     fixture_free(f);
@@ -136,10 +136,10 @@ TEST(what_is_being_taken_is_not_taken_away)
 {
     f = fixture_make(4);
     struct weir__record record, other;
-    CHECK_EQ(weir__record_take(&f->op, 3, 10 * SECOND_US, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&f->op, 3, 10 * SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(take_run(&f->op, 0, 4, SECOND_US, true), 0);
     CHECK_EQ(take_run(&f->op, 0, 1, SECOND_US, true), 0);
-    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, &other), WEIR_EFULL);
+    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &other), WEIR_EFULL);
     CHECK(weir__record_own(&f->op, &mine, &record, (weir__cell){0, 7}));
     CHECK_EQ(evicted(f), 0);
     fixture_free(f);
@@ -168,13 +168,13 @@ TEST(what_is_to_be_kept_is_kept_and_no_more)
     for (int keep = 0; keep < 2; keep++) {
         f = fixture_make(8);
         struct weir__record r[2] = {own(&mine, 3, 100 * SECOND_US), own(&theirs, 3, 100 * SECOND_US)}, got;
-        CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, &r[keep], &got), 0);
+        CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, &r[keep], true, &got), 0);
         CHECK_EQ(got.grain, r[!keep].grain);
         CHECK(weir__record_held(&f->op, r[keep]));
         CHECK_EQ(evicted(f), 1);
         /* Whoever comes next looks elsewhere. */
         CHECK_EQ(f->table.header->slab_cursor, got.grain + 4);
-        CHECK_EQ(weir__record_take(&f->op, 4, 100 * SECOND_US, &r[keep], &got), WEIR_EFULL);
+        CHECK_EQ(weir__record_take(&f->op, 4, 100 * SECOND_US, &r[keep], true, &got), WEIR_EFULL);
         fixture_free(f);
     }
 }
@@ -189,7 +189,7 @@ TEST(a_record_that_is_lost_while_it_is_owned)
 {
     f = fixture_make(1);
     struct weir__record record;
-    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, true, &record), 0);
     before_swap = take_away_at_once;
     CHECK(!weir__record_own(&f->op, &mine, &record, (weir__cell){0, 7}));
     CHECK(!before_swap);
@@ -205,7 +205,7 @@ TEST(room_on_both_sides_of_the_cursor)
     own(&theirs, 0, 100 * SECOND_US);
     weir__record_release(&f->op, room);
     f->table.header->slab_cursor = 5;
-    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, &got), 0);
+    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &got), 0);
     CHECK_EQ(got.grain, 3);
     CHECK_EQ(evicted(f), 0);
     CHECK(weir__record_held(&f->op, held));
@@ -220,7 +220,7 @@ TEST(the_longest_lease_is_what_would_be_lost)
     for (int i = 0; i < 4; i++)
         own(&theirs, 1, seconds[i] * SECOND_US);
     struct weir__record got;
-    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, &got), 0);
+    CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &got), 0);
     CHECK_EQ(got.grain, 2);
     fixture_free(f);
 }
@@ -230,7 +230,7 @@ TEST(a_record_that_was_lost_before_it_is_owned)
 {
     f = fixture_make(1);
     struct weir__record record;
-    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, &record), 0);
+    CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, true, &record), 0);
     pass_time(f, 10 * SECOND_US);
     struct weir__record next = own(&theirs, 0, 100 * SECOND_US);
     weir__cell head = *weir__record_head(&f->op, next);
@@ -249,7 +249,7 @@ TEST(a_record_that_is_being_taken_is_not_found)
     link_mine(1, 10 * SECOND_US);
     CHECK(is_found());
     struct weir__record taken;
-    CHECK_EQ(weir__record_take(&f->op, 1, 10 * SECOND_US, NULL, &taken), 0);
+    CHECK_EQ(weir__record_take(&f->op, 1, 10 * SECOND_US, NULL, true, &taken), 0);
     CHECK_EQ(evicted(f), 1);
     CHECK(!is_found());
     fixture_free(f);
