@@ -169,9 +169,10 @@ static struct weir__aside *aside_of(struct weir__drain *drain, uint64_t group)
  */
 static bool is_other(const weir_outcome *outcome, weir_text rule)
 {
+    size_t len = strnlen(outcome->rule, sizeof outcome->rule);
     return outcome->reason != WEIR_BY_SHED && outcome->reason != WEIR_BY_FAILURE &&
-           (strncmp(outcome->rule, rule.data, rule.len) != 0 ||
-            (outcome->rule[rule.len] && outcome->rule[rule.len] != '/'));
+           (len < rule.len || memcmp(outcome->rule, rule.data, rule.len) != 0 ||
+            (len > rule.len && outcome->rule[rule.len] != '/'));
 }
 
 /* A rule said no. `group`: that of the request, 0: no other rule limits it. */
