@@ -312,10 +312,24 @@ ngx_int_t ngx_http_weir_api_start(ngx_cycle_t *cycle, ngx_http_weir_main_conf_t 
 struct weir__api *ngx_http_weir_api_here(void);
 
 /* Bits: an operator is a caller, too. */
-enum { NGX_HTTP_WEIR_NOBODY = 0, NGX_HTTP_WEIR_CALLER = 1, NGX_HTTP_WEIR_OPERATOR = 3, NGX_HTTP_WEIR_BAD_TOKEN = 4 };
+enum {
+    NGX_HTTP_WEIR_NOBODY = 0,
+    NGX_HTTP_WEIR_CALLER = 1,
+    NGX_HTTP_WEIR_OPERATOR = 3,
+    NGX_HTTP_WEIR_BAD_TOKEN = 4,
+    NGX_HTTP_WEIR_BY_TOKEN = 8 /* which was right */
+};
 /* By the token in X-Weir-Token; with `bearer` also by the one in Authorization, which forward auth has of the client.
  */
 ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer);
+/*
+ * Before anything is done that depends on `who`: holds a request with a token, right or wrong, back if its address sent
+ * wrong ones, unless the last token of its connection was right. NGX_DECLINED: it goes on now. NGX_BUSY: too many of
+ * the address are held back; it is to be refused, whatever its token is. Else the content handler returns the value;
+ * after NGX_DONE it is called again later.
+ */
+ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who);
+#define NGX_HTTP_WEIR_HELD_TOO_MANY "too many wrong tokens came from this address: try again"
 /*
  * A wrong token: holds the request back, so that guessing takes its time. `later` answers it: first of all it asks
  * ngx_http_weir_guess_held, which is true while it is not time yet. NGX_DECLINED: it cannot be; else the content

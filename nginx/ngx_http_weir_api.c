@@ -45,13 +45,71 @@ ngx_int_t ngx_http_weir_refuse(ngx_http_request_t *r, int status, const char *co
 
 /* ---- Who asks ---- */
 
-ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler_pt later)
+/* Marks a connection whose last token was right: its data is a flag. */
+static void ngx_http_weir_known(void *data)
 {
-    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    (void)data;
+}
+
+static void ngx_http_weir_check_leave(void *data)
+{
+    ngx_weir_check_release(data);
+}
+
+static void *ngx_http_weir_kept_with(const ngx_pool_t *pool, ngx_pool_cleanup_pt handler)
+{
+    const ngx_pool_cleanup_t *each = pool->cleanup;
+    while (each && each->handler != handler)
+        each = each->next;
+    return each ? each->data : NULL;
+}
+
+static void *ngx_http_weir_keep_with(ngx_pool_t *pool, ngx_pool_cleanup_pt handler, size_t size)
+{
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(pool, size);
+    if (cleanup == NULL)
+        return NULL;
+    ngx_memzero(cleanup->data, size);
+    cleanup->handler = handler;
+    return cleanup->data;
+}
+
+static ngx_pool_t *ngx_http_weir_connection_pool(const ngx_http_request_t *r)
+{
+#if (NGX_HTTP_V2)
+    if (r->stream)
+        return r->stream->connection->connection->pool;
+#endif
+    return r->connection->pool;
+}
+
+static void ngx_http_weir_checked(ngx_http_request_t *r, ngx_uint_t right)
+{
+    ngx_pool_t *pool = ngx_http_weir_connection_pool(r);
+    ngx_uint_t *known = ngx_http_weir_kept_with(pool, ngx_http_weir_known);
+    if (known == NULL && right)
+        known = ngx_http_weir_keep_with(pool, ngx_http_weir_known, sizeof(*known));
+    if (known)
+        *known = right;
+}
+
+static void ngx_http_weir_check_later(ngx_http_request_t *r)
+{
+    ngx_event_t *write = r->connection->write;
+    if (write->delayed) {
+        if (ngx_handle_write_event(write, 0) != NGX_OK)
+            ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+    ngx_http_finalize_request(r, r->content_handler(r));
+}
+
+/* Lets `later` go on after `ms`, unless the client leaves. */
+static ngx_int_t ngx_http_weir_pause(ngx_http_request_t *r, ngx_msec_t ms, ngx_http_event_handler_pt later)
+{
     ngx_connection_t *c = r->connection;
-    ngx_msec_t ms = ngx_weir_wrong_secret(mcf->segment, c);
-    if (r != r->main) /* the connection's timer is the main request's */
-        return NGX_DECLINED;
     if (ngx_handle_read_event(c->read, 0) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     r->read_event_handler = ngx_http_test_reading;
@@ -60,6 +118,43 @@ ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler
     ngx_add_timer(c->write, ms);
     r->main->count++;
     return NGX_DONE;
+}
+
+ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    if (!(who & (NGX_HTTP_WEIR_BY_TOKEN | NGX_HTTP_WEIR_BAD_TOKEN)) || r != r->main)
+        return NGX_DECLINED; /* the connection's timer is the main request's */
+    const ngx_uint_t *known = ngx_http_weir_kept_with(ngx_http_weir_connection_pool(r), ngx_http_weir_known);
+    if (known && *known)
+        return NGX_DECLINED;
+    ngx_weir_check_t *check = ngx_http_weir_kept_with(r->pool, ngx_http_weir_check_leave);
+    if (check == NULL)
+        check = ngx_http_weir_keep_with(r->pool, ngx_http_weir_check_leave, sizeof(*check));
+    if (check == NULL)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    ngx_msec_t ms = 0;
+    if (check->peer_len) /* it is over */
+        ngx_weir_check_release(check);
+    else
+        ms = ngx_weir_check_hold(check, mcf->segment, r->connection);
+    if (ms == NGX_WEIR_NO_PLACE) {
+        r->keepalive = 0;
+        return NGX_BUSY;
+    }
+    if (ms)
+        return ngx_http_weir_pause(r, ms, ngx_http_weir_check_later);
+    if (who & NGX_HTTP_WEIR_BY_TOKEN)
+        ngx_http_weir_checked(r, 1);
+    return NGX_DECLINED;
+}
+
+ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler_pt later)
+{
+    ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_msec_t ms = ngx_weir_wrong_secret(mcf->segment, r->connection);
+    ngx_http_weir_checked(r, 0);
+    return r == r->main ? ngx_http_weir_pause(r, ms, later) : NGX_DECLINED;
 }
 
 ngx_uint_t ngx_http_weir_guess_held(ngx_http_request_t *r)
@@ -105,9 +200,17 @@ ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, n
 {
     static u_char lowcase[] = "www-authenticate";
     ngx_uint_t who = ngx_http_weir_api_who(r, bearer);
-    if (who == NGX_HTTP_WEIR_OPERATOR || (who == NGX_HTTP_WEIR_CALLER && !operator_only))
+    ngx_int_t rc = ngx_http_weir_check_hold(r, who);
+    if (rc == NGX_BUSY) {
+        if (ngx_http_weir_api_header(r, "Retry-After", (u_char *)"retry-after", "2") != NGX_OK)
+            return NGX_ERROR;
+        return ngx_http_weir_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE, "busy", NGX_HTTP_WEIR_HELD_TOO_MANY);
+    }
+    if (rc != NGX_DECLINED)
+        return rc;
+    if ((who & NGX_HTTP_WEIR_OPERATOR) == NGX_HTTP_WEIR_OPERATOR || (who & NGX_HTTP_WEIR_CALLER && !operator_only))
         return NGX_DECLINED;
-    if (who == NGX_HTTP_WEIR_CALLER) {
+    if (who & NGX_HTTP_WEIR_CALLER) {
         ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
         if (conf->tokens == NULL)
             return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only",
@@ -120,7 +223,7 @@ ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, n
         return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
     }
     if (who != NGX_HTTP_WEIR_NOBODY) {
-        ngx_int_t rc = ngx_http_weir_guess_hold(r, bearer ? ngx_http_weir_wrong_bearer : ngx_http_weir_wrong_token);
+        rc = ngx_http_weir_guess_hold(r, bearer ? ngx_http_weir_wrong_bearer : ngx_http_weir_wrong_token);
         if (rc != NGX_DECLINED)
             return rc;
     }

@@ -285,5 +285,5 @@ ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer)
     for (ngx_uint_t i = 0; i < conf->tokens->nelts; i++)
         if (CRYPTO_memcmp(each[i].digest, digest, sizeof(digest)) == 0)
             who |= each[i].is_operator ? NGX_HTTP_WEIR_OPERATOR : NGX_HTTP_WEIR_CALLER;
-    return who ? who : NGX_HTTP_WEIR_BAD_TOKEN;
+    return who ? who | NGX_HTTP_WEIR_BY_TOKEN : NGX_HTTP_WEIR_BAD_TOKEN;
 }

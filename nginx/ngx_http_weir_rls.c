@@ -180,7 +180,17 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
         return NGX_HTTP_VERSION_NOT_SUPPORTED; /* no trailers to be relied on */
     if (!ngx_http_weir_rls_speaks(r))
         return NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
-    if (!ngx_http_weir_rls_admits(r, &who)) {
+    ngx_uint_t admits = ngx_http_weir_rls_admits(r, &who);
+    rc = ngx_http_weir_check_hold(r, who);
+    if (rc == NGX_BUSY) {
+        static const struct weir__rls_reply busy = {.code = WEIR__GRPC_UNAVAILABLE,
+                                                    .message = NGX_HTTP_WEIR_HELD_TOO_MANY};
+        rc = ngx_http_discard_request_body(r);
+        return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &busy) : rc;
+    }
+    if (rc != NGX_DECLINED)
+        return rc;
+    if (!admits) {
         rc = who == NGX_HTTP_WEIR_NOBODY ? NGX_DECLINED : ngx_http_weir_guess_hold(r, ngx_http_weir_rls_wrong_token);
         return rc == NGX_DECLINED ? ngx_http_weir_rls_unauthenticated(r) : rc;
     }

@@ -46,6 +46,22 @@ ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf);
 void ngx_weir_engine_stop(ngx_weir_engine_t *conf);
 /* A wrong password or token came: for how long its answer is to be held back. IPv6 addresses count by their /64. */
 ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c);
+
+/* The check of a password or token that is held back: it has a place in the worker until it is released. */
+typedef struct {
+    ngx_queue_t queue;
+    u_char peer[9];
+    u_char peer_len; /* 0: it has none */
+} ngx_weir_check_t;
+
+/*
+ * For how long the check of a password or token that came on `c` is to be held back, which has a place then. 0: not at
+ * all. NGX_WEIR_NO_PLACE: all places of the address are taken, and the secret is to be refused without a check.
+ */
+#define NGX_WEIR_NO_PLACE ((ngx_msec_t)-1)
+ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, ngx_connection_t *c);
+/* Without effect if it has no place. */
+void ngx_weir_check_release(ngx_weir_check_t *check);
 /* Says what went wrong, at most once a minute for each error. `rule` may be "". */
 void ngx_weir_complain(ngx_log_t *log, int error, const char *what, const char *rule);
 

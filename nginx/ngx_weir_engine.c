@@ -245,10 +245,10 @@ void ngx_weir_engine_stop(ngx_weir_engine_t *conf)
         ngx_weir_store_stop(conf->store);
 }
 
-ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
+static size_t ngx_weir_peer(const ngx_connection_t *c, u_char peer[9])
 {
-    u_char peer[9] = "?";
     size_t len = 1;
+    peer[0] = '?';
     if (c->sockaddr->sa_family == AF_INET) {
         len += 4;
         ngx_memcpy(peer + 1, &((struct sockaddr_in *)c->sockaddr)->sin_addr, 4);
@@ -257,10 +257,68 @@ ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
         len += IN6_IS_ADDR_V4MAPPED(address) ? 4 : 8;
         ngx_memcpy(peer + 1, address->s6_addr + (len == 5 ? 12 : 0), len - 1);
     }
+    return len;
+}
+
+ngx_msec_t ngx_weir_wrong_secret(weir_segment *segment, ngx_connection_t *c)
+{
+    u_char peer[9];
+    size_t len = ngx_weir_peer(c, peer);
     weir_time now = {0, 0};
     if (segment)
         now = weir_clock(segment);
     int64_t delay_ns = weir_wrong_secret(segment, peer, len, now);
     ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: wrong password or token; answered in %L ms", delay_ns / 1000000);
     return (ngx_msec_t)(delay_ns / 1000000);
+}
+
+/* ---- Checks that are held back ---- */
+
+#define CHECKS_OF_PEER 64
+#define CHECK_LISTS    256 /* by the hash of the address; what they hold is bounded by the worker's connections */
+
+static ngx_queue_t ngx_weir_checks[CHECK_LISTS];
+
+static ngx_queue_t *ngx_weir_check_list(const ngx_weir_check_t *check)
+{
+    ngx_queue_t *list = &ngx_weir_checks[ngx_murmur_hash2((u_char *)check->peer, check->peer_len) % CHECK_LISTS];
+    if (list->next == NULL) {
+        ngx_queue_init(list);
+    }
+    return list;
+}
+
+ngx_msec_t ngx_weir_check_hold(ngx_weir_check_t *check, weir_segment *segment, ngx_connection_t *c)
+{
+    size_t len = ngx_weir_peer(c, check->peer);
+    weir_time now = {0, 0};
+    if (segment)
+        now = weir_clock(segment);
+    int64_t delay_ns = weir_secret_delay(segment, check->peer, len, now);
+    check->peer_len = 0;
+    if (delay_ns == 0)
+        return 0;
+    check->peer_len = (u_char)len;
+    ngx_queue_t *list = ngx_weir_check_list(check);
+    ngx_uint_t held = 0;
+    for (ngx_queue_t *at = ngx_queue_head(list); at != ngx_queue_sentinel(list); at = ngx_queue_next(at)) {
+        const ngx_weir_check_t *other = ngx_queue_data(at, ngx_weir_check_t, queue);
+        held += other->peer_len == len && ngx_memcmp(other->peer, check->peer, len) == 0;
+    }
+    if (held >= CHECKS_OF_PEER) {
+        check->peer_len = 0;
+        ngx_log_error(NGX_LOG_INFO, c->log, 0, "weir: %ui passwords or tokens of this address wait for their check",
+                      held);
+        return NGX_WEIR_NO_PLACE;
+    }
+    ngx_queue_insert_tail(list, &check->queue);
+    return (ngx_msec_t)(delay_ns / 1000000);
+}
+
+void ngx_weir_check_release(ngx_weir_check_t *check)
+{
+    if (check->peer_len) {
+        ngx_queue_remove(&check->queue);
+    }
+    check->peer_len = 0;
 }

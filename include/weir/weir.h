@@ -359,9 +359,17 @@ WEIR_MUST_CHECK int weir_renew(weir_segment *segment, weir_lease *lease, weir_ti
  * Counts a wrong password or token, and returns for how long its answer is to be held back, in nanoseconds: 100 ms, and
  * twice as long for each further one of the same `peer` (an address, or the network of one) that is not forgotten yet,
  * at most 5 s; one is forgotten every 10 s. Longer, up to the same, the more there are of all peers together. A right
- * one is not to be delayed. Without a segment, or if it cannot be written to: 5 s.
+ * one is not to be delayed by this. Without a segment, or if it cannot be written to: 5 s.
  */
 int64_t weir_wrong_secret(weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
+
+/*
+ * For how long the check of a password or token is to be held back, right or wrong, so that a client that does not wait
+ * for the answer learns nothing, in nanoseconds. 0 as long as at most 5 wrong ones of `peer` are not forgotten; then
+ * 250 ms, and twice as long for each further one, at most 2 s. Also 2 s if there is one at least, and more than 500 of
+ * all peers together. Without a segment, or if it cannot be read: 2 s. Counts nothing.
+ */
+int64_t weir_secret_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now);
 
 /* ---- Seeing inside ---- */
 

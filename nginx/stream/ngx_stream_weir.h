@@ -75,13 +75,15 @@ typedef struct {
 
     /* Of wrong passwords: the replies are held back, and nothing is carried out meanwhile. */
     ngx_event_t pause;
-    ngx_msec_t pause_ms; /* it is to begin when the replies are there */
-    ngx_uint_t wrong;    /* of this connection */
+    ngx_msec_t pause_ms;    /* it is to begin when the replies are there */
+    ngx_uint_t wrong;       /* of this connection */
+    ngx_weir_check_t check; /* of the password that comes next */
 
     int version; /* of the protocol */
     unsigned welcome : 1;
     unsigned is_operator : 1;
     unsigned closing : 1; /* when the replies are sent */
+    unsigned known : 1;   /* the last password was right: the next is checked at once */
     size_t name_len;
     char name[NGX_STREAM_WEIR_NAME_MAX];
 } ngx_stream_weir_session_t;
@@ -103,7 +105,8 @@ typedef struct {
     const weir_text *args; /* the name first */
     size_t count;
     struct weir__resp_out *out;
-    ngx_uint_t must_ask; /* out: nothing was done; the store must be asked first */
+    ngx_uint_t must_ask;  /* out: nothing was done; the store must be asked first */
+    ngx_uint_t must_wait; /* out: nothing was done; the session's pause comes first */
 } ngx_stream_weir_call_t;
 
 typedef struct {
@@ -172,6 +175,8 @@ void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call);
 void ngx_stream_weir_stats(ngx_stream_weir_call_t *call);
 
 void ngx_stream_weir_auth(ngx_stream_weir_call_t *call);
+/* False: not now; the command's handler returns and is called again later, or the connection is closed. */
+ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call);
 /* True if the password is right; replies nothing. A wrong one is replied by the other. */
 ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text name, weir_text password);
 void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call);

@@ -43,16 +43,32 @@ ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text n
         is_operator |= is_name & is_password & user[i].is_operator;
     }
     if (good) {
-        session->welcome = 1;
+        session->welcome = session->known = 1;
         session->is_operator = is_operator ? 1 : 0;
     }
     return good;
+}
+
+ngx_uint_t ngx_stream_weir_may_check(ngx_stream_weir_call_t *call)
+{
+    ngx_stream_weir_session_t *session = call->session;
+    if (session->known || session->check.peer_len) {
+        ngx_weir_check_release(&session->check);
+        return 1;
+    }
+    ngx_msec_t ms = ngx_weir_check_hold(&session->check, session->segment, session->stream->connection);
+    if (ms == NGX_WEIR_NO_PLACE)
+        session->closing = 1;
+    else if (ms)
+        call->must_wait = session->pause_ms = ms;
+    return ms == 0;
 }
 
 void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
 {
     ngx_stream_weir_session_t *session = call->session;
     session->pause_ms = ngx_weir_wrong_secret(session->segment, session->stream->connection);
+    session->known = 0;
     if (++session->wrong == WRONG_MAX)
         session->closing = 1;
     ngx_stream_weir_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
@@ -70,6 +86,8 @@ void ngx_stream_weir_auth(ngx_stream_weir_call_t *call)
         ngx_stream_weir_error(call, "ERR AUTH was called, but no password is configured");
         return;
     }
+    if (!ngx_stream_weir_may_check(call))
+        return;
     weir_text name = call->count == 3 ? call->args[1] : usual_name;
     if (ngx_stream_weir_login(call->session, name, call->args[call->count - 1]))
         weir__resp_simple(call->out, "OK");

@@ -169,6 +169,8 @@ static ngx_uint_t ngx_stream_weir_hello_options(ngx_stream_weir_call_t *call)
             return 0;
         }
     }
+    if (user.data && !ngx_stream_weir_may_check(call))
+        return 0;
     if (user.data && !ngx_stream_weir_login(call->session, user, password)) {
         ngx_stream_weir_wrong_password(call);
         return 0;

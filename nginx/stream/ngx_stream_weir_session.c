@@ -28,6 +28,7 @@ static void ngx_stream_weir_free(void *data)
     ngx_stream_weir_leave_store(session);
     if (session->pause.timer_set)
         ngx_del_timer(&session->pause);
+    ngx_weir_check_release(&session->check);
     ngx_free(session->in);
     ngx_free(session->out);
     session->in = session->out = NULL;
@@ -136,27 +137,42 @@ static ngx_int_t ngx_stream_weir_send(ngx_stream_weir_session_t *session, const 
 
 /* ---- Carrying out ---- */
 
-/* Keeps the command at `from` and what follows it until the store has answered, and asks it for as many as it can. */
-static ngx_int_t ngx_stream_weir_keep_asking(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
+/* Keeps the command at `from`, which is to be carried out later, and what follows it. */
+static ngx_int_t ngx_stream_weir_keep_call(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
 {
     ngx_stream_weir_session_t *session = call->session;
-    ngx_stream_weir_ask_ahead(call, next, len);
-    ngx_int_t kept;
-    if (*from == '*') {
-        kept = ngx_stream_weir_keep_in(session, from, (size_t)(next - from) + len, 1);
-    } else {
-        size_t room = len + (size_t)(next - from) + 32 * (call->count + 1);
-        char *whole = ngx_alloc(room, session->stream->connection->log);
-        if (whole == NULL)
-            return NGX_ERROR;
-        size_t command = ngx_stream_weir_rewrite(call, whole, room - len);
-        ngx_memcpy(whole + command, next, len);
-        kept = ngx_stream_weir_keep_in(session, whole, command + len, 1);
-        ngx_free(whole);
-    }
-    if (kept == NGX_OK)
-        ngx_stream_weir_ask_store(session);
+    if (*from == '*')
+        return ngx_stream_weir_keep_in(session, from, (size_t)(next - from) + len, 1);
+    size_t room = len + (size_t)(next - from) + 32 * (call->count + 1);
+    char *whole = ngx_alloc(room, session->stream->connection->log);
+    if (whole == NULL)
+        return NGX_ERROR;
+    size_t command = ngx_stream_weir_rewrite(call, whole, room - len);
+    ngx_memcpy(whole + command, next, len);
+    ngx_int_t kept = ngx_stream_weir_keep_in(session, whole, command + len, 1);
+    ngx_free(whole);
     return kept;
+}
+
+/* Keeps it until the store has answered, which is asked for as many commands as it can be. */
+static ngx_int_t ngx_stream_weir_keep_asking(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
+{
+    ngx_stream_weir_ask_ahead(call, next, len);
+    ngx_int_t kept = ngx_stream_weir_keep_call(call, from, next, len);
+    if (kept == NGX_OK)
+        ngx_stream_weir_ask_store(call->session);
+    return kept;
+}
+
+/* Keeps what process() leaves from `at` on; the command that it tried last is the one before. */
+static ngx_int_t ngx_stream_weir_keep_rest(ngx_stream_weir_call_t *call, char *at, size_t len, size_t need)
+{
+    char *from = at - ngx_stream_weir_parsed.length;
+    if (call->must_ask)
+        return ngx_stream_weir_keep_asking(call, from, at, len);
+    if (call->must_wait)
+        return ngx_stream_weir_keep_call(call, from, at, len);
+    return ngx_stream_weir_keep_in(call->session, at, call->session->closing ? 0 : len, need);
 }
 
 /* All commands that are there, as long as there is room for replies. `data` is kept or done afterwards. */
@@ -192,17 +208,16 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
         ngx_log_error(NGX_LOG_ALERT, session->stream->connection->log, 0, "weir: a reply was longer than expected");
         return NGX_ERROR;
     }
-    ngx_int_t kept = call.must_ask
-                         ? ngx_stream_weir_keep_asking(&call, at - parsed->length, at, (size_t)(end - at))
-                         : ngx_stream_weir_keep_in(session, at, session->closing ? 0 : (size_t)(end - at), need);
-    if (kept != NGX_OK)
+    if (ngx_stream_weir_keep_rest(&call, at, (size_t)(end - at), need) != NGX_OK)
         return NGX_ERROR;
+    size_t replied = (size_t)(out.at - ngx_stream_weir_out_room);
     if (session->pause_ms) {
         ngx_add_timer(&session->pause, session->pause_ms);
         session->pause_ms = 0;
-        return ngx_stream_weir_keep_out(session, ngx_stream_weir_out_room, (size_t)(out.at - ngx_stream_weir_out_room));
+        if (!call.must_wait)
+            return ngx_stream_weir_keep_out(session, ngx_stream_weir_out_room, replied);
     }
-    return ngx_stream_weir_send(session, ngx_stream_weir_out_room, (size_t)(out.at - ngx_stream_weir_out_room));
+    return ngx_stream_weir_send(session, ngx_stream_weir_out_room, replied);
 }
 
 /* ---- Reading ---- */
@@ -250,6 +265,8 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
     ngx_msec_t timeout = session->conf->timeout, stalled = timeout ? timeout : STALLED_MS;
+    if (session->pause.timer_set) /* nothing depends on the client */
+        timeout = stalled = 0;
     c->idle = session->out == NULL && session->in_len == 0;
     if (c->idle && ngx_exiting)
         return NGX_DONE;
@@ -260,11 +277,20 @@ static ngx_int_t ngx_stream_weir_wait(ngx_stream_weir_session_t *session)
     return NGX_AGAIN;
 }
 
+/* While a check is held back nothing is read. A client that has closed its side is taken for gone. */
+static ngx_uint_t ngx_stream_weir_is_gone(const ngx_connection_t *c)
+{
+    char byte;
+    return c->read->pending_eof || c->read->error || recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 /* One step. NGX_OK: there may be more to do; NGX_AGAIN: not now; NGX_DONE: the client has gone, or is to go. */
 static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
 {
     if (session->pause.timer_set)
-        return ngx_stream_weir_wait(session);
+        return session->check.peer_len && ngx_stream_weir_is_gone(session->stream->connection)
+                   ? NGX_DONE
+                   : ngx_stream_weir_wait(session);
     if (session->out) {
         ngx_int_t sent = ngx_stream_weir_send_kept(session);
         return sent == NGX_AGAIN ? ngx_stream_weir_wait(session) : sent;

@@ -343,7 +343,7 @@ def test_tokens(api, tmp_path):
 
 
 def test_guessing_takes_its_time(api):
-    """Wrong tokens are answered later and later, without holding up the worker or a right one of the same address."""
+    """Wrong tokens are answered later and later, without holding up the worker, or a connection with the right one."""
     g = api(server=f"""location /v1/ {{ weir_api; weir_api_token {TOKENS[0]}; }}
                        location = /v1/auth {{ weir_auth; weir_api_token {TOKENS[0]}; }}
                        location = /json {{ weir_rls_json; weir_api_token {TOKENS[0]}; }}
@@ -363,9 +363,11 @@ def test_guessing_takes_its_time(api):
     for each in waiting:
         each.start()
     began = time.monotonic()
-    for _ in range(5):
-        assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
-        assert get(g.port, "/v1/check", "POST", {}, "{}").status == 401  # none is no guess
+    with requests.Session() as session:
+        for _ in range(5):  # the first waits for at most 2 s
+            assert session.post(f"http://127.0.0.1:{g.port}/v1/check", json.dumps(direct()),
+                                headers={"X-Weir-Token": TOKENS[0], "Content-Type": "application/json"}).ok
+            assert get(g.port, "/v1/check", "POST", {}, "{}").status == 401  # none is no guess
     assert time.monotonic() - began < 4
     for each in waiting:
         each.join()
@@ -375,6 +377,62 @@ def test_guessing_takes_its_time(api):
     left.sendall(b"GET /v1/keys/a/b HTTP/1.1\r\nHost: x\r\nX-Weir-Token: a-wrong-token\r\n\r\n")
     left.close()
     assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
+
+
+def test_guesses_that_are_given_up_learn_nothing(api):
+    """A connection for each guess, closed after 20 ms without an answer: the check itself must come later than that."""
+    g = api(server=f"""location /v1/ {{ weir_api; weir_api_token {TOKENS[0]}; }}
+                       location = /metrics {{ weir off; weir_metrics; }}""", workers=1)
+
+    def checked():
+        return int(re.search(rb"^weir_wrong_secrets_total (\d+)$", get(g.port, "/metrics").body, re.M)[1])
+
+    def ask(connection, token):
+        body = json.dumps(direct())
+        connection.sendall(f"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Weir-Token: {token}\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    def answer(connection, timeout):
+        connection.settimeout(timeout)
+        try:
+            return connection.recv(10000)[9:12]
+        except TimeoutError:
+            return None
+
+    def connect():
+        return socket.create_connection(("127.0.0.1", g.port), timeout=10)
+
+    def guess(count):
+        for _ in range(count):
+            with connect() as one:
+                ask(one, "a-wrong-token")
+                answer(one, 0.02)
+    with connect() as early:
+        ask(early, TOKENS[0])
+        assert answer(early, 10) == b"200"
+        together([lambda: guess(50) for _ in range(8)])
+        assert 6 <= checked() <= 12  # of 400
+        began = time.monotonic()
+        ask(early, TOKENS[0])
+        assert answer(early, 10) == b"200" and time.monotonic() - began < 0.2  # it had the right one before
+        with connect() as late:
+            ask(late, TOKENS[0])
+            assert answer(late, 0.02) is None  # nothing tells it from a wrong one
+            assert answer(late, 10) == b"200" and time.monotonic() - began < 4  # at most 2 s, on a busy machine
+            ask(late, "a-wrong-token")
+            assert answer(late, 10) == b"401"
+    held = [connect() for _ in range(64)]
+    for each in held:
+        ask(each, "a-wrong-token")
+    time.sleep(0.1)
+    refused = get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct()))
+    assert refused.status == 503 and refused.headers["Retry-After"] == "2" and b'"busy"' in refused.body
+    assert get(g.port, "/v1/check", "POST", {}, "{}").status == 401
+    for each in held:
+        each.close()
+    time.sleep(0.1)  # those that left have given back their places
+    assert get(g.port, "/v1/check", "POST", {"X-Weir-Token": TOKENS[0]}, json.dumps(direct())).status == 200
+    assert checked() <= 13 and "alert" not in g.errors()
 
 
 def test_without_tokens_operators_must_be_allowed(api):

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import time
 
@@ -319,6 +320,65 @@ def test_guessing_takes_its_time(server):
         assert time.monotonic() - began >= 3.2  # another connection of the same address
         assert c.do("AUTH", "secret") == "OK"
     assert re.search(r"^weir_wrong_secrets_total 6$", get(s.port, "/metrics").body.decode(), re.M)
+
+
+def test_guesses_that_are_given_up_learn_nothing(server):
+    """A connection for each guess, closed after 20 ms without an answer: the check itself must come later than that."""
+    s = server(stream="weir_resp_password secret;", server="location = /metrics { weir off; weir_metrics; }", workers=1)
+
+    def checked():
+        return int(re.search(r"^weir_wrong_secrets_total (\d+)$", get(s.port, "/metrics").body.decode(), re.M)[1])
+
+    def guess_on(connection, word=b"nope"):
+        connection.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n" % (len(word), word))
+        connection.settimeout(0.02)
+        try:
+            return connection.recv(100)
+        except TimeoutError:
+            return None
+
+    def guess(count):
+        for _ in range(count):
+            with socket.create_connection(("127.0.0.1", s.resp), timeout=10) as one:
+                guess_on(one)
+    with Client(s.resp) as early:
+        assert early.do("AUTH", "secret") == "OK"
+        together([lambda: guess(50) for _ in range(8)])
+        assert 6 <= checked() <= 12  # of 400: five, and those whose check came within 20 ms
+        began = time.monotonic()
+        assert early.do("AUTH", "secret") == "OK"  # it had the right one before
+        assert time.monotonic() - began < 0.2
+        with socket.create_connection(("127.0.0.1", s.resp), timeout=10) as late:
+            assert guess_on(late, b"secret") is None  # nothing tells it from a wrong one
+            late.settimeout(10)
+            assert late.recv(100) == b"+OK\r\n"
+            assert time.monotonic() - began < 4  # at most 2 s, on a busy machine
+    held = [socket.create_connection(("127.0.0.1", s.resp), timeout=10) for _ in range(64)]
+    for each in held:
+        each.sendall(b"AUTH nope\r\n")
+    time.sleep(0.1)
+    with Client(s.resp) as beyond:
+        beyond.send(b"AUTH secret\r\n")
+        assert beyond.is_closed()
+    for each in held:
+        each.close()
+    time.sleep(0.1)
+    with Client(s.resp) as c:  # those that left have given back their places
+        assert c.do("HELLO", 3, "AUTH", "default", "secret")["proto"] == 3
+    assert checked() <= 12 and "alert" not in s.errors()
+
+
+def test_a_held_check_ends_with_its_worker(server):
+    s = server(stream="weir_resp_password secret; weir_resp_timeout 500ms;")
+    together([lambda: Client(s.resp).do("AUTH", "nope") for _ in range(10)])
+    with Client(s.resp) as held:
+        held.send(b"PING\r\nAUTH secret\r\nPING\r\n")
+        assert str(held.reply()).startswith("NOAUTH ")
+        before = s.workers()
+        s.reload()
+        assert [held.reply(), held.reply()] == ["OK", "PONG"]
+    wait_until(lambda: not any(is_alive(worker) for worker in before), "the end of the worker before")
+    assert "alert" not in s.errors()
 
 
 def test_a_guesser_that_leaves(server):

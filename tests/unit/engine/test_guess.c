@@ -1,4 +1,4 @@
-/* Wrong passwords and tokens: how long their answers are held back. */
+/* Wrong passwords and tokens: how long checks and answers are held back. */
 #include "../../test.h"
 
 #include <weir/weir.h>
@@ -17,6 +17,45 @@ static int64_t wait_ms(weir_segment *segment, const char *peer, int64_t s)
 {
     weir_time now = {.mono_ns = (1000 + s) * WEIR_SECOND, .wall_ns = (1700000000 + s) * WEIR_SECOND};
     return weir_wrong_secret(segment, peer, 4, now) / MS;
+}
+
+static int64_t check_ms(weir_segment *segment, const char *peer, int64_t s)
+{
+    weir_time now = {.mono_ns = (1000 + s) * WEIR_SECOND, .wall_ns = (1700000000 + s) * WEIR_SECOND};
+    return weir_secret_delay(segment, peer, 4, now) / MS;
+}
+
+TEST(checks_wait_after_five_wrong_ones)
+{
+    weir_segment *segment = opened();
+    static const int64_t grows[] = {0, 0, 0, 0, 0, 0, 250, 500, 1000, 2000, 2000, 2000, 2000, 2000};
+    for (size_t i = 0; i < sizeof grows / sizeof *grows; i++) {
+        CHECK_EQ(check_ms(segment, "peer", 0), grows[i]);
+        CHECK_EQ(check_ms(segment, "else", 0), 0);
+        CHECK(wait_ms(segment, "peer", 0) > 0);
+    }
+    CHECK_EQ(check_ms(segment, "peer", 60), 250); /* 12 at most, of which 6 are forgotten */
+    CHECK_EQ(check_ms(segment, "peer", 71), 0);
+    CHECK_EQ(weir_secret_delay(NULL, "a", 1, (weir_time){0, 0}), 2 * WEIR_SECOND);
+    CHECK_EQ(weir_secret_delay(segment, NULL, 1, (weir_time){0, 0}), 2 * WEIR_SECOND);
+    CHECK_EQ(weir_secret_delay(segment, "a", 0, (weir_time){0, 0}), 2 * WEIR_SECOND);
+    weir_segment_close(segment);
+}
+
+TEST(checks_wait_for_many_peers_but_not_for_a_clean_one)
+{
+    weir_segment *segment = opened();
+    char peer[5] = "0000";
+    for (int i = 0; i < 501; i++) {
+        for (int digit = 3, left = i; digit >= 0; digit--, left /= 10)
+            peer[digit] = (char)('0' + left % 10);
+        CHECK_EQ(check_ms(segment, peer, 0), 0);
+        CHECK(wait_ms(segment, peer, 0) > 0);
+        CHECK_EQ(check_ms(segment, peer, 0), i < 500 ? 0 : 2000);
+    }
+    CHECK_EQ(check_ms(segment, "abcd", 0), 0);
+    CHECK_EQ(check_ms(segment, peer, 5), 0); /* 50 of all are forgotten */
+    weir_segment_close(segment);
 }
 
 TEST(delays_grow_and_end)
