@@ -19,6 +19,8 @@
 
 /* ---- The thread ---- */
 
+#define PATH_PREFIX "/." /* of paths in nginx's list of open files, see ngx_http_weir_log_open */
+
 static struct weir__log_writer *ngx_http_weir_log_writer;
 static const char *const ngx_http_weir_log_names[] = {"denied", "access"};
 
@@ -48,18 +50,17 @@ static void ngx_http_weir_log_reopen(ngx_open_file_t *file, ngx_log_t *log)
  */
 ngx_int_t ngx_http_weir_log_open(ngx_conf_t *cf, ngx_str_t path, ngx_uint_t kind, ngx_http_weir_log_file_t *to)
 {
-    static const char here[] = "/.";
     if (ngx_conf_full_name(cf->cycle, &path, 0) != NGX_OK)
         return NGX_ERROR;
-    u_char *name = ngx_pnalloc(cf->pool, sizeof(here) + path.len);
+    u_char *name = ngx_pnalloc(cf->pool, sizeof(PATH_PREFIX) + path.len);
     ngx_open_file_t *file = ngx_list_push(&cf->cycle->open_files);
     if (name == NULL || file == NULL)
         return NGX_ERROR;
-    (void)ngx_sprintf(name, "%s%V%Z", here, &path);
+    (void)ngx_sprintf(name, PATH_PREFIX "%V%Z", &path);
     ngx_memzero(file, sizeof(ngx_open_file_t));
     file->fd = NGX_INVALID_FILE;
     file->name.data = name;
-    file->name.len = sizeof(here) - 1 + path.len;
+    file->name.len = sizeof(PATH_PREFIX) - 1 + path.len;
     file->flush = ngx_http_weir_log_reopen;
     file->data = to;
     to->file = file;
@@ -83,9 +84,10 @@ static void ngx_http_weir_log_complain(ngx_log_t *log, const ngx_http_weir_log_f
     static uint64_t before[WEIR__LOG_KINDS];
     if (dropped == before[to->kind] || (complained[to->kind] && ngx_time() - complained[to->kind] < COMPLAIN_SECONDS))
         return;
-    ngx_log_error(
-        NGX_LOG_ALERT, log, error, "weir: %uL lines for \"%V\" were dropped since the last line like this: %s",
-        dropped - before[to->kind], &to->file->name, error ? "they cannot be written" : "the disk did not keep up");
+    ngx_str_t path = {to->file->name.len - (sizeof(PATH_PREFIX) - 1), to->file->name.data + sizeof(PATH_PREFIX) - 1};
+    ngx_log_error(NGX_LOG_ALERT, log, error,
+                  "weir: %uL lines for \"%V\" were dropped since the last line like this: %s",
+                  dropped - before[to->kind], &path, error ? "they cannot be written" : "the disk did not keep up");
     complained[to->kind] = ngx_time();
     before[to->kind] = dropped;
 }
