@@ -121,7 +121,7 @@ static int run_child(struct watched *w, int signals)
         bool asked = false;
         weir__companion_tend(&agent, w->config, w->journal, milliseconds());
         poll(wait, 2, TURN_MS);
-        weir__companion_serve(&agent, w->config, milliseconds());
+        weir__companion_serve(&agent, w->config, w->journal, milliseconds());
         good = reap(&agent, w->journal);
         for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; asked = true)
             stopping |= wish == WEIR__WISH_STOP;

@@ -91,7 +91,10 @@ bool weir__companion_prepare(const struct weir__config *config, const struct wei
         weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    bool good = child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!good)
+        weir__handover_warn(config, &user, false, journal);
+    return good;
 }
 
 static void channel_close(struct weir__companion *companion)
@@ -134,7 +137,8 @@ void weir__companion_tend(struct weir__companion *companion, const struct weir__
     companion->started_ms = now_ms;
 }
 
-void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config, int64_t now_ms)
+void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config,
+                           const struct weir__journal *journal, int64_t now_ms)
 {
     char path[4200];
     if (!companion->pid || companion->channel <= 0)
@@ -156,7 +160,7 @@ void weir__companion_serve(struct weir__companion *companion, const struct weir_
     if (now_ms - companion->shared_ms < SHARE_MS)
         return;
     companion->shared_ms = now_ms;
-    weir__handover_state(config, &companion->user);
+    companion->foreign = weir__handover_warn(config, &companion->user, companion->foreign, journal);
 }
 
 void weir__companion_renew(struct weir__companion *companion)

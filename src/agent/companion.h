@@ -18,6 +18,7 @@ struct weir__companion {
     struct weir__beside_inbox inbox;
     struct weir__agent_user user;
     int64_t shared_ms; /* when the state folder was looked at last */
+    bool foreign;      /* it holds files of root's, and that was logged */
     int death;         /* the signal that ends it when this process is killed; 0: SIGTERM, for a last exchange */
 };
 
@@ -33,8 +34,9 @@ bool weir__companion_prepare(const struct weir__config *config, const struct wei
 /* Starts it if it is due, and if there is anything for it to do. Called several times a second. */
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
                           const struct weir__journal *journal, int64_t now_ms);
-/* Does what the agent asks for, and hands files over that root has put into the state folder. */
-void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config, int64_t now_ms);
+/* Does what the agent asks for, and logs files of root's in the state folder. */
+void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config,
+                           const struct weir__journal *journal, int64_t now_ms);
 /* There is another configuration: it ends after a last exchange, and weir__companion_tend starts another. */
 void weir__companion_renew(struct weir__companion *companion);
 /* A child has ended. False: it was not this one. */

@@ -1,6 +1,6 @@
 /* Which database the rules service of a weir.yaml has: for commands that open it themselves. */
 #include "agent/agent.h"
-#include "agent/config.h"
+#include "agent/handover.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,8 @@ bool weir__rules_database(const char *file, weir_diagnose *diagnose, void *conte
     } else if (database) {
         /* The first token is made before anything else; if this fails, the database says what is missing. */
         (void)mkdir(config->state_path, 0755);
+        if (strncmp(database, "sqlite:", 7) == 0)
+            weir__handover_create(database + 7);
         snprintf(url, size, "%s", database);
     }
     if (config)

@@ -117,8 +117,8 @@ static bool is_ours(const struct weir__config *config, const char *name)
 }
 
 /*
- * A file of root's without a second name: only root can have put it there, so that nobody gets another's file in this
- * way. It is named by its descriptor from the look on.
+ * A file of root's without a second name. The folder must be one that only root can write to: rename(2) needs no
+ * permission for the file, so that elsewhere any user may have moved another's file there.
  */
 static void adopt(int folder, const char *name, const struct weir__agent_user *user)
 {
@@ -131,23 +131,52 @@ static void adopt(int folder, const char *name, const struct weir__agent_user *u
         close(file);
 }
 
-/* Hands over what is weir's in the folder; the folder itself if there is nothing else in it. */
+/* True: every entry is a file of weir's. Hands them over if `user` is not NULL. */
+static bool entries_look(const struct weir__config *config, DIR *list, const struct weir__agent_user *user)
+{
+    bool alone = true;
+    rewinddir(list);
+    for (const struct dirent *entry; (entry = readdir(list));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        alone &= is_ours(config, entry->d_name);
+        if (user && is_ours(config, entry->d_name))
+            adopt(dirfd(list), entry->d_name, user);
+    }
+    return alone;
+}
+
+static bool only_root_writes(const struct stat *at)
+{
+    return at->st_uid == 0 && !(at->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* Without following a link that any user but root may have made. */
+static int folder_open(const char *path)
+{
+    struct stat at;
+    char above[4200], name[4200];
+    int len = snprintf(name, sizeof name, "%s", path);
+    while (len > 1 && len < (int)sizeof name && name[len - 1] == '/') /* open would follow a link before it */
+        name[--len] = 0;
+    weir__folder_of(name, above, sizeof above);
+    bool safe = stat(above, &at) == 0 && only_root_writes(&at);
+    return open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (safe ? 0 : O_NOFOLLOW));
+}
+
+/*
+ * Hands the folder over with weir's files in it: once, while it is one that only root can write to, and if it holds
+ * nothing else. One that is the agent's already stays as it is, whatever is in it.
+ */
 static void folder_adopt(const struct weir__config *config, const char *path, const struct weir__agent_user *user)
 {
     struct stat at;
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = folder_open(path);
     DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
-    bool alone = true;
-    for (const struct dirent *entry; list && (entry = readdir(list));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (is_ours(config, entry->d_name))
-            adopt(folder, entry->d_name, user);
-        else
-            alone = false;
-    }
-    if (list && alone && fstat(folder, &at) == 0 && at.st_uid == 0 && !(at.st_mode & S_IWOTH))
+    if (list && fstat(folder, &at) == 0 && only_root_writes(&at) && entries_look(config, list, NULL)) {
+        entries_look(config, list, user);
         (void)!fchown(folder, user->user, user->group);
+    }
     if (list)
         closedir(list);
     else if (folder >= 0)
@@ -160,17 +189,64 @@ static bool has_state(const struct weir__config *config)
     return config->state_path && (config->published || config->queue.wanted);
 }
 
-void weir__handover_state(const struct weir__config *config, const struct weir__agent_user *user)
+static void state_adopt(const struct weir__config *config, const struct weir__agent_user *user)
 {
     char folder[4200];
-    const char *database = database_path(config), *slash = database ? strrchr(database, '/') : NULL;
-    if (!user->drops || !has_state(config))
-        return;
+    const char *database = database_path(config);
     folder_adopt(config, config->state_path, user);
-    if (!slash || starts_with(database, config->state_path))
+    if (!database || starts_with(database, config->state_path))
         return;
-    snprintf(folder, sizeof folder, "%.*s", slash == database ? 1 : (int)(slash - database), database);
+    weir__folder_of(database, folder, sizeof folder);
     folder_adopt(config, folder, user);
+}
+
+/* True: there is such a file, root's, in a folder of another user. */
+static bool is_foreign(const char *path)
+{
+    struct stat at;
+    char folder[4200];
+    weir__folder_of(path, folder, sizeof folder);
+    return lstat(path, &at) == 0 && at.st_uid == 0 && S_ISREG(at.st_mode) && stat(folder, &at) == 0 && at.st_uid != 0;
+}
+
+bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
+                         const struct weir__journal *journal)
+{
+    static const char *const names[] = {"rules.db",   "rules.db-wal",   "queue.db",      "queue.db-wal",
+                                        "queue.lock", "published.yaml", "retrieved.yaml"};
+    enum { NAMES = sizeof names / sizeof *names };
+    char path[4200];
+    bool found = false;
+    for (size_t i = 0; user->drops && has_state(config) && i <= NAMES; i++) {
+        const char *database = database_path(config);
+        if (i < NAMES)
+            snprintf(path, sizeof path, "%s/%s", config->state_path, names[i]);
+        else
+            snprintf(path, sizeof path, "%s", database ? database : "");
+        if (!is_foreign(path) || (i == NAMES && starts_with(path, config->state_path)))
+            continue;
+        found = true;
+        if (!known)
+            weir__say(journal, WEIR__WARNING,
+                      "%s belongs to root, and the agent's user %s may have no access to it; if you put it there, as "
+                      "from a backup: chown %s: %s",
+                      path, user->name, user->name, path);
+    }
+    return found;
+}
+
+void weir__handover_create(const char *path)
+{
+    struct stat at;
+    char folder[4200];
+    weir__folder_of(path, folder, sizeof folder);
+    if (geteuid() != 0 || stat(folder, &at) != 0 || at.st_uid == 0)
+        return;
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file >= 0) {
+        (void)!fchown(file, at.st_uid, at.st_gid);
+        close(file);
+    }
 }
 
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
@@ -186,7 +262,7 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
                       config->state_path, strerror(errno));
             return false;
         }
-        weir__handover_state(config, user);
+        state_adopt(config, user);
     }
     return segment_share(config, user, journal);
 }

@@ -1,5 +1,6 @@
 /* The queue of a weir.yaml, for commands that open it themselves. */
 #include "agent/agent.h"
+#include "agent/handover.h"
 #include "agent/queue_desk.h"
 
 #include <stdlib.h>
@@ -22,6 +23,8 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
                                                                 : NULL;
     if (wrong)
         diagnose(context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = file, .message = wrong});
+    if (!error && !wrong && queue->config.queue.database)
+        weir__handover_create(queue->config.queue.database + strlen("sqlite:"));
     if (!error && !wrong)
         queue->desk = weir__desk_open(&queue->config, &terminal);
     if (queue->desk)

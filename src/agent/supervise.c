@@ -415,7 +415,7 @@ static void loop(struct supervisor *s)
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && milliseconds() > s->deadline)
             late(s);
         look(s);
-        weir__companion_serve(&s->agent, &s->plan->config, milliseconds());
+        weir__companion_serve(&s->agent, &s->plan->config, s->journal, milliseconds());
         if (s->phase == RUNNING)
             weir__companion_tend(&s->agent, &s->plan->config, s->journal, milliseconds());
     }

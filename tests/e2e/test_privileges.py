@@ -178,7 +178,7 @@ def test_what_an_older_version_left_as_root(host):
     assert is_unprivileged(one.the_agent())
     assert one.told("GET", "/v1/rules/two")["enforced_version"] == 2 and one.publish("two", 3) == 200
     assert (one.folder / "state/rules.db").stat().st_uid == UID and strangers[0].stat().st_uid == 0
-    # Root puts a copy of the database into its place, as of a backup: the agent gets it.
+    # Root puts a copy of the database into its place, as of a backup: the log names the command that hands it over.
     copy = one.folder / "copy.db"
     with contextlib.closing(sqlite3.connect(one.folder / "state/rules.db")) as database:
         database.execute(f"VACUUM INTO '{copy}'")
@@ -186,9 +186,76 @@ def test_what_an_older_version_left_as_root(host):
     assert one.end() == 0
     for file in one.folder.glob("state/rules.db*"):
         file.unlink()
+    private(copy).rename(one.folder / "state/rules.db")
     one.start()
-    copy.rename(one.folder / "state/rules.db")
-    wait_until(lambda: (one.folder / "state/rules.db").stat().st_uid == UID, "the owner of the copy")
+    one.says(f"chown {AGENT}: {one.folder}/state/rules.db")
+    assert (one.folder / "state/rules.db").stat().st_uid == 0
+    os.chown(one.folder / "state/rules.db", UID, GID)
+    wait_until(lambda: one.ask("GET", "/v1/rules/two")[0] == 200, "the copy")
+    assert one.publish("two", 4) == 200
+
+
+def as_agent(code, *arguments):
+    """Runs the Python code as the agent's user."""
+    subprocess.run(["python3", "-c", code, *map(str, arguments)], user=UID, group=GID, extra_groups=[], check=True, cwd="/")
+
+
+def test_a_file_of_root_that_the_agent_moved_into_its_folder_stays_root(host):
+    """rename(2) needs no permission for the file: not everything of root's in the state folder was put there by root."""
+    one = host(OWN + ADMIN + RULES).begin()
+    web = one.folder / "web"
+    web.mkdir()
+    names = ("rules.db-x", "queue.db")
+    for name in names:
+        private(web / name, "secret\n")
+    os.chown(web, UID, GID)
+    for name in names:
+        as_agent("import os, sys; os.rename(*sys.argv[1:])", web / name, one.folder / "state" / name)
+    first = one.the_agent()
+    one.says(f"{one.folder}/state/queue.db belongs to root")
+    one.kill_agent()
+    one.the_agent(first)
+    one.signal(signal.SIGHUP)
+    one.says("reloaded")
+    one.wait_for_admin()
+    for name in names:
+        assert (one.folder / "state" / name).stat().st_uid == 0, name
+    assert one.said().count("belongs to root") == 1, one.said()
+
+
+def test_a_folder_that_another_user_can_write_to_is_not_searched_for_files_of_root(host):
+    one = host(OWN + ADMIN + RULES)
+    state = one.folder / "state"
+    state.mkdir()
+    moved = private(state / "rules.db-x", "secret\n")
+    os.chown(state, 0, GID)
+    state.chmod(0o770)
+    one.start(running=False)
+    wait_until(lambda: one.process.poll() is not None or one.agent(), "the end, or the agent")
+    assert moved.stat().st_uid == 0 and state.stat().st_uid == 0
+    # A link that another user may have made is not followed.
+    (one.folder / "of-the-agent").mkdir()
+    os.chown(one.folder / "of-the-agent", UID, GID)
+    (one.folder / "of-root").mkdir()
+    two = host(OWN.replace("@FOLDER@/state", f"{one.folder}/of-the-agent/state") + ADMIN + RULES)
+    as_agent("import os, sys; os.symlink(*sys.argv[1:])", one.folder / "of-root", one.folder / "of-the-agent/state")
+    done = two.run()
+    assert done.returncode == 1 and f"is not writable for its user {AGENT}" in done.stderr
+    assert (one.folder / "of-root").stat().st_uid == 0
+
+
+def test_a_database_that_a_command_of_root_makes_is_the_agents(host):
+    one = host(OWN + ADMIN + RULES)
+    (one.folder / "state").mkdir()
+    os.chown(one.folder / "state", UID, GID)
+    made = subprocess.run([WEIR, "token", "create", "first", "--role", "operator", "--file", "weir.yaml"], cwd=one.folder,
+                          env=ENVIRONMENT, check=True, capture_output=True, text=True)
+    one.token = made.stdout.strip()
+    for file in (one.folder / "state").iterdir():
+        assert file.stat().st_uid == UID, file
+    one.start()
+    one.wait_for_admin()
+    assert one.publish("two", 3) == 200 and "belongs to root" not in one.said()
 
 
 def test_what_it_cannot_do_is_said(host):
