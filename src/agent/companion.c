@@ -8,11 +8,14 @@
 #include "agent/signals.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +27,24 @@ enum {
     SHARE_MS = 500,    /* between two looks at the state folder */
     MESSAGES_MAX = 256 /* that are taken before anything else */
 };
+
+/* Closes the descriptors of the process that stays root: nginx's output, signals, the lock of the runtime folder. */
+static void descriptors_close(const struct weir__journal *journal, int channel)
+{
+    struct rlimit files = {.rlim_cur = 1024};
+    const int keep[] = {channel < journal->file ? channel : journal->file,
+                        channel < journal->file ? journal->file : channel, INT_MAX};
+    unsigned from = STDERR_FILENO + 1;
+    getrlimit(RLIMIT_NOFILE, &files);
+    for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) {
+        if (keep[i] < (int)from)
+            continue;
+        if (keep[i] > (int)from && syscall(SYS_close_range, from, (unsigned)keep[i] - 1, 0) != 0)
+            for (unsigned fd = from; fd < (unsigned)keep[i] && fd < files.rlim_cur; fd++) /* a kernel before 5.9 */
+                close((int)fd);
+        from = (unsigned)keep[i] + 1;
+    }
+}
 
 /* In the child. The configuration is its own copy: texts that root read stay in it. False after it was logged. */
 static bool become_agent(struct weir__config *config, const struct weir__agent_user *user,
@@ -38,6 +59,7 @@ _Noreturn static void be_the_agent(const struct weir__companion *companion, cons
                                    const struct weir__journal *journal, pid_t parent, int channel)
 {
     struct weir__config own = *config;
+    descriptors_close(journal, channel);
     setpgid(0, 0);
     prctl(PR_SET_NAME, "weir-agent");
     if (channel > 0)
@@ -81,6 +103,7 @@ bool weir__companion_prepare(const struct weir__config *config, const struct wei
     pid_t child = fork();
     if (child == 0) {
         struct weir__config own = *config;
+        descriptors_close(journal, 0);
         own.admin.listener = NULL; /* the port is for the agent itself */
         if (!become_agent(&own, &user, journal))
             _exit(1);
@@ -121,8 +144,6 @@ void weir__companion_tend(struct weir__companion *companion, const struct weir__
     }
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        if (ends[0] > 0)
-            close(ends[0]);
         be_the_agent(companion, config, journal, parent, ends[1]);
     }
     if (ends[1] > 0)

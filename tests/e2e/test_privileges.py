@@ -258,6 +258,29 @@ def test_a_database_that_a_command_of_root_makes_is_the_agents(host):
     assert one.publish("two", 3) == 200 and "belongs to root" not in one.said()
 
 
+def descriptors(pid):
+    """Targets of the descriptors but the standard ones."""
+    folder, found = pathlib.Path(f"/proc/{pid}/fd"), []
+    for link in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += [os.readlink(link)] if int(link.name) > 2 else []
+    return found
+
+
+def test_the_agent_has_none_of_the_supervisors_descriptors(host):
+    one = host(OWN + ADMIN + RULES).begin()
+    first = one.the_agent()
+    for _ in range(2):
+        agent, supervisor = descriptors(one.the_agent()), descriptors(one.process.pid)
+        assert any(link.startswith("pipe:") for link in supervisor) and any("/lock" in link for link in supervisor), supervisor
+        assert not [link for link in agent if link in supervisor and not link.startswith("anon_inode:")], agent
+        assert agent.count("anon_inode:[signalfd]") == 1, agent
+        assert not any(str(one.private) in link for link in agent), agent
+        one.kill_agent()
+        one.the_agent(first)
+        one.wait_for_admin()
+
+
 def test_what_it_cannot_do_is_said(host):
     one = host(HEAD + "agent_user: nobody-of-this-name\n" + ADMIN + RULES)
     done = one.run()
