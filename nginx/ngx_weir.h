@@ -22,6 +22,7 @@ typedef struct {
     ngx_flag_t load;     /* the load level counts: the file beside the segment is opened */
     ngx_str_t rules_path;
     ngx_flag_t rules_optional;
+    ngx_flag_t rules_by_workers;    /* the master does not read them: another user writes them */
     ngx_flag_t wanted;              /* something in the block needs the engine */
     ngx_flag_t precontent;          /* some location decides in that phase */
     ngx_flag_t logs;                /* some location has a log that a thread writes */

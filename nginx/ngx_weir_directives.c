@@ -86,6 +86,9 @@ char *ngx_weir_rules(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     (void)cmd;
     if (engine->rules_path.data)
         return "is duplicate";
+    if (cf->args->nelts > 2 && ngx_strcmp(value[2].data, "workers") != 0)
+        return "takes a path, and \"workers\" if only they are to read it";
+    engine->rules_by_workers = cf->args->nelts > 2;
     engine->rules_path = value[1];
     return ngx_conf_full_name(cf->cycle, &engine->rules_path, 1) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

@@ -4,7 +4,8 @@
  * The engine is opened when the configuration is read, by the master, so that `nginx -t` tells of everything that is
  * wrong with either; and the workers inherit it by fork. They need no permission for the segment, and one that is
  * started again later has rules even when those on the disk are broken by then. Each reads the rules anew when they
- * change, by itself.
+ * change, by itself. With `weir_rules PATH workers` only they read them: for rules that a user writes whom the master,
+ * which is root, must not trust.
  */
 #include "ngx_weir.h"
 #include "engine/mapped.h"
@@ -151,9 +152,10 @@ ngx_int_t ngx_weir_engine_open(ngx_conf_t *cf, ngx_weir_engine_t *conf)
     weir_options options = {.attached = conf->segment,
                             .rules_path = (const char *)conf->rules_path.data,
                             .diagnose = ngx_weir_diagnose,
-                            .diagnose_context = conf};
+                            .diagnose_context = conf,
+                            .flags = conf->rules_by_workers ? WEIR_RULES_LATER : 0};
     if (conf->store) {
-        options.flags = WEIR_NO_LINK;
+        options.flags |= WEIR_NO_LINK;
         options.store = ngx_weir_store_names(conf->store, names);
         options.default_consistency = conf->store->consistency;
         (void)snprintf(ledger, sizeof(ledger), "%s.ledger", (const char *)conf->segment_path.data);
@@ -228,9 +230,26 @@ static void ngx_weir_look(ngx_event_t *event)
     ngx_add_timer(event, LOOK_MS);
 }
 
+/* Before the worker accepts a connection. A file that is being replaced is waited for. */
+static void ngx_weir_rules_read(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
+{
+    enum { TRIES = 50, PAUSE_MS = 10 };
+    int error = weir_reload(conf->engine);
+    for (ngx_uint_t i = 0; i < TRIES && error == WEIR_ERULESBUSY; i++) {
+        ngx_msleep(PAUSE_MS);
+        error = weir_reload(conf->engine);
+    }
+    if (error < 0)
+        ngx_log_error(NGX_LOG_CRIT, cycle->log, 0,
+                      "weir_rules \"%V\": %s (%s); this worker has no rules until it can read them", &conf->rules_path,
+                      weir_strerror(error), weir_error_name(error));
+}
+
 ngx_int_t ngx_weir_engine_start(ngx_cycle_t *cycle, ngx_weir_engine_t *conf)
 {
     ngx_event_t *event = &ngx_weir_look_event;
+    if (conf->rules_by_workers)
+        ngx_weir_rules_read(cycle, conf);
     event->handler = ngx_weir_look;
     event->data = conf;
     event->log = cycle->log;

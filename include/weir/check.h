@@ -84,9 +84,10 @@ typedef struct weir weir;
 typedef struct weir_ask weir_ask;
 
 enum {
-    WEIR_NO_WATCH = 1, /* weir_check never looks at the disk; weir_reload does when it is called */
-    WEIR_NO_LINK = 2,  /* there is a store, but weir_check does not ask it: the caller does, see store.h */
-    WEIR_HIDE_KEYS = 4 /* of hot keys only hashes are kept, not their texts */
+    WEIR_NO_WATCH = 1,   /* weir_check never looks at the disk; weir_reload does when it is called */
+    WEIR_NO_LINK = 2,    /* there is a store, but weir_check does not ask it: the caller does, see store.h */
+    WEIR_HIDE_KEYS = 4,  /* of hot keys only hashes are kept, not their texts */
+    WEIR_RULES_LATER = 8 /* weir_open does not read rules_path: there are no rules until weir_reload does */
 };
 
 /* How the counters of several hosts agree; docs/rules.md. Without a store, all are local. */

@@ -14,7 +14,7 @@ static ngx_command_t ngx_stream_weir_directives[] = {
      NULL},
     {ngx_string("weir_store"), NGX_STREAM_MAIN_CONF | NGX_CONF_1MORE, ngx_weir_store, NGX_STREAM_MAIN_CONF_OFFSET, 0,
      NULL},
-    {ngx_string("weir_rules"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE1, ngx_weir_rules, NGX_STREAM_MAIN_CONF_OFFSET, 0,
+    {ngx_string("weir_rules"), NGX_STREAM_MAIN_CONF | NGX_CONF_TAKE12, ngx_weir_rules, NGX_STREAM_MAIN_CONF_OFFSET, 0,
      NULL},
     {ngx_string("weir_resp"), NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS, ngx_stream_weir_resp, NGX_STREAM_SRV_CONF_OFFSET,
      0, NULL},

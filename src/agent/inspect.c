@@ -1,7 +1,7 @@
 /* What weir.yaml speaks of, looked at before anything is started or replaced. */
 #define _GNU_SOURCE /* initgroups, struct addrinfo */
 #include "agent/inspect.h"
-#include "agent/journal.h"
+#include "agent/privilege.h"
 #include "engine/load.h"
 #include "engine/mapped.h"
 #include "rules/set.h"
@@ -278,10 +278,9 @@ static void look_at_user(struct look *look)
         weir__report_error(look->report, config->agent_user_place, "%s", why);
 }
 
-/* True if the workers' user can read the rules: they do so by themselves when these change. */
-static bool workers_can_read(const struct weir__facts *facts, const char *path)
+bool weir__workers_can_read(const struct weir__facts *facts, const char *path)
 {
-    pid_t child = fork();
+    pid_t child = *facts->user ? fork() : -1;
     if (child == 0) {
         const struct passwd *user = getpwnam(facts->user);
         struct weir__sources sources;
@@ -315,23 +314,12 @@ static void look_for_queue(struct look *look, const weir_rules *rules)
     }
 }
 
-static void look_at_rules(struct look *look)
+/* Compiles the rules of the path, or the text if there is none. */
+static void rules_compile(struct look *look, const char *path, weir_text text)
 {
     const struct weir__config *config = look->config;
     struct weir__report *report = look->report;
     weir_rules *rules = NULL;
-    const char *path = config->rules_path;
-    weir_text text = config->rules_text;
-    if (config->published && access(path, F_OK) != 0) { /* as before the first start */
-        path = config->import_path;
-        text = config->import_text;
-        if (!path && !text.len)
-            return;
-    }
-    if (path && access(path, R_OK) != 0) {
-        weir__report_error(report, config->rules_place, "the rules %s cannot be read: %s", path, strerror(errno));
-        return;
-    }
     struct weir__audience audience = {report->diagnose, report->context, .storeless = !config->store.url};
     struct weir__source inside = {.name = config->file, .text = text};
     int error =
@@ -345,8 +333,75 @@ static void look_at_rules(struct look *look)
     look->facts->rules = weir_rules_count(rules);
     look_for_queue(look, rules);
     weir_rules_free(rules);
-    if (path && path == config->rules_path && *look->facts->user && !workers_can_read(look->facts, path))
-        weir__report_warning(report, config->rules_place,
+}
+
+/*
+ * Rules that the agent wrote, in a child that is the agent's user: root neither follows links in the agent's folder nor
+ * parses what is in it.
+ */
+static void rules_compile_as_agent(struct look *look, const char *path)
+{
+    static const struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
+    struct {
+        int errors;
+        size_t rules;
+    } found = {0, 0};
+    struct weir__agent_user user;
+    char why[256];
+    int ends[2];
+    if (!weir__agent_user_find(look->config, &user, why, sizeof why))
+        return; /* reported already */
+    pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+    if (child == 0) {
+        if (!weir__privilege_drop(&user, &journal))
+            _exit(1);
+        rules_compile(look, path, (weir_text){"", 0});
+        found.errors = look->report->errors;
+        found.rules = look->facts->rules;
+        _exit(write(ends[1], &found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
+    }
+    int status = -1;
+    if (child > 0) {
+        close(ends[1]);
+        bool whole = read(ends[0], &found, sizeof found) == (ssize_t)sizeof found;
+        found.errors += !whole;
+        close(ends[0]);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        look->report->errors = found.errors;
+        look->facts->rules = found.rules;
+    } else {
+        weir__report_error(look->report, look->config->rules_place, "the rules %s cannot be checked as user %s", path,
+                           user.name);
+    }
+}
+
+static void look_at_rules(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    const char *path = config->rules_path;
+    weir_text text = config->rules_text;
+    if (config->published && access(path, F_OK) != 0) { /* as before the first start */
+        path = config->import_path;
+        text = config->import_text;
+        if (!path && !text.len)
+            return;
+    }
+    if (config->published && path == config->rules_path && geteuid() == 0) {
+        rules_compile_as_agent(look, path);
+        return;
+    }
+    if (path && access(path, R_OK) != 0) {
+        weir__report_error(look->report, config->rules_place, "the rules %s cannot be read: %s", path, strerror(errno));
+        return;
+    }
+    int before = look->report->errors;
+    rules_compile(look, path, text);
+    if (path && path == config->rules_path && look->report->errors == before &&
+        !weir__workers_can_read(look->facts, path))
+        weir__report_warning(look->report, config->rules_place,
                              "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
                              "them, or choose another user",
                              look->facts->user, path);

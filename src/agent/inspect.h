@@ -23,6 +23,9 @@ struct weir__workers {
 /* False: there is no such user. */
 bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers);
 
+/* True if the workers' user can read the rules: they do so by themselves when these change. */
+bool weir__workers_can_read(const struct weir__facts *facts, const char *path);
+
 /* A weir_diagnose for engines of the agent: logs only lines about files beside the segment; workers log the others. */
 struct weir__beside_say {
     const char *segment;

@@ -412,7 +412,9 @@ static void write_rules(struct writer *w)
         from(w, config->load.place);
     }
     fputs("    ", w->to);
-    directive(w, "weir_rules", w->setting->rules_file);
+    fputs("weir_rules ", w->to);
+    quoted(w, w->setting->rules_file);
+    fputs(w->setting->rules_by_workers ? " workers;" : ";", w->to);
     from(w, config->rules_place);
     if (config->store.url)
         write_store(w);

@@ -13,6 +13,7 @@ struct weir__nginx_setting {
     const char *stream_module; /* ours for it */
     int version;               /* of nginx: 1022001 is 1.22.1 */
     const char *rules_file;    /* the path of the rules, or of what was cut out of weir.yaml */
+    bool rules_by_workers;     /* the agent writes them: nginx's master, which is root, does not read them */
     long open_files;           /* that a worker may have */
     bool trial;                /* only to be tested: neither the real segment nor real logs */
 };

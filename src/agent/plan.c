@@ -97,6 +97,13 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         snprintf(plan->rules_file, sizeof plan->rules_file, "%s/%s", folder->path, rules_name);
         good = weir__private_write(folder, rules_name, text.data, text.len, plan->facts.group_id);
     }
+    bool by_workers = config->published && !unpublished && *plan->facts.user;
+    if (by_workers && !weir__workers_can_read(&plan->facts, config->rules_path)) {
+        weir__say(journal, WEIR__ERROR,
+                  "the workers run as %s, which cannot read the rules in force, %s: let it read them", plan->facts.user,
+                  config->rules_path);
+        return false;
+    }
     getrlimit(RLIMIT_NOFILE, &files);
     struct weir__nginx_setting setting = {
         .module = nginx->module,
@@ -104,6 +111,7 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
         .stream_module = nginx->stream_module,
         .version = nginx->version,
         .rules_file = *plan->rules_file ? plan->rules_file : config->rules_path,
+        .rules_by_workers = by_workers,
         .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
         .trial = trial,
     };

@@ -207,7 +207,9 @@ static int reload(weir *engine, bool wait_until_settled)
     weir__sources_free(&sources);
     if (same || error == WEIR_ENOMEM)
         return error;
-    weir__count(error ? &engine->reload_failures : &engine->reloads, 1);
+    if (error || !engine->later) /* the first of WEIR_RULES_LATER is no change */
+        weir__count(error ? &engine->reload_failures : &engine->reloads, 1);
+    engine->later &= error != 0;
     return error ? error : 1;
 }
 
@@ -253,6 +255,11 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
     engine->path = strdup(options->rules_path);
     if (!engine->path)
         return WEIR_ENOMEM;
+    if (options->flags & WEIR_RULES_LATER) {
+        struct weir__source none = {"rules", {"rules: []", 9}};
+        engine->later = true;
+        return weir__load_sources(&none, 1, &audience, rules);
+    }
     return weir__load_path(engine->path, &audience, &engine->seen, rules);
 }
 

@@ -44,6 +44,7 @@ struct weir {
     struct weir__load *load;     /* NULL: there is no load level; see table/load.h */
     struct weir__mapped level;   /* what it is mapped by */
     bool watch;
+    bool later; /* WEIR_RULES_LATER, and the rules were not read yet */
     char *path; /* NULL: the rules came as text and stay */
     weir_diagnose *diagnose;
     void *diagnose_context;

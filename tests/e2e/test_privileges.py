@@ -281,6 +281,47 @@ def test_the_agent_has_none_of_the_supervisors_descriptors(host):
         one.wait_for_admin()
 
 
+def test_root_does_not_read_rules_that_the_agent_wrote(host):
+    """A link in place of the published rules: the file that it leads to is opened by the agent's and the workers' users alone."""
+    one = host(OWN + ADMIN + RULES).begin()
+    assert one.publish("two", 1) == 200
+    secret = private(one.folder / "secret", "root:$y$j9T$FAKE: {}\n")
+    published = one.folder / "state/published.yaml"
+    kept = published.read_text()
+    os.kill(one.the_agent(), signal.SIGSTOP)  # it would put the file right again
+    as_agent("import os, sys; os.unlink(sys.argv[2]); os.symlink(*sys.argv[1:])", secret, published)
+    one.signal(signal.SIGHUP)
+    one.says("weir.yaml was not taken; what ran before goes on")
+    assert "FAKE" not in one.said(), one.said()
+    assert f"{published}: cannot be read: Permission denied" in one.said()
+    # nginx's master, asked by itself: it leaves the file to its workers.
+    os.kill(one.group, signal.SIGHUP)
+    one.says("no rules until it can read them")
+    assert "FAKE" not in one.said(), one.said()
+    one.signal(signal.SIGTERM)
+    assert one.end() == 0
+    done = one.run("--check")
+    assert done.returncode == 1 and "FAKE" not in done.stderr and "Permission denied" in done.stderr
+    # A good file: it is in force from the first request on, and so it is in a worker that takes the place of a killed one.
+    published.unlink()
+    published.write_text(kept)
+    one.start()
+    assert "weir_rules" in (conf := (one.private / "nginx.conf").read_text()) and " workers;" in conf
+    assert [one.get("/two").status for _ in range(2)].count(200) <= 1
+    for worker in one.workers():
+        os.kill(int(worker), signal.SIGKILL)
+    wait_until(lambda: len(one.workers()) == 2, "other workers")
+    assert one.get("/two").status == 429
+
+
+def test_rules_that_the_workers_cannot_read(host):
+    one = host(OWN + ADMIN + RULES)
+    (one.folder / "state").mkdir(mode=0o700)
+    os.chown(one.folder / "state", UID, GID)
+    done = one.run()
+    assert done.returncode == 1 and "which cannot read the rules in force" in done.stderr, done.stderr
+
+
 def test_what_it_cannot_do_is_said(host):
     one = host(HEAD + "agent_user: nobody-of-this-name\n" + ADMIN + RULES)
     done = one.run()

@@ -103,6 +103,34 @@ TEST(what_rules_say_is_a_number_that_hosts_can_compare)
     finish();
 }
 
+TEST(rules_that_weir_open_does_not_read)
+{
+    start();
+    struct told told = {0};
+    weir_engine_stats stats;
+    put("a.yaml", "no rules at all");
+    weir *w = open_folder(&told, WEIR_NO_WATCH | WEIR_RULES_LATER);
+    CHECK_EQ(told.count, 0);
+    CHECK_EQ(test_ask(w, "GET /", 0).matched, 0);
+    CHECK_EQ(weir_reload(w), WEIR_ERULES);
+    CHECK(told.count > 0);
+    weir_close(w);
+
+    put("a.yaml", RULE(5));
+    w = open_folder(&told, WEIR_NO_WATCH | WEIR_RULES_LATER);
+    CHECK_EQ(test_ask(w, "GET /", 0).matched, 0);
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(test_passing(w, "GET /", 0, 9), 5);
+    CHECK_EQ(weir_engine_stats_read(w, &stats), 0);
+    CHECK_EQ(stats.reloads, 0); /* the first is no change */
+    put("a.yaml", RULE(7));
+    CHECK_EQ(weir_reload(w), 1);
+    CHECK_EQ(weir_engine_stats_read(w, &stats), 0);
+    CHECK_EQ(stats.reloads, 1);
+    weir_close(w);
+    finish();
+}
+
 TEST(doubles_across_files_show_both_places)
 {
     start();
