@@ -1,6 +1,7 @@
 /* The agent under weir serve. */
 #define _GNU_SOURCE /* strsignal */
 #include "agent/companion.h"
+#include "agent/admin.h"
 #include "agent/handover.h"
 #include "agent/keeper.h"
 #include "agent/observe.h"
@@ -9,6 +10,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -129,6 +131,30 @@ static void channel_close(struct weir__companion *companion)
     companion->inbox = (struct weir__beside_inbox){0};
 }
 
+/* True: only root can bind the admin listener's port, and cannot at present. */
+static bool port_is_taken(const struct weir__config *config)
+{
+    const struct weir__listener *listener = config->admin.listener;
+    char why[256];
+    if (geteuid() != 0 || !listener || strtol(listener->port, NULL, 10) >= IPPORT_RESERVED)
+        return false;
+    int bound = weir__admin_bind(listener, why, sizeof why);
+    if (bound >= 0)
+        close(bound);
+    return bound < 0;
+}
+
+/* An agent that was started without its port gets it by being started again. */
+static void port_look(struct weir__companion *companion, const struct weir__config *config, int64_t now_ms)
+{
+    if (!companion->portless || now_ms < companion->port_due_ms)
+        return;
+    companion->port_due_ms = now_ms + PAUSE_MAX_MS;
+    companion->portless = port_is_taken(config);
+    if (!companion->portless)
+        weir__companion_renew(companion);
+}
+
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
                           const struct weir__journal *journal, int64_t now_ms)
 {
@@ -142,6 +168,8 @@ void weir__companion_tend(struct weir__companion *companion, const struct weir__
         weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
         return;
     }
+    companion->portless = port_is_taken(config);
+    companion->port_due_ms = now_ms + PAUSE_MAX_MS;
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
         be_the_agent(companion, config, journal, parent, ends[1]);
@@ -178,6 +206,7 @@ void weir__companion_serve(struct weir__companion *companion, const struct weir_
         snprintf(path, sizeof path, "%s.history", config->segment_path);
         (void)!weir__handover_file(path, &companion->user);
     }
+    port_look(companion, config, now_ms);
     if (now_ms - companion->shared_ms < SHARE_MS)
         return;
     companion->shared_ms = now_ms;

@@ -17,9 +17,11 @@ struct weir__companion {
     int channel;        /* with a pid: what the agent, as another user, asks for (beside.h); 0: it is the same user */
     struct weir__beside_inbox inbox;
     struct weir__agent_user user;
-    int64_t shared_ms; /* when the state folder was looked at last */
-    bool foreign;      /* it holds files of root's, and that was logged */
-    int death;         /* the signal that ends it when this process is killed; 0: SIGTERM, for a last exchange */
+    int64_t shared_ms;   /* when the state folder was looked at last */
+    bool foreign;        /* it holds files of root's, and that was logged */
+    bool portless;       /* it was started while the admin port, which only root can bind, was taken */
+    int64_t port_due_ms; /* when to look whether it is free */
+    int death;           /* the signal that ends it when this process is killed; 0: SIGTERM, for a last exchange */
 };
 
 /* This process becomes the agent: as another user if it is root. False after it was logged; it must end then. */

@@ -136,6 +136,19 @@ def test_a_low_port_and_a_key_that_only_root_can_read(host):
     assert is_unprivileged(one.the_agent(first))
 
 
+def test_a_low_port_that_is_taken_when_the_agent_starts(host):
+    one = host(OWN + ADMIN + RULES)
+    one.change(f"admin: 127.0.0.1:{one.admin}", f"admin: 127.0.0.1:{(port := low_port())}")
+    one.admin = port
+    with contextlib.closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        one.start()
+        one.says("Address already in use")
+    one.wait_for_admin()
+    assert is_unprivileged(one.the_agent())
+
+
 def test_secrets_that_only_root_can_read(host, made):
     store = made(RedisServer(password="a-secret-of-redis")).start()
     origin = host(OWN + ADMIN + RULES).begin()
