@@ -406,7 +406,7 @@ install: all man
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter %.1,$(MAN))
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(filter %.5,$(MAN))
 	install -D -m 644 $B/weir.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weir
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir README.md CHANGELOG.md LICENSE docs/*.md
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir README.md CHANGELOG.md LICENSE SECURITY.md docs/*.md
 	if [ -f $B/nginx/ngx_http_weir_module.so ]; then \
 	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/weir $B/nginx/ngx_http_weir_module.so \
 	        $B/nginx/ngx_stream_weir_module.so; \
