@@ -221,7 +221,7 @@ class Http:
     def step(self, chance):
         request = self.make(chance)
         if not self.socket:
-            self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=0.5)
+            self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=0.2)
         try:
             self.socket.sendall(request)
             self.statuses[self.answer()] += 1
@@ -282,10 +282,11 @@ class Resp:
             request = chance.mutate(chance.choice(self.seeds()) if chance.one_in(2) else request)
         try:
             if not self.socket:
-                self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=0.3)
+                self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=10)
                 if self.password:
                     self.socket.sendall(b"AUTH " + self.password + b"\r\n")
-                    assert self.socket.recv(64).startswith(b"+OK")
+                    assert self.socket.recv(64).startswith(b"+OK")  # late, after wrong ones of this address
+                self.socket.settimeout(0.2)
             self.socket.sendall(request)
             got = self.socket.recv(65536)
             self.statuses[got[:4] if got[:1] == b"-" else got[:1]] += 1
