@@ -53,8 +53,9 @@ void weir__plan_free(struct weir__plan *plan)
 /* ---- Writing and trying ---- */
 
 /*
- * The socket that kept requests are delivered through, in a folder that is closed to the workers' group, too: nginx
- * lets everybody connect who gets to it, and nobody is limited there. The agent does.
+ * The socket that kept requests are delivered through. nginx makes it with mode 0666 and limits nothing there, so only
+ * the agent's group may search its folder. The folder stays root's: nginx's master binds the socket and changes its
+ * mode by name, which a user who may write to the folder could turn to any file by a link.
  */
 static bool delivery_prepare(struct weir__plan *plan, const struct weir__private *folder)
 {
@@ -65,7 +66,7 @@ static bool delivery_prepare(struct weir__plan *plan, const struct weir__private
     struct weir__agent_user agent;
     char why[256];
     if ((mkdir(path, 0700) != 0 && errno != EEXIST) || !weir__agent_user_find(&plan->config, &agent, why, sizeof why) ||
-        (agent.drops && chown(path, agent.user, (gid_t)-1) != 0))
+        (agent.drops && (chown(path, 0, agent.group) != 0 || chmod(path, 0710) != 0)))
         return false;
     strcat(path, "/socket");
     plan->config.queue.gateway = weir__arena_copy(&plan->config.arena, (weir_text){path, strlen(path)}).data;

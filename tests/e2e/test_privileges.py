@@ -394,3 +394,16 @@ def test_started_by_another_user_nothing_is_dropped_but_what_it_never_needs(host
     seen = status(one.the_agent())
     assert seen["Uid"] == [str(UID)] * 4 and seen["NoNewPrivs"] == ["1"] and seen["Seccomp"] == ["2"]
     assert (one.folder / "segment").stat().st_uid == UID
+
+
+def test_the_folder_of_the_delivery_socket_stays_roots(host):
+    """nginx's master binds the socket in it and changes its mode by name: the agent must not be able to put a link there."""
+    one = host(OWN + "queue: on\n" + """rules:
+  - { name: kept, match: { path: /kept }, limit: 1, window: 1s, on_limit: queue }
+""")
+    one.start()
+    folder = (one.private / "deliver").stat()
+    assert (folder.st_uid, folder.st_gid, folder.st_mode & 0o777) == (0, GID, 0o710)
+    assert sorted({one.get("/kept").status for _ in range(5)}) == [200, 202]
+    before = one.backend.asked
+    wait_until(lambda: one.backend.asked > before, "a delivery through the socket")
