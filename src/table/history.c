@@ -30,12 +30,14 @@ bool weir__history_make(void *memory, size_t bytes)
 bool weir__history_attach(void *memory, size_t bytes, struct weir__history *history)
 {
     struct weir__history_header *header = memory;
-    if (!rows_in(bytes) || weir__load64(&header->magic) != WEIR__HISTORY_MAGIC ||
-        header->layout != WEIR__HISTORY_LAYOUT || header->bytes != bytes || !header->rows ||
-        header->rows > rows_in(bytes))
+    if (!rows_in(bytes))
         return false;
-    *history = (struct weir__history){
-        .header = header, .row = (struct weir__history_row *)(void *)(header + 1), .rows = header->rows};
+    uint32_t rows = weir__load32(&header->rows); /* once: another process may change it after the check */
+    if (weir__load64(&header->magic) != WEIR__HISTORY_MAGIC || header->layout != WEIR__HISTORY_LAYOUT ||
+        header->bytes != bytes || !rows || rows > rows_in(bytes))
+        return false;
+    *history =
+        (struct weir__history){.header = header, .row = (struct weir__history_row *)(void *)(header + 1), .rows = rows};
     return true;
 }
 

@@ -30,13 +30,14 @@ bool weir__hot_make(void *memory, size_t bytes)
 bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
 {
     struct weir__hot_header *header = memory;
-    if (bytes < weir__hot_bytes(1) || weir__load64(&header->magic) != WEIR__HOT_MAGIC ||
-        header->layout != WEIR__HOT_LAYOUT || header->bytes != bytes || !header->panels ||
-        header->panels > (bytes - sizeof *header) / sizeof(struct weir__hot_panel))
+    if (bytes < weir__hot_bytes(1))
         return false;
-    /* The number is copied: whoever damages the header later cannot lead us astray. */
-    *hot = (struct weir__hot){
-        .header = header, .panel = (struct weir__hot_panel *)(void *)(header + 1), .panels = header->panels};
+    uint32_t panels = weir__load32(&header->panels); /* once: another process may change it after the check */
+    if (weir__load64(&header->magic) != WEIR__HOT_MAGIC || header->layout != WEIR__HOT_LAYOUT ||
+        header->bytes != bytes || !panels || panels > (bytes - sizeof *header) / sizeof(struct weir__hot_panel))
+        return false;
+    *hot =
+        (struct weir__hot){.header = header, .panel = (struct weir__hot_panel *)(void *)(header + 1), .panels = panels};
     return true;
 }
 
