@@ -78,6 +78,7 @@ class Host:
 
     def __init__(self, weir, load, limit):
         self.folder = tempfile.TemporaryDirectory(prefix="weir-bench-", dir="/dev/shm")
+        os.chmod(self.folder.name, 0o755)  # workers and the agent are other users where root starts it
         self.port, upstream = free_port(), free_port()
         file, said = pathlib.Path(self.folder.name) / "weir.yaml", pathlib.Path(self.folder.name) / "said"
         file.write_text(YAML.format(folder=self.folder.name, load=load, limit=limit, port=self.port, upstream=upstream,
