@@ -63,11 +63,11 @@ _Noreturn static void be_the_agent(const struct weir__companion *companion, cons
     struct weir__config own = *config;
     descriptors_close(journal, channel);
     setpgid(0, 0);
-    prctl(PR_SET_NAME, "weir-agent");
     if (channel > 0)
         weir__beside_send_by(channel, config->segment_path);
     if (!become_agent(&own, &companion->user, journal))
         _exit(1);
+    prctl(PR_SET_NAME, "weir-agent"); /* a process of this name has no privileges any more */
     prctl(PR_SET_PDEATHSIG,
           companion->death ? companion->death : SIGTERM); /* after the change of user, which clears it */
     int signals = weir__take_signals();

@@ -47,7 +47,8 @@ TEST(stores)
 TEST(a_password_is_whole_or_refused)
 {
     char path[128], url[2048], why[256], password[600];
-    struct weir__store store = {.url = "redis://a", .settings = {{"password_file", path}}, .setting_count = 1};
+    struct weir__store store = {
+        .url = "redis://a", .settings = {{.name = "password_file", .value = path}}, .setting_count = 1};
     memset(password, 'p', sizeof password);
     snprintf(path, sizeof path, "%s/password", folder);
     for (int cut = 0; cut < 2; cut++) {
