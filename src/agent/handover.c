@@ -95,11 +95,7 @@ static const char *database_path(const struct weir__config *config)
 
 static bool starts_with(const char *text, const char *start)
 {
-    while (*start && *text == *start) {
-        text++;
-        start++;
-    }
-    return !*start;
+    return strncmp(text, start, strlen(start)) == 0;
 }
 
 /* Files of weir's own begin with these names; SQLite and replacements add endings. */

@@ -41,8 +41,8 @@ int weir__far_identify(struct weir__ask *ask);
 /* The store took it for the trial: adds it to what is held. There must be room. */
 void weir__far_hold(weir_held *held, const struct weir__ask *taken);
 /*
- * A lease that may come from anywhere: can it be one of this engine's store? Whoever handed it in may have changed how
- * long it lasts and the limit it was taken under: these become at most those of its rule. False if no rule has it.
+ * Validates a lease that a client hands back. Its text is not authenticated, so the client may have changed duration
+ * and limit: both are bounded by those of the rule. False if no rule of this engine has the lease.
  */
 bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease);
 /* Adds a counter for each of them that is in the store. 1: some were; 0: none; or an error. */

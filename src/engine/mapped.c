@@ -253,8 +253,8 @@ int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
 /* ---- Whose file it is ---- */
 
 /*
- * Where everybody may make files, a path belongs to the user who comes first, and a hard link may be to any file. In
- * other folders the owner decides who may put files there.
+ * In a folder that every user may write to, any user can create the path first, and a hard link may lead to any file.
+ * In other folders only users that the folder's owner admits can create files.
  */
 static bool is_strangers(const char *path, const struct stat *what, unsigned segment_owner)
 {

@@ -93,7 +93,7 @@ int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir_
     return cost;
 }
 
-/* Key, tier and the other rules are told where there is room for them (check.c). */
+/* check.c copies key, tier and the other rules to where the caller has room for them. */
 static void tell_deferral(const struct weir__trial *trial, const struct weir__hit *hit, weir_deferral *to)
 {
     const struct weir__rule *rule = hit->rule;

@@ -67,9 +67,10 @@ void weir__client_start(struct weir__client *client, int64_t now_us);
 void weir__client_ask(struct weir__client *client, struct weir__question *question, int64_t now_us);
 void weir__client_flush(struct weir__client *client, int64_t now_us);
 /*
- * Its owner has gone. What was not sent yet never is. What was stays taken, or who asks and leaves would have the store
- * run two scripts for nothing; but requests in flight end with their client, so their leases are given back, and so is
- * a question that is in several parts, as one of them may deny. The question may be freed at once.
+ * The client of this question has disconnected. A question that was not sent yet is dropped. One that was sent stays
+ * charged: a refund would let clients that disconnect cost the store two scripts each. Permits of requests in flight
+ * are released all the same, and a question in several parts is refunded, since one part may deny. The caller may free
+ * the question at once.
  */
 void weir__client_forget(struct weir__client *client, struct weir__question *question);
 /* The same for one that is done: weir_ask_back and weir__client_give_back then find its leases only. */
