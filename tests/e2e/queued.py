@@ -29,6 +29,11 @@ QUEUE = "queue: { body: 10KiB }\n"
 BOUND = 10 << 10
 
 
+def wait_until_queue_answers(port):
+    """The socket's file exists before the agent has set its mode and listens; an unknown ticket is a 404 only after that."""
+    wait_until(lambda: get(port, "/.weir/tickets/" + "0" * 32).status == 404, "the queue")
+
+
 class Queueing(Host):
     """One whose agent listens for the queue."""
 
@@ -42,7 +47,8 @@ class Queueing(Host):
         return self
 
     def wait_for_queue(self):
-        wait_until(lambda: self.agent() and self.tells("0" * 32).status == 404, "the queue")
+        wait_until(self.agent, "the agent")
+        wait_until_queue_answers(self.port)
 
     def tells(self, ticket, method="GET"):
         return get(self.port, f"/.weir/tickets/{ticket}", method=method)

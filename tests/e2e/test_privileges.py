@@ -16,6 +16,7 @@ import pytest
 
 from controlled import HEAD, RULES, Host
 from gateway import wait_until
+from queued import wait_until_queue_answers
 from redis_server import RedisServer
 from served import ENVIRONMENT, WEIR, Backend, certificate
 
@@ -404,6 +405,7 @@ def test_the_folder_of_the_delivery_socket_stays_roots(host):
     one.start()
     folder = (one.private / "deliver").stat()
     assert (folder.st_uid, folder.st_gid, folder.st_mode & 0o777) == (0, GID, 0o710)
+    wait_until_queue_answers(one.port)
     assert sorted({one.get("/kept").status for _ in range(5)}) == [200, 202]
     before = one.backend.asked
     wait_until(lambda: one.backend.asked > before, "a delivery through the socket")

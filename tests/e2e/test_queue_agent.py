@@ -147,11 +147,13 @@ def test_only_workers_reach_the_queue_and_only_the_agent_the_way_out(host):
     one = host()
     is_socket = one.socket.stat()
     assert stat.S_ISSOCK(is_socket.st_mode)
-    if os.geteuid() == 0:
+    deliver = (one.private / "deliver").stat()
+    if os.geteuid() == 0:  # without a user weir the agent runs as the workers' user
         assert stat.S_IMODE(is_socket.st_mode) == 0o660 and grp.getgrgid(is_socket.st_gid).gr_name == "www-data"
+        assert stat.S_IMODE(deliver.st_mode) == 0o710 and (deliver.st_uid, grp.getgrgid(deliver.st_gid).gr_name) == (0, "www-data")
     else:
         assert stat.S_IMODE(is_socket.st_mode) == 0o600
-    assert stat.S_IMODE((one.private / "deliver").stat().st_mode) == 0o700
+        assert stat.S_IMODE(deliver.st_mode) == 0o700
     assert stat.S_IMODE((one.folder / "state" / "queue.db").stat().st_mode) == 0o600
 
 

@@ -14,6 +14,7 @@ from clients import get
 from delivering import Upstream
 from gateway import wait_until
 from ports import free_port
+from queued import wait_until_queue_answers
 from served import ENVIRONMENT, WEIR
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "nginx.md").read_text()
@@ -82,6 +83,7 @@ def test_an_nginx_of_ones_own_with_subrequests(gateway, agent):
         location /x/lost { proxy_pass http://@BACKEND@; weir_queue @nowhere; weir_attribute name "lost"; }
         location /direct { weir_denied; }
     """ % (port := free_port()), workers=2)
+    wait_until_queue_answers(g.port)
     names = http.server.ThreadingHTTPServer(("127.0.0.1", port), Names)
     threading.Thread(target=names.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
@@ -125,6 +127,7 @@ def test_what_the_gateway_sends_is_delivered(gateway, agent, upstream, config, d
         set $verified ann;
         location /named { proxy_set_header X-User $verified; proxy_pass http://@BACKEND@; }
     """)
+    wait_until_queue_answers(g.port)
     asked = [get(g.port, "/named", method="POST", body=b"a", headers=FORGED) for _ in range(2)]
     assert [a.status for a in asked] == [200, 202], (asked, g.errors())
     came = wait_until(lambda: upstream.deferred(), "the delivery")[0]
