@@ -45,7 +45,7 @@ endif
 ifeq ($(SANITIZER),address)
 SAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DWEIR__SANITIZED
 else ifeq ($(SANITIZER),thread)
-# TSan wants the compiler's 16-byte operation, which needs -mcx16 and libatomic; see src/table/atomic.h.
+# TSan wants the compiler's 16-byte operation, which needs -mcx16 and libatomic; see src/base/atomic.h.
 # Its model knows no fences, and needs none: it runs every atomic in one total order.
 SAN := -fsanitize=thread -DWEIR__TSAN -mcx16 $(if $(findstring gcc,$(CC)),-Wno-tsan)
 LDLIBS += -latomic
@@ -58,35 +58,30 @@ SAN += $(if $(SANITIZER),-ftrivial-auto-var-init=pattern)
 ALL_CFLAGS += $(SAN) $(if $(SANITIZER),$(if $(findstring gcc,$(CC)),-Wno-format-truncation -Wno-maybe-uninitialized))
 ALL_LDFLAGS := $(LDFLAGS) $(HARDEN_LINK) $(SAN)
 
-LIB_SRC := $(wildcard src/algo/*.c src/table/*.c src/rules/*.c src/store/*.c src/engine/*.c)
-# Another machine's curl, microhttpd and seccomp are not at hand: with CROSS, nothing that speaks HTTP.
-SPEAKS_HTTP := accept admin drain drain_clock drain_request drain_send drain_turn first keeper privilege retrieve
-AGENT_SRC := $(filter-out $(if $(CROSS),$(SPEAKS_HTTP:%=src/agent/%.c)),$(wildcard src/agent/*.c))
-# The agent tells what it sees as JSON, and speaks HTTP.
-AGENT_LIBS = -ljansson -lm $(if $(CROSS),,$(shell pkg-config --libs libcurl libmicrohttpd libseccomp))
+# libweir: decisions in shared memory, rules, and the client of a store.
+LIB_SRC := $(wildcard $(patsubst %,src/%/*.c,base algo table rules remote engine))
+# The daemons, for the weir command only: weir serve and weir agent, the rules service, the queue, statistics.
+DAEMON_SRC := $(wildcard $(patsubst %,src/%/*.c,config sync overload stats queue control serve))
+# Another machine's curl, microhttpd, seccomp and databases are not at hand: a cross build leaves out what needs them.
+CROSS_QUEUE := $(patsubst %,src/queue/%.c,ingest_commit ingest_request ingest_socket ingest_ticket dispatcher_stats retry_policy queue_admin open)
+CROSS_CONTROL := $(patsubst %,src/control/%.c,dashboard publish_file document emit)
+CROSS_OUT := $(filter-out $(CROSS_QUEUE) $(CROSS_CONTROL),$(wildcard src/queue/*.c src/control/*.c)) \
+	src/serve/agent_threads.c src/serve/privilege.c
+DAEMON_SRC := $(filter-out $(if $(CROSS),$(CROSS_OUT)),$(DAEMON_SRC))
+DAEMON_PACKAGES := sqlite3 libpq jansson libcrypto libcurl libmicrohttpd libseccomp
+DAEMON_LIBS = -lm $(if $(CROSS),-ljansson,$(shell pkg-config --libs $(DAEMON_PACKAGES)))
 CLI_SRC := $(wildcard src/cli/*.c)
-# What weir rules speaks HTTP with.
-CLI_LIBS = $(shell pkg-config --libs libcurl jansson)
 # The HTTP API without HTTP, for the module only. Another machine's jansson and OpenSSL are not at hand: not with CROSS.
-API_SRC := $(wildcard src/api/*.c)
+API_SRC := $(wildcard src/services/http/*.c)
 API_PACKAGES := jansson libcrypto
-# The rules service without HTTP, for the weir command only. Nor are another machine's databases at hand.
-CONTROL_SRC := $(wildcard src/control/*.c)
-CONTROL_PACKAGES := sqlite3 libpq jansson libcrypto
-CONTROL_LIBS = $(shell pkg-config --libs $(CONTROL_PACKAGES))
-# What keeps deferred requests, for the weir command only, too.
-QUEUE_SRC := $(wildcard src/queue/*.c)
-QUEUE_LIBS = $(shell pkg-config --libs sqlite3)
-# The script that runs in the store is put together from lua/.
-LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/store/script_text.o
-AGENT_OBJ := $(AGENT_SRC:%.c=$B/%.o) $B/src/agent/dashboard_files.o $B/src/agent/fleet_script.o
+# Scripts that run in the store are put together from lua/.
+LIB_OBJ := $(LIB_SRC:%.c=$B/%.o) $B/src/remote/script_text.o
+DAEMON_OBJ := $(DAEMON_SRC:%.c=$B/%.o) $B/src/control/dashboard_files.o $B/src/stats/membership_script.o $(if $(CROSS),,$B/src/queue/redis_scripts.o)
 CLI_OBJ := $(CLI_SRC:%.c=$B/%.o)
-RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/resp/*.c))
+RESP_OBJ := $(patsubst %.c,$B/%.o,$(wildcard src/services/resp/*.c))
 API_OBJ := $(API_SRC:%.c=$B/%.o)
-CONTROL_OBJ := $(CONTROL_SRC:%.c=$B/%.o)
-QUEUE_OBJ := $(QUEUE_SRC:%.c=$B/%.o) $B/src/queue/redis_scripts.o
 # The service's messages, in the nginx module alone: compiled from proto/, with the protocol's own types beside them.
-RLS_SRC := $(wildcard src/rls/*.c)
+RLS_SRC := $(wildcard src/services/rls/*.c)
 RLS_OBJ := $(RLS_SRC:%.c=$B/%.o)
 PROTOS := $(patsubst proto/%,%,$(wildcard proto/*.proto)) $(addprefix google/protobuf/,duration.proto struct.proto wrappers.proto)
 PROTO_C := $(PROTOS:%.proto=$B/proto/%.pb-c.c)
@@ -96,11 +91,9 @@ RLS_LIBS = $(shell pkg-config --libs $(RLS_PACKAGES))
 RLS_CFLAGS = $(shell pkg-config --cflags $(RLS_PACKAGES)) -isystem $B/proto
 # The service is built for the nginx of this machine only, and so are its tests. Nor is it tested for another one how the
 # client bears a lack of memory: OpenSSL is linked in there, and does not.
-TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/api/% tests/unit/control/% tests/unit/queue/% \
-	tests/unit/store/test_client_memory.c tests/unit/agent/test_accept.c tests/unit/agent/test_agent_signals.c \
-	tests/unit/agent/test_drain_request.c \
-	tests/unit/agent/test_drain_turn.c tests/unit/agent/test_drain_time.c \
-	tests/unit/agent/test_queue_desk.c),\
+TESTS := $(patsubst %.c,$B/%,$(filter-out $(if $(CROSS),tests/unit/rls/% tests/unit/http/% tests/unit/control/% \
+	$(filter-out tests/unit/queue/test_retry_policy.c,$(wildcard tests/unit/queue/*.c)) \
+	tests/unit/remote/test_client_memory.c tests/unit/serve/test_signal_action.c),\
 	$(wildcard tests/unit/*/test_*.c tests/stress/test_*.c)))
 FUZZERS := $(patsubst %.c,$B/%,$(wildcard fuzz/fuzz_*.c))
 
@@ -138,11 +131,11 @@ $(filter $B/src/algo/% $B/src/table/% $B/src/engine/take% $B/src/engine/clock.o,
 # every request (160 ns became 600 ns, as they share a set of the cache). It goes with the frame.
 $B/src/engine/check.o $B/src/engine/check_descriptors.o: ALL_CFLAGS += -fno-stack-clash-protection
 
-$B/src/store/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua,$(wildcard lua/*.lua))
+$B/src/remote/script_text.c: tools/lua_to_c.py $(filter-out lua/queue% lua/hosts.lua,$(wildcard lua/*.lua))
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/main.lua > $@.new && mv $@.new $@
 
-$B/src/store/script_text.o: $B/src/store/script_text.c
+$B/src/remote/script_text.o: $B/src/remote/script_text.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 # The dashboard is bundled by what ./dev took from npm. Without that it is one page, which says so.
@@ -152,18 +145,18 @@ WEB_SRC := $(if $(and $(wildcard $(WEB_MODULES)/esbuild),$(shell command -v node
 build/web/index.html: $(WEB_SRC)
 	node web/build.mjs $(WEB_MODULES) $(@D)
 
-$B/src/agent/dashboard_files.c: tools/embed.py $(if $(WEB_SRC),build/web/index.html,web/without/index.html)
+$B/src/control/dashboard_files.c: tools/embed.py $(if $(WEB_SRC),build/web/index.html,web/without/index.html)
 	@mkdir -p $(@D)
 	python3 tools/embed.py $(if $(WEB_SRC),build/web,web/without) > $@.new && mv $@.new $@
 
-$B/src/agent/dashboard_files.o: $B/src/agent/dashboard_files.c
+$B/src/control/dashboard_files.o: $B/src/control/dashboard_files.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
-$B/src/agent/fleet_script.c: tools/lua_to_c.py lua/hosts.lua
+$B/src/stats/membership_script.c: tools/lua_to_c.py lua/hosts.lua
 	@mkdir -p $(@D)
 	python3 tools/lua_to_c.py lua/hosts.lua > $@.new && mv $@.new $@
 
-$B/src/agent/fleet_script.o: $B/src/agent/fleet_script.c
+$B/src/stats/membership_script.o: $B/src/stats/membership_script.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 dashboard: build/web/index.html
@@ -196,13 +189,7 @@ $B/libweir-api.a: $(API_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$B/src/api/openapi.o: src/api/openapi.json
-
-$(CONTROL_OBJ): ALL_CFLAGS += $(shell pkg-config --cflags $(CONTROL_PACKAGES))
-
-$B/libweir-control.a: $(CONTROL_OBJ)
-	rm -f $@
-	$(AR) rcs $@ $^
+$B/src/services/http/openapi.o: src/services/http/openapi.json
 
 $B/src/control/openapi.o: src/control/openapi.json
 
@@ -215,11 +202,7 @@ $B/src/queue/redis_scripts.c: tools/lua_to_c.py lua/queue.lua $(QUEUE_LUA)
 $B/src/queue/redis_scripts.o: $B/src/queue/redis_scripts.c
 	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
-$(QUEUE_OBJ): ALL_CFLAGS += $(shell pkg-config --cflags sqlite3)
-
-$B/libweir-queue.a: $(QUEUE_OBJ)
-	rm -f $@
-	$(AR) rcs $@ $^
+$(DAEMON_OBJ): ALL_CFLAGS += $(if $(CROSS),,$(shell pkg-config --cflags $(DAEMON_PACKAGES)))
 
 $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/libweir.map $(LIB_OBJ) -o $@.new $(LDLIBS)
@@ -227,12 +210,12 @@ $B/libweir.so: $(LIB_OBJ) src/libweir.map
 	ln -sf libweir.so $B/$(SONAME)
 
 # In an archive, so that a test takes only what it needs of it, and not what that stands on.
-$B/libweir-agent.a: $(AGENT_OBJ)
+$B/libweir-daemon.a: $(DAEMON_OBJ)
 	rm -f $@
 	$(AR) rcs $@ $^
 
-$B/weir: $(CLI_OBJ) $B/libweir-agent.a $B/libweir-control.a $B/libweir-queue.a $B/libweir.a
-	$(CC) -pie $(ALL_LDFLAGS) $^ -o $@ $(AGENT_LIBS) $(CLI_LIBS) $(CONTROL_LIBS) $(QUEUE_LIBS) $(LDLIBS)
+$B/weir: $(CLI_OBJ) $B/libweir-daemon.a $B/libweir.a
+	$(CC) -pie $(ALL_LDFLAGS) $^ -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
 # The gateway's and the service's modules for the nginx of this machine. SANITIZER=address works here, too.
 nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
@@ -242,7 +225,7 @@ nginx: $B/libweir.a $B/libweir-resp.a $B/libweir-rls.a $B/libweir-api.a
 # All sources, each time: what clang-tidy finds depends on what they include. CC=clang: with clang's own warnings.
 # TIDY_NODES: how much of a function's states the analyzer looks at; it is nearly all of the time.
 TIDY_NODES ?= 225000
-TIDY := $(patsubst %.c,tidy/%,$(wildcard src/*/*.c))
+TIDY := $(patsubst %.c,tidy/%,$(wildcard src/*/*.c src/*/*/*.c))
 tidy: $(TIDY)
 $(TIDY): tidy/%: %.c FORCE | $B/include/xxhash.h $(PROTO_C)
 	clang-tidy --quiet --warnings-as-errors='*' $< -- $(filter-out -MMD -MP -g -O%,$(ALL_CFLAGS)) -isystem $B/proto \
@@ -266,20 +249,20 @@ CHECK_WRAPPED := malloc calloc realloc strdup aligned_alloc open read __read_chk
 $B/tests/unit/engine/test_check_faults: ALL_LDFLAGS += $(CHECK_WRAPPED:%=-Wl,--wrap=%)
 
 # Clocks that are the test's.
-$(addprefix $B/tests/unit/,agent/test_observe agent/test_sensor engine/test_level): ALL_LDFLAGS += -Wl,--wrap=clock_gettime
+$(addprefix $B/tests/unit/,stats/test_history_writer overload/test_sampler engine/test_load_page_file): ALL_LDFLAGS += -Wl,--wrap=clock_gettime
 
 # A file system with coarse times.
 $B/tests/unit/engine/test_reload_disk: ALL_LDFLAGS += -Wl,--wrap=stat -Wl,--wrap=fstat
 
 # What comes between the look and the take of a decision.
 DECIDING := weir_peek weir__take_on weir_refund
-$B/tests/unit/engine/test_decide: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
+$B/tests/unit/engine/test_take_all: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 
 # How often the quick way is taken.
-$B/tests/unit/engine/test_brief_random: ALL_LDFLAGS += -Wl,--wrap=weir__quick
+$B/tests/unit/engine/test_fast_path_random: ALL_LDFLAGS += -Wl,--wrap=weir__quick
 
 # What comes between the look and the take of several counters.
-$B/tests/unit/engine/test_brief_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look
+$B/tests/unit/engine/test_fast_path_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look
 
 # How many of a batch are decided by themselves.
 $B/tests/unit/engine/test_batch_way: ALL_LDFLAGS += -Wl,--wrap=weir__batch_decide
@@ -288,27 +271,26 @@ $B/tests/unit/engine/test_batch_way: ALL_LDFLAGS += -Wl,--wrap=weir__batch_decid
 $B/tests/unit/engine/test_batch_beyond: ALL_LDFLAGS += -Wl,--wrap=weir__pair_take
 
 # What comes between the look and the take of a denial.
-$B/tests/unit/engine/test_denials: ALL_LDFLAGS += -Wl,--wrap=weir_peek
+$B/tests/unit/engine/test_negative_cache: ALL_LDFLAGS += -Wl,--wrap=weir_peek
 
 # The engine's own connections to a store, which is played.
 LINKING := weir__link_new weir__link_ask weir__link_give_back weir__link_stats weir__link_settle weir__link_free
-$B/tests/unit/engine/test_links: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
+$B/tests/unit/engine/test_connection_pool: ALL_LDFLAGS += $(LINKING:%=-Wl,--wrap=%)
 
 # The client's tests talk to servers that know no script: questions and answers are plain words.
-CLIENT_TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/store/test_client*.c))
+CLIENT_TESTS := $(patsubst %.c,$B/%,$(wildcard tests/unit/remote/test_client*.c))
 $(CLIENT_TESTS): ALL_LDFLAGS += -Wl,--wrap=weir__script_call -Wl,--wrap=weir__script_read
-$B/tests/unit/store/test_client_memory: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
+$B/tests/unit/remote/test_client_memory: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
 
 # libyaml's own calls fail, too, if it is linked in.
 $B/tests/unit/rules/test_yaml_faults: ALL_LDFLAGS += -Wl,--wrap=malloc -Wl,--wrap=realloc -Wl,--wrap=strdup
 $B/tests/unit/rules/test_yaml_faults: LDLIBS := -l:libyaml.a $(LDLIBS)
 
-# The agent is no part of the library: its tests are linked with its objects.
-$B/tests/unit/agent/%: tests/unit/agent/%.c $B/libweir-agent.a $(if $(CROSS),$B/src/control/document.o $B/src/control/emit.o,$B/libweir-control.a \
-		$B/libweir-queue.a) $B/libweir.a
+# The daemons are no part of the library: their tests are linked with their objects.
+DAEMON_TESTS := $(foreach folder,config sync overload stats queue control serve,$(filter $B/tests/unit/$(folder)/%,$(TESTS)))
+$(DAEMON_TESTS): $B/tests/%: tests/%.c $B/libweir-daemon.a $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $(filter %.a %.o,$^) -o $@ $(AGENT_LIBS) $(if $(CROSS),,$(CONTROL_LIBS) $(QUEUE_LIBS)) \
-		$(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -I$B/tests $(ALL_LDFLAGS) $< $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
 # So are those of the Redis protocol.
 $B/tests/unit/resp/%: tests/unit/resp/%.c $B/libweir-resp.a $B/libweir.a
@@ -322,20 +304,10 @@ $(RLS_TESTS): ALL_CFLAGS += $(RLS_CFLAGS)
 $(RLS_TESTS): LDLIBS := $B/libweir-rls.a $B/libweir.a $(RLS_LIBS) $(LDLIBS)
 
 # And those of the HTTP API.
-$B/tests/unit/api/%: tests/unit/api/%.c $B/libweir-api.a $B/libweir.a
+$B/tests/unit/http/%: tests/unit/http/%.c $B/libweir-api.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-api.a $B/libweir.a -o $@ \
 		$(shell pkg-config --libs $(API_PACKAGES)) $(LDLIBS)
-
-# And those of the rules service.
-$B/tests/unit/control/%: tests/unit/control/%.c $B/libweir-control.a $B/libweir.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)
-
-# And those of the queue.
-$B/tests/unit/queue/%: tests/unit/queue/%.c $B/libweir-queue.a $B/libweir.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-queue.a $B/libweir.a -o $@ $(QUEUE_LIBS) $(LDLIBS)
 
 $B/tests/%: tests/%.c $B/libweir.a $B/tests/vectors.h
 	@mkdir -p $(@D)
@@ -348,37 +320,26 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
 
 # The command's own reading of rule files.
 DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text json options values)
-$B/fuzz/fuzz_documents: fuzz/fuzz_documents.c src/cli/documents.c $(DOCUMENTS_OBJ) $B/libweir-control.a $B/libweir.a
+$B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
+DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents accept fleet control)
+$(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(DOCUMENTS_OBJ) $B/libweir-control.a $B/libweir.a -o $@ \
-		$(CONTROL_LIBS) $(LDLIBS)
-
-$B/fuzz/fuzz_accept: fuzz/fuzz_accept.c $B/src/agent/accept_request.o $B/libweir.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/src/agent/accept_request.o $B/libweir.a -o $@ $(LDLIBS)
-
-FLEET_OBJ := $B/src/agent/fleet_told.o $B/src/agent/fleet_file.o
-$B/fuzz/fuzz_fleet: fuzz/fuzz_fleet.c $(FLEET_OBJ) $B/libweir.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(FLEET_OBJ) $B/libweir.a -o $@ -ljansson -lm $(LDLIBS)
-
-$B/fuzz/fuzz_control: fuzz/fuzz_control.c $B/libweir-control.a $B/libweir.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-control.a $B/libweir.a -o $@ $(CONTROL_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(filter %.o,$^) $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
 $B/fuzz/%: fuzz/%.c $B/libweir-resp.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $B/libweir-resp.a $B/libweir.a -o $@ $(LDLIBS)
 
-# The queue's storage.
-$B/bench/queue: bench/queue.c $B/libweir-queue.a $B/libweir.a
+# The queue's storage, and the exchange with the store.
+$B/bench/queue $B/bench/exchange: $B/bench/%: bench/%.c $B/libweir-daemon.a $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-queue.a $B/libweir.a -o $@ $(QUEUE_LIBS) $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)
 
-# The agent's exchange.
-$B/bench/exchange: bench/exchange.c $B/libweir-agent.a $B/libweir.a
+# The core: how fast and how small a decision is.
+CORE_BENCH := $(wildcard bench/core*.c)
+$B/bench/core: $(CORE_BENCH) bench/core.h $B/libweir.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $B/libweir-agent.a $B/libweir.a -o $@ -lm $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(CORE_BENCH) $B/libweir.a -o $@ -lm $(LDLIBS)
 
 # It must cost its processor less than any server costs its own.
 $B/bench/resp_load: ALL_CFLAGS += -O3
@@ -430,5 +391,5 @@ clean:
 FORCE:
 .PHONY: all help tests fuzzers dashboard nginx man tidy install deb clean FORCE
 .SECONDARY:
--include $(LIB_OBJ:.o=.d) $(AGENT_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
-	$(CONTROL_OBJ:.o=.d) $(QUEUE_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(DAEMON_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(RESP_OBJ:.o=.d) $(RLS_OBJ:.o=.d) $(API_OBJ:.o=.d) \
+	$(TESTS:=.d)

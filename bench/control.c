@@ -5,7 +5,7 @@
  *     bench/control [--quick]
  *     bench/control on|off COUNT      so many checks and nothing else, for who counts instructions
  */
-#include "engine/noting.h"
+#include "engine/hot_key_sampler.h"
 
 #include <math.h>
 #include <stdio.h>

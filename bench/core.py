@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev bench core: `weir bench`, and beside it the usual Lua token bucket on Redis.
+"""./dev bench core: bench/core.c, and beside it the usual Lua token bucket on Redis.
 
 The cases of weir's own run first. Then Redis and weir's batches at 1 million keys take turns, so that both see the
 same machine; the bar is the median of their ratios. Without redis-server this part is left out, and said so.
@@ -65,13 +65,13 @@ class Printer:
             print(f"\n{held} of {len(self.bars)} bars hold")
 
 
-def weir_lines(weir, *arguments):
-    """The results of `weir bench` as they come."""
-    with subprocess.Popen([weir, "bench", "--json", *arguments], stdout=subprocess.PIPE, text=True) as process:
+def core_lines(core, *arguments):
+    """The results of bench/core.c as they come."""
+    with subprocess.Popen([core, "--json", *arguments], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             yield json.loads(line)
     if process.returncode:
-        sys.exit(f"bench/core.py: weir bench failed with status {process.returncode}")
+        sys.exit(f"bench/core.py: bench/core failed with status {process.returncode}")
 
 
 class Redis:
@@ -133,7 +133,7 @@ class Redis:
             raise RuntimeError(f"the Lua token bucket answered {answers} instead of 1, 1, 0")
 
 
-def compare_with_redis(weir, quick, printer):
+def compare_with_redis(core, quick, printer):
     def line(case, threads, value, unit, **more):
         printer.show({"bench": "core", "case": case, "algorithm": "token_bucket", "keys": more.pop("keys", KEYS),
                       "threads": threads, "distribution": "uniform", "value": value, "unit": unit, **more})
@@ -151,7 +151,7 @@ def compare_with_redis(weir, quick, printer):
         redis.rate(sha, requests // 4)  # does not count: tables grow
         for _ in range(rounds):
             redis_rates.append(redis.rate(sha, requests))
-            weir_rates += [told["value"] for told in weir_lines(weir, *only_batch) if told["case"] == "batch"]
+            weir_rates += [told["value"] for told in core_lines(core, *only_batch) if told["case"] == "batch"]
         keys = int(redis.cli("DBSIZE"))
         bytes_a_key = (redis.memory() - empty) / keys
 
@@ -170,14 +170,16 @@ def main():
     parser.add_argument("--quick", action="store_true", help="under a minute")
     options = parser.parse_args()
 
+    core = pathlib.Path(options.weir).parent / "bench" / "core"
+    subprocess.run(["make", "-s", str(core)], check=True, stdout=sys.stderr)
     printer = Printer(options.json)
-    for line in weir_lines(options.weir, *(["--quick"] if options.quick else [])):
+    for line in core_lines(core, *(["--quick"] if options.quick else [])):
         printer.show(line)
     missing = [name for name in ("redis-server", "redis-benchmark", "redis-cli") if not shutil.which(name)]
     if missing:
         note(f"{', '.join(missing)} not installed: nothing is compared with Redis")
     else:
-        compare_with_redis(options.weir, options.quick, printer)
+        compare_with_redis(core, options.quick, printer)
     printer.finish()
 
 

@@ -7,8 +7,8 @@
  * The time is the process's own: in rounds, and in the requests before them (check_ns_a_request). Under callgrind:
  * --toggle-collect=weir__sync_round.
  */
-#include "agent/sync.h"
-#include "engine/link.h"
+#include "sync/sync.h"
+#include "remote/blocking_client.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

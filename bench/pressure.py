@@ -257,8 +257,8 @@ def plots(overload, folder):
 
 
 def law_plots(folder):
-    """The simulated response of the throttle, as tests/unit/agent/test_law.c has it."""
-    test = BUILD / "tests/unit/agent/test_law"
+    """The simulated response of the throttle, as tests/unit/overload/test_controller.c has it."""
+    test = BUILD / "tests/unit/overload/test_controller"
     subprocess.run(["make", "-s", test], check=True, stdout=sys.stderr)
     with tempfile.NamedTemporaryFile("r", suffix=".csv") as file:
         subprocess.run([test], env={**os.environ, "WEIR_LAW_CSV": file.name}, check=True, stdout=subprocess.DEVNULL)

@@ -5,7 +5,7 @@
  *   store HOST PORT IN_FLIGHT KEYS SECONDS    decisions a second, and how long each took: for bench/store.py
  *   store HOST PORT IN_FLIGHT KEYS fill       each key twice, under a limit from which no key recovers meanwhile
  */
-#include "store/client.h"
+#include "remote/client.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>

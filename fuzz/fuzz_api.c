@@ -3,8 +3,8 @@
  * and a body that is refused takes nothing. The first byte chooses the path, the second how deep the answer's
  * first buffer is.
  */
-#include "api/api.h"
-#include "engine/mapped.h"
+#include "services/http/api.h"
+#include "engine/mapped_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * file); 1 byte how often; then the bytes.
  */
 #include "table/history.h"
-#include "table/hot.h"
+#include "table/hot_keys.h"
 
 #include <stdlib.h>
 #include <string.h>

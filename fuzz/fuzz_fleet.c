@@ -2,7 +2,7 @@
  * What a host tells of itself, and the list of all hosts in a file: whatever the bytes are, they are refused, or what
  * is read of them stays within its bounds and comes back the same when it is written and read again.
  */
-#include "agent/fleet.h"
+#include "stats/membership.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #include <weir/store.h>
 
-#include "engine/held.h"
+#include "engine/permits.h"
 
 #include <stdlib.h>
 #include <string.h>

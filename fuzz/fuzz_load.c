@@ -4,8 +4,8 @@
  *
  * Input: for the page 2 bytes where, then bytes that overwrite it; all of it as a text of the kernel's, too.
  */
-#include "../src/agent/procfs.c"
-#include "table/load.h"
+#include "../src/overload/procfs.c"
+#include "table/load_page.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * The service's entry points: any bytes as a gRPC call or as JSON get an answer that can be read again, or an error
  * that says what is wrong. The first byte chooses which, and how it is to answer.
  */
-#include "rls/parts.h"
+#include "services/rls/rls_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

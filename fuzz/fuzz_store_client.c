@@ -2,7 +2,7 @@
  * The client of a store: any bytes in any pieces as a server's answers, with connections that open and close, time that
  * passes and owners that go. Each question is done once, unless it was forgotten; nothing is touched after that.
  */
-#include "store/client.h"
+#include "remote/client.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * What a store sends: any bytes go through hiredis's reader, as they do in the client, in pieces or at once; whatever
  * comes out is an answer that makes sense, or an error with a name.
  */
-#include "store/script.h"
+#include "remote/script.h"
 
 #include <hiredis/hiredis.h>
 #include <stdlib.h>

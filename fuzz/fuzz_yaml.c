@@ -3,7 +3,7 @@
  * Every text of the tree is then read as every type.
  */
 #include "rules/field.h"
-#include "rules/words.h"
+#include "base/suggest.h"
 
 #include <stdlib.h>
 

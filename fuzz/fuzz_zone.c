@@ -1,6 +1,6 @@
 /* Time zone files: any bytes are refused or become a zone whose windows hold their moment. */
 #include "algo/calendar.h"
-#include "engine/zone.h"
+#include "engine/timezone.h"
 
 #include <stdlib.h>
 

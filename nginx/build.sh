@@ -27,7 +27,7 @@ export WEIR_LIBRARY WEIR_RESP_LIBRARY WEIR_RLS_LIBRARY WEIR_API_LIBRARY WEIR_INC
 tree=$out/tree
 # What configure wrote is good until the sources, the list of files or the flags change.
 stamp=$(printf '%s\n' "$sources" "$WEIR_LIBRARY" "$WEIR_RESP_LIBRARY" "$WEIR_RLS_LIBRARY" "$WEIR_API_LIBRARY" "$WEIR_SHARED" "${WEIR_CFLAGS:-}" \
-    "${WEIR_LDFLAGS:-}" "${CC:-}" && cat "$here/config" "$here/stream/config" "$sources/conf_flags" && nginx -v 2>&1)
+    "${WEIR_LDFLAGS:-}" "${CC:-}" && cat "$here/http/config" "$here/stream/config" "$sources/conf_flags" && nginx -v 2>&1)
 if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
     rm -rf "$tree"
     cp -rL "$sources" "$tree"
@@ -37,7 +37,7 @@ if [ ! -f "$out/stamp" ] || [ "$stamp" != "$(cat "$out/stamp")" ]; then
         . ./conf_flags
         ./configure "${NGX_CONF_FLAGS[@]}" --with-stream=dynamic ${CC:+--with-cc="$CC"} \
             --with-cc-opt="-g -O2 -fPIC -fno-strict-overflow ${WEIR_CFLAGS:-}" \
-            --with-ld-opt="-Wl,-z,relro -Wl,-z,now ${WEIR_LDFLAGS:-}" --add-dynamic-module="$here" \
+            --with-ld-opt="-Wl,-z,relro -Wl,-z,now ${WEIR_LDFLAGS:-}" --add-dynamic-module="$here/http" \
             --add-dynamic-module="$here/stream"
     ) >"$out/configure.log" 2>&1 || { tail -n 20 "$out/configure.log" >&2; exit 1; }
     printf '%s\n' "$stamp" >"$out/stamp"

@@ -8,7 +8,7 @@
  * which is root, must not trust.
  */
 #include "ngx_weir.h"
-#include "engine/mapped.h"
+#include "engine/mapped_file.h"
 #include "ngx_weir_store.h"
 
 #define LOOK_MS           250 /* the engine looks once a second: with as much here, a look just missed takes two */

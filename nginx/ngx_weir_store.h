@@ -18,7 +18,7 @@
 
 #include <weir/store.h>
 
-#include "store/client.h"
+#include "remote/client.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -30,7 +30,7 @@ static void ngx_weir_channel_connect(ngx_weir_channel_t *channel);
 
 /* ---- Closing ---- */
 
-/* As in src/engine/socket.c: what has not reached the server by now must not do so after it was asked again. */
+/* As in src/remote/socket.c: what has not reached the server by now must not do so after it was asked again. */
 static void ngx_weir_channel_forget_unsent(ngx_connection_t *c)
 {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};

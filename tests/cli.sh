@@ -23,7 +23,6 @@ fails 2 "$weir" nonsense
 fails 2 "$weir" dump
 fails 2 "$weir" dump --nonsense
 fails 2 "$weir" demo --nonsense
-fails 2 "$weir" bench --nonsense
 fails 1 "$weir" dump "$work/absent"
 grep -q 'no segment at this path' "$work/err"
 echo 'not a segment' >"$work/text"

@@ -41,8 +41,6 @@ def takes(folder, words, option):
     if words[0] in ("dump", "demo"): # they say of any mistake only how it is done
         return True
     given = (f"{option}=x", "--none")
-    if words[0] == "bench":
-        given = (option, "--rounds=x", "--rounds=x") # the first may be a value
     done = run(WEIR, *words, *given, cwd=folder)
     check(done.returncode == 2, f"{words} {given}: exit code {done.returncode}")
     return f"option '{option}'" not in done.stderr

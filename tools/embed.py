@@ -30,7 +30,7 @@ def main():
     if folder / "index.html" not in paths:
         sys.exit(f"embed.py: there is no index.html in {folder}")
     print("/* Made by tools/embed.py from web/. */")
-    print('#include "agent/dashboard.h"\n')
+    print('#include "control/dashboard.h"\n')
     entries = []
     for number, path in enumerate(paths):
         kind = TYPES.get(path.suffix)

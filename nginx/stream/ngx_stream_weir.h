@@ -22,8 +22,8 @@
 
 #include "ngx_weir.h"
 #include "ngx_weir_store.h"
-#include "resp/parse.h"
-#include "resp/write.h"
+#include "services/resp/parse.h"
+#include "services/resp/write.h"
 
 /* Nothing below is for other modules. */
 #pragma GCC visibility push(hidden)

@@ -1,6 +1,6 @@
 /* Who the client is. */
 #include "ngx_stream_weir.h"
-#include "resp/secret.h"
+#include "services/resp/secret.h"
 
 #define WRONG_MAX 5 /* passwords of a connection, which is closed then */
 

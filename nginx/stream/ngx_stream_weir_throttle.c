@@ -1,6 +1,6 @@
 /* CL.THROTTLE: those that follow each other are decided together, while the memory of the next is on its way. */
 #include "ngx_stream_weir.h"
-#include "resp/throttle.h"
+#include "services/resp/throttle.h"
 
 enum { BATCH = 256 };
 

@@ -1,5 +1,5 @@
 /* weir agent: the exchange with the store, and the rules service. */
-#include "agent/agent.h"
+#include "serve/serve.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 #include "cli/options.h"

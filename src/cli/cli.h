@@ -6,7 +6,6 @@
 
 int weir__cmd_agent(int argc, char **argv);
 int weir__cmd_advise(int argc, char **argv);
-int weir__cmd_bench(int argc, char **argv);
 int weir__cmd_check(int argc, char **argv);
 int weir__cmd_convert(int argc, char **argv);
 int weir__cmd_demo(int argc, char **argv);

@@ -1,5 +1,5 @@
 /* weir init: a weir.yaml to begin with. */
-#include "agent/agent.h"
+#include "serve/serve.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 

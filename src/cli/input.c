@@ -1,7 +1,7 @@
 /* What a command was given. See input.h. */
 #include "cli/input.h"
 
-#include "agent/agent.h"
+#include "serve/serve.h"
 
 #include <errno.h>
 #include <stdlib.h>

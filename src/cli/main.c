@@ -33,7 +33,6 @@ static const struct command {
     {"token", weir__cmd_token, "who may use a rules service: weir token create|list|revoke"},
     {"queue", weir__cmd_queue, "requests that wait for their limit: weir queue stats|list|get|cancel|requeue"},
     {"dump", weir__cmd_dump, "show what is in a segment: weir dump [--json] [--all] SEGMENT|FILE"},
-    {"bench", weir__cmd_bench, "measure decisions a second on this machine: weir bench --help"},
     {"version", cmd_version, "print the version"},
     {"help", cmd_help, "print this, or what a command takes: weir help COMMAND"},
 };

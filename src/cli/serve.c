@@ -1,5 +1,5 @@
 /* weir serve: the gateway in one command. */
-#include "agent/agent.h"
+#include "serve/serve.h"
 #include "cli/cli.h"
 #include "cli/diagnose.h"
 #include "cli/options.h"

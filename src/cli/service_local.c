@@ -1,6 +1,6 @@
 /* The rules service in this process: the database is opened here, and who runs the command is its operator. */
 #define _GNU_SOURCE /* getlogin_r */
-#include "agent/agent.h"
+#include "serve/serve.h"
 #include "cli/service.h"
 #include "control/rest.h"
 

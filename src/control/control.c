@@ -2,7 +2,7 @@
 #include "control/control.h"
 
 #include "control/call.h"
-#include "control/in_force.h"
+#include "control/published.h"
 
 #include <stdarg.h>
 #include <stdio.h>

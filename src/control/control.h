@@ -17,7 +17,7 @@
 
 #include "control/database.h"
 #include "control/host.h"
-#include "control/turn.h"
+#include "control/fair_lock.h"
 
 #include <pthread.h>
 

@@ -7,7 +7,7 @@
 #ifndef WEIR_CONTROL_DATABASE_H
 #define WEIR_CONTROL_DATABASE_H
 
-#include "rules/text.h"
+#include "base/text.h"
 
 /* Code, and what to tell who asked. */
 #define WEIR__DB_ERRORS(X)                                                                                             \

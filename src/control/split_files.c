@@ -1,7 +1,7 @@
 /* Rule files, and the texts that documents are cut out of. */
 #include "control/split.h"
 
-#include "control/in_force.h"
+#include "control/published.h"
 
 #include <dirent.h>
 #include <errno.h>

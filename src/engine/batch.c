@@ -15,10 +15,10 @@
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
-#include "table/ahead.h"
+#include "table/prefetch.h"
 #include "table/hash.h"
-#include "table/pair.h"
-#include "table/usual.h"
+#include "table/slot_pair.h"
+#include "table/fast_path.h"
 
 enum {
     GROUP = 32,    /* requests in flight at once; more only push each other out of the cache */

@@ -2,7 +2,7 @@
 #ifndef WEIR_ENGINE_BATCH_H
 #define WEIR_ENGINE_BATCH_H
 
-#include "engine/request.h" /* define _GNU_SOURCE */
+#include "engine/arguments.h" /* define _GNU_SOURCE */
 
 struct weir__batch {
     struct weir__op op;

@@ -26,7 +26,7 @@ bool weir__wide_forbidden;
 
 #if defined(__x86_64__) && !defined(WEIR__PLAIN_ATOMICS)
 #include "table/hash.h"
-#include "table/usual.h"
+#include "table/fast_path.h"
 
 #include <immintrin.h>
 

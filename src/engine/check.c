@@ -1,9 +1,9 @@
 /* weir_check: from a request's attributes to an answer. */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/brief.h"
+#include "engine/fast_path.h"
 #include "engine/cpu.h"
-#include "engine/held.h"
-#include "engine/pressure.h"
+#include "engine/permits.h"
+#include "engine/overload.h"
 #include "engine/strict.h"
 
 #define TIMED_ONE_IN 64
@@ -16,7 +16,7 @@ struct work {
     struct weir__values values;
     weir_held held; /* for a caller who does not give any back */
     struct weir__hit hits[WEIR__HITS_MAX];
-    struct weir__quota in_force[WEIR__HITS_MAX]; /* see pressure.h */
+    struct weir__quota in_force[WEIR__HITS_MAX]; /* see overload.h */
     char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
 };
 

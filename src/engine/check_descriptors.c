@@ -1,7 +1,7 @@
 /* weir_check_descriptors: the descriptor dialect's way to a decision. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
-#include "engine/pressure.h"
+#include "engine/overload.h"
 #include "engine/strict.h"
 #include "rules/descriptors.h"
 

@@ -1,5 +1,5 @@
 /* Who a request's client is, for those who write it down. */
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 int weir_client(weir *engine, const weir_query *query, uint8_t address[16])
 {

@@ -1,6 +1,6 @@
 /* The only clock reads of the library. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
-#include "engine/engine.h"
+#include "engine/segment.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,75 +1,94 @@
-/* What a segment handle is, for the files of the engine. */
+/* What an engine is: a segment, the rules in force, and those that were. */
 #ifndef WEIR_ENGINE_ENGINE_H
 #define WEIR_ENGINE_ENGINE_H
 
-#include "table/table.h"
+#include "engine/segment.h"
+#include "engine/load_page.h"
+#include "engine/compile_rules.h"
+#include "engine/hazard_pointers.h"
+#include "base/arena.h"
+#include "remote/options.h"
+#include "table/rule_stats.h"
 
-struct weir_segment {
-    struct weir__table table;
-    void *memory;
-    uint64_t bytes; /* mapped */
-    bool read_only;
-    unsigned owner;  /* user id of the file's owner: files beside it may be that user's, too */
-    uint32_t lost;   /* set by the handler of guard.c: what is mapped is not the file any more */
-    bool own_offset; /* read-only, from an earlier boot: the header's offset cannot be set right, so this one counts */
-    int64_t offset_ns;
+/* A set in use: what a pin protects. */
+struct weir__loaded {
+    weir_rules *rules;
+    struct weir__tally **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
+    uint64_t *hot;              /* struct weir__hot_panel * by rule index, 0: none yet; NULL: nothing is noted */
+    struct weir__spoken *
+        *spoken; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
+    struct weir__arena spoken_memory; /* theirs and the list's: with a malloc each, many rules would scatter it */
+    uint8_t *consistency;             /* by rule index, enum weir__consistency: as it is with this engine's store */
+    bool strict;                      /* some request may have to ask the store */
+    struct weir__book *book;          /* the engine's, if a rule needs it; see ledger.h */
+    struct weir__loaded *older;       /* in the list of those that were replaced */
+    uint64_t said;                    /* what its texts say, as a number: see weir__sources_said */
 };
 
-static inline bool weir__lost(const weir_segment *segment)
+struct weir {
+    struct weir__pins pins; /* the current struct weir__loaded */
+    struct weir__regex_room
+        *room[WEIR__PINS]; /* each its pin holder's alone; made with the first set that needs them */
+
+    weir_segment *segment;
+    bool own_segment;
+    struct weir__tally untold;         /* where rules count for which the segment has no room; nobody reads it */
+    struct weir__store_options *store; /* NULL: none, and all rules are local */
+    uint64_t links; /* struct weir__links *, which a forked process replaces; 0: the store is not ours to ask */
+    enum weir__consistency default_consistency;
+    weir_limit denials;      /* see negative_cache.h */
+    struct weir__book *book; /* NULL: no rule needed one so far */
+    char *ledger;            /* where it is to be made; NULL: nowhere */
+    uint64_t ledger_bytes;
+    unsigned ledger_mode;
+    struct weir__noting *noting; /* NULL: hot keys are not noted; see hot_key_sampler.h */
+    struct weir__load *load;     /* NULL: there is no load level; see table/load.h */
+    struct weir__mapped level;   /* what it is mapped by */
+    bool watch;
+    bool later; /* WEIR_RULES_LATER, and the rules were not read yet */
+    char *path; /* NULL: the rules came as text and stay */
+    weir_diagnose *diagnose;
+    void *diagnose_context;
+
+    _Alignas(64) uint64_t next_look_ns; /* on CLOCK_MONOTONIC_COARSE */
+    uint64_t looks, reloads, reload_failures, regex_limited;
+
+    /* The reloader's alone: who has set `reloading` to its process id, so that a fork in mid-way leaves nobody stuck.
+     */
+    uint64_t reloading;
+    struct weir__fingerprint seen; /* what the current set was made of, or the last one that was no good */
+    int busy;                      /* looks in a row that found somebody writing */
+    bool unreadable;               /* the last look failed for a reason that may pass, and it was told */
+    struct weir__loaded *replaced; /* not yet free */
+};
+
+/* Looks at the disk if a second has passed since anybody did. */
+void weir__watch(weir *engine);
+
+/* What the texts of the rules in force say, as a number: see weir__sources_said. */
+uint64_t weir__rules_said(weir *engine);
+
+/* What is counted under a rule, for this processor. */
+struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
+/* The same for those who know which it is. */
+static inline struct weir__tally_stripe *weir__rule_tally_on(const struct weir__loaded *loaded,
+                                                             const struct weir__rule *rule, unsigned cpu)
 {
-    return weir__load32(&segment->lost) != 0;
+    return &loaded->tally[rule->index]->stripe[cpu % WEIR__TALLY_STRIPES];
 }
 
-/* Before a segment that may be guarded is unmapped. */
-void weir__unguard(const weir_segment *segment);
+/* A rule's figures, over all processors. */
+void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats);
 
-/* The boot the machine is in, so that a segment can tell whether its monotonic clock has started anew. */
-void weir__boot_id(uint64_t boot[2]);
+/* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
+enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
+                                            const struct weir__rule *rule, const weir_limit *limit);
 
-/* CLOCK_BOOTTIME and CLOCK_REALTIME in nanoseconds. */
-weir_time weir__clocks(void);
+/* True if some rule may need the store, and it is the engine that asks it. */
+bool weir__asks_store(weir *engine);
 
-/*
- * weir_clock at half the price, which is a tenth of a check: the wall clock as of the kernel's last tick, a few
- * milliseconds ago at the most: a request that comes so soon after a window has begun may still fall into the one
- * before.
- */
-weir_time weir__clock_quick(const weir_segment *segment);
-
-/* Puts a segment that comes from an earlier boot onto the present one's clock. */
-void weir__clock_adopt(weir_segment *segment);
-
-/* weir_take on a segment that may be written to, for those who know their processor already. */
-int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
-                  int64_t cost, weir_time now, weir_decision *decision);
-/* Marks a key that was looked at and is denied: weir__table_deny. */
-void weir__deny_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
-                   weir_time now);
-/*
- * weir__take_on if it is the usual case: a counter in one slot that has enough (weir__is_one_slot), in its place, and a
- * positive cost. False: nothing was taken.
- */
-bool weir__take_usual(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
-                      int64_t cost, weir_time now, weir_decision *decision);
-
-/* One of several counters that a request takes from. */
-struct weir__share {
-    const weir_limit *limit;
-    const void *key; /* where two have the same, the same pointer saves a hash */
-    size_t key_len;
-    int64_t cost;
-    weir_decision decision; /* out */
-    /* The taking's own. */
-    weir__cell *slot;
-    uint64_t tag;
-    struct weir__step step;
-};
-
-/*
- * weir__take_usual from all of them: looks at each before it takes from any, as the long way does. False: nothing was
- * taken, or other requests came between, and what the first *back had given was given back.
- */
-bool weir__take_few(unsigned cpu, weir_segment *segment, struct weir__share *shares, size_t count, weir_time now,
-                    size_t *back);
+/* Makes what goes with a set, which it then owns. NULL: no memory. */
+struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules);
+void weir__loaded_free(struct weir__loaded *loaded);
 
 #endif

@@ -5,7 +5,7 @@
  * They are written for every request that is limited: one behind the other into one buffer that has room for the
  * longest of each, so that nothing needs to be looked at on the way.
  */
-#include "engine/digits.h"
+#include "base/digits.h"
 #include "engine/seconds.h"
 
 #define NAME_ROOM   (2 * WEIR_NAME_MAX + 2)                               /* quoted, every character escaped */

@@ -1,8 +1,8 @@
 /* A request whose rule and key are known already: kept earlier, or named by whoever asks. */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/cpu.h"
-#include "engine/held.h"
-#include "engine/pressure.h"
+#include "engine/permits.h"
+#include "engine/overload.h"
 #include "rules/field.h"
 
 #include <stdio.h>

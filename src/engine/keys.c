@@ -1,8 +1,8 @@
 /* One key under one rule, for an operator: what it has consumed, forgetting that, blocking it. */
-#include "engine/book.h"
-#include "engine/denials.h"
-#include "engine/links.h"
-#include "engine/pressure.h"
+#include "engine/ledger.h"
+#include "engine/negative_cache.h"
+#include "engine/connection_pool.h"
+#include "engine/overload.h"
 #include "engine/strict.h"
 #include "rules/key.h"
 

@@ -1,7 +1,7 @@
 /* A ring of log lines and the thread that writes them. See log_writer.h. */
 #define _GNU_SOURCE /* sem_clockwait */
 #include "engine/log_writer.h"
-#include "table/atomic.h"
+#include "base/atomic.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Opening, creating and attaching segments. */
-#include "engine/engine.h"
-#include "engine/mapped.h"
+#include "engine/segment.h"
+#include "engine/mapped_file.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * the stand-in's limit. So both together let no more pass than the limit, as exactly as a sliding counter of two
  * buckets is.
  */
-#include "engine/hits.h"
+#include "engine/evaluation.h"
 
 #define APART UINT64_C(0x5ca1ab1e0ddba11) /* any number: a stand-in is not counted where the counter is */
 

@@ -1,10 +1,10 @@
 /* Rules that a store decides. See strict.h. */
 #include "engine/strict.h"
-#include "engine/denials.h"
-#include "engine/held.h"
-#include "engine/links.h"
-#include "engine/pressure.h"
-#include "store/name.h"
+#include "engine/negative_cache.h"
+#include "engine/permits.h"
+#include "engine/connection_pool.h"
+#include "engine/overload.h"
+#include "remote/counter_name.h"
 
 #include "algo/calendar.h"
 

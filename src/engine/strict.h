@@ -1,5 +1,5 @@
 /*
- * Rules that a store decides: what is asked, and what its answers mean for a request under decision (hits.h).
+ * Rules that a store decides: what is asked, and what its answers mean for a request under decision (evaluation.h).
  *
  * A request is looked at twice. Before the store is asked: what local rules, blocks and remembered denials deny needs
  * no question. And with the answers: local counters are taken after the store's, and what they deny in the last
@@ -8,8 +8,8 @@
 #ifndef WEIR_ENGINE_STRICT_H
 #define WEIR_ENGINE_STRICT_H
 
-#include "engine/ask.h"
-#include "engine/hits.h"
+#include "engine/async.h"
+#include "engine/evaluation.h"
 
 /* Settles the hits, finds the strict ones and adds to `ask` what they need. 1: something; 0: nothing; or an error. */
 int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask);

@@ -1,8 +1,8 @@
 /* The public calls that decide: arguments checked, statistics kept, the table asked. */
 #define _GNU_SOURCE /* sched_getcpu */
-#include "engine/request.h"
+#include "engine/arguments.h"
 #include "table/hash.h"
-#include "table/usual.h"
+#include "table/fast_path.h"
 
 static int decide(const weir_segment *segment, const struct weir__op *op, const weir_limit *limit, const void *key,
                   size_t key_len, int64_t cost, enum weir__mode mode, weir_decision *decision)

@@ -1,5 +1,5 @@
 /* The queue's functions: arguments are checked here, the storage does the rest. */
-#include "queue/parts.h"
+#include "queue/queue_internal.h"
 
 #include <stdio.h>
 #include <sys/random.h>

@@ -9,7 +9,7 @@
 #ifndef WEIR_QUEUE_QUEUE_H
 #define WEIR_QUEUE_QUEUE_H
 
-#include "rules/text.h"
+#include "base/text.h"
 
 /* Code, and what to tell who asked. */
 #define WEIR__QUEUE_ERRORS(X)                                                                                          \

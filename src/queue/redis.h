@@ -1,15 +1,15 @@
 /*
- * What the files of the Redis storage share: redis.c (opening, calling scripts), redis_put.c, redis_drain.c (claims,
- * changes, age), redis_look.c, withdrawn.c (puts without an answer). The scripts are in lua/queue*.lua; lua/queue.lua
+ * What the files of the Redis storage share: redis.c (opening, calling scripts), redis_put.c, redis_dispatch.c (claims,
+ * changes, age), redis_list.c, in_doubt.c (puts without an answer). The scripts are in lua/queue*.lua; lua/queue.lua
  * says what is kept under which names.
  */
 #ifndef WEIR_QUEUE_REDIS_H
 #define WEIR_QUEUE_REDIS_H
 
-#include "engine/link.h"
-#include "queue/parts.h"
-#include "queue/withdrawn.h"
-#include "store/script.h"
+#include "remote/blocking_client.h"
+#include "queue/queue_internal.h"
+#include "queue/in_doubt.h"
+#include "remote/script.h"
 
 #include <hiredis/hiredis.h>
 

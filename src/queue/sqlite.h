@@ -1,11 +1,11 @@
 /*
  * What the files of the SQLite storage share. Read them in this order: statements.h, sqlite.c (opening, statements,
- * transactions), sqlite_put.c, sqlite_claim.c, sqlite_change.c, sqlite_expire.c, sqlite_look.c.
+ * transactions), sqlite_put.c, sqlite_claim.c, sqlite_change.c, sqlite_expire.c, sqlite_list.c.
  */
 #ifndef WEIR_QUEUE_SQLITE_H
 #define WEIR_QUEUE_SQLITE_H
 
-#include "queue/parts.h"
+#include "queue/queue_internal.h"
 #include "queue/statements.h"
 
 #include <sqlite3.h>

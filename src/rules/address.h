@@ -7,7 +7,7 @@
 #ifndef WEIR_RULES_ADDRESS_H
 #define WEIR_RULES_ADDRESS_H
 
-#include "rules/arena.h"
+#include "base/arena.h"
 
 struct weir__address {
     uint8_t bytes[16];

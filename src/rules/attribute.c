@@ -1,6 +1,6 @@
 /* The attributes that a set of rules refers to, and what their names mean. */
 #include "rules/attribute.h"
-#include "rules/words.h"
+#include "base/suggest.h"
 
 #include <stdio.h>
 

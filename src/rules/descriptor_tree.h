@@ -7,7 +7,7 @@
 #define WEIR_RULES_DESCRIPTOR_TREE_H
 
 #include "rules/descriptors.h"
-#include "rules/hash.h"
+#include "base/hash.h"
 
 /* Levels of descriptors: each is a list and a map in the file. */
 #define WEIR__DESCRIPTOR_DEPTH (WEIR__YAML_DEPTH / 2)

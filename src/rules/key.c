@@ -1,6 +1,6 @@
 /* Keys that are too long: their beginning, and a hash that is the same in every process. */
 #include "rules/key.h"
-#include "rules/hash.h"
+#include "base/hash.h"
 
 #define DIGITS 32 /* of the hash */
 

@@ -6,7 +6,7 @@
 #ifndef WEIR_RULES_KEY_H
 #define WEIR_RULES_KEY_H
 
-#include "rules/text.h"
+#include "base/text.h"
 
 #define WEIR__KEY_MAX  256
 #define WEIR__KEY_KEPT (WEIR__KEY_MAX - 33) /* bytes of a key that is too long, before '#' and the digits */

@@ -1,7 +1,7 @@
 /* Warnings that need all rules at once: rules that say the same, and rules that others leave nothing to do. */
 #include "algo/algo.h"
 #include "algo/arith.h"
-#include "rules/hash.h"
+#include "base/hash.h"
 #include "rules/set.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef WEIR_RULES_PATTERN_H
 #define WEIR_RULES_PATTERN_H
 
-#include "rules/arena.h"
+#include "base/arena.h"
 #include "rules/report.h"
 
 enum weir__pattern_kind {

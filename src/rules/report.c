@@ -1,6 +1,6 @@
 /* Telling the author of a rule file what is wrong with it, and where. */
 #include "rules/report.h"
-#include "rules/words.h"
+#include "base/suggest.h"
 
 #include <limits.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 #ifndef WEIR_RULES_REPORT_H
 #define WEIR_RULES_REPORT_H
 
-#include "rules/text.h"
+#include "base/text.h"
 
 /* One file, read into memory. */
 struct weir__source {

@@ -1,7 +1,7 @@
 /* A rule set from its sources: the builder that both dialects add to, the compiling, the giving back. */
 #include "rules/descriptors.h"
 #include "algo/algo.h"
-#include "rules/hash.h"
+#include "base/hash.h"
 
 #include <stdlib.h>
 

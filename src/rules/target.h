@@ -2,7 +2,7 @@
 #ifndef WEIR_RULES_TARGET_H
 #define WEIR_RULES_TARGET_H
 
-#include "rules/text.h"
+#include "base/text.h"
 
 /*
  * A raw request target into a path and a query: the query is cut off (and a fragment), "%xx" decoded, an absolute

@@ -5,7 +5,7 @@
 #ifndef WEIR_RULES_YAML_H
 #define WEIR_RULES_YAML_H
 
-#include "rules/arena.h"
+#include "base/arena.h"
 #include "rules/report.h"
 
 #define WEIR__YAML_DEPTH 32

@@ -15,10 +15,10 @@
 #ifndef WEIR_TABLE_LAYOUT_H
 #define WEIR_TABLE_LAYOUT_H
 
-#include "table/atomic.h"
+#include "base/atomic.h"
 
 #define WEIR__MAGIC        UINT64_C(0x0a474553524945f7) /* not text at either end, so that no text file is taken for one */
-#define WEIR__LAYOUT       4                            /* raise when this file, cell.h or a record's head changes */
+#define WEIR__LAYOUT       4                            /* raise when this file, slot.h or a record's head changes */
 #define WEIR__SECRET_BYTES 192
 #define WEIR__SLOTS        4 /* a line */
 #define WEIR__STRIPES      64

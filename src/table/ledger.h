@@ -25,7 +25,7 @@
 #ifndef WEIR_TABLE_LEDGER_H
 #define WEIR_TABLE_LEDGER_H
 
-#include "table/atomic.h"
+#include "base/atomic.h"
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "table/lease_places.h"
+#include "table/permit_slots.h"
 
 /*
  * A lease word: 0 is a free grain; otherwise until when it is leased, in units of about two seconds.
@@ -63,7 +63,7 @@ static uint32_t lease_left(const struct weir__op *op, uint32_t word)
 }
 
 /*
- * A record of places, by its first map, which is a hint: see lease_places.h. Takers choose the lowest place that is
+ * A record of places, by its first map, which is a hint: see permit_slots.h. Takers choose the lowest place that is
  * free, so up to a reach of 32 that map covers all places, and beyond it the first to be held.
  */
 static enum rank rank_of_places(weir__cell head, uint64_t map)

@@ -34,7 +34,7 @@ enum weir__use {
     WEIR__USE_LOW,    /* at most half of the limit was used when the head was written */
     WEIR__USE_HIGH,   /* more than half */
     WEIR__USE_DENIED, /* more than half, and a request was denied since */
-    WEIR__USE_PLACES  /* places that can be held (lease_places.h): its map tells */
+    WEIR__USE_PLACES  /* places that can be held (permit_slots.h): its map tells */
 };
 
 static inline uint64_t weir__record_pack(struct weir__record r)

@@ -3,7 +3,7 @@
 #define WEIR_TABLE_TABLE_H
 
 #include "algo/algo.h"
-#include "table/lines.h"
+#include "table/cuckoo.h"
 
 /*
  * Decides one request, blocks included, and takes it. Returns 0 or a negative error; on error nothing was taken.
@@ -26,7 +26,7 @@ struct weir__step {
 bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const weir__cell *slot, uint64_t tag,
                      int64_t cost, struct weir__step *step);
 
-/* The same as the first for a slot under a limit of requests in flight; if it passes, *lease gives it back (lease.h).
+/* The same as the first for a slot under a limit of requests in flight; if it passes, *lease gives it back (permits.h).
  */
 int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
                         weir_lease *lease, weir_decision *decision);
@@ -40,7 +40,7 @@ int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const 
 /* Blocks the key for so long from now; 0 ends a block. */
 int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us);
 
-/* ---- The ways to keep a count, with lease.h; weir__table_take chooses ---- */
+/* ---- The ways to keep a count, with permits.h; weir__table_take chooses ---- */
 
 int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
                     enum weir__mode mode, weir_decision *decision);

@@ -1,5 +1,5 @@
 /* Decisions: blocks, and the algorithms whose whole state is one slot. */
-#include "table/lease.h"
+#include "table/permits.h"
 
 #define BLOCK_UNIT_US 10000 /* resolution of a block's length: 32 bits of it are over a year */
 

@@ -8,8 +8,8 @@
  *   hammer MS LIMIT KEYS    takes of 1 from KEYS counters in turn, in groups of two names every third time
  *   stats
  */
-#include "../unit/store/asked.h"
-#include "engine/link.h"
+#include "../unit/remote/asked.h"
+#include "remote/blocking_client.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * being the shares that are shed; or "silent": nothing is written any more, as if the agent had died. Each is answered
  * by "ok" when it is in place.
  */
-#include "engine/level.h"
+#include "engine/load_page.h"
 
 #include <weir/weir.h>
 

@@ -32,7 +32,7 @@ RULES = json.dumps({
         {"name": "shared", "match": {"path": "/shared"}, "limit": 100, "window": "1h"},
     ]})
 API = "location /v1/ { weir_api; } location = /v1/auth { weir_auth; }"
-DOC = json.loads((ROOT / "src/api/openapi.json").read_text())
+DOC = json.loads((ROOT / "src/services/http/openapi.json").read_text())
 
 
 # ---- The description, and answers held against it ----

@@ -125,7 +125,7 @@ def test_what_is_usual_outlives_the_agent(host):
 @pytest.mark.alone
 @measured
 def test_an_elastic_limit_is_withdrawn(host):
-    """In a second, as tests/unit/agent/test_elastic.c shows; here on whatever machine this is."""
+    """In a second, as tests/unit/overload/test_elastic.c shows; here on whatever machine this is."""
     one = host("{ signals: { in_flight: 8 } }", ", algorithm: fixed_window, elastic: { up_to: 200%, while: 70% }")
 
     def limit():

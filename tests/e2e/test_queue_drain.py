@@ -330,7 +330,7 @@ def test_an_upstream_that_is_away_costs_nobody_their_attempts(queued, upstream):
             if answer.status == 202:
                 late.append(json.loads(answer.body)["ticket"])
     assert len(late) >= 30
-    away = 60 if LONG else 6  # a whole minute of the drain's, by a clock of its own, has tests/unit/agent/test_drain_time.c
+    away = 60 if LONG else 6  # a whole minute of the drain's, by a clock of its own, has tests/unit/queue/test_dispatch_time.c
     time.sleep(away)
     assert states(one, late) <= {"waiting", "under_way"}
     tries = sum(item["attempts"] for item in items(one) if item["ticket"] in late)

@@ -2,9 +2,9 @@
  * Explores interleavings: the code under test runs in coroutines, every access to shared memory is a point at which
  * another one may go on, and a random generator decides who. The same seed gives the same run, so what was found once
  * can be looked at step by step. What is explored is every order of the accesses, not what a processor may make of
- * them besides: for fences and acquire/release, see test_fresh_keys under TSan and the comments in src/table/atomic.h.
+ * them besides: for fences and acquire/release, see test_fresh_keys under TSan and the comments in src/base/atomic.h.
  *
- * Include this before anything of src/: it takes the place of src/table/atomic.h.
+ * Include this before anything of src/: it takes the place of src/base/atomic.h.
  */
 #ifndef WEIR_EXPLORE_H
 #define WEIR_EXPLORE_H
@@ -217,9 +217,9 @@ static inline void explore_point(void)
     explore_switch(explore_pick());
 }
 
-/* ---- The atomics, in place of src/table/atomic.h: whatever that offers, this must offer, too ---- */
+/* ---- The atomics, in place of src/base/atomic.h: whatever that offers, this must offer, too ---- */
 
-#define WEIR_TABLE_ATOMIC_H
+#define WEIR_BASE_ATOMIC_H
 
 typedef struct weir__cell {
     uint64_t lo, hi;

@@ -7,7 +7,7 @@
 #include "stress.h"
 
 #include "../engine.h"
-#include "../unit/store/server.h"
+#include "../unit/remote/server.h"
 
 #include <time.h>
 

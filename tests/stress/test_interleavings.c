@@ -17,15 +17,15 @@
 #define WEIR__ROUNDS 256
 
 /* The sources, with the atomics of explore.h. Names of their own that two of them use are told apart here. */
-#include "table/lines.c"
+#include "table/cuckoo.c"
 #include "table/slab.c"
 
 #define attempt pair_attempt
-#include "table/pair.c"
+#include "table/slot_pair.c"
 #undef attempt
 
 #define gather ring_gather
-#include "table/ring.c"
+#include "table/window_ring.c"
 #undef gather
 #undef SEALED
 
@@ -35,7 +35,7 @@
 #define pack    log_pack
 #define salted  log_salted
 #define unpack  log_unpack
-#include "table/log.c"
+#include "table/sliding_log.c"
 #undef attempt
 #undef flush
 #undef make
@@ -43,9 +43,9 @@
 #undef salted
 #undef unpack
 
-#include "table/ahead.h"
+#include "table/prefetch.h"
 #include "table/take.c"
-#include "table/usual.h"
+#include "table/fast_path.h"
 
 #include "world.h"
 

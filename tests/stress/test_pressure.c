@@ -4,7 +4,7 @@
  */
 #include "../engine.h"
 
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 #include <pthread.h>
 

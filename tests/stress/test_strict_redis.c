@@ -6,7 +6,7 @@
 
 #include "../awake.h"
 #include "../engine.h"
-#include "../unit/store/server.h"
+#include "../unit/remote/server.h"
 
 #include <time.h>
 

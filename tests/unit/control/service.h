@@ -7,7 +7,7 @@
 
 #include "../../test.h"
 #include "control/call.h"
-#include "control/in_force.h"
+#include "control/published.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -418,7 +418,7 @@ static int64_t model_held(struct model *m, int64_t now)
         return model_held_log(m, now);
     case WEIR_SLIDING_WINDOW_COUNTER:
         return model_held_counter(m, now);
-    case WEIR_CONCURRENCY: /* has a model of its own, in test_lease.c */
+    case WEIR_CONCURRENCY: /* has a model of its own, in test_permit_calls.c */
     case WEIR_TOKEN_BUCKET:
     case WEIR_LEAKY_BUCKET:
         break;
@@ -440,7 +440,7 @@ static void model_add(struct model *m, int64_t now, int64_t units)
     case WEIR_SLIDING_WINDOW_COUNTER:
         model_add_counter(m, now, units);
         break;
-    case WEIR_CONCURRENCY: /* has a model of its own, in test_lease.c */
+    case WEIR_CONCURRENCY: /* has a model of its own, in test_permit_calls.c */
     case WEIR_TOKEN_BUCKET:
     case WEIR_LEAKY_BUCKET:
         model_add_bucket(m, now, units);

@@ -13,7 +13,7 @@
 #define RUN_STEPS        4000
 #define BATCH_MAX        40
 #define TIME_MAX_NS      INT64_C(8800000000000000000) /* 2248; room for all waits before 2^63 */
-#define ZONE_TIME_MAX_NS INT64_C(7200000000000000000) /* 2198: zones are known until 2200 (src/engine/zone.h) */
+#define ZONE_TIME_MAX_NS INT64_C(7200000000000000000) /* 2198: zones are known until 2200 (src/engine/timezone.h) */
 
 /*
  * A slot keeps the start of its window modulo 4.4 years, so the library cannot tell an entry from a later one when

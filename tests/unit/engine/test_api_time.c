@@ -1,5 +1,5 @@
 /* The same requests, at the ends of time and where anchors wrap: all decisions must be the same. */
-#include "table/cell.h"
+#include "table/slot.h"
 
 #include "api.h"
 

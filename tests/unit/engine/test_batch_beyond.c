@@ -6,7 +6,7 @@
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "engine/batch.h"
-#include "table/ahead.h"
+#include "table/prefetch.h"
 
 #include "segments.h"
 

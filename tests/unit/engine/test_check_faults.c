@@ -6,7 +6,7 @@
 #include "nth_call.h"
 #include "rules_folder.h"
 
-#include "engine/brief.h"
+#include "engine/fast_path.h"
 
 #include <time.h>
 

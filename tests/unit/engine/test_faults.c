@@ -1,6 +1,6 @@
 /* The Nth call of everything that can fail does: opening segments and zones. */
 #define _GNU_SOURCE /* O_TMPFILE */
-#include "engine/engine.h"
+#include "engine/segment.h"
 
 #include "nth_call.h"
 

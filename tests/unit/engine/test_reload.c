@@ -1,7 +1,7 @@
 /* Rules that change on disk: good ones take over, broken ones never do, counters stay. */
 #include "rules_folder.h"
 
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 #include <pthread.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* Segments as files: making, attaching, sharing, running out of rights, clocks across boots. */
-#include "engine/engine.h"
+#include "engine/segment.h"
 
 #include "segment_files.h"
 

@@ -1,5 +1,5 @@
 /* What is at the path is not a segment, not a whole one, not of this version, or full of rubbish. */
-#include "engine/engine.h"
+#include "engine/segment.h"
 #include "table/hash.h"
 
 #include "../../test.h"

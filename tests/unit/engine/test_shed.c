@@ -1,5 +1,5 @@
 /* Requests that are shed: by class, and what they are told. */
-#include "pressed.h"
+#include "overloaded.h"
 
 /* ---- Shedding by class ---- */
 

@@ -1,6 +1,6 @@
 /* The service without nginx: frames, messages and JSON as bytes, answered by an engine. */
 #include "../../engine.h"
-#include "rls/parts.h"
+#include "services/rls/rls_internal.h"
 
 #include <health.pb-c.h>
 

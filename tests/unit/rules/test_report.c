@@ -1,7 +1,7 @@
 /* What is told about a source: places, lines, words that were meant, and nothing that writes to a terminal. */
 #include "told.h"
 
-#include "rules/words.h"
+#include "base/suggest.h"
 
 static struct told told;
 

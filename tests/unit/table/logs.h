@@ -3,7 +3,7 @@
 #define WEIR_TEST_LOGS_H
 
 #include "table/hash.h"
-#include "table/log.c"
+#include "table/sliding_log.c"
 
 #include "../../test.h"
 

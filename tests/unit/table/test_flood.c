@@ -4,7 +4,7 @@
  */
 #include "slabs.h"
 #include "table/hash.h"
-#include "table/lease.h"
+#include "table/permits.h"
 
 enum { GRAINS = 116508, JUNK = 120000 }; /* the slab of a segment of 64 MiB, and somewhat more keys */
 

@@ -1,0 +1,175 @@
+/*
+ * What is kept of a decision. nginx forgets a module's context at each internal redirect, so it also hangs in the
+ * list of things to clean up, which lasts as long as the request: no request is ever decided twice.
+ */
+#include "ngx_http_weir.h"
+#include "engine/fast_path.h"
+
+/*
+ * Its memory is not the request's: one that is proxied fills nginx's pool almost to the end of a page, and one more
+ * page for our few bytes would cost as much as the decision. So there are spare ones, used again and again. Requests
+ * that wait are the other case: there are many at once, and their pools are half empty.
+ */
+typedef struct ngx_http_weir_spare_s {
+    struct ngx_http_weir_spare_s *next;
+} ngx_http_weir_spare_t;
+
+#define SPARE_TEXT 376  /* bytes of text in one, also of a few rules; what needs more is in the pool after all */
+#define SPARE_MAX  1024 /* that are kept */
+
+static ngx_http_weir_spare_t *ngx_http_weir_spare;
+static ngx_uint_t ngx_http_weir_spares;
+
+static ngx_http_weir_ctx_t *ngx_http_weir_take_spare(ngx_log_t *log)
+{
+    ngx_http_weir_spare_t *first = ngx_http_weir_spare;
+    if (first == NULL)
+        return ngx_alloc(sizeof(ngx_http_weir_ctx_t) + SPARE_TEXT, log);
+    ngx_http_weir_spare = first->next;
+    ngx_http_weir_spares--;
+    return (ngx_http_weir_ctx_t *)first;
+}
+
+/* The request is over. Also marks our entry in its list of things to clean up. */
+__attribute__((hot)) static void ngx_http_weir_done(void *data)
+{
+    const ngx_http_weir_ctx_t *ctx = data;
+    ngx_http_weir_spare_t *spare = data;
+    if (ctx == NULL || !ctx->reused)
+        return;
+    if (ngx_http_weir_spares == SPARE_MAX) {
+        ngx_free(data);
+        return;
+    }
+    spare->next = ngx_http_weir_spare;
+    ngx_http_weir_spare = spare;
+    ngx_http_weir_spares++;
+}
+
+__attribute__((hot)) ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r)
+{
+    r = r->main;
+    ngx_http_weir_ctx_t *ctx = ngx_http_get_module_ctx(r, ngx_http_weir_module);
+    if (ctx || !(r->internal || r->filter_finalize))
+        return ctx;
+    for (ngx_pool_cleanup_t *cleanup = r->pool->cleanup; cleanup; cleanup = cleanup->next)
+        if (cleanup->handler == ngx_http_weir_done)
+            return cleanup->data;
+    return NULL;
+}
+
+__attribute__((hot)) static ngx_http_weir_ctx_t *ngx_http_weir_make(ngx_http_request_t *r, size_t text,
+                                                                    ngx_uint_t waits)
+{
+    ngx_uint_t reused = !waits && text <= SPARE_TEXT;
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, reused ? 0 : sizeof(ngx_http_weir_ctx_t) + text);
+    if (cleanup == NULL)
+        return NULL;
+    cleanup->handler = ngx_http_weir_done;
+    if (reused)
+        cleanup->data = ngx_http_weir_take_spare(r->connection->log);
+    ngx_http_weir_ctx_t *ctx = cleanup->data;
+    if (ctx == NULL)
+        return NULL;
+    *ctx = (ngx_http_weir_ctx_t){.reused = reused ? 1 : 0}; /* not by a call, as it is small */
+    ngx_http_set_ctx(r, ctx, ngx_http_weir_module);
+    return ctx;
+}
+
+/* Notes who took nothing. NGX_ERROR: no memory. */
+static ngx_int_t ngx_http_weir_note_untaken(ngx_pool_t *pool, const weir_answer *answer, const weir_outcome *outcomes,
+                                            ngx_http_weir_ctx_t *ctx)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < answer->outcomes; i++)
+        count += !weir_outcome_took(&outcomes[i]);
+    if (count == 0)
+        return NGX_OK;
+    ctx->untaken = ngx_palloc(pool, sizeof(ngx_http_weir_untaken_t) + count * sizeof(uint64_t));
+    if (ctx->untaken == NULL)
+        return NGX_ERROR;
+    ctx->untaken->count = 0;
+    for (size_t i = 0; i < answer->outcomes; i++)
+        if (!weir_outcome_took(&outcomes[i]))
+            ctx->untaken->id[ctx->untaken->count++] = weir_outcome_id(&outcomes[i]);
+    return NGX_OK;
+}
+
+/*
+ * A request that leaves before its turn gives back what it took: the same to every rule that it took from. Where they
+ * took different amounts it is the smallest, so that none gets back more than it gave; where not all of them are known,
+ * nothing.
+ */
+static void ngx_http_weir_note_taken(ngx_pool_t *pool, const weir_answer *answer, const weir_outcome *outcomes,
+                                     ngx_http_weir_ctx_t *ctx)
+{
+    int64_t least = 0;
+    if (answer->outcomes < answer->matched || ngx_http_weir_note_untaken(pool, answer, outcomes, ctx) != NGX_OK)
+        return;
+    for (size_t i = 0; i < answer->outcomes; i++)
+        if (weir_outcome_took(&outcomes[i]) && (least == 0 || outcomes[i].cost < least))
+            least = outcomes[i].cost;
+    ctx->give_back = least;
+}
+
+ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes,
+                                        ngx_uint_t dry_run)
+{
+    char values[WEIR_HEADER_ROOM];
+    uint16_t lens[WEIR_HEADER_COUNT] = {0};
+    size_t rule_len = ngx_strlen(answer->by.rule), key_len = answer->by.key_len, headers_len = 0;
+    /* Clients must not notice a dry run. */
+    if (!dry_run)
+        headers_len = weir_answer_values(answer, outcomes, values, lens);
+
+    ngx_http_weir_ctx_t *ctx =
+        ngx_http_weir_make(r, rule_len + key_len + headers_len, answer->decision.verdict == WEIR_DELAY);
+    if (ctx == NULL)
+        return NULL;
+    ctx->limit = answer->decision.limit;
+    ctx->remaining = answer->decision.remaining;
+    ctx->retry_after_ns = answer->decision.retry_after_ns;
+    ctx->verdict = (uint8_t)answer->decision.verdict;
+    ctx->dry_run = dry_run ? 1 : 0;
+    ctx->shed = answer->by.reason == WEIR_BY_SHED ? 1 : 0;
+    ctx->rule_len = (uint16_t)rule_len;
+    ctx->key_len = (uint16_t)key_len;
+    ctx->headers_len = (uint16_t)headers_len;
+    if (answer->decision.verdict == WEIR_DELAY)
+        ngx_http_weir_note_taken(r->pool, answer, outcomes, ctx);
+    ctx->taken = answer->now;
+    ngx_memcpy(ctx->header_len, lens, sizeof(lens));
+    u_char *at = ngx_cpymem(ctx->text, answer->by.rule, rule_len);
+    at = ngx_cpymem(at, answer->by.key, key_len);
+    ngx_memcpy(at, values, headers_len);
+    return ctx;
+}
+
+__attribute__((hot)) ngx_http_weir_ctx_t *ngx_http_weir_keep_brief(ngx_http_request_t *r,
+                                                                   const struct weir__brief *brief, ngx_uint_t dry_run)
+{
+    size_t len = (size_t)brief->rule_len + brief->key_len + brief->values_len;
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, len, 0);
+    if (ctx == NULL)
+        return NULL;
+    ctx->limit = brief->limit;
+    ctx->remaining = brief->remaining;
+    ctx->verdict = WEIR_ALLOW;
+    ctx->dry_run = dry_run ? 1 : 0;
+    ctx->rule_len = brief->rule_len;
+    ctx->key_len = brief->key_len;
+    ctx->headers_len = brief->values_len;
+    ngx_memcpy(ctx->header_len, brief->lens, sizeof(brief->lens));
+    ngx_memcpy(ctx->text, brief->text, len);
+    return ctx;
+}
+
+ngx_http_weir_ctx_t *ngx_http_weir_keep_failure(ngx_http_request_t *r)
+{
+    ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, 0, 0);
+    if (ctx) {
+        ctx->limit = ctx->remaining = -1;
+        ctx->failed = 1;
+    }
+    return ctx;
+}

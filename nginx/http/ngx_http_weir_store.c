@@ -1,0 +1,150 @@
+/*
+ * Requests that wait for the store's answer. What asked is run again when it has come, and then finds it: nothing of a
+ * request's decision is kept meanwhile but the question.
+ */
+#include "ngx_http_weir.h"
+#include "engine/fast_path.h"
+
+/* Hangs in the list of things to clean up, so that it is found again, and ended with the request. */
+typedef struct {
+    ngx_http_request_t *r;
+    ngx_weir_wait_t *wait; /* NULL: over */
+    ngx_http_weir_go_on_pt *go_on;
+    ngx_str_t body;
+} ngx_http_weir_asking_t;
+
+static void ngx_http_weir_asking_leave(void *data)
+{
+    ngx_http_weir_asking_t *asking = data;
+    if (asking->wait)
+        ngx_weir_wait_end(asking->wait);
+    asking->wait = NULL;
+}
+
+static ngx_http_weir_asking_t *ngx_http_weir_asking(ngx_http_request_t *r)
+{
+    for (ngx_http_cleanup_t *each = r->main->cleanup; each; each = each->next) {
+        ngx_http_weir_asking_t *asking = each->data;
+        if (each->handler == ngx_http_weir_asking_leave && asking->r == r && asking->wait)
+            return asking;
+    }
+    return NULL;
+}
+
+ngx_weir_wait_t *ngx_http_weir_wait(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, ngx_uint_t *answered)
+{
+    ngx_http_weir_asking_t *asking = mcf->store ? ngx_http_weir_asking(r) : NULL;
+    *answered = asking != NULL;
+    if (asking)
+        return asking->wait;
+    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    if (wait)
+        wait->data = NULL;
+    return wait;
+}
+
+__attribute__((hot)) void ngx_http_weir_wait_over(ngx_weir_wait_t *wait)
+{
+    if (wait == NULL)
+        return;
+    ngx_http_weir_asking_t *asking = wait->data;
+    if (asking)
+        asking->wait = NULL;
+    ngx_weir_wait_end(wait);
+}
+
+static void ngx_http_weir_answered(ngx_weir_wait_t *wait)
+{
+    ngx_http_weir_asking_t *asking = wait->data;
+    ngx_http_request_t *r = asking->r;
+    ngx_connection_t *c = r->connection;
+    ngx_http_set_log_request(c->log, r);
+    if (r == r->main && r->read_event_handler == ngx_http_test_reading)
+        r->read_event_handler = ngx_http_block_reading;
+    asking->go_on(r, &asking->body);
+    ngx_http_run_posted_requests(c);
+}
+
+/* A client that goes away is noticed. */
+static ngx_int_t ngx_http_weir_watch(ngx_http_request_t *r)
+{
+    ngx_connection_t *c = r->connection;
+    if (r != r->main || r->discard_body)
+        return NGX_OK;
+    r->read_event_handler = ngx_http_test_reading;
+    if (c->read->ready) {
+        ngx_post_event(c->read, &ngx_posted_events);
+        return NGX_OK;
+    }
+    return ngx_handle_read_event(c->read, 0);
+}
+
+ngx_int_t ngx_http_weir_wait_begin(ngx_http_request_t *r, ngx_weir_wait_t *wait, ngx_http_weir_go_on_pt *go_on,
+                                   const ngx_str_t *body)
+{
+    ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, sizeof(ngx_http_weir_asking_t));
+    if (cleanup == NULL) {
+        ngx_weir_wait_end(wait);
+        return NGX_ERROR;
+    }
+    ngx_http_weir_asking_t *asking = cleanup->data;
+    *asking = (ngx_http_weir_asking_t){r, wait, go_on, body ? *body : (ngx_str_t)ngx_null_string};
+    cleanup->handler = ngx_http_weir_asking_leave;
+    wait->data = asking;
+    ngx_int_t rc = ngx_weir_wait_begin(wait, ngx_http_weir_answered);
+    if (rc != NGX_AGAIN || ngx_http_weir_watch(r) == NGX_OK)
+        return rc;
+    ngx_http_weir_wait_over(wait);
+    return NGX_ERROR;
+}
+
+ngx_int_t ngx_http_weir_ask(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                            ngx_http_weir_go_on_pt *go_on, ngx_weir_wait_t **asked)
+{
+    ngx_uint_t answered;
+    ngx_weir_wait_t *wait = ngx_http_weir_wait(r, mcf, &answered);
+    *asked = wait;
+    if (wait == NULL)
+        return NGX_OK;
+    query->ask = wait->ask;
+    if (answered || weir_check_prepare(mcf->engine, query) != 1)
+        return NGX_OK; /* an error is the check's to tell */
+    return ngx_http_weir_wait_begin(r, wait, go_on, NULL);
+}
+
+/* ---- In a phase ---- */
+
+static void ngx_http_weir_phase_again(ngx_http_request_t *r, ngx_str_t *body)
+{
+    (void)body;
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+}
+
+ngx_int_t ngx_http_weir_ask_in_phase(ngx_http_request_t *r, ngx_http_weir_main_conf_t *mcf, weir_query *query,
+                                     ngx_weir_wait_t **asked)
+{
+    ngx_int_t rc = ngx_http_weir_ask(r, mcf, query, ngx_http_weir_phase_again, asked);
+    if (rc == NGX_AGAIN)
+        r->write_event_handler = ngx_http_request_empty_handler;
+    return rc;
+}
+
+/* ---- Without waiting ---- */
+
+int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query, weir_answer *answer)
+{
+    ngx_weir_wait_t *wait = mcf->store ? ngx_weir_wait_new(mcf->store) : NULL;
+    query->ask = wait ? wait->ask : NULL;
+    ngx_uint_t asks = wait && weir_check_prepare(mcf->engine, query) == 1;
+    /* What the store will say counts as said: nothing in the answer is of interest. No look for new rules here. */
+    static struct weir__second reset; /* a worker has one thread */
+    char text[WEIR__BRIEF_ROOM];
+    struct weir__brief brief = {.reset = &reset, .text = text};
+    int error = weir__check_brief(mcf->engine, query, answer, &brief);
+    if (asks)
+        ngx_weir_wait_and_go(wait);
+    else if (wait)
+        ngx_weir_wait_end(wait);
+    return error;
+}

@@ -1,0 +1,64 @@
+/* Numbers as text, by hand rather than by printf: every answer has half a dozen of them. */
+#ifndef WEIR_BASE_DIGITS_H
+#define WEIR_BASE_DIGITS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define WEIR__DIGITS_MAX 20 /* of 64 bits */
+
+/* How many digits a number has. */
+static inline unsigned weir__digits(uint64_t number)
+{
+    /* The least number with one digit more than the index; 0 itself has one. */
+    static const uint64_t least[WEIR__DIGITS_MAX] = {0,
+                                                     10,
+                                                     100,
+                                                     1000,
+                                                     10000,
+                                                     100000,
+                                                     1000000,
+                                                     10000000,
+                                                     100000000,
+                                                     1000000000,
+                                                     10000000000,
+                                                     100000000000,
+                                                     1000000000000,
+                                                     10000000000000,
+                                                     100000000000000,
+                                                     1000000000000000,
+                                                     10000000000000000,
+                                                     100000000000000000,
+                                                     1000000000000000000,
+                                                     10000000000000000000U};
+    /* 1233 / 4096 is the logarithm of 2 to the base 10, closely enough for up to 64 bits. */
+    unsigned bits = 64 - (unsigned)__builtin_clzll(number | 1), about = bits * 1233 >> 12;
+    return about + (number >= least[about]);
+}
+
+/* Writes at most WEIR__DIGITS_MAX bytes; returns where they end. */
+static inline char *weir__put_digits(char *to, uint64_t number)
+{
+    /* Two digits at a time: half the divisions. */
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142"
+                                "43444546474849505152535455565758596061626364656667686970717273747576777879808182838485"
+                                "8687888990919293949596979899";
+    char *end = to + weir__digits(number), *at = end;
+    for (; number > UINT32_MAX; number /= 100) {
+        at -= 2;
+        memcpy(at, &pairs[number % 100 * 2], 2);
+    }
+    /* Nearly all are that small from the beginning, and half the work then. */
+    uint32_t left = (uint32_t)number;
+    for (; left >= 100; left /= 100) {
+        at -= 2;
+        memcpy(at, &pairs[left % 100 * 2], 2);
+    }
+    if (left >= 10)
+        memcpy(to, &pairs[left * 2], 2);
+    else
+        *to = (char)('0' + left);
+    return end;
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* What weir serve says. Each usual line is one write, so that lines of several processes do not mix. */
+#define _GNU_SOURCE /* O_CLOEXEC, gmtime_r */
+#include "base/log.h"
+#include "rules/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- Writing ---- */
+
+enum { PATIENCE_MS = 500, AT_ONCE = 4096 /* what a pipe that takes anything takes without waiting */ };
+
+/*
+ * False: nobody reads what is written. A terminal that was stopped, or a pipe to a program that hangs, must not hold up
+ * this process: it would no longer hear nginx, whose workers would then wait with their next line for ever. So the
+ * first time somebody is slow is waited for, and then no more until they read again.
+ */
+static bool is_read(int file)
+{
+    static bool stuck;
+    struct pollfd wait = {.fd = file, .events = POLLOUT};
+    int ready;
+    do
+        ready = poll(&wait, 1, stuck ? 0 : PATIENCE_MS);
+    while (ready < 0 && errno == EINTR);
+    stuck = ready == 0;
+    return !stuck;
+}
+
+static void write_all(int file, const char *text, size_t len)
+{
+    for (size_t done = 0; done < len && is_read(file);) {
+        ssize_t wrote = write(file, text + done, len - done < AT_ONCE ? len - done : AT_ONCE);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return; /* nobody is there to be told */
+        done += (size_t)wrote;
+    }
+}
+
+/* ---- Lines ---- */
+
+/* A string of JSON with its quotes. Bytes of UTF-8 stay as they are. Returns the length; at most 6 a byte. */
+static size_t quote(const char *text, char *to)
+{
+    size_t used = 0;
+    to[used++] = '"';
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            to[used++] = '\\';
+        if ((unsigned char)*c < 0x20)
+            used += (size_t)snprintf(to + used, 7, "\\u%04x", (unsigned char)*c);
+        else
+            to[used++] = *c;
+    }
+    to[used++] = '"';
+    return used;
+}
+
+enum { WHOLE_LINE = 6 * WEIR__LINE_MAX + 128 };
+
+/* The whole line of a message; returns its length. */
+static size_t compose(const struct weir__journal *journal, enum weir__level level, const char *message,
+                      char line[WHOLE_LINE])
+{
+    static const char *const names[] = {"info", "warning", "error"};
+    char at[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    size_t used;
+    gmtime_r(&now, &utc);
+    if (journal->json) {
+        strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+        used = (size_t)snprintf(line, WHOLE_LINE, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", at, names[level]);
+        used += quote(message, line + used);
+        line[used++] = '}';
+    } else {
+        strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S", &utc);
+        if (journal->plain)
+            at[0] = 0;
+        used = (size_t)snprintf(line, WHOLE_LINE, "%s%sweir: %s%s%s", at, *at ? " " : "",
+                                level == WEIR__INFO ? "" : names[level], level == WEIR__INFO ? "" : ": ", message);
+    }
+    line[used++] = '\n';
+    return used;
+}
+
+/* Writes a line, or counts it among those that were left out. */
+static void put(const struct weir__journal *journal, const char *line, size_t len)
+{
+    static unsigned long left_out;
+    if (!is_read(journal->file)) {
+        left_out++;
+        return;
+    }
+    if (left_out) {
+        char message[64], told[WHOLE_LINE];
+        snprintf(message, sizeof message, "%lu lines were left out: nobody read them", left_out);
+        left_out = 0;
+        write_all(journal->file, told, compose(journal, WEIR__WARNING, message, told));
+    }
+    write_all(journal->file, line, len);
+}
+
+void weir__say(const struct weir__journal *journal, enum weir__level level, const char *format, ...)
+{
+    char raw[WEIR__LINE_MAX], message[WEIR__LINE_MAX], line[WHOLE_LINE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(raw, sizeof raw, format, arguments);
+    va_end(arguments);
+    /* nginx tells what clients send as they sent it. */
+    weir__printable((weir_text){raw, strlen(raw)}, message, sizeof message);
+    put(journal, line, compose(journal, level, message, line));
+}
+
+void weir__pass_on(const struct weir__journal *journal, weir_text text)
+{
+    put(journal, text.data, text.len);
+}
+
+void weir__say_diagnostic(void *context, const weir_diagnostic *told)
+{
+    char place[32] = "";
+    if (told->line > 0)
+        snprintf(place, sizeof place, ":%d:%d", told->line, told->column);
+    weir__say(context, told->severity == WEIR_IS_ERROR ? WEIR__ERROR : WEIR__WARNING, "%s%s: %s%s%s%s",
+              told->file ? told->file : "", place, told->message, told->suggestion ? "; did you mean '" : "",
+              told->suggestion ? told->suggestion : "", told->suggestion ? "'?" : "");
+}
+
+bool weir__journal_open(struct weir__journal *journal, const char *path, bool json)
+{
+    int file = STDERR_FILENO;
+    if (path) {
+        file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+        if (file < 0)
+            return false;
+    }
+    weir__journal_close(journal);
+    *journal = (struct weir__journal){file, json, false};
+    return true;
+}
+
+void weir__journal_close(struct weir__journal *journal)
+{
+    if (journal->file > STDERR_FILENO)
+        close(journal->file);
+    journal->file = STDERR_FILENO;
+}

@@ -1,0 +1,128 @@
+/* Small files beside the segment. See sidecar.h. */
+#define _GNU_SOURCE /* O_CLOEXEC */
+#include "base/sidecar.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What may be sent: texts for these files, and a count of rules. */
+static const char *const endings[] = {".hosts", ".hosts.lines", ".queue"};
+enum { FILES = sizeof endings / sizeof *endings, HISTORY = FILES };
+
+enum { PART = 32 << 10, TEXT_MAX = 4 << 20 }; /* bytes of a message, and of a text */
+
+struct head {
+    uint8_t what; /* index of endings, or HISTORY */
+    uint8_t first, last;
+};
+
+struct message {
+    struct head head;
+    char text[PART];
+};
+
+static struct {
+    pthread_mutex_t lock; /* parts of one text follow each other */
+    bool on;
+    int channel;
+    char segment[4096];
+} sender = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- Writing ---- */
+
+static bool replace(const char *path, const char *text, size_t len)
+{
+    char beside[4200];
+    if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)
+        return false;
+    unlink(beside); /* of a process that died here, or that another user put there */
+    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    bool written = file >= 0 && fchmod(file, 0644) == 0 && write(file, text, len) == (ssize_t)len;
+    if (file >= 0)
+        close(file);
+    return written && rename(beside, path) == 0;
+}
+
+/* Does not wait: what finds no room is sent anew in a few seconds, as a whole. */
+static bool send_text(uint8_t what, const char *text, size_t len)
+{
+    struct message message = {.head = {.what = what, .first = true}};
+    bool sent = len <= TEXT_MAX;
+    pthread_mutex_lock(&sender.lock);
+    for (size_t at = 0; sent && !message.head.last; at += PART) {
+        size_t part = len - at < PART ? len - at : PART;
+        memcpy(message.text, text + at, part);
+        message.head.first = at == 0;
+        message.head.last = at + part == len;
+        sent = send(sender.channel, &message, sizeof message.head + part, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+    }
+    pthread_mutex_unlock(&sender.lock);
+    return sent;
+}
+
+bool weir__beside_write(const char *path, const char *text, size_t len)
+{
+    size_t segment = strlen(sender.segment);
+    if (!sender.on)
+        return replace(path, text, len);
+    for (size_t i = 0; i < FILES; i++)
+        if (strncmp(path, sender.segment, segment) == 0 && strcmp(path + segment, endings[i]) == 0)
+            return send_text((uint8_t)i, text, len);
+    errno = EPERM;
+    return false;
+}
+
+bool weir__beside_ask_history(size_t rules)
+{
+    uint32_t count = (uint32_t)rules;
+    return sender.on && rules <= UINT32_MAX && send_text(HISTORY, (const char *)&count, sizeof count);
+}
+
+/* ---- The channel ---- */
+
+bool weir__beside_channel(int ends[2])
+{
+    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
+}
+
+void weir__beside_send_by(int channel, const char *segment_path)
+{
+    sender.on = true;
+    sender.channel = channel;
+    snprintf(sender.segment, sizeof sender.segment, "%s", segment_path);
+}
+
+size_t weir__beside_receive(int channel, const char *segment_path, struct weir__beside_inbox *inbox)
+{
+    static struct message message;
+    char path[4200];
+    uint32_t rules = 0;
+    ssize_t got = recv(channel, &message, sizeof message, MSG_DONTWAIT);
+    if (got < (ssize_t)sizeof message.head)
+        return 0;
+    size_t len = (size_t)got - sizeof message.head;
+    inbox->len = message.head.first ? 0 : inbox->len;
+    char *text = inbox->len + len <= TEXT_MAX ? realloc(inbox->text, inbox->len + len + 1) : NULL;
+    if (!text)
+        return 0;
+    memcpy(text + inbox->len, message.text, len);
+    inbox->text = text;
+    inbox->len += len;
+    if (!message.head.last)
+        return 0;
+    if (message.head.what < FILES) {
+        snprintf(path, sizeof path, "%s%s", segment_path, endings[message.head.what]);
+        (void)!replace(path, inbox->text, inbox->len);
+    } else if (message.head.what == HISTORY && inbox->len == sizeof rules) {
+        memcpy(&rules, inbox->text, sizeof rules);
+    }
+    return rules;
+}

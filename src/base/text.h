@@ -1,0 +1,61 @@
+/* Texts that are pieces of something larger: a pointer and a length, never a terminator. */
+#ifndef WEIR_BASE_TEXT_H
+#define WEIR_BASE_TEXT_H
+
+#include <string.h>
+#include <weir/weir.h>
+
+#define WEIR__TEXT(literal) ((weir_text){(literal), sizeof(literal) - 1})
+
+static inline bool weir__text_equal(weir_text a, weir_text b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static inline bool weir__text_is(weir_text a, const char *b)
+{
+    return a.len == strlen(b) && memcmp(a.data, b, a.len) == 0;
+}
+
+static inline unsigned char weir__lower(char c)
+{
+    return (unsigned char)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+}
+
+/* ASCII letters in any case: header names, hosts, methods. */
+static inline bool weir__text_equal_nocase(weir_text a, weir_text b)
+{
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (weir__lower(a.data[i]) != weir__lower(b.data[i]))
+            return false;
+    return true;
+}
+
+/* Without the blanks around it. */
+static inline weir_text weir__text_trim(weir_text text)
+{
+    while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {
+        text.data++;
+        text.len--;
+    }
+    while (text.len > 0 && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
+        text.len--;
+    return text;
+}
+
+/* True if one of the words of a list such as "close, X-Hop" is this one, in any case. */
+static inline bool weir__text_listed(weir_text list, weir_text word)
+{
+    while (list.len > 0) {
+        const char *comma = memchr(list.data, ',', list.len);
+        size_t len = comma ? (size_t)(comma - list.data) : list.len, skip = len + (comma != NULL);
+        if (weir__text_equal_nocase(weir__text_trim((weir_text){list.data, len}), word))
+            return true;
+        list = (weir_text){list.data + skip, list.len - skip};
+    }
+    return false;
+}
+
+#endif

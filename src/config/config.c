@@ -1,0 +1,329 @@
+/* weir.yaml, from text to a checked configuration. */
+#define _GNU_SOURCE /* realpath */
+#include "config/config.h"
+#include "rules/field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define NAMES(list) (list), sizeof(list) / sizeof *(list)
+#define MIB         (INT64_C(1) << 20)
+#define HOT_BYTES   (8 * MIB)
+#define HOST_MAX    64
+
+static void segment_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "size"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *member;
+    if (!weir__field_names(reader->report, node, "segment", NAMES(names)))
+        return;
+    config->segment_place = node->place;
+    if ((member = weir__node_get(node, "path"))) {
+        config->segment_path = weir__config_path(reader, member, "path");
+        config->segment_place = member->place;
+        config->segment_is_ours = false;
+    }
+    if ((member = weir__node_get(node, "size")))
+        weir__config_size(reader, member, "size", INT64_C(64) << 10, &config->segment_bytes);
+}
+
+/* "off", a size, or a map with one. */
+static void hot_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"size", "hash_keys"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *size = node, *member;
+    config->hot_place = node->place;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off")) {
+        config->hot_bytes = 0;
+        return;
+    }
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "hot_keys", NAMES(names)))
+            return;
+        size = weir__node_get(node, "size");
+        if ((member = weir__node_get(node, "hash_keys")))
+            weir__field_bool(reader->report, member, "hash_keys", &config->hot_hash);
+    }
+    config->hot_bytes = HOT_BYTES;
+    if (size)
+        weir__config_size(reader, size, "hot_keys", INT64_C(128) << 10, &config->hot_bytes);
+}
+
+static void workers_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    if (node->kind != WEIR__SCALAR || !weir__text_is(node->text, "auto"))
+        weir__field_int(reader->report, node, "workers", 1, 1024, &reader->config->workers);
+}
+
+static void user_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    weir_text name;
+    if (!weir__field_text(reader->report, node, "user", &name))
+        return;
+    reader->config->user = weir__config_text(reader, name);
+    reader->config->user_place = node->place;
+}
+
+static void agent_user_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    weir_text name;
+    if (!weir__field_text(reader->report, node, "agent_user", &name))
+        return;
+    reader->config->agent_user = weir__config_text(reader, name);
+    reader->config->agent_user_place = node->place;
+}
+
+/* What others see of it. */
+static void host_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    weir_text name;
+    if (!weir__field_text(reader->report, node, "host", &name))
+        return;
+    if (!name.len || name.len > HOST_MAX)
+        weir__report_error(reader->report, node->place, "host is a name of 1 to %d bytes", HOST_MAX);
+    else
+        reader->config->host_name = weir__config_text(reader, name);
+}
+
+/* ---- Logs ---- */
+
+/* "stderr" or a file. */
+static bool log_path(struct weir__reader *reader, const struct weir__node *node, const char **path)
+{
+    *path = NULL;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "stderr"))
+        return true;
+    *path = weir__config_path(reader, node, "a log's path");
+    return *path != NULL;
+}
+
+static const char *const formats[] = {"text", "json"};
+
+static void log_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "format"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *member;
+    int format = 0;
+    config->log_place = node->place;
+    if (!weir__field_names(reader->report, node, "log", NAMES(names)))
+        return;
+    if ((member = weir__node_get(node, "path"))) {
+        log_path(reader, member, &config->log_path);
+        config->log_place = member->place;
+    }
+    if ((member = weir__node_get(node, "format")) &&
+        weir__field_word(reader->report, member, "format", NAMES(formats), &format))
+        config->log_json = format == 1;
+}
+
+/* A path, or a map with one. */
+static void access_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "format"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *path = node, *member = NULL;
+    int format = config->log_json;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off"))
+        return;
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "access_log", NAMES(names)))
+            return;
+        path = weir__node_get(node, "path");
+        member = weir__node_get(node, "format");
+    }
+    if (member && !weir__field_word(reader->report, member, "format", NAMES(formats), &format))
+        return;
+    config->access_place = path ? path->place : node->place;
+    if (!path || log_path(reader, path, &config->access_path))
+        config->access_log = format ? WEIR__LOG_JSON : WEIR__LOG_TEXT;
+}
+
+static void denied_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"path", "rate", "hash_keys"};
+    struct weir__config *config = reader->config;
+    const struct weir__node *path = node, *member;
+    if (node->kind == WEIR__SCALAR && weir__text_is(node->text, "off"))
+        return;
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "denied_log", NAMES(names)))
+            return;
+        path = weir__node_get(node, "path");
+        if ((member = weir__node_get(node, "rate")))
+            weir__field_int(reader->report, member, "rate", 1, 1000000, &config->denied_rate);
+        if ((member = weir__node_get(node, "hash_keys")))
+            weir__field_bool(reader->report, member, "hash_keys", &config->denied_hash);
+    }
+    config->denied_place = path ? path->place : node->place;
+    config->denied_log = !path || log_path(reader, path, &config->denied_path);
+}
+
+/* ---- All of it ---- */
+
+static void metrics_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    struct weir__listener *listener = weir__arena_take(&reader->config->arena, sizeof *listener);
+    if (listener && weir__config_listener(reader, node, "metrics", listener))
+        reader->config->metrics = listener;
+}
+
+static bool has_all(const struct weir__listener *listener, const char *host)
+{
+    return listener->host && strcmp(listener->host, host) == 0;
+}
+
+/*
+ * True if a connection could be meant for either. nginx takes a port of all addresses and the same of one address for
+ * two servers, and gives the one what clients of the other ask for.
+ */
+static bool collide(const struct weir__listener *a, const struct weir__listener *b)
+{
+    bool a6 = a->host && strchr(a->host, ':'), b6 = b->host && strchr(b->host, ':');
+    if (strcmp(a->port, b->port) != 0 || a6 != b6)
+        return false;
+    if (a6)
+        return has_all(a, "::") || has_all(b, "::") || strcasecmp(a->host, b->host) == 0;
+    return !a->host || !b->host || has_all(a, "0.0.0.0") || has_all(b, "0.0.0.0") || strcasecmp(a->host, b->host) == 0;
+}
+
+/* All listeners, nginx's and the agent's: NULL for one that is not there. */
+static const struct weir__listener *listener_at(const struct weir__config *config, size_t i)
+{
+    if (i < config->listener_count)
+        return &config->listeners[i];
+    return i == config->listener_count ? config->metrics : config->admin.listener;
+}
+
+static void check_doubles(struct weir__reader *reader)
+{
+    const struct weir__config *config = reader->config;
+    char at[256];
+    for (size_t i = 0; i < config->listener_count + 2 && !config->arena.failed; i++) {
+        const struct weir__listener *one = listener_at(config, i);
+        for (size_t j = 0; one && j < i; j++) {
+            const struct weir__listener *other = listener_at(config, j);
+            if (other && collide(other, one)) {
+                weir__report_error(reader->report, one->place, "%s is listened on at %s already", one->address,
+                                   weir__place_text(reader->report, other->place, at, sizeof at));
+                break;
+            }
+        }
+    }
+}
+
+static void root_read(struct weir__reader *reader, const struct weir__node *root)
+{
+    static const char *const names[] = {"segment", "workers",    "hot_keys",   "user",     "gateway",   "metrics",
+                                        "log",     "access_log", "denied_log", "rules",    "identity",  "allow",
+                                        "block",   "service",    "store",      "admin",    "rules_db",  "state",
+                                        "queue",   "load",       "host",       "response", "normalize", "agent_user"};
+    static const struct {
+        const char *name;
+        void (*read)(struct weir__reader *reader, const struct weir__node *node);
+    } members[] = {{"log", log_read},
+                   {"segment", segment_read},
+                   {"workers", workers_read},
+                   {"hot_keys", hot_read},
+                   {"load", weir__config_load_level},
+                   {"user", user_read},
+                   {"agent_user", agent_user_read},
+                   {"host", host_read},
+                   {"gateway", weir__config_gateway},
+                   {"service", weir__config_service},
+                   {"metrics", metrics_read},
+                   {"access_log", access_read},
+                   {"denied_log", denied_read},
+                   {"store", weir__config_store}};
+    const struct weir__node *member;
+    if (!weir__field_names(reader->report, root, "weir.yaml", NAMES(names)))
+        return;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if ((member = weir__node_get(root, members[i].name)))
+            members[i].read(reader, member);
+    /* Who looks after the rules wants to see what they do. */
+    if (weir__node_get(root, "admin") && !weir__node_get(root, "hot_keys"))
+        reader->config->hot_bytes = HOT_BYTES;
+    /* With one of the others it may be a file for weir agent; weir serve says the same of it (preflight.c). */
+    if (!weir__node_get(root, "gateway") && !weir__node_get(root, "service") && !weir__node_get(root, "store") &&
+        !weir__node_get(root, "admin") && !weir__node_get(root, "load") && !weir__node_get(root, "queue"))
+        weir__report_error(reader->report, root->place,
+                           "there is neither a gateway (where to listen, and where to send on to) nor a service");
+    weir__config_control(reader, root);
+    weir__config_queue(reader, root);
+    weir__config_rules(reader, root);
+    weir__config_publish(reader);
+    check_doubles(reader);
+}
+
+static void defaults(struct weir__config *config)
+{
+    char path[64];
+    int len = snprintf(path, sizeof path, "/dev/shm/weir-%u", (unsigned)geteuid());
+    config->segment_path = weir__arena_copy(&config->arena, (weir_text){path, (size_t)len}).data;
+    config->segment_is_ours = true;
+    config->listeners = weir__arena_array(&config->arena, WEIR__LISTENERS_MAX, sizeof *config->listeners);
+    config->segment_bytes = 64 * MIB;
+    config->keepalive = 64;
+    config->max_fails = 3;
+    config->fail_ms = 10000;
+    config->connect_ms = 5000;
+    config->read_ms = 60000;
+    config->send_ms = 60000;
+    config->body_bytes = 10 * MIB;
+    config->upstream_verify = true;
+    config->denied_rate = 100;
+}
+
+/* The folder that relative paths begin at. */
+static bool folder_find(struct weir__config *config, weir_diagnose *diagnose, void *context)
+{
+    char *whole = realpath(config->file, NULL);
+    if (!whole) {
+        weir_diagnostic gone = {
+            .severity = WEIR_IS_ERROR, .file = config->file, .message = "cannot be read: no such file"};
+        if (diagnose)
+            diagnose(context, &gone);
+        return false;
+    }
+    const char *slash = strrchr(whole, '/');
+    size_t len = slash && slash > whole ? (size_t)(slash - whole) : 0;
+    config->folder = weir__arena_copy(&config->arena, (weir_text){whole, len}).data;
+    free(whole);
+    return true;
+}
+
+int weir__config_load(struct weir__config *config, const char *file, weir_diagnose *diagnose, void *context)
+{
+    *config = (struct weir__config){.arena = {.bytes_max = (size_t)64 << 20}, .file = file, .rls_count_denied = true};
+    int error = weir__sources_read(file, diagnose, context, &config->sources);
+    if (error)
+        return error;
+    if (!folder_find(config, diagnose, context))
+        return WEIR_ERULESPATH;
+    struct weir__report report = {
+        .diagnose = diagnose, .context = context, .sources = config->sources.list, .source_count = 1};
+    struct weir__reader reader = {config, &report};
+    if (config->sources.count != 1 || strcmp(config->sources.list[0].name, file) != 0) {
+        weir__report_error(&report, (struct weir__place){0}, "this is a directory; name the file in it");
+        return WEIR_ERULESPATH;
+    }
+    defaults(config);
+    const struct weir__node *root = weir__yaml_read(0, &config->arena, &report);
+    if (root)
+        root_read(&reader, root);
+    if (config->arena.failed)
+        return WEIR_ENOMEM;
+    return report.errors ? WEIR_ERULES : 0;
+}
+
+void weir__config_free(struct weir__config *config)
+{
+    weir__arena_free(&config->arena);
+    weir__sources_free(&config->sources);
+    *config = (struct weir__config){0};
+}

@@ -1,0 +1,211 @@
+/* weir.yaml: the control plane. Where its listener is, where rules are kept, and rules that another host publishes. */
+#include "config/config.h"
+#include "rules/field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NAMES(list) (list), sizeof(list) / sizeof *(list)
+#define HOUR_MS     INT64_C(3600000)
+
+static bool starts_with(weir_text text, const char *start)
+{
+    return text.len >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
+}
+
+static bool is_url(const struct weir__node *node)
+{
+    return node->kind == WEIR__SCALAR && (starts_with(node->text, "https://") || starts_with(node->text, "http://"));
+}
+
+bool weir__config_is_origin(const struct weir__node *rules)
+{
+    const struct weir__node *url = rules->kind == WEIR__MAP ? weir__node_get(rules, "url") : rules;
+    return url && is_url(url);
+}
+
+/* A text that may go into a header or an address. NULL after a report, which does not repeat it: it may be a secret. */
+static const char *printable_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
+{
+    weir_text text;
+    if (!weir__field_text(reader->report, node, what, &text))
+        return NULL;
+    for (size_t i = 0; i < text.len; i++) {
+        if ((unsigned char)text.data[i] <= 0x20 || (unsigned char)text.data[i] >= 0x7f) {
+            weir__report_error(reader->report, node->place, "%s must be printable and without blanks", what);
+            return NULL;
+        }
+    }
+    return weir__config_text(reader, text);
+}
+
+/* ---- state ---- */
+
+/* Where programs of this user keep what must stay. */
+static const char *state_default(struct weir__reader *reader)
+{
+    char path[4096];
+    const char *home = getenv("HOME"), *state = getenv("XDG_STATE_HOME");
+    int len = geteuid() == 0           ? snprintf(path, sizeof path, "/var/lib/weir")
+              : state && *state == '/' ? snprintf(path, sizeof path, "%s/weir", state)
+              : home && *home == '/'   ? snprintf(path, sizeof path, "%s/.local/state/weir", home)
+                                       : -1;
+    if (len < 0 || (size_t)len >= sizeof path)
+        return NULL;
+    return weir__config_text(reader, (weir_text){path, (size_t)len});
+}
+
+const char *weir__config_in_state(struct weir__reader *reader, const char *name, const char *before)
+{
+    char path[5000];
+    int len = snprintf(path, sizeof path, "%s%s/%s", before, reader->config->state_path, name);
+    if (len < 0 || (size_t)len >= sizeof path)
+        return NULL;
+    return weir__config_text(reader, (weir_text){path, (size_t)len});
+}
+
+static bool state_read(struct weir__reader *reader, const struct weir__node *root)
+{
+    struct weir__config *config = reader->config;
+    const struct weir__node *state = weir__node_get(root, "state");
+    if (state) {
+        config->state_place = state->place;
+        config->state_path = weir__config_path(reader, state, "state");
+        return config->state_path != NULL;
+    }
+    config->state_path = state_default(reader);
+    if (!config->state_path)
+        weir__report_error(reader->report, root->place,
+                           "there is no folder for what must outlive a restart: name one under state");
+    return config->state_path != NULL;
+}
+
+/* ---- admin ---- */
+
+static void database_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    struct weir__admin_config *admin = &reader->config->admin;
+    weir_text text;
+    if (!node) {
+        admin->database = weir__config_in_state(reader, "rules.db", "sqlite:");
+        return;
+    }
+    admin->database_place = node->place;
+    if (!weir__field_text(reader->report, node, "rules_db", &text))
+        return;
+    if (starts_with(text, "sqlite:/") || starts_with(text, "postgresql://") || starts_with(text, "postgres://"))
+        admin->database = printable_read(reader, node, "rules_db");
+    else
+        weir__report_error(reader->report, node->place,
+                           "rules_db is sqlite: with a whole path (sqlite:/var/lib/weir/rules.db) or postgresql://…");
+}
+
+static void admin_read(struct weir__reader *reader, const struct weir__node *node, const struct weir__node *database)
+{
+    static const char *const names[] = {"listen", "tls", "rules_db", "session", "key_texts"};
+    static const char *const roles[] = {"viewer", "editor", "operator"};
+    struct weir__admin_config *admin = &reader->config->admin;
+    struct weir__listener *listener = weir__arena_take(&reader->config->arena, sizeof *listener);
+    const struct weir__node *at = node, *member;
+    admin->session_ms = 12 * HOUR_MS;
+    admin->key_texts = (int)(sizeof roles / sizeof *roles);
+    if (!listener)
+        return;
+    if (node->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, node, "admin", NAMES(names)))
+            return;
+        at = weir__node_get(node, "listen");
+        if (!at) {
+            weir__report_error(reader->report, node->place, "admin has no listen, such as 127.0.0.1:9091");
+            return;
+        }
+        if ((member = weir__node_get(node, "rules_db"))) {
+            if (database)
+                weir__report_error(reader->report, member->place, "rules_db is given twice; give it once");
+            database = member;
+        }
+        if ((member = weir__node_get(node, "session")))
+            weir__config_ms(reader, member, "session", &admin->session_ms);
+        int role;
+        if ((member = weir__node_get(node, "key_texts")) &&
+            weir__field_word(reader->report, member, "key_texts", NAMES(roles), &role))
+            admin->key_texts = 1 + role;
+    }
+    if (!weir__config_listener(reader, at, "admin", listener))
+        return;
+    if (node->kind == WEIR__MAP && (member = weir__node_get(node, "tls")) &&
+        !weir__config_tls(reader, member, &listener->tls))
+        return;
+    if (listener->tls.client_ca)
+        weir__report_error(reader->report, listener->tls.client_ca_place,
+                           "admin knows its clients by their tokens: there is no client_ca here");
+    if (!listener->tls.certificate && !weir__config_is_loopback(listener))
+        weir__report_warning(reader->report, at->place,
+                             "%s: whoever listens on the way reads tokens; give admin a tls certificate",
+                             listener->address);
+    admin->listener = listener;
+    database_read(reader, database);
+}
+
+/* ---- rules from another host ---- */
+
+static void origin_read(struct weir__reader *reader, const struct weir__node *rules)
+{
+    static const char *const names[] = {"url", "token", "token_file", "ca", "poll"};
+    struct weir__origin *origin = &reader->config->origin;
+    const struct weir__node *url = rules, *member;
+    origin->poll_ms = 2000;
+    if (rules->kind == WEIR__MAP) {
+        if (!weir__field_names(reader->report, rules, "rules", NAMES(names)))
+            return;
+        url = weir__node_get(rules, "url");
+        if ((member = weir__node_get(rules, "token")))
+            origin->token = printable_read(reader, member, "token");
+        if ((member = weir__node_get(rules, "token_file"))) {
+            origin->token_file = weir__config_path(reader, member, "token_file");
+            if (origin->token)
+                weir__report_error(reader->report, member->place, "there are token and token_file; give one");
+        }
+        if ((member = weir__node_get(rules, "ca")))
+            origin->ca = weir__config_path(reader, member, "ca");
+        if ((member = weir__node_get(rules, "poll")) && weir__config_ms(reader, member, "poll", &origin->poll_ms) &&
+            origin->poll_ms < 100)
+            weir__report_error(reader->report, member->place, "poll is at least 100ms");
+    }
+    origin->place = url->place;
+    origin->url = printable_read(reader, url, "rules");
+}
+
+void weir__config_control(struct weir__reader *reader, const struct weir__node *root)
+{
+    struct weir__config *config = reader->config;
+    const struct weir__node *admin = weir__node_get(root, "admin"), *database = weir__node_get(root, "rules_db");
+    const struct weir__node *rules = weir__node_get(root, "rules");
+    bool origin = rules && weir__config_is_origin(rules);
+    if (database && !admin)
+        weir__report_error(reader->report, database->name->place,
+                           "rules_db is for the rules service: say under admin where that listens");
+    if (admin && origin)
+        weir__report_error(reader->report, rules->place,
+                           "rules come from another host or from the database of this one (admin), not from both");
+    bool needed = admin || origin || weir__node_get(root, "state") || weir__node_get(root, "queue");
+    if (!needed || !state_read(reader, root))
+        return;
+    if (admin)
+        admin_read(reader, admin, database);
+    if (origin)
+        origin_read(reader, rules);
+    config->published = admin || origin;
+}
+
+void weir__config_publish(struct weir__reader *reader)
+{
+    struct weir__config *config = reader->config;
+    if (!config->published || !config->state_path)
+        return;
+    config->import_path = config->rules_path;
+    config->import_text = config->rules_text;
+    config->rules_text = (weir_text){0};
+    config->rules_path = weir__config_in_state(reader, config->origin.url ? "retrieved.yaml" : "published.yaml", "");
+}

@@ -1,0 +1,235 @@
+/* weir.yaml: the decision service, what it listens on and who may use it. */
+#include "config/config.h"
+#include "rules/field.h"
+
+#include <stdio.h>
+
+#define NAMES(list)            (list), sizeof(list) / sizeof *(list)
+#define GIVEN(node, map, name) ((node) = weir__node_get((map), (name)))
+
+/* A password or a token. NULL after a report. */
+static const char *secret_read(struct weir__reader *reader, const struct weir__node *node, const char *what)
+{
+    enum { LEAST = 8, MOST = 512 };
+    weir_text text;
+    if (!weir__field_text(reader->report, node, what, &text))
+        return NULL;
+    bool good = text.len >= LEAST && text.len <= MOST;
+    for (size_t i = 0; i < text.len; i++)
+        good &= text.data[i] > 0x20 && text.data[i] < 0x7f;
+    if (!good) {
+        weir__report_error(reader->report, node->place, "%s must be %d to %d printable characters without spaces", what,
+                           LEAST, MOST);
+        return NULL;
+    }
+    return weir__config_text(reader, text);
+}
+
+static void token_add(struct weir__reader *reader, const struct weir__node *node, const char *what, bool is_operator)
+{
+    struct weir__access *access = &reader->config->access;
+    if (access->token_count == sizeof access->token / sizeof *access->token) {
+        weir__report_error(reader->report, node->place, "there are more than %zu tokens", access->token_count);
+        return;
+    }
+    const char *token = secret_read(reader, node, what);
+    if (!token)
+        return;
+    access->token[access->token_count] = token;
+    access->token_operator[access->token_count++] = is_operator;
+}
+
+static void tokens_read(struct weir__reader *reader, const struct weir__node *node, const char *what, bool is_operator)
+{
+    if (node->kind != WEIR__LIST) {
+        token_add(reader, node, what, is_operator);
+        return;
+    }
+    for (const struct weir__node *each = node->first; each; each = each->next)
+        token_add(reader, each, what, is_operator);
+}
+
+static void open_add(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const words[] = {
+        [WEIR__ENDPOINT_API] = "api", [WEIR__ENDPOINT_AUTH] = "auth", [WEIR__ENDPOINT_JSON] = "json"};
+    int which;
+    if (weir__field_word(reader->report, node, "open", NAMES(words), &which))
+        reader->config->access.open[which] = true;
+}
+
+/* As nginx understands it: its ::/0 is IPv6 alone. */
+static void network_add(struct weir__reader *reader, const struct weir__node *node)
+{
+    enum { MOST = sizeof reader->config->auth.proxy / sizeof *reader->config->auth.proxy - 1 };
+    struct weir__forward_auth *auth = &reader->config->auth;
+    struct weir__network network;
+    char normal[WEIR__ADDRESS_TEXT];
+    if (!weir__field_network(reader->report, node, "trusted_proxies", &network))
+        return;
+    if (auth->proxy_count >= MOST) {
+        weir__report_error(reader->report, node->place, "trusted_proxies has more than %d networks", MOST);
+        return;
+    }
+    weir_text text = {normal, weir__address_text(&network.address, network.length, normal)};
+    auth->proxy[auth->proxy_count++] = weir__config_text(reader, text);
+    if (network.length == 0)
+        auth->proxy[auth->proxy_count++] = "0.0.0.0/0";
+    auth->trusts_everybody |= network.length == 0 || (network.length == 96 && weir__address_is4(&network.address));
+}
+
+/* One, or a list of them. */
+static void each_of(struct weir__reader *reader, const struct weir__node *node,
+                    void (*add)(struct weir__reader *reader, const struct weir__node *node))
+{
+    if (node->kind != WEIR__LIST) {
+        add(reader, node);
+        return;
+    }
+    for (const struct weir__node *each = node->first; each; each = each->next)
+        add(reader, each);
+}
+
+static void auth_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"headers", "trusted_proxies"};
+    static const char *const families[] = {"forwarded", "original"};
+    const struct weir__node *member;
+    int which;
+    if (!weir__field_names(reader->report, node, "auth", NAMES(names)))
+        return;
+    if (GIVEN(member, node, "headers") && weir__field_word(reader->report, member, "headers", NAMES(families), &which))
+        reader->config->auth.headers = families[which];
+    if (!GIVEN(member, node, "trusted_proxies"))
+        return;
+    if (member->kind == WEIR__LIST && !member->first)
+        weir__report_error(reader->report, member->place,
+                           "trusted_proxies is empty; leave it out to trust this host and peers that authenticate");
+    each_of(reader, member, network_add);
+}
+
+static void access_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"tokens", "operator_tokens", "password", "operator_password", "open_operator",
+                                        "open"};
+    struct weir__access *access = &reader->config->access;
+    const struct weir__node *member;
+    if (!weir__field_names(reader->report, node, "access", NAMES(names)))
+        return;
+    if (GIVEN(member, node, "tokens"))
+        tokens_read(reader, member, "a token", false);
+    if (GIVEN(member, node, "operator_tokens"))
+        tokens_read(reader, member, "an operator's token", true);
+    if (GIVEN(member, node, "password"))
+        access->password = secret_read(reader, member, "password");
+    if (GIVEN(member, node, "operator_password"))
+        access->operator_password = secret_read(reader, member, "operator_password");
+    if (GIVEN(member, node, "open_operator"))
+        weir__field_bool(reader->report, member, "open_operator", &access->open_operator);
+    if (GIVEN(member, node, "open")) {
+        each_of(reader, member, open_add);
+        if (!access->token_count)
+            weir__report_warning(reader->report, member->place,
+                                 "open changes nothing without tokens: then no endpoint asks for one");
+    }
+}
+
+static void envoy_read(struct weir__reader *reader, const struct weir__node *node)
+{
+    static const char *const names[] = {"headers", "metadata", "count_denied"};
+    bool *const values[] = {&reader->config->rls_headers, &reader->config->rls_metadata,
+                            &reader->config->rls_count_denied};
+    const struct weir__node *member;
+    if (!weir__field_names(reader->report, node, "envoy", NAMES(names)))
+        return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (GIVEN(member, node, names[i]))
+            weir__field_bool(reader->report, member, names[i], values[i]);
+}
+
+bool weir__config_is_loopback(const struct weir__listener *listener)
+{
+    return listener->host && (strncmp(listener->host, "127.", 4) == 0 || strcmp(listener->host, "::1") == 0 ||
+                              strcmp(listener->host, "localhost") == 0);
+}
+
+/* The paths of a listener for HTTP that need no token, as a text; empty if there are none. */
+static void open_paths(const struct weir__config *config, char *text, size_t size)
+{
+    static const char *const paths[] = {
+        [WEIR__ENDPOINT_API] = "/v1/", [WEIR__ENDPOINT_AUTH] = "/v1/auth", [WEIR__ENDPOINT_JSON] = "/json"};
+    size_t len = 0;
+    *text = 0;
+    for (size_t i = 0; i < WEIR__ENDPOINTS; i++) {
+        bool open = !config->access.token_count || config->access.open[i];
+        if (open && (i != WEIR__ENDPOINT_AUTH || config->auth.trusts_everybody))
+            len += (size_t)snprintf(text + len, size - len, "%s%s", len ? ", " : "", paths[i]);
+    }
+}
+
+/* Hosts other than this one reach the listener, and nothing authenticates them: perhaps intended, but reported. */
+static void warn_open(struct weir__reader *reader, size_t from)
+{
+    const struct weir__config *config = reader->config;
+    char paths[64];
+    open_paths(config, paths, sizeof paths);
+    for (size_t i = from; i < config->listener_count; i++) {
+        const struct weir__listener *listener = &config->listeners[i];
+        bool http = listener->kind == WEIR__HTTP_API;
+        if (weir__config_is_loopback(listener) || listener->tls.client_ca || (http && !*paths) ||
+            (listener->kind == WEIR__RESP && config->access.password))
+            continue;
+        weir__report_warning(reader->report, listener->place, "%s%s%s can be used by everybody who can reach it: %s",
+                             listener->address, http ? ": " : "", http ? paths : "",
+                             !http ? listener->kind == WEIR__GRPC ? "gRPC has no tokens; set tls with client_ca"
+                                                                  : "set access with a password, or tls with client_ca"
+                             : config->access.token_count ? "access.open names it; else tls with client_ca guards it"
+                                                          : "set access with tokens, or tls with client_ca");
+    }
+}
+
+/* The ports of envoyproxy/ratelimit, for who puts weir in its place. NULL: it has no such listener. */
+static const char *ratelimit_address(enum weir__listener_kind kind)
+{
+    return kind == WEIR__GRPC ? "127.0.0.1:8081" : kind == WEIR__HTTP_API ? "127.0.0.1:8080" : NULL;
+}
+
+void weir__config_service(struct weir__reader *reader, const struct weir__node *service)
+{
+    static const char *const names[] = {"ports", "grpc", "http", "resp", "tls", "access", "auth", "envoy"};
+    static const char *const known[] = {"ratelimit"};
+    static const struct {
+        const char *name;
+        enum weir__listener_kind kind;
+    } kinds[] = {{"grpc", WEIR__GRPC}, {"http", WEIR__HTTP_API}, {"resp", WEIR__RESP}};
+    struct weir__tls common = {0};
+    struct weir__node usual = {0};
+    const struct weir__node *member, *ports;
+    int which;
+    size_t before = reader->config->listener_count, errors = (size_t)reader->report->errors;
+    if (!weir__field_names(reader->report, service, "service", NAMES(names)))
+        return;
+    if (GIVEN(member, service, "tls"))
+        weir__config_tls(reader, member, &common);
+    if (GIVEN(member, service, "access"))
+        access_read(reader, member);
+    if (GIVEN(member, service, "auth"))
+        auth_read(reader, member);
+    if (GIVEN(member, service, "envoy"))
+        envoy_read(reader, member);
+    bool as_ratelimit =
+        GIVEN(ports, service, "ports") && weir__field_word(reader->report, ports, "ports", NAMES(known), &which);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const char *address = as_ratelimit ? ratelimit_address(kinds[i].kind) : NULL;
+        if (!GIVEN(member, service, kinds[i].name) && address) {
+            usual = *ports;
+            usual.text = (weir_text){address, strlen(address)};
+            member = &usual;
+        }
+        if (member)
+            weir__config_listen(reader, member, kinds[i].name, kinds[i].kind, &common);
+    }
+    if (reader->config->listener_count == before && (size_t)reader->report->errors == errors)
+        weir__report_error(reader->report, service->place, "service has none of grpc, http, resp and ports");
+    warn_open(reader, before);
+}

@@ -1,0 +1,236 @@
+/* Values of weir.yaml: paths, sizes, times, addresses, URLs. */
+#include "config/config.h"
+#include "rules/address.h"
+#include "rules/field.h"
+
+#include <stdio.h>
+
+const char *weir__config_text(struct weir__reader *reader, weir_text text)
+{
+    return weir__arena_copy(&reader->config->arena, text).data;
+}
+
+/* ---- Paths ---- */
+
+/* nginx would take a dollar for the beginning of a variable. */
+static bool is_plain(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] < 0x20 || text.data[i] == 0x7f || text.data[i] == '$')
+            return false;
+    return true;
+}
+
+const char *weir__config_path(struct weir__reader *reader, const struct weir__node *node, const char *what)
+{
+    weir_text text;
+    char whole[4096];
+    if (!weir__field_text(reader->report, node, what, &text))
+        return NULL;
+    if (text.len == 0) {
+        weir__report_error(reader->report, node->place, "%s must be a path, and is empty", what);
+        return NULL;
+    }
+    bool absolute = text.data[0] == '/';
+    const char *folder = absolute ? "" : reader->config->folder;
+    if (!is_plain(text) || !is_plain((weir_text){folder, strlen(folder)})) {
+        weir__report_error(reader->report, node->place, "%s must be a path without '$' and control characters%s", what,
+                           is_plain(text) ? ", and the folder that it begins at has some" : "");
+        return NULL;
+    }
+    int len = snprintf(whole, sizeof whole, "%s%s%.*s", folder, absolute ? "" : "/", (int)text.len, text.data);
+    if (len < 0 || (size_t)len >= sizeof whole) {
+        weir__report_error(reader->report, node->place, "%s is too long for a path", what);
+        return NULL;
+    }
+    return weir__config_text(reader, (weir_text){whole, (size_t)len});
+}
+
+/* ---- Sizes and times ---- */
+
+bool weir__config_size(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t min,
+                       int64_t *bytes)
+{
+    return weir__field_size(reader->report, node, what, min, bytes);
+}
+
+bool weir__config_ms(struct weir__reader *reader, const struct weir__node *node, const char *what, int64_t *ms)
+{
+    struct weir__window window;
+    if (!weir__field_window(reader->report, node, what, &window))
+        return false;
+    if (window.ns > WEIR_DAY || window.ns % 1000000 != 0) {
+        weir__report_error(reader->report, node->place, "%s must be from 1ms to 1d, in whole milliseconds", what);
+        return false;
+    }
+    *ms = window.ns / 1000000;
+    return true;
+}
+
+/* ---- Hosts and ports ---- */
+
+static bool is_port(weir_text text)
+{
+    int64_t port;
+    return weir__parse_int(text, &port) && port >= 1 && port <= 65535;
+}
+
+/* A name or an IPv4 address. */
+static bool is_host(weir_text text)
+{
+    struct weir__address unused;
+    bool numeric = text.len > 0;
+    if (text.len == 0 || text.len > 253 || text.data[0] == '-' || text.data[0] == '.')
+        return false;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        bool digit = c >= '0' && c <= '9';
+        if (!digit && !(weir__lower(c) >= 'a' && weir__lower(c) <= 'z') && c != '-' && c != '.' && c != '_')
+            return false;
+        numeric &= digit || c == '.';
+    }
+    return !numeric || weir__address_parse(text, &unused);
+}
+
+/* A host and perhaps a port, with the reason why it is none. */
+struct authority {
+    weir_text host; /* without brackets */
+    weir_text port; /* NULL: none */
+    bool ipv6;
+    const char *wrong;
+};
+
+static struct authority authority_read(weir_text text)
+{
+    struct authority is = {.host = text};
+    weir_text rest = {NULL, 0};
+    if (text.len > 0 && text.data[0] == '[') {
+        struct weir__address unused;
+        const char *end = memchr(text.data, ']', text.len);
+        if (!end)
+            return (struct authority){.wrong = "the bracket is never closed"};
+        is.ipv6 = true;
+        is.host = (weir_text){text.data + 1, (size_t)(end - text.data) - 1};
+        if (!memchr(is.host.data, ':', is.host.len) || memchr(is.host.data, '%', is.host.len) ||
+            !weir__address_parse(is.host, &unused))
+            return (struct authority){.wrong = "what is in the brackets is not an IPv6 address"};
+        rest = (weir_text){end + 1, text.len - is.host.len - 2};
+        if (rest.len > 0 && rest.data[0] != ':')
+            return (struct authority){.wrong = "after the bracket comes a colon and the port"};
+    } else {
+        const char *colon = memchr(text.data, ':', text.len);
+        if (colon) {
+            is.host.len = (size_t)(colon - text.data);
+            rest = (weir_text){colon, text.len - is.host.len};
+            if (memchr(colon + 1, ':', rest.len - 1))
+                return (struct authority){.wrong = "an IPv6 address stands in brackets, as in \"[::1]:8080\""};
+        }
+    }
+    if (rest.len > 0) {
+        is.port = (weir_text){rest.data + 1, rest.len - 1};
+        if (!is_port(is.port))
+            is.wrong = "the port must be a number from 1 to 65535";
+    }
+    return is;
+}
+
+static bool listener_wrong(struct weir__reader *reader, const struct weir__node *node, const char *what,
+                           const char *why)
+{
+    char shown[WEIR__SHOWN];
+    weir__report_error(reader->report, node->place,
+                       "%s must be a port, or an address and a port such as 127.0.0.1:8080, not \"%s\": %s", what,
+                       weir__printable(node->text, shown, sizeof shown), why);
+    return false;
+}
+
+bool weir__config_listener(struct weir__reader *reader, const struct weir__node *node, const char *what,
+                           struct weir__listener *listener)
+{
+    weir_text text;
+    listener->place = node->place;
+    if (!weir__field_text(reader->report, node, what, &text))
+        return false;
+    if (is_port(text)) {
+        listener->address = listener->port = weir__config_text(reader, text);
+        return true;
+    }
+    struct authority is = authority_read(text);
+    if (is.wrong)
+        return listener_wrong(reader, node, what, is.wrong);
+    bool any = weir__text_is(is.host, "*");
+    if (!is.port.data)
+        return listener_wrong(reader, node, what, "it has no port");
+    if (!is.ipv6 && !any && !is_host(is.host))
+        return listener_wrong(reader, node, what, "that is no address and no name of a host");
+    listener->port = weir__config_text(reader, is.port);
+    listener->host = any ? NULL : weir__config_text(reader, is.host);
+    listener->address = any ? listener->port : weir__config_text(reader, text);
+    return true;
+}
+
+/* ---- Upstream servers ---- */
+
+static bool server_wrong(struct weir__reader *reader, const struct weir__node *node, const char *why)
+{
+    char shown[WEIR__SHOWN];
+    weir__report_error(reader->report, node->place,
+                       "an upstream must be a URL such as http://127.0.0.1:9000, not \"%s\": %s",
+                       weir__printable(node->text, shown, sizeof shown), why);
+    return false;
+}
+
+static bool begins(weir_text *text, const char *with)
+{
+    size_t len = strlen(with);
+    if (text->len < len || memcmp(text->data, with, len) != 0)
+        return false;
+    *text = (weir_text){text->data + len, text->len - len};
+    return true;
+}
+
+static bool socket_read(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server)
+{
+    for (size_t i = 0; i < node->text.len; i++)
+        if ((unsigned char)node->text.data[i] <= 0x20 || strchr("$:;{}\"'\\", node->text.data[i]))
+            if (i != strlen("unix"))
+                return server_wrong(reader, node, "such a character cannot be in the path of a socket");
+    server->address = weir__config_text(reader, node->text);
+    return true;
+}
+
+bool weir__config_server(struct weir__reader *reader, const struct weir__node *node, struct weir__server *server)
+{
+    weir_text text;
+    char address[320];
+    server->place = node->place;
+    if (!weir__field_text(reader->report, node, "an upstream", &text))
+        return false;
+    if (begins(&text, "unix:/"))
+        return socket_read(reader, node, server);
+    server->https = begins(&text, "https://");
+    if (!server->https && !begins(&text, "http://"))
+        return server_wrong(reader, node, "it begins with http://, https:// or unix:/");
+    if (text.len > 0 && text.data[text.len - 1] == '/')
+        text.len--;
+    if (memchr(text.data, '@', text.len))
+        return server_wrong(reader, node, "a user and a password cannot be in it");
+    if (memchr(text.data, '/', text.len) || memchr(text.data, '?', text.len))
+        return server_wrong(reader, node, "it ends after host and port: paths are passed on as they come");
+    struct authority is = authority_read(text);
+    if (is.wrong)
+        return server_wrong(reader, node, is.wrong);
+    if (!is.ipv6 && !is_host(is.host))
+        return server_wrong(reader, node, "that is no address and no name of a host");
+    int len = snprintf(address, sizeof address, "%s%.*s%s:%.*s", is.ipv6 ? "[" : "", (int)is.host.len, is.host.data,
+                       is.ipv6 ? "]" : "",
+                       is.port.data    ? (int)is.port.len
+                       : server->https ? 3
+                                       : 2,
+                       is.port.data    ? is.port.data
+                       : server->https ? "443"
+                                       : "80");
+    server->address = weir__config_text(reader, (weir_text){address, (size_t)len});
+    server->host = weir__config_text(reader, is.host);
+    return true;
+}

@@ -1,0 +1,379 @@
+/* The admin listener: see admin_listener.h. */
+#include "control/admin_listener.h"
+#include "control/dashboard.h"
+#include "control/rest.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    CONNECTIONS = 512,
+    CONNECTIONS_OF_ONE = 64, /* address */
+    IDLE_S = 30,
+    STACK = 2 << 20,   /* bytes of a thread's */
+    FILE_MAX = 1 << 20 /* bytes of a certificate or key */
+};
+
+struct weir__admin {
+    struct MHD_Daemon *daemon;
+    struct weir__control *control;
+    bool tls;
+    char *certificate, *key;
+};
+
+/* A request while its body comes in. */
+struct call {
+    char *body;
+    size_t len, size;
+    bool too_long;
+};
+
+/* ---- Answering ---- */
+
+static enum MHD_Result send_off(struct MHD_Connection *connection, unsigned status, struct MHD_Response *response)
+{
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    MHD_add_response_header(response, "Content-Security-Policy", WEIR__DASHBOARD_POLICY);
+    enum MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static weir_text header(struct MHD_Connection *connection, const char *name)
+{
+    const char *value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+    return (weir_text){value ? value : "", value ? strlen(value) : 0};
+}
+
+static bool has_word(weir_text text, const char *word)
+{
+    size_t len = strlen(word);
+    for (size_t i = 0; i + len <= text.len; i++)
+        if (strncasecmp(text.data + i, word, len) == 0)
+            return true;
+    return false;
+}
+
+static enum MHD_Result send_file(struct MHD_Connection *connection, const struct weir__dashboard_file *file)
+{
+    bool packed = file->packed && has_word(header(connection, "Accept-Encoding"), "gzip");
+    bool same = has_word(header(connection, "If-None-Match"), file->etag);
+    const unsigned char *data = packed ? file->packed : file->bytes;
+    size_t len = same ? 0 : packed ? file->packed_size : file->size;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(len, (void *)(uintptr_t)data, MHD_RESPMEM_PERSISTENT);
+    if (response) {
+        MHD_add_response_header(response, "Content-Type", file->type);
+        MHD_add_response_header(response, "ETag", file->etag);
+        MHD_add_response_header(response, "Vary", "Accept-Encoding");
+        MHD_add_response_header(response, "Cache-Control",
+                                file->forever ? "public, max-age=31536000, immutable" : "no-cache");
+        if (packed && !same)
+            MHD_add_response_header(response, "Content-Encoding", "gzip");
+    }
+    return send_off(connection, same ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, response);
+}
+
+/*
+ * Slows down guessing: as libmicrohttpd has a thread for each connection, CONNECTIONS_OF_ONE tokens of an address are
+ * checked within the delay at most, and CONNECTIONS in all, whether clients wait for the answer or not.
+ */
+static void put_off(int64_t ms)
+{
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    if (ms > 0)
+        nanosleep(&pause, NULL);
+}
+
+static enum MHD_Result send_reply(struct MHD_Connection *connection, struct weir__rest_reply *reply)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(reply->body ? reply->len : 0, reply->body, MHD_RESPMEM_MUST_FREE);
+    if (response)
+        reply->body = NULL; /* the response's now */
+    for (size_t i = 0; response && i < reply->header_count; i++)
+        MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
+    if (response && reply->last)
+        MHD_add_response_header(response, "Connection", "close");
+    enum MHD_Result result = send_off(connection, (unsigned)reply->status, response);
+    weir__rest_free(reply);
+    return result;
+}
+
+static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned status, const char *text)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
+    if (response)
+        MHD_add_response_header(response, "Content-Type", "application/json");
+    return send_off(connection, status, response);
+}
+
+/* ---- Requests ---- */
+
+static void address_of(struct MHD_Connection *connection, char *to, size_t size)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    *to = 0;
+    if (!info || !info->client_addr)
+        return;
+    if (info->client_addr->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)info->client_addr)->sin_addr, to,
+                  (socklen_t)size);
+    else if (info->client_addr->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)info->client_addr)->sin6_addr, to,
+                  (socklen_t)size);
+}
+
+static enum MHD_Result run(struct weir__admin *admin, struct MHD_Connection *connection, const char *target,
+                           const char *method, const struct call *call)
+{
+    char address[INET6_ADDRSTRLEN];
+    struct weir__rest_reply reply = {0};
+    size_t path_len = strcspn(target, "?#");
+    const char *query = target[path_len] == '?' ? target + path_len + 1 : "";
+    address_of(connection, address, sizeof address);
+    struct weir__rest_request request = {
+        .method = {method, strlen(method)},
+        .path = {target, path_len},
+        .query = {query, strcspn(query, "#")},
+        .authorization = header(connection, "Authorization"),
+        .cookie = header(connection, "Cookie"),
+        .content_type = header(connection, "Content-Type"),
+        .accept = header(connection, "Accept"),
+        .if_match = header(connection, "If-Match"),
+        .if_none_match = header(connection, "If-None-Match"),
+        .origin = header(connection, "Origin"),
+        .host = header(connection, "Host"),
+        .reason = header(connection, "X-Weir-Reason"),
+        .told = header(connection, "X-Weir-Host"),
+        .body = {call->body ? call->body : "", call->len},
+        .address = address,
+        .tls = admin->tls,
+    };
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    bool *trusted = info ? info->socket_context : NULL;
+    if (!trusted || !*trusted)
+        put_off(weir__rest_delay_ms(admin->control, &request));
+    weir__rest_run(admin->control, &request, &reply);
+    if (trusted)
+        *trusted = (*trusted || reply.right_token) && !reply.wrong_token;
+    return send_reply(connection, &reply);
+}
+
+static void take_body(struct call *call, const char *data, size_t len)
+{
+    if (call->too_long || len > WEIR__REST_BODY_MAX - call->len) {
+        call->too_long = true;
+        return;
+    }
+    if (call->len + len + 1 > call->size) {
+        size_t size = 2 * (call->len + len + 1);
+        char *grown = realloc(call->body, size);
+        if (!grown) {
+            call->too_long = true;
+            return;
+        }
+        call->body = grown;
+        call->size = size;
+    }
+    memcpy(call->body + call->len, data, len);
+    call->len += len;
+    call->body[call->len] = 0;
+}
+
+/* What a request asked for, and its body so far. */
+struct visit {
+    char *target;
+    struct call *call; /* NULL until its headers have come */
+};
+
+static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *url, const char *method,
+                              const char *version, const char *data, size_t *len, void **state)
+{
+    struct weir__admin *admin = context;
+    (void)version;
+    struct visit *visit = *state;
+    if (!visit)
+        return MHD_NO; /* no memory for it */
+    if (!visit->call) {
+        visit->call = calloc(1, sizeof *visit->call);
+        return visit->call ? MHD_YES : MHD_NO;
+    }
+    if (*len) {
+        take_body(visit->call, data, *len);
+        *len = 0;
+        return MHD_YES;
+    }
+    if (visit->call->too_long)
+        return send_text(connection, MHD_HTTP_CONTENT_TOO_LARGE,
+                         "{\"error\":{\"code\":\"too_large\",\"message\":\"the body is longer than 1 MiB\"}}");
+    bool looks = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    const struct weir__dashboard_file *file = looks ? weir__dashboard_find(url) : NULL;
+    /* Who asks for the headers alone gets those: libmicrohttpd leaves the body out. */
+    return file ? send_file(connection, file)
+                : run(admin, connection, visit->target, looks ? "GET" : method, visit->call);
+}
+
+/* libmicrohttpd splits the target and decodes its parts; the service wants them as they came. */
+static void *begin(void *context, const char *target, struct MHD_Connection *connection)
+{
+    struct visit *visit = calloc(1, sizeof *visit);
+    (void)context;
+    (void)connection;
+    if (visit)
+        visit->target = strdup(target);
+    if (visit && !visit->target) {
+        free(visit);
+        visit = NULL;
+    }
+    return visit;
+}
+
+static void end(void *context, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode why)
+{
+    struct visit *visit = *state;
+    (void)context;
+    (void)connection;
+    (void)why;
+    if (!visit)
+        return;
+    if (visit->call)
+        free(visit->call->body);
+    free(visit->call);
+    free(visit->target);
+    free(visit);
+    *state = NULL;
+}
+
+/* A connection has a flag: the last token or session that it showed was right. */
+static void connected(void *context, struct MHD_Connection *connection, void **flag,
+                      enum MHD_ConnectionNotificationCode what)
+{
+    (void)context;
+    (void)connection;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *flag = calloc(1, sizeof(bool));
+    } else {
+        free(*flag);
+        *flag = NULL;
+    }
+}
+
+/* ---- Listening ---- */
+
+static char *file_read(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char *text = file ? malloc(FILE_MAX) : NULL;
+    size_t len = text ? fread(text, 1, FILE_MAX - 1, file) : 0;
+    if (text)
+        text[len] = 0;
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static bool find_address(const struct weir__listener *listener, struct sockaddr_storage *address)
+{
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *found;
+    if (!listener->host)
+        hints.ai_family = AF_INET;
+    if (getaddrinfo(listener->host, listener->port, &hints, &found) != 0)
+        return false;
+    memcpy(address, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return true;
+}
+
+int weir__admin_bind(const struct weir__listener *listener, char *why, size_t why_size)
+{
+    struct sockaddr_storage address = {0};
+    const int on = 1;
+    if (!find_address(listener, &address)) {
+        snprintf(why, why_size, "%s is no address", listener->address);
+        return -1;
+    }
+    bool six = address.ss_family == AF_INET6;
+    socklen_t len = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        (!six || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0) &&
+        bind(fd, (const struct sockaddr *)&address, len) == 0)
+        return fd;
+    snprintf(why, why_size, "cannot listen on %s: %s", listener->address, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static struct MHD_Daemon *listen_at(struct weir__admin *admin, int socket)
+{
+    /* A thread a connection: a request that waits for the database keeps nobody else waiting. */
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (admin->tls ? MHD_USE_TLS : 0u);
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, admin->certificate},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, admin->key},
+                                   {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
+    if (listen(socket, SOMAXCONN) != 0)
+        return NULL;
+    return MHD_start_daemon(flags, 0, NULL, NULL, answer, admin, MHD_OPTION_LISTEN_SOCKET, socket,
+                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_CONNECTION_LIMIT,
+                            (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)CONNECTIONS_OF_ONE,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, NULL,
+                            MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, connected, NULL,
+                            MHD_OPTION_ARRAY, admin->tls ? tls : plain, MHD_OPTION_END);
+}
+
+struct weir__admin *weir__admin_start(const struct weir__admin_config *config, int *socket,
+                                      struct weir__control *control, char *why, size_t why_size)
+{
+    const struct weir__listener *listener = config->listener;
+    struct weir__admin *admin = calloc(1, sizeof *admin);
+    snprintf(why, why_size, "out of memory");
+    if (!admin)
+        return NULL;
+    *admin = (struct weir__admin){.control = control, .tls = listener->tls.certificate != NULL};
+    if (admin->tls) {
+        admin->certificate = config->certificate ? strdup(config->certificate) : file_read(listener->tls.certificate);
+        admin->key = config->key ? strdup(config->key) : file_read(listener->tls.key);
+    }
+    if (admin->tls && (!admin->certificate || !admin->key)) {
+        snprintf(why, why_size, "certificate or key cannot be read");
+        weir__admin_stop(admin);
+        return NULL;
+    }
+    int bound = *socket > 0 ? *socket : weir__admin_bind(listener, why, why_size);
+    *socket = 0;
+    errno = 0;
+    if (bound >= 0 && !(admin->daemon = listen_at(admin, bound))) {
+        snprintf(why, why_size, "cannot listen on %s: %s", listener->address,
+                 errno ? strerror(errno) : "the certificate and its key do not fit, or are damaged");
+        close(bound);
+    }
+    if (admin->daemon)
+        return admin;
+    weir__admin_stop(admin);
+    return NULL;
+}
+
+void weir__admin_stop(struct weir__admin *admin)
+{
+    if (!admin)
+        return;
+    if (admin->daemon)
+        MHD_stop_daemon(admin->daemon);
+    free(admin->certificate);
+    free(admin->key);
+    free(admin);
+}

@@ -1,0 +1,249 @@
+/* What is in force, in memory and on the disk. */
+#define _GNU_SOURCE /* asprintf */
+#include "control/published.h"
+
+#include "control/call.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEAD_FORMAT "# weir: published revision %" PRId64 ", %" PRId64 ", sha256 %s\n"
+#define FILE_MAX    ((off_t)64 << 20)
+#define TRIES       100
+
+/* ---- The file ---- */
+
+static int write_all(int file, const char *data, size_t len)
+{
+    while (len) {
+        ssize_t put = write(file, data, len);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        data += put;
+        len -= (size_t)put;
+    }
+    return 0;
+}
+
+/* A name is on the disk once its folder is. */
+static int sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int folder = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int error = folder < 0 || fsync(folder) != 0 ? -errno : 0;
+    if (folder >= 0)
+        close(folder);
+    free(copy);
+    return error;
+}
+
+/*
+ * The file that takes the other's place, empty and for this process alone: weir serve and its agent may both have
+ * something to write. -errno: it cannot be had.
+ */
+static int open_alone(const char *path)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct stat mine, there;
+        int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (file < 0)
+            return -errno;
+        if (flock(file, LOCK_EX) == 0 && fstat(file, &mine) == 0 && stat(path, &there) == 0 &&
+            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev && ftruncate(file, 0) == 0)
+            return file;
+        close(file); /* who had it has put it in its place meanwhile */
+    }
+    return -EBUSY;
+}
+
+int weir__file_replace(const char *path, const char *head, const char *text, size_t len)
+{
+    char *temporary = NULL;
+    if (asprintf(&temporary, "%s.new", path) < 0)
+        return -ENOMEM;
+    int file = open_alone(temporary);
+    int error = file < 0 ? file : write_all(file, head, strlen(head));
+    if (!error)
+        error = write_all(file, text, len);
+    if (!error && fsync(file) != 0)
+        error = -errno;
+    if (!error && rename(temporary, path) != 0)
+        error = -errno;
+    if (error && file >= 0)
+        unlink(temporary);
+    if (file >= 0 && close(file) != 0 && !error)
+        error = -errno;
+    free(temporary);
+    return error ? error : sync_folder(path);
+}
+
+char *weir__file_read(const char *path, size_t *len)
+{
+    struct stat about;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return NULL;
+    char *text = NULL;
+    if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size < FILE_MAX)
+        text = malloc((size_t)about.st_size + 1);
+    size_t used = 0;
+    while (text && used < (size_t)about.st_size) {
+        ssize_t got = read(file, text + used, (size_t)about.st_size - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    if (text)
+        text[used] = 0;
+    *len = used;
+    close(file);
+    return text;
+}
+
+/* ---- In force ---- */
+
+/* Reads HEAD_FORMAT back. Returns what follows, or NULL. */
+static const char *read_head(const char *text, struct weir__in_force *found)
+{
+    static const char begin[] = "# weir: published revision ", middle[] = ", sha256 ";
+    char *end;
+    if (strncmp(text, begin, sizeof begin - 1) != 0)
+        return NULL;
+    found->revision = strtoll(text + sizeof begin - 1, &end, 10);
+    if (found->revision <= 0 || *end != ',')
+        return NULL;
+    found->at_ms = strtoll(end + 1, &end, 10);
+    if (strncmp(end, middle, sizeof middle - 1) != 0)
+        return NULL;
+    end += sizeof middle - 1;
+    if (strspn(end, "0123456789abcdef") != sizeof found->digest - 1 || end[sizeof found->digest - 1] != '\n')
+        return NULL;
+    memcpy(found->digest, end, sizeof found->digest - 1);
+    return end + sizeof found->digest;
+}
+
+void weir__in_force_load(struct weir__control *control)
+{
+    struct weir__in_force found = {0};
+    char digest[WEIR__DIGEST_TEXT];
+    size_t len = 0;
+    char *text = control->path ? weir__file_read(control->path, &len) : NULL;
+    const char *body = text ? read_head(text, &found) : NULL;
+    if (body) {
+        found.len = len - (size_t)(body - text);
+        weir__digest("", body, found.len, digest);
+        if (strcmp(digest, found.digest) == 0 && (found.text = malloc(found.len + 1))) {
+            memcpy(found.text, body, found.len + 1);
+            memcpy(found.known_as, found.digest, sizeof found.known_as);
+            control->force = found;
+            control->written = true;
+        }
+    }
+    free(text);
+}
+
+/* The lock is held, so that only one writes; hosts that ask meanwhile are answered from memory. */
+static void write_file(struct weir__control *control, const struct weir__in_force *set)
+{
+    char head[256];
+    if (!control->path)
+        return;
+    snprintf(head, sizeof head, HEAD_FORMAT, set->revision, set->at_ms, set->digest);
+    int error = weir__file_replace(control->path, head, set->text, set->len);
+    if (error)
+        weir__control_log(control, "%s cannot be written: %s; the rules before stay in force, and it is tried again",
+                          control->path, strerror(-error));
+    pthread_mutex_lock(&control->force_lock);
+    control->written = !error;
+    pthread_mutex_unlock(&control->force_lock);
+    if (!error && control->host && control->host->published)
+        control->host->published(control->host->context, set->revision);
+}
+
+void weir__in_force_set(struct weir__control *control, struct weir__in_force *set)
+{
+    pthread_mutex_lock(&control->force_lock);
+    char *before = control->force.text;
+    control->force = *set;
+    control->written = false;
+    control->stale = false;
+    pthread_mutex_unlock(&control->force_lock);
+    free(before);
+    write_file(control, &control->force);
+}
+
+void weir__in_force_retry(struct weir__control *control)
+{
+    if (control->force.revision && !control->written)
+        write_file(control, &control->force);
+}
+
+/* ---- The database's newest ---- */
+
+static int keep_newest(void *context, const struct weir__db_row *row)
+{
+    struct weir__in_force *newest = context;
+    newest->revision = weir__row_number(row, 0);
+    newest->at_ms = weir__row_number(row, 1);
+    snprintf(newest->digest, sizeof newest->digest, "%s", weir__row_text(row, 2).data);
+    return 0;
+}
+
+static int take_over(struct weir__control *control, struct weir__in_force *newest)
+{
+    struct weir__set set = {0};
+    size_t rules = 0;
+    json_t *problems = json_array();
+    int error = weir__set_of(control->db, newest->revision, &set);
+    bool good = !error && weir__set_compile(&set, NULL, problems, &rules) == 0;
+    if (!error && !good)
+        weir__control_log(control,
+                          "revision %" PRId64 " of the database cannot be used; the rules before stay in force",
+                          newest->revision);
+    if (good) {
+        newest->text = set.text;
+        newest->len = set.len;
+        memcpy(newest->known_as, newest->digest, sizeof newest->known_as);
+        weir__digest("", set.text, set.len, newest->digest);
+        set.text = NULL;
+        weir__in_force_set(control, newest);
+        weir__control_log(control, "revision %" PRId64 " is in force", newest->revision);
+    }
+    weir__set_free(&set);
+    json_decref(problems);
+    return error;
+}
+
+int weir__in_force_follow(struct weir__control *control)
+{
+    struct weir__in_force newest = {0};
+    int error = weir__db_run(control->db, "SELECT revision, at, digest FROM revisions ORDER BY revision DESC LIMIT 1",
+                             NULL, 0, keep_newest, &newest);
+    if (error)
+        return error;
+    bool equal = newest.revision == control->force.revision;
+    bool same = equal && strcmp(newest.digest, control->force.known_as) == 0;
+    /* A copy that was restored knows nothing of what was published after it was made. Numbers only grow; times are of
+     * hosts whose clocks differ, and only say which of two with one number came first. */
+    bool older = newest.revision < control->force.revision || (equal && !same && newest.at_ms < control->force.at_ms);
+    if (older && !control->stale)
+        weir__control_log(control,
+                          "the database's newest revision is %" PRId64 ", but %" PRId64 " is in force: was it restored "
+                          "from an old copy? What is in force stays so until somebody rolls back to a revision",
+                          newest.revision, control->force.revision);
+    pthread_mutex_lock(&control->force_lock);
+    control->stale = older;
+    pthread_mutex_unlock(&control->force_lock);
+    return same || older || !newest.revision ? 0 : take_over(control, &newest);
+}

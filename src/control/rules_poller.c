@@ -1,0 +1,262 @@
+/* The rules retriever: see rules_poller.h. */
+#include "control/rules_poller.h"
+#include "control/publish_file.h"
+#include "engine/mapped_file.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BODY_MAX    ((size_t)64 << 20) /* as much as rules may be long */
+#define TAG_MAX     256
+#define WAIT_MAX_MS INT64_C(30000)
+#define LOOK_MS     5000L
+
+struct weir__retriever {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    CURL *curl;
+    char tag[TAG_MAX];                  /* of what is on disk; "": ask for it whatever it is */
+    char trouble[CURL_ERROR_SIZE + 64]; /* the last, so that each is told once */
+    unsigned failures;                  /* in a row */
+    char *body;
+    size_t len, size;
+    char new_tag[TAG_MAX];
+    size_t (*tell)(void *context, char *to, size_t size); /* NULL: nobody has anything to tell */
+    void *tell_context;
+};
+
+struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__retriever *retriever = calloc(1, sizeof *retriever);
+    if (!retriever)
+        return NULL;
+    *retriever = (struct weir__retriever){.config = config, .journal = journal, .curl = curl_easy_init()};
+    if (!retriever->curl) {
+        free(retriever);
+        return NULL;
+    }
+    return retriever;
+}
+
+void weir__retriever_tell(struct weir__retriever *retriever, size_t (*tell)(void *context, char *to, size_t size),
+                          void *context)
+{
+    retriever->tell = tell;
+    retriever->tell_context = context;
+}
+
+void weir__retriever_free(struct weir__retriever *retriever)
+{
+    if (!retriever)
+        return;
+    curl_easy_cleanup(retriever->curl);
+    free(retriever->body);
+    free(retriever);
+}
+
+static int trouble(struct weir__retriever *retriever, const char *what)
+{
+    retriever->failures++;
+    if (strcmp(retriever->trouble, what) == 0)
+        return -1;
+    snprintf(retriever->trouble, sizeof retriever->trouble, "%s", what);
+    weir__say(retriever->journal, WEIR__WARNING, "rules of %s: %s; those on disk stay in force",
+              retriever->config->origin.url, what);
+    return -1;
+}
+
+/* ---- What curl hands over ---- */
+
+static size_t take_body(char *data, size_t one, size_t count, void *context)
+{
+    struct weir__retriever *r = context;
+    size_t more = one * count;
+    if (more > BODY_MAX - r->len)
+        return 0;
+    if (r->len + more + 1 > r->size) {
+        size_t size = 2 * (r->len + more + 1);
+        char *grown = realloc(r->body, size);
+        if (!grown)
+            return 0;
+        r->body = grown;
+        r->size = size;
+    }
+    memcpy(r->body + r->len, data, more);
+    r->len += more;
+    r->body[r->len] = 0;
+    return more;
+}
+
+static size_t take_header(char *data, size_t one, size_t count, void *context)
+{
+    static const char name[] = "etag:";
+    struct weir__retriever *r = context;
+    size_t len = one * count, at = sizeof name - 1;
+    if (len <= at || strncasecmp(data, name, at) != 0)
+        return len;
+    while (at < len && data[at] == ' ')
+        at++;
+    size_t end = len;
+    while (end > at && (data[end - 1] == '\r' || data[end - 1] == '\n' || data[end - 1] == ' '))
+        end--;
+    if (end - at < sizeof r->new_tag) {
+        memcpy(r->new_tag, data + at, end - at);
+        r->new_tag[end - at] = 0;
+    }
+    return len;
+}
+
+/* ---- Asking ---- */
+
+/* The token as it is now, into `to`. False after it was told. */
+static bool token_read(struct weir__retriever *retriever, char *to, size_t size)
+{
+    const struct weir__origin *origin = &retriever->config->origin;
+    *to = 0;
+    if (!origin->token_file && (!origin->token || strlen(origin->token) < size)) {
+        snprintf(to, size, "%s", origin->token ? origin->token : "");
+        return true;
+    }
+    if (!origin->token_file) {
+        trouble(retriever, "the token is too long");
+        return false;
+    }
+    char what[256];
+    int file = open(origin->token_file, O_RDONLY | O_CLOEXEC);
+    ssize_t len = file < 0 ? -1 : read(file, to, size - 1);
+    int number = errno;
+    if (file >= 0)
+        close(file);
+    if (len <= 0) {
+        snprintf(what, sizeof what, "token_file cannot be read: %s", len ? strerror(number) : "it is empty");
+        trouble(retriever, what);
+        return false;
+    }
+    to[len] = 0;
+    size_t end = strcspn(to, " \t\r\n");
+    if (end == size - 1) { /* cut, it would be another token */
+        trouble(retriever, "token_file: the token is too long");
+        return false;
+    }
+    to[end] = 0;
+    return true;
+}
+
+static struct curl_slist *headers_make(const struct weir__retriever *retriever, const char *token)
+{
+    char line[2200];
+    struct curl_slist *list = curl_slist_append(NULL, "Accept: application/yaml");
+    if (*token) {
+        snprintf(line, sizeof line, "Authorization: Bearer %s", token);
+        list = curl_slist_append(list, line);
+    }
+    static const char host[] = "X-Weir-Host: ";
+    memcpy(line, host, sizeof host);
+    if (retriever->tell &&
+        retriever->tell(retriever->tell_context, line + sizeof host - 1, sizeof line - sizeof host) > 0)
+        list = curl_slist_append(list, line);
+    if (*retriever->tag) {
+        snprintf(line, sizeof line, "If-None-Match: %s", retriever->tag);
+        list = curl_slist_append(list, line);
+    }
+    return list;
+}
+
+/* The status, or 0 and *why. */
+static long ask(struct weir__retriever *r, const char *token, const char **why)
+{
+    static char reason[CURL_ERROR_SIZE];
+    struct curl_slist *headers = headers_make(r, token);
+    long status = 0;
+    r->len = 0;
+    *r->new_tag = 0;
+    *reason = 0;
+    curl_easy_reset(r->curl);
+    curl_easy_setopt(r->curl, CURLOPT_URL, r->config->origin.url);
+    curl_easy_setopt(r->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(r->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(r->curl, CURLOPT_TIMEOUT_MS, LOOK_MS);
+    curl_easy_setopt(r->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(r->curl, CURLOPT_ERRORBUFFER, reason);
+    curl_easy_setopt(r->curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(r->curl, CURLOPT_WRITEDATA, r);
+    curl_easy_setopt(r->curl, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(r->curl, CURLOPT_HEADERDATA, r);
+    if (r->config->origin.ca)
+        curl_easy_setopt(r->curl, CURLOPT_CAINFO, r->config->origin.ca);
+    CURLcode code = curl_easy_perform(r->curl);
+    curl_slist_free_all(headers);
+    if (code != CURLE_OK) {
+        *why = *reason ? reason : curl_easy_strerror(code);
+        return 0;
+    }
+    curl_easy_getinfo(r->curl, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+static int replace(struct weir__retriever *retriever)
+{
+    weir_rules *rules;
+    char what[256];
+    const char *text = retriever->body ? retriever->body : "";
+    int error = weir_rules_parse(retriever->config->origin.url, text, retriever->len, weir__say_diagnostic,
+                                 (void *)(uintptr_t)retriever->journal, &rules);
+    if (error)
+        return trouble(retriever, weir_strerror(error));
+    size_t count = weir_rules_count(rules);
+    weir_rules_free(rules);
+    if (!weir__publish(retriever->config->rules_path, text, retriever->len)) {
+        snprintf(what, sizeof what, "%s cannot be written: %s", retriever->config->rules_path, strerror(errno));
+        return trouble(retriever, what);
+    }
+    memcpy(retriever->tag, retriever->new_tag, sizeof retriever->tag);
+    weir__say(retriever->journal, WEIR__INFO, "%zu rule%s of %s, revision %s, are in force", count,
+              count == 1 ? "" : "s", retriever->config->origin.url, *retriever->tag ? retriever->tag : "without a tag");
+    return 1;
+}
+
+int weir__retriever_look(struct weir__retriever *retriever)
+{
+    char token[2048], what[128];
+    const char *why = NULL;
+    if (!token_read(retriever, token, sizeof token))
+        return -1;
+    /* Somebody may have removed it: then it is wanted whatever its tag was. */
+    if (access(retriever->config->rules_path, R_OK) != 0)
+        *retriever->tag = 0;
+    long status = ask(retriever, token, &why);
+    if (status == 0)
+        return trouble(retriever, why ? why : "there is no answer");
+    int done = status == 304 ? 0 : status == 200 ? replace(retriever) : -1;
+    if (status != 304 && status != 200) {
+        snprintf(what, sizeof what, status == 401 || status == 403 ? "the token is refused (%ld)" : "the answer is %ld",
+                 status);
+        return trouble(retriever, what);
+    }
+    if (done < 0)
+        return -1;
+    if (*retriever->trouble)
+        weir__say(retriever->journal, WEIR__INFO, "rules of %s: it answers again", retriever->config->origin.url);
+    *retriever->trouble = 0;
+    retriever->failures = 0;
+    return done;
+}
+
+int64_t weir__retriever_wait_ms(struct weir__retriever *retriever)
+{
+    uint64_t dice = 0;
+    int64_t wait = retriever->config->origin.poll_ms;
+    for (unsigned i = 0; i < retriever->failures && i < 8 && wait < WAIT_MAX_MS; i++)
+        wait *= 2;
+    if (wait > WAIT_MAX_MS && retriever->failures)
+        wait = retriever->config->origin.poll_ms > WAIT_MAX_MS ? retriever->config->origin.poll_ms : WAIT_MAX_MS;
+    if (weir__random_fill(&dice, sizeof dice) != 0)
+        dice = 0;
+    /* A fifth either way, so that a fleet that was started at once does not ask at once. */
+    return wait - wait / 5 + (int64_t)(dice % (uint64_t)(wait * 2 / 5 + 1));
+}

@@ -1,0 +1,29 @@
+/* One counter of the segment by its hash. */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/counter_by_hash.h"
+#include "engine/arguments.h"
+#include "table/hash.h"
+
+uint64_t weir__counter_hash(const weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len)
+{
+    return weir__hash(key, key_len, segment->table.header->secret) ^ limit->spread;
+}
+
+void weir__counter_expect(const weir_segment *segment, uint64_t hash)
+{
+    struct weir__where where;
+    weir__locate_home(&segment->table, hash, &where);
+    weir__prefetch_read(&segment->table.line[where.home]); /* most are only looked at */
+}
+
+int weir__counter_move(weir_segment *segment, const weir_limit *limit, uint64_t hash, int64_t amount, weir_time now,
+                       weir_decision *decision)
+{
+    struct weir__op op = weir__operation(segment, amount ? weir__stripe_here(segment) : NULL, now);
+    struct weir__where where;
+    if (amount && segment->read_only)
+        return WEIR_EREADONLY;
+    weir__locate_home(&segment->table, hash, &where);
+    weir__locate_other(&segment->table, &where);
+    return weir__table_take(&op, limit, &where, amount, amount > 0 ? WEIR__CHARGE : WEIR__TAKE, decision);
+}

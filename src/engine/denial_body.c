@@ -1,0 +1,157 @@
+/* The body of a denial, as in docs/rules.md. The same for the gateway, the services and the command line. */
+#include "base/digits.h"
+#include "engine/seconds.h"
+
+/*
+ * A text that grows up to its buffer's end and always ends in a zero byte; what does not fit is left out. An attack is
+ * mostly denied requests, so it is not printf that writes.
+ */
+struct writer {
+    char *at;
+    size_t len, size;
+};
+
+static inline void put_bytes(struct writer *to, const char *bytes, size_t len)
+{
+    if (len >= to->size - to->len)
+        return;
+    memcpy(to->at + to->len, bytes, len);
+    to->len += len;
+    to->at[to->len] = 0;
+}
+
+#define PUT(to, literal) put_bytes((to), (literal), sizeof(literal) - 1)
+
+static inline void put_char(struct writer *to, char c)
+{
+    put_bytes(to, &c, 1);
+}
+
+static void put_number(struct writer *to, int64_t number)
+{
+    char digits[WEIR__DIGITS_MAX];
+    if (number < 0)
+        put_char(to, '-');
+    const char *end = weir__put_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+    put_bytes(to, digits, (size_t)(end - digits));
+}
+
+static void put_json(struct writer *to, weir_text text)
+{
+    size_t plain = 0; /* where a run of bytes began that stand for themselves */
+    put_char(to, '"');
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        put_bytes(to, text.data + plain, i - plain);
+        plain = i + 1;
+        PUT(to, "\\u00");
+        put_char(to, "0123456789abcdef"[c >> 4]);
+        put_char(to, "0123456789abcdef"[c & 15]);
+    }
+    put_bytes(to, text.data + plain, text.len - plain);
+    put_char(to, '"');
+}
+
+static weir_text text_of(const char *text)
+{
+    return (weir_text){text, strlen(text)};
+}
+
+/* The rule's own message, or what fits the reason; `room` is where the latter is written. */
+static weir_text message_of(const weir_answer *answer, char *room, size_t size)
+{
+    int64_t wait = weir__retry_seconds(answer);
+    if (answer->message.len)
+        return answer->message;
+    if (answer->decision.verdict == WEIR_NEVER_FITS && answer->by.reason == WEIR_BY_LIMIT)
+        return text_of("This request costs more than the limit allows at once; it can never pass.");
+    if (answer->by.reason == WEIR_BY_MISSING_KEY)
+        return text_of("The request lacks a header or something else that is needed here.");
+    if (!wait)
+        return text_of("Requests of this kind are not allowed.");
+    struct writer to = {room, 0, size};
+    if (answer->by.reason == WEIR_BY_SHED)
+        PUT(&to, "The service is busy with more important requests. Please retry after ");
+    else
+        PUT(&to, "Too many requests. Please retry after ");
+    put_number(&to, wait);
+    PUT(&to, " second");
+    put_bytes(&to, "s.", wait == 1 ? 0 : 1);
+    put_char(&to, '.');
+    return (weir_text){room, to.len};
+}
+
+static void put_plain_json(struct writer *to, const weir_answer *answer, weir_text message)
+{
+    if (answer->by.reason == WEIR_BY_SHED)
+        PUT(to, "{\"error\":\"overloaded\",\"message\":");
+    else
+        PUT(to, "{\"error\":\"rate_limit_exceeded\",\"message\":");
+    put_json(to, message);
+    if (answer->by.rule[0]) {
+        PUT(to, ",\"rule\":");
+        put_json(to, text_of(answer->by.rule));
+    }
+    if (answer->by.reason == WEIR_BY_LIMIT) {
+        PUT(to, ",\"limit\":");
+        put_number(to, answer->decision.limit);
+        PUT(to, ",\"remaining\":");
+        put_number(to, weir__at_least(answer->decision.remaining, 0));
+    }
+    if (weir__retry_seconds(answer)) {
+        PUT(to, ",\"retry_after\":");
+        put_number(to, weir__retry_seconds(answer));
+    }
+    PUT(to, "}\n");
+}
+
+static void put_problem(struct writer *to, const weir_answer *answer, weir_text message)
+{
+    bool shed = answer->by.reason == WEIR_BY_SHED;
+    if (shed)
+        PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\","
+                "\"title\":\"Temporary reduced capacity\",\"status\":");
+    else
+        PUT(to, "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\","
+                "\"title\":\"Quota exceeded\",\"status\":");
+    put_number(to, answer->status);
+    PUT(to, ",\"detail\":");
+    put_json(to, message);
+    if (shed) { /* it violated none */
+        PUT(to, "}\n");
+        return;
+    }
+    PUT(to, ",\"violated-policies\":[");
+    if (answer->by.rule[0])
+        put_json(to, text_of(answer->by.rule));
+    PUT(to, "]}\n");
+}
+
+size_t weir_answer_body(const weir_answer *answer, bool accepts_problem, char *buffer, size_t size, const char **type)
+{
+    char room[128];
+    struct writer to = {buffer, 0, size};
+    if (!size)
+        return 0;
+    buffer[0] = 0;
+    *type = "application/json";
+    if (answer->body == WEIR_BODY_NONE)
+        return 0;
+    if (answer->body_text.len) {
+        to.len = answer->body_text.len < size ? answer->body_text.len : size - 1;
+        memcpy(buffer, answer->body_text.data, to.len);
+        buffer[to.len] = 0;
+        *type = "text/plain; charset=utf-8";
+        return to.len;
+    }
+    weir_text message = message_of(answer, room, sizeof room);
+    if (answer->body == WEIR_BODY_PROBLEM || (answer->body == WEIR_BODY_AUTO && accepts_problem)) {
+        *type = "application/problem+json";
+        put_problem(&to, answer, message);
+    } else {
+        put_plain_json(&to, answer, message);
+    }
+    return to.len;
+}

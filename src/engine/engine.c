@@ -1,0 +1,417 @@
+/* Opening an engine, and keeping its rules as the disk has them. */
+#define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
+#include "engine/ledger.h"
+#include "engine/negative_cache.h"
+#include "engine/connection_pool.h"
+#include "engine/hot_key_sampler.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A file that was changed less than this ago may still be being written. */
+#define SETTLED_NS (100 * 1000 * WEIR_MICROSECOND)
+/* Sets that were replaced and are still in use: with more than these a reload waits for the next look. */
+#define REPLACED_MAX 8
+/* Looks in a row that find files being written: as many are no coincidence, and are told. */
+#define BUSY_MAX 3
+/* Looks between two at which rules without a panel for their hot keys look for one. */
+#define SEEK_LOOKS 16
+
+static uint64_t coarse_ns(void)
+{
+    struct timespec at = {0, 0};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &at);
+    return (uint64_t)at.tv_sec * (uint64_t)WEIR_SECOND + (uint64_t)at.tv_nsec;
+}
+
+/* ---- Sets ---- */
+
+static void free_unused(weir *engine)
+{
+    struct weir__loaded **at = &engine->replaced;
+    while (*at) {
+        struct weir__loaded *old = *at;
+        if (!weir__pins_free(&engine->pins, old)) {
+            at = &old->older;
+            continue;
+        }
+        *at = old->older;
+        weir__loaded_free(old);
+    }
+}
+
+static size_t replaced_count(const weir *engine)
+{
+    size_t count = 0;
+    for (const struct weir__loaded *old = engine->replaced; old; old = old->older)
+        count++;
+    return count;
+}
+
+static int make_rooms(weir *engine)
+{
+    for (int i = 0; i < WEIR__PINS; i++) {
+        if (!engine->room[i])
+            engine->room[i] = weir__regex_room_make();
+        if (!engine->room[i])
+            return WEIR_ENOMEM;
+    }
+    return 0;
+}
+
+/* A file beside the segment could not be opened. */
+static void tell_without(const weir *engine, enum weir_severity severity, const char *file, const char *what, int error)
+{
+    char message[512], why[256];
+    weir_diagnostic told = {.severity = severity, .file = file, .message = message};
+    snprintf(message, sizeof message, "%s: %s", what, weir__mapped_why(file, error, why, sizeof why));
+    if (engine->diagnose)
+        engine->diagnose(engine->diagnose_context, &told);
+}
+
+/*
+ * The ledger is made with the engine, even if no rule is eventual yet: later each process would make its own, or a
+ * worker of another user would make one that the agent has to refuse. An engine that starts with an eventual rule needs
+ * it; rules that come while requests do are not kept out for it, and act as local.
+ */
+static int open_book(weir *engine, struct weir__loaded *loaded, bool first)
+{
+    bool needed = false;
+    for (size_t i = 0; i < loaded->rules->count && !needed; i++)
+        needed = loaded->consistency[i] == WEIR__EVENTUAL;
+    int error = 0;
+    struct weir__making where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
+                                 .bytes = engine->ledger_bytes ? engine->ledger_bytes
+                                                               : weir__book_bytes(engine->segment->bytes),
+                                 .mode = engine->ledger_mode,
+                                 .owner = engine->segment->owner};
+    if (engine->ledger && !engine->book && (needed || first))
+        error = weir__book_open(&where, &engine->book);
+    if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */
+        error = WEIR_ELEDGER;
+    loaded->book = needed ? engine->book : NULL;
+    if (!error)
+        return 0;
+    bool fatal = first && needed;
+    tell_without(engine, fatal ? WEIR_IS_ERROR : WEIR_IS_WARNING, engine->ledger,
+                 fatal ? "the ledger of eventual rules cannot be opened"
+                       : "eventual rules act as local, as the ledger cannot be opened",
+                 error);
+    return fatal ? error : 0;
+}
+
+/* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
+static int install(weir *engine, weir_rules *rules, uint64_t said)
+{
+    struct weir__loaded *before = (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current);
+    if (rules->has_regex && make_rooms(engine) != 0)
+        return WEIR_ENOMEM;
+    struct weir__loaded *loaded = weir__loaded_make(engine, rules);
+    if (!loaded)
+        return WEIR_ENOMEM;
+    loaded->said = said;
+    int error = open_book(engine, loaded, !before);
+    if (error) {
+        loaded->rules = NULL;
+        weir__loaded_free(loaded);
+        return error;
+    }
+    weir__pins_replace(&engine->pins, loaded);
+    if (before) {
+        before->older = engine->replaced;
+        engine->replaced = before;
+    }
+    return 0;
+}
+
+/* ---- Reloading ---- */
+
+static bool same_print(const struct weir__fingerprint *a, const struct weir__fingerprint *b)
+{
+    return a->sum == b->sum && a->error == b->error;
+}
+
+/* The same files at the same times, and the same in them: a time alone does not tell two changes in one step apart. */
+static bool same_content(const struct weir__fingerprint *a, const struct weir__fingerprint *b)
+{
+    return same_print(a, b) && a->content == b->content;
+}
+
+/* What the disk has, in memory. 0, or an error, which is told and counted once while it lasts. */
+static int read_sources(weir *engine, struct weir__sources *sources)
+{
+    weir_diagnose *diagnose = engine->unreadable ? NULL : engine->diagnose;
+    int error = weir__sources_read(engine->path, diagnose, engine->diagnose_context, sources);
+    if (error == WEIR_ERULESBUSY && ++engine->busy == BUSY_MAX) {
+        weir__sources_tell_busy(engine->path, engine->diagnose, engine->diagnose_context);
+        weir__count(&engine->reload_failures, 1);
+    }
+    if (error != WEIR_ERULESBUSY)
+        engine->busy = 0;
+    bool again = error == WEIR_ERULESPATH && sources->passing;
+    if (error == WEIR_ERULESPATH && !engine->unreadable)
+        weir__count(&engine->reload_failures, 1);
+    engine->unreadable = again;
+    return error;
+}
+
+static struct weir__audience audience_of(const weir *engine)
+{
+    return (struct weir__audience){engine->diagnose, engine->diagnose_context, !engine->store};
+}
+
+/* Compiles what was read and puts it in force. */
+static int load(weir *engine, const struct weir__sources *sources)
+{
+    weir_rules *rules;
+    struct weir__audience audience = audience_of(engine);
+    int error = weir__load_sources(sources->list, sources->count, &audience, &rules);
+    if (error)
+        return error;
+    error = install(engine, rules, sources->fingerprint.said);
+    if (error)
+        weir_rules_free(rules);
+    return error;
+}
+
+/* The reloader's work. 1: swapped, 0: nothing to do (yet), or an error that was told once. */
+static int reload(weir *engine, bool wait_until_settled)
+{
+    free_unused(engine);
+    weir__count(&engine->looks, 1);
+    if (engine->noting && weir__load64(&engine->looks) % SEEK_LOOKS == 0)
+        weir__noting_seek(engine, (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current));
+    struct weir__fingerprint print = weir__sources_look(engine->path);
+    if (same_print(&print, &engine->seen) && !engine->seen.young)
+        return 0;
+    if (replaced_count(engine) >= REPLACED_MAX)
+        return WEIR_ERULESBUSY;
+    if (wait_until_settled && !print.error && print.age_ns >= 0 && print.age_ns < SETTLED_NS)
+        return 0;
+
+    struct weir__sources sources;
+    int error = read_sources(engine, &sources);
+    if (error == WEIR_ERULESPATH && !sources.passing) {
+        engine->seen = sources.fingerprint.error ? sources.fingerprint : print;
+        engine->seen.young = false; /* what cannot be read is not compared */
+    }
+    if (error)
+        return error; /* not seen, but for the above, so the next look tries again */
+    bool same = same_content(&sources.fingerprint, &engine->seen);
+    error = same ? 0 : load(engine, &sources);
+    if (error != WEIR_ENOMEM) /* perhaps there is more of it next time */
+        engine->seen = sources.fingerprint;
+    weir__sources_free(&sources);
+    if (same || error == WEIR_ENOMEM)
+        return error;
+    if (error || !engine->later) /* the first of WEIR_RULES_LATER is no change */
+        weir__count(error ? &engine->reload_failures : &engine->reloads, 1);
+    engine->later &= error != 0;
+    return error ? error : 1;
+}
+
+/* One at a time; nobody waits. */
+static int reload_alone(weir *engine, bool wait_until_settled)
+{
+    uint64_t me = (uint64_t)getpid(), holder = 0;
+    /* A holder of another process is none here: it was a thread at the fork, and threads do not come along. */
+    if (!weir__cas64(&engine->reloading, &holder, me) &&
+        (holder == me || !weir__cas64(&engine->reloading, &holder, me)))
+        return WEIR_ERULESBUSY;
+    int result = reload(engine, wait_until_settled);
+    weir__store64(&engine->reloading, 0);
+    return result;
+}
+
+int weir_reload(weir *engine)
+{
+    if (!engine)
+        return WEIR_EINVAL;
+    return engine->path ? reload_alone(engine, false) : 0;
+}
+
+void weir__watch(weir *engine)
+{
+    if (!engine->watch)
+        return;
+    uint64_t now = coarse_ns(), due = weir__load64(&engine->next_look_ns);
+    if (now >= due && weir__cas64(&engine->next_look_ns, &due, now + (uint64_t)WEIR_SECOND))
+        (void)reload_alone(engine, true);
+}
+
+/* ---- Opening ---- */
+
+static int read_rules(weir *engine, const weir_options *options, weir_rules **rules)
+{
+    struct weir__audience audience = audience_of(engine);
+    if (options->rules_text) {
+        struct weir__source source = {"rules", {options->rules_text, strlen(options->rules_text)}};
+        engine->seen.said = weir__sources_said(&source, 1);
+        return weir__load_sources(&source, 1, &audience, rules);
+    }
+    engine->path = strdup(options->rules_path);
+    if (!engine->path)
+        return WEIR_ENOMEM;
+    if (options->flags & WEIR_RULES_LATER) {
+        struct weir__source none = {"rules", {"rules: []", 9}};
+        engine->later = true;
+        return weir__load_sources(&none, 1, &audience, rules);
+    }
+    return weir__load_path(engine->path, &audience, &engine->seen, rules);
+}
+
+static int read_store(weir *engine, const weir_options *options)
+{
+    char why[256];
+    int error = weir__denials_init(&engine->denials);
+    if (error || !options->store)
+        return error;
+    engine->store = calloc(1, sizeof *engine->store);
+    if (!engine->store)
+        return WEIR_ENOMEM;
+    error = weir__store_parse(options->store, engine->store, why, sizeof why);
+    if (error && engine->diagnose)
+        engine->diagnose(engine->diagnose_context,
+                         &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = "store", .message = why});
+    if (error || (options->flags & WEIR_NO_LINK))
+        return error;
+    engine->links = (uint64_t)(uintptr_t)weir__links_new();
+    return engine->links ? 0 : WEIR_ENOMEM;
+}
+
+/* Statistics are no reason not to start. */
+static void open_noting(weir *engine, const weir_options *options)
+{
+    if (!options->hot || engine->segment->read_only)
+        return;
+    struct weir__making where = {.path = *options->hot ? options->hot : NULL,
+                                 .bytes = options->hot_bytes,
+                                 .mode = options->segment.mode,
+                                 .owner = engine->segment->owner};
+    int error = weir__noting_open(&where, &engine->noting);
+    if (error)
+        tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not noted", error);
+    else
+        engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
+}
+
+/* Nor is a level that nobody can tell: it is neutral. */
+static void open_level(weir *engine, const weir_options *options)
+{
+    bool looks = engine->segment->read_only; /* and makes nothing */
+    if (!options->load || (looks && !*options->load))
+        return;
+    struct weir__making where = {.path = *options->load ? options->load : NULL,
+                                 .mode = options->segment.mode,
+                                 .read_only = looks,
+                                 .owner = engine->segment->owner};
+    int error = weir__level_open(&where, &engine->level);
+    if (looks && error == WEIR_ENOENT)
+        return;
+    if (error)
+        tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
+    else
+        engine->load = weir__level_page(&engine->level);
+}
+
+/* Rules first: bad ones leave no segment behind. */
+static int open_both(weir *engine, const weir_options *options)
+{
+    weir_rules *rules;
+    int error = read_store(engine, options);
+    if (!error)
+        error = read_rules(engine, options, &rules);
+    if (error)
+        return error;
+    if (!engine->segment) {
+        error = weir_segment_open(&options->segment, &engine->segment);
+        engine->own_segment = !error;
+    }
+    if (!error) {
+        open_noting(engine, options);
+        open_level(engine, options);
+        error = install(engine, rules, engine->seen.said);
+    }
+    if (error)
+        weir_rules_free(rules);
+    return error;
+}
+
+int weir_open(const weir_options *options, weir **engine)
+{
+    if (!options || !engine || !options->rules_path == !options->rules_text ||
+        options->default_consistency > WEIR_STRICT)
+        return WEIR_EINVAL;
+    weir *fresh = aligned_alloc(64, sizeof *fresh);
+    if (!fresh)
+        return WEIR_ENOMEM;
+    memset(fresh, 0, sizeof *fresh);
+    fresh->diagnose = options->diagnose;
+    fresh->diagnose_context = options->diagnose_context;
+    fresh->watch = options->rules_path && !(options->flags & WEIR_NO_WATCH);
+    fresh->segment = options->attached;
+    fresh->default_consistency = (enum weir__consistency)options->default_consistency;
+    fresh->ledger_bytes = options->ledger_bytes;
+    fresh->ledger_mode = options->segment.mode;
+    fresh->next_look_ns = coarse_ns() + (uint64_t)WEIR_SECOND;
+    fresh->ledger = options->ledger ? strdup(options->ledger) : NULL;
+    int error = options->ledger && !fresh->ledger ? WEIR_ENOMEM : open_both(fresh, options);
+    if (error) {
+        weir_close(fresh);
+        return error;
+    }
+    *engine = fresh;
+    return 0;
+}
+
+void weir_close(weir *engine)
+{
+    if (!engine)
+        return;
+    weir__loaded_free((struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current));
+    while (engine->replaced) {
+        struct weir__loaded *old = engine->replaced;
+        engine->replaced = old->older;
+        weir__loaded_free(old);
+    }
+    for (int i = 0; i < WEIR__PINS; i++)
+        if (engine->room[i])
+            weir__regex_room_free(engine->room[i]);
+    weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
+    weir__noting_close(engine->noting);
+    weir__mapped_close(&engine->level);
+    if (engine->own_segment)
+        weir_segment_close(engine->segment);
+    weir__book_close(engine->book);
+    free(engine->ledger);
+    free(engine->path);
+    free(engine->store);
+    free(engine);
+}
+
+weir_segment *weir_engine_segment(weir *engine)
+{
+    return engine->segment;
+}
+
+int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
+{
+    if (!engine || !stats)
+        return WEIR_EINVAL;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    weir_engine_stats now = {.reloads = weir__load64(&engine->reloads),
+                             .reload_failures = weir__load64(&engine->reload_failures),
+                             .looks = weir__load64(&engine->looks),
+                             .regex_limited = weir__load64(&engine->regex_limited),
+                             .rules = loaded->rules->count,
+                             .rule_bytes = loaded->rules->arena.bytes};
+    weir__unpin(&engine->pins, at);
+    if (engine->links)
+        weir__links_stats(engine, &now.store);
+    *stats = now;
+    return 0;
+}

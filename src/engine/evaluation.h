@@ -1,0 +1,122 @@
+/*
+ * The rules that a request has hit, and deciding it under all of them: it takes from all or from none.
+ *
+ * How (docs/rules.md, "What always holds", 1): with one counter, one take. With several, all are peeked at, and a
+ * denial leaves everything as it is; then all are taken in order, and when another request came between, what was
+ * taken is given back with the same `now`. What a store decides is in strict.h.
+ */
+#ifndef WEIR_ENGINE_EVALUATION_H
+#define WEIR_ENGINE_EVALUATION_H
+
+#include "engine/engine.h"
+#include "rules/key.h"
+
+#define WEIR__HITS_MAX 256 /* rules that apply to one request */
+
+/* The counter of a rule without a key template. */
+#define WEIR__SHARED_KEY "*"
+
+struct weir__ask;
+
+struct weir__hit {
+    const struct weir__rule *rule;   /* NULL: a limit of the request's own */
+    const struct weir__quota *quota; /* NULL: no counter is asked */
+    const char *key;                 /* of the counter */
+    uint32_t key_len;
+    bool shadow;
+    bool quota_mode; /* descriptor dialect: denies only together with all others of its kind */
+    bool replaced;   /* descriptor dialect: another rule of the request stands for it */
+    bool report;     /* descriptor dialect: the caller names its cost, which may be consumed already */
+    /* Of strict rules; set by weir__strict_mark. */
+    bool strict;  /* the store decides */
+    bool unasked; /* it was not asked, as the request is denied without it */
+    bool refused; /* the same was so when it might have been */
+    bool kept;    /* a shadow: what the store took is to stay */
+    bool rest;    /* its quota is what a reserve leaves; see overload.h */
+    uint8_t held; /* its slot in trial->held, from 1 on; 0: it has none */
+    enum weir_reason reason;
+    int error;
+    int store_error; /* why the store, or the segment's slab, did not decide; another counter of the host did instead */
+    struct weir__ask *told;
+    int64_t cost;
+    weir_decision decision;
+};
+
+/* A request under decision. */
+struct weir__trial {
+    weir *engine;
+    const struct weir__loaded *loaded;
+    weir_time now;
+    bool dry_run;
+    bool charge_denied; /* denied requests count: see weir__hit_counts_denied */
+    unsigned cpu;       /* where it runs */
+    struct weir__hit *hits;
+    size_t count;
+    weir_held *held; /* where slots go; NULL: there is no rule that needs them */
+    weir_ask *ask;   /* what the store said; NULL: nothing */
+    size_t strict;   /* hits that it decides */
+    uint32_t far;    /* slots that it has taken, for which there must be room in `held` */
+    bool refused;    /* it was not asked, since the request was denied without */
+    int away;        /* why it could not be asked; 0: nobody did */
+    /* Set by weir__pressure_apply, if a rule of the set has anything to do with it. */
+    bool pressed; /* it may be shed, or a reserve be kept from it */
+    enum weir_priority priority;
+    uint32_t shed; /* per mille of the requests like it */
+    uint64_t dice; /* whether it is one of them */
+};
+
+/* What the lists of the set and of a rule say of a key; WEIR_BY_LIMIT: nothing. Networks are not looked at. */
+enum weir_reason weir__key_listed(const weir_rules *rules, const struct weir__rule *rule, weir_text key);
+
+/* A key from outside as rules count it: cut in the same way if it is long, in `text`. One that was cut stays. */
+weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX]);
+/* The tier that was taken from, or the first that counts; NULL: none does. */
+const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken);
+
+/* Writes weir_deferral.others into `room`: every rule that limits the request, but that of `by`. False: no room. */
+bool weir__others_write(const struct weir__trial *trial, const struct weir__hit *by, char *room, size_t size,
+                        weir_text *others);
+/* The cost of all of a rule's limits together: of requests in flight it is one, whatever it costs the others. */
+int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir__hit *by);
+
+/* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
+const struct weir__hit *weir__trial_decide(struct weir__trial *trial);
+/* True if the enforced hits, as they stand, deny. */
+bool weir__trial_denied(const struct weir__trial *trial);
+/* True if it asks for something: who only looks or gives back is denied nothing. */
+bool weir__trial_takes(const struct weir__trial *trial);
+/* Looks at the enforced hits' counters in the segment. */
+void weir__trial_peek(const struct weir__trial *trial);
+void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit);
+/* Among the segment's decisions, where no take of the segment's own has counted it. */
+void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit);
+/* What an error does to the request is the rule's policy. */
+void weir__hit_fail(struct weir__hit *hit, int error);
+/*
+ * A take of a log or wide counter that the slab had no room for (WEIR_EFULL): with `local` another counter of the host
+ * stands in (slab_full.c). Returns 0, with store_error set, or the error that the policy is to decide.
+ */
+int weir__hit_take_without_room(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *made);
+/* Gives back what the hit has taken, to the counter that it was taken from. */
+int weir__hit_refund(const struct weir__trial *trial, const struct weir__hit *hit, weir_decision *made);
+/* What can be said without a counter; a quota that has none is taken off the hit. */
+void weir__hit_settle(struct weir__hit *hit);
+/*
+ * True if the hit's counter is charged even if the request is denied, or the counter denies it: as the trial asks for,
+ * in fixed windows, and for reports with any algorithm, where they leave a debt. A limit with count_rejected does so
+ * itself.
+ */
+bool weir__hit_counts_denied(const struct weir__trial *trial, const struct weir__hit *hit);
+/*
+ * Denies a look at a full log where denied requests count: a log has no debt, since only its newest `limit` units
+ * count, so a full one may stand for reports beyond the limit. With other algorithms a debt denies the look.
+ */
+void weir__hit_look_full(const struct weir__trial *trial, struct weir__hit *hit);
+/* True if the hit stands against the request. */
+bool weir__hit_denies(const struct weir__hit *hit);
+/* What the engine tells of a hit. */
+void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome);
+/* The answer as a whole, from the hit that speaks (NULL: nothing matched) and all others. */
+void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * Noting which keys are hot: a sample of the decisions under each rule goes into the rule's panel (table/hot.h), in a
+ * file beside the segment. Nothing here waits, and nothing that goes wrong with it disturbs a request.
+ */
+#ifndef WEIR_ENGINE_HOT_KEY_SAMPLER_H
+#define WEIR_ENGINE_HOT_KEY_SAMPLER_H
+
+#include "engine/evaluation.h"
+#include "engine/mapped_file.h"
+#include "table/hot_keys.h"
+
+#define WEIR__NOTING_BYTES  (UINT64_C(8) << 20) /* of a new file, unless told: 75 rules */
+#define WEIR__NOTING_ONE_IN 16                  /* decisions; a power of two */
+
+struct weir__noting {
+    struct weir__mapped mapped;
+    struct weir__hot hot;
+    bool hide; /* texts stay out of it */
+};
+
+/* Opens or makes the file at `where` (path, bytes, mode, owner); path NULL: anonymous memory. */
+int weir__noting_open(const struct weir__making *where, struct weir__noting **noting);
+/* What is there, for those who do not make it: WEIR_ENOENT, WEIR_EDAMAGED ... `owner` is the segment's. */
+int weir__noting_attach(const char *path, unsigned owner, struct weir__noting **noting);
+void weir__noting_close(struct weir__noting *noting);
+
+/* The hash by which a segment's panels know a key; a weir__hot_hash whose context is the segment. */
+uint64_t weir__noting_hash(const void *segment, const char *key, size_t len);
+
+/*
+ * The hash that stands for a key whose text is not shown: weir__noting_hash's, through HMAC-SHA-256 with a key of the
+ * segment's secret. The table's own hash can be inverted by a client that knows one key and its hash, and gives away
+ * the key's buckets; it must not leave the host. 0 on an error. Not for the fast path.
+ */
+uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash);
+
+/*
+ * Looks for the panels of a set's rules, for those that have none or have lost theirs: with the set, and now and then
+ * after that. One at a time.
+ */
+void weir__noting_seek(weir *engine, const struct weir__loaded *loaded);
+
+/* The part of weir__noting_hit that only the sample comes to. */
+void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
+                        uint64_t dice);
+
+/* A number that depends on neither the key nor on who asks: on the clock, and on how many were counted before. */
+static inline uint64_t weir__noting_dice(weir_time now, uint64_t counted)
+{
+    uint64_t x = ((uint64_t)now.mono_ns ^ counted << 40) + counted;
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+}
+
+/* Where to note a decision under this rule: one time in WEIR__NOTING_ONE_IN; else NULL. `counted` as below. */
+static inline struct weir__hot_panel *weir__noting_turn(const struct weir__loaded *loaded, uint32_t rule, weir_time now,
+                                                        uint64_t counted, uint64_t *dice)
+{
+    uint64_t panel = loaded->hot ? weir__load64(&loaded->hot[rule]) : 0;
+    if (!panel)
+        return NULL;
+    *dice = weir__noting_dice(now, counted);
+    return *dice >> 32 & (WEIR__NOTING_ONE_IN - 1) ? NULL : (struct weir__hot_panel *)(uintptr_t)panel;
+}
+
+/* Notes what was decided, if it is its turn. `counted`: how many were counted like it. */
+static inline void weir__noting_hit(const struct weir__trial *trial, const struct weir__hit *hit, uint64_t counted)
+{
+    uint64_t dice;
+    struct weir__hot_panel *panel =
+        hit->quota ? weir__noting_turn(trial->loaded, hit->rule->index, trial->now, counted, &dice) : NULL;
+    if (panel)
+        weir__noting_write(trial, hit, panel, dice);
+}
+
+#endif

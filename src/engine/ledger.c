@@ -1,0 +1,199 @@
+/* Writing down what was let pass. See ledger.h. */
+#define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
+#include "engine/ledger.h"
+#include "engine/counter_by_hash.h"
+#include "base/hash.h"
+#include "remote/counter_name.h"
+
+#include <weir/store.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TIER_SEED 3
+
+_Static_assert(WEIR__LEDGER_KEY >= WEIR__NAME_KEY_MAX, "a key that is shown whole in the store must fit");
+
+uint64_t weir__book_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ---- Opening ---- */
+
+static int format(void *memory, uint64_t bytes, const void *plan)
+{
+    return weir__ledger_format(memory, bytes, plan);
+}
+
+static int check(void *memory, uint64_t bytes)
+{
+    struct weir__ledger unused;
+    return weir__ledger_attach(memory, bytes, &unused);
+}
+
+static int open_at(const struct weir__making *where, struct weir__book *book)
+{
+    unsigned char random[WEIR__LEDGER_SENDER / 2];
+    char sender[WEIR__LEDGER_SENDER + 1];
+    struct weir__making making = *where;
+    if (making.bytes < WEIR__LEDGER_BYTES_MIN || making.bytes > INT64_MAX)
+        return WEIR_ESIZE;
+    int error = weir__random_fill(random, sizeof random);
+    if (error)
+        return error;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(sender + 2 * i, 3, "%02x", random[i]);
+    making.format = format;
+    making.plan = sender;
+    making.check = check;
+    making.disabled = "eventual rules act as if the store were unavailable (.ledger)";
+    error = weir__mapped_open(&making, &book->mapped);
+    return error ? error : weir__ledger_attach(book->mapped.memory, book->mapped.bytes, &book->ledger);
+}
+
+int weir__book_open(const struct weir__making *where, struct weir__book **book)
+{
+    struct weir__book *made = calloc(1, sizeof *made);
+    if (!made)
+        return WEIR_ENOMEM;
+    int error = open_at(where, made);
+    if (error) {
+        weir__book_close(made);
+        return error;
+    }
+    made->opened_ms = weir__book_ms();
+    *book = made;
+    return 0;
+}
+
+void weir__book_close(struct weir__book *book)
+{
+    if (!book)
+        return;
+    weir__mapped_close(&book->mapped);
+    free(book);
+}
+
+/* ---- Writing down ---- */
+
+uint64_t weir__book_tier(const struct weir__quota *quota)
+{
+    return quota->tier.len ? weir__hash(quota->tier, TIER_SEED) : 0;
+}
+
+/* Of a key that is too long, what its name in the store has: its beginning, and its hash. */
+static void name_it(struct weir__ledger_text *text, weir_text key)
+{
+    if (key.len <= WEIR__LEDGER_KEY) {
+        memcpy(text->key, key.data, key.len);
+        text->key_len = (uint16_t)key.len;
+        return;
+    }
+    memcpy(text->key, key.data, WEIR__NAME_KEY_CUT);
+    weir__store_digits(key, text->key + WEIR__NAME_KEY_CUT);
+    text->key_len = WEIR__NAME_KEY_CUT + WEIR__NAME_DIGITS;
+    text->cut = 1;
+}
+
+void weir__book_add(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
+                    const struct weir__quota *quota, weir_text key, int64_t amount)
+{
+    uint64_t tier = weir__book_tier(quota);
+    uint64_t identity = weir__counter_hash(segment, &quota->limit, key.data, key.len) ^ tier;
+    identity = identity ? identity : 1; /* 0 is free */
+    if (!amount || weir__ledger_add(&book->ledger, identity, amount))
+        return;
+    struct weir__ledger_text text = {.rule = rule->id, .tier = tier};
+    name_it(&text, key);
+    (void)weir__ledger_enter(&book->ledger, identity, &text, amount); /* it counts what finds no room */
+}
+
+int64_t weir__book_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key, weir_time now)
+{
+    weir_decision before;
+    int error = weir_peek(segment, &quota->limit, key.data, key.len, 0, now, &before);
+    return error ? INT64_MAX : before.remaining; /* then nothing looks given back */
+}
+
+void weir__book_gave_back(const struct weir__book *book, const weir_segment *segment, const struct weir__rule *rule,
+                          const struct weir__quota *quota, weir_text key, int64_t asked, int64_t before, int64_t after)
+{
+    int64_t given = after > before ? after - before : 0;
+    weir__book_add(book, segment, rule, quota, key, -(given < asked ? given : asked));
+}
+
+/* ---- Is anybody there? ---- */
+
+static bool is_alive(const struct weir__ledger_header *header, uint64_t now)
+{
+    uint64_t beat = weir__load64(&header->beat_ms);
+    return beat <= now + WEIR__BOOK_SILENT_MS && now <= beat + WEIR__BOOK_SILENT_MS; /* not of an earlier boot */
+}
+
+bool weir__book_silent(const struct weir__book *book)
+{
+    const struct weir__ledger_header *header = book->ledger.header;
+    uint64_t now = weir__book_ms();
+    if (is_alive(header, now))
+        return weir__load64(&header->state) == WEIR__LEDGER_DOWN;
+    return now > book->opened_ms + WEIR__BOOK_SILENT_MS; /* or it is still being started */
+}
+
+static int64_t ns_since(uint64_t then_ms, uint64_t now_ms)
+{
+    return now_ms > then_ms ? (int64_t)(now_ms - then_ms) * 1000000 : 0;
+}
+
+/* When everything was told the last time that something was not; 0 if all is. */
+static int64_t lag(const struct weir__book *book, uint64_t now)
+{
+    const struct weir__ledger_header *header = book->ledger.header;
+    bool untold = weir__load64(&header->noted) != 0;
+    for (uint64_t i = 0; i < book->ledger.entries / 64 && !untold; i++)
+        untold = weir__load64(&book->ledger.dirty[i]) != 0;
+    uint64_t told = weir__load64(&header->told_ms);
+    return untold ? ns_since(told && told <= now ? told : book->opened_ms, now) : 0;
+}
+
+void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats)
+{
+    const struct weir__ledger_header *h = book->ledger.header;
+    uint64_t now = weir__book_ms(), state = weir__load64(&h->state);
+    *stats = (weir_ledger_stats){.agent = is_alive(h, now),
+                                 .store = state == WEIR__LEDGER_UP     ? WEIR_STORE_UP
+                                          : state == WEIR__LEDGER_DOWN ? WEIR_STORE_DOWN
+                                                                       : WEIR_STORE_UNKNOWN,
+                                 .since_ns = ns_since(weir__load64(&h->state_since_ms), now),
+                                 .last_error = -(int)(weir__load64(&h->last_error) & 0xffff),
+                                 .lag_ns = lag(book, now),
+                                 .exchanges = weir__load64(&h->exchanges),
+                                 .failures = weir__load64(&h->failures),
+                                 .asks = weir__load64(&h->asks),
+                                 .told = weir__load64(&h->told),
+                                 .applied = weir__load64(&h->applied),
+                                 .given_back = weir__load64(&h->given_back),
+                                 .dropped = weir__load64(&h->dropped),
+                                 .full = weir__load64(&h->full),
+                                 .bytes_out = weir__load64(&h->bytes_out),
+                                 .bytes_in = weir__load64(&h->bytes_in),
+                                 .entries = book->ledger.entries,
+                                 .used = weir__load64(&h->filled)};
+}
+
+int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
+{
+    if (!engine || !stats)
+        return WEIR_EINVAL;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const struct weir__book *book = loaded->book; /* stays as long as the engine */
+    weir__unpin(&engine->pins, at);
+    if (!book)
+        return WEIR_ENOENT;
+    weir__book_stats(book, stats);
+    return 0;
+}

@@ -1,0 +1,128 @@
+/* The file of the load page. See load_page.h. */
+#include "engine/engine.h"
+
+#include <unistd.h>
+#include <weir/load.h>
+
+static int format(void *memory, uint64_t bytes, const void *plan)
+{
+    (void)plan;
+    return weir__load_make(memory, bytes) ? 0 : WEIR_ESIZE;
+}
+
+static int check(void *memory, uint64_t bytes)
+{
+    return weir__load_sound(memory, bytes) ? 0 : WEIR_EDAMAGED;
+}
+
+int weir__level_open(const struct weir__making *where, struct weir__mapped *mapped)
+{
+    struct weir__making making = *where;
+    making.bytes = sizeof(struct weir__load);
+    making.format = where->read_only ? NULL : format;
+    making.check = check;
+    making.disabled = where->read_only ? NULL : "the load level is 0 (.load)";
+    return weir__mapped_open(&making, mapped);
+}
+
+/* ---- The public calls ---- */
+
+_Static_assert((int)WEIR_LOAD_SIGNALS == (int)WEIR__SIGNALS && WEIR_LOAD_CLASSES == WEIR__LOAD_CLASSES,
+               "one list of signals");
+
+static int64_t now_of(const weir *engine)
+{
+    return weir__clock_quick(engine->segment).mono_ns;
+}
+
+int weir_load_read(weir *engine, weir_load *load)
+{
+    struct weir__load_view view;
+    struct weir__load_sums sums;
+    if (!engine || !load)
+        return WEIR_EINVAL;
+    if (!engine->load)
+        return WEIR_ENOENT;
+    int64_t now = now_of(engine);
+    weir__load_read(engine->load, now, &view);
+    weir__load_sum(engine->load, now, &sums);
+    *load = (weir_load){.known = view.known,
+                        .level = (int)view.level,
+                        .throttle = (int)view.throttle,
+                        .in_flight = sums.in_flight,
+                        .workers = sums.workers};
+    for (int i = 0; i < WEIR_LOAD_CLASSES; i++)
+        load->shed[i] = (int)view.shed[i];
+    for (int i = 0; i < WEIR_LOAD_SIGNALS; i++)
+        load->signal[i] = view.signal[i] == WEIR__SIGNAL_NONE ? -1 : (int)view.signal[i];
+    return 0;
+}
+
+const char *weir_load_signal_name(int signal)
+{
+    static const char *const names[WEIR_LOAD_SIGNALS] = {"cpu",     "memory", "run_queue",
+                                                         "latency", "errors", "in_flight"};
+    return signal >= 0 && signal < WEIR_LOAD_SIGNALS ? names[signal] : NULL;
+}
+
+const char *weir_load_class_name(int priority)
+{
+    static const char *const names[WEIR_LOAD_CLASSES] = {"critical", "high", "normal", "low"};
+    return priority >= 0 && priority < WEIR_LOAD_CLASSES ? names[priority] : NULL;
+}
+
+/* An engine that only looks has nothing to tell. */
+static bool may_tell(const weir *engine)
+{
+    return engine && engine->load && !engine->segment->read_only;
+}
+
+/* A number that no other worker has: of two with one process id, in two containers, neither is made at the same time.
+ */
+void weir_load_join(weir *engine, weir_load_worker *worker)
+{
+    *worker = (weir_load_worker){.stripe = WEIR__LOAD_NO_SEAT};
+    if (!may_tell(engine))
+        return;
+    int64_t now = now_of(engine);
+    worker->owner = ((uint64_t)getpid() << 32 ^ (uint64_t)now) | 1;
+    worker->stripe = weir__load_join(engine->load, worker->owner, now);
+}
+
+void weir_load_beat(weir *engine, weir_load_worker *worker)
+{
+    if (!may_tell(engine))
+        return;
+    int64_t now = now_of(engine);
+    if (weir__load_beat(engine->load, worker->stripe, worker->owner, now, worker->in_flight))
+        return;
+    worker->stripe = weir__load_join(engine->load, worker->owner, now);
+    (void)!weir__load_beat(engine->load, worker->stripe, worker->owner, now, worker->in_flight);
+}
+
+void weir_load_leave(weir *engine, weir_load_worker *worker)
+{
+    if (engine && engine->load)
+        weir__load_leave(engine->load, worker->stripe, worker->owner);
+    worker->stripe = WEIR__LOAD_NO_SEAT;
+}
+
+void weir_load_begin(weir *engine, weir_load_worker *worker)
+{
+    worker->in_flight++;
+    if (engine->load)
+        weir__load_begin(engine->load, worker->stripe);
+}
+
+void weir_load_end(weir *engine, weir_load_worker *worker)
+{
+    worker->in_flight--;
+    if (engine->load)
+        weir__load_end(engine->load, worker->stripe);
+}
+
+void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error)
+{
+    if (may_tell(engine))
+        weir__load_upstream(engine->load, worker->stripe, took_ns / 1000, error);
+}

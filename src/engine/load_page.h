@@ -1,0 +1,16 @@
+/* The file of the load page (table/load.h), by custom the segment's path and ".load". */
+#ifndef WEIR_ENGINE_LOAD_PAGE_H
+#define WEIR_ENGINE_LOAD_PAGE_H
+
+#include "engine/mapped_file.h"
+#include "table/load_page.h"
+
+/* Opens or makes the file at `where` (path, mode, owner, read_only); path NULL: anonymous memory. */
+int weir__level_open(const struct weir__making *where, struct weir__mapped *mapped);
+
+static inline struct weir__load *weir__level_page(const struct weir__mapped *mapped)
+{
+    return mapped->memory;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* Wrong passwords and tokens: how long checks and answers are held back. */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/arguments.h"
+#include "rules/rule.h"
+
+/* Both are forgotten evenly, one at a time. */
+#define PEER_A_MINUTE 6
+#define PEER_MOST     12
+#define ALL_A_MINUTE  600
+#define ALL_MOST      1000
+#define FIRST_NS      (100000 * WEIR_MICROSECOND)
+#define LONGEST_NS    (5 * WEIR_SECOND)
+
+/* Of checks: with more wrong ones than these, each further one doubles the delay. */
+#define PEER_FREE        5
+#define ALL_FREE         (ALL_MOST / 2)
+#define FIRST_CHECK_NS   (250000 * WEIR_MICROSECOND)
+#define LONGEST_CHECK_NS (2 * WEIR_SECOND)
+
+static int make_limit(weir_limit *limit, int64_t a_minute, int64_t most)
+{
+    weir_params params = {.algorithm = WEIR_TOKEN_BUCKET,
+                          .limit = a_minute,
+                          .window_ns = 60 * WEIR_SECOND,
+                          .burst = most,
+                          .id = weir__rule_id(WEIR__TEXT("wrong passwords and tokens"), false) ^ (uint64_t)most};
+    return weir_limit_init(limit, &params);
+}
+
+/* Counts one more, up to `most`; how many there are that are not forgotten. What cannot be counted counts as most. */
+static int64_t count_one(weir_segment *segment, int64_t a_minute, int64_t most, weir_text key, weir_time now)
+{
+    weir_limit limit;
+    weir_decision decision;
+    if (make_limit(&limit, a_minute, most) != 0 ||
+        weir_peek(segment, &limit, key.data, key.len, 1, now, &decision) != 0 || !weir_passes(&decision) ||
+        weir_charge(segment, &limit, key.data, key.len, 1, now, &decision) != 0)
+        return most;
+    return decision.remaining > 0 ? most - decision.remaining : most;
+}
+
+int64_t weir_wrong_secret(weir_segment *segment, const void *peer, size_t peer_len, weir_time now)
+{
+    if (!segment || !peer || !peer_len)
+        return LONGEST_NS;
+    weir__count(&weir__stripe_here(segment)->wrong_secrets, 1);
+    int64_t by_peer = count_one(segment, PEER_A_MINUTE, PEER_MOST, (weir_text){peer, peer_len}, now);
+    int64_t in_all = count_one(segment, ALL_A_MINUTE, ALL_MOST, WEIR__TEXT("*"), now);
+    int64_t delay_ns = FIRST_NS, all_ns = LONGEST_NS / ALL_MOST * in_all;
+    for (int64_t i = 1; i < by_peer && delay_ns < LONGEST_NS; i++)
+        delay_ns *= 2;
+    if (delay_ns < all_ns)
+        delay_ns = all_ns;
+    return delay_ns < LONGEST_NS ? delay_ns : LONGEST_NS;
+}
+
+/* How many there are that are not forgotten. An error counts as most. */
+static int64_t count_now(const weir_segment *segment, int64_t a_minute, int64_t most, weir_text key, weir_time now)
+{
+    weir_limit limit;
+    weir_decision decision;
+    if (make_limit(&limit, a_minute, most) != 0 ||
+        weir_peek(segment, &limit, key.data, key.len, 0, now, &decision) != 0)
+        return most;
+    return most - decision.remaining;
+}
+
+int64_t weir_secret_delay(const weir_segment *segment, const void *peer, size_t peer_len, weir_time now)
+{
+    if (!segment || !peer || !peer_len)
+        return LONGEST_CHECK_NS;
+    int64_t by_peer = count_now(segment, PEER_A_MINUTE, PEER_MOST, (weir_text){peer, peer_len}, now);
+    if (by_peer <= 0)
+        return 0;
+    if (count_now(segment, ALL_A_MINUTE, ALL_MOST, WEIR__TEXT("*"), now) > ALL_FREE)
+        return LONGEST_CHECK_NS;
+    if (by_peer <= PEER_FREE)
+        return 0;
+    int64_t delay_ns = FIRST_CHECK_NS;
+    for (int64_t i = PEER_FREE + 1; i < by_peer && delay_ns < LONGEST_CHECK_NS; i++)
+        delay_ns *= 2;
+    return delay_ns;
+}

@@ -1,0 +1,449 @@
+/* Files that live in shared memory: all system calls on files and memory. See mapped_file.h. */
+#define _GNU_SOURCE /* O_TMPFILE, mkostemp */
+#include "engine/mapped_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+int weir__errno_error(int number)
+{
+    switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+        return WEIR_ENOENT;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return WEIR_EPERM;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return WEIR_ENOSPC;
+    case ENOMEM:
+        return WEIR_ENOMEM;
+    case EEXIST:
+        return WEIR_EEXIST;
+    default:
+        return WEIR_ESYS;
+    }
+}
+
+int weir__random_fill(void *to, size_t size)
+{
+    size_t have = 0;
+    while (have < size) {
+        ssize_t got = getrandom((char *)to + have, size - have, 0);
+        if (got < 0 && errno != EINTR)
+            return WEIR_ESYS;
+        have += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
+/* Maps a file, or anonymous memory for -1. */
+static int map(int file, uint64_t bytes, bool read_only, struct weir__mapped *mapped)
+{
+    void *memory = mmap(NULL, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                        file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED)
+        return weir__errno_error(errno);
+    /* Best effort: with large pages a miss in the table is not also a miss in the page tables. */
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    *mapped = (struct weir__mapped){.memory = memory, .bytes = bytes, .read_only = read_only, .owner = geteuid()};
+    return 0;
+}
+
+void weir__mapped_close(struct weir__mapped *mapped)
+{
+    if (mapped->memory) {
+        weir__leave_beside(mapped);
+        munmap(mapped->memory, mapped->bytes);
+    }
+    *mapped = (struct weir__mapped){0};
+}
+
+/* Whether the file is on a tmpfs with large pages for those who ask for them. */
+static bool on_huge_advise(int file)
+{
+    char line[4096], device[32];
+    bool found = false;
+    struct stat what;
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    if (!mounts)
+        return false;
+    if (fstat(file, &what) == 0) {
+        snprintf(device, sizeof device, " %u:%u ", major(what.st_dev), minor(what.st_dev));
+        while (!found && fgets(line, sizeof line, mounts))
+            found = strstr(line, device) && strstr(line, "huge=advise");
+    }
+    fclose(mounts);
+    return found;
+}
+
+/*
+ * Takes a file's room through a mapping: huge=advise means mappings that ask for large pages, and only when the room is
+ * taken. (Where nobody asks, posix_fallocate does it in a third of the time.) More than there is must not be tried in
+ * this way, it would take all memory first. Whatever fails here, posix_fallocate fails of as well, and says why.
+ */
+static void take_room_mapped(int file, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    struct statfs where;
+    struct weir__mapped whole = {0};
+    if (!on_huge_advise(file) || fstatfs(file, &where) || where.f_bavail < bytes / (uint64_t)where.f_bsize + 1 ||
+        ftruncate(file, (off_t)bytes) || map(file, bytes, false, &whole))
+        return;
+    (void)madvise(whole.memory, bytes, MADV_POPULATE_WRITE);
+    weir__mapped_close(&whole);
+#else
+    (void)file;
+    (void)bytes;
+#endif
+}
+
+/* Maps fresh memory and fills it. Nothing is left mapped on failure. */
+static int fill(const struct weir__making *making, int file, struct weir__mapped *mapped)
+{
+    int error = map(file, making->bytes, false, mapped);
+    if (error)
+        return error;
+    error = making->format(mapped->memory, making->bytes, making->plan);
+    if (error)
+        weir__mapped_close(mapped);
+    return error;
+}
+
+/* The directory part of a path, "." if it has none. False if it does not fit. */
+static bool directory_of(const char *path, char *out, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (!slash)
+        return snprintf(out, size, ".") < (int)size;
+    if (!length)
+        length = 1;
+    if (length >= size)
+        return false;
+    memcpy(out, path, length);
+    out[length] = 0;
+    return true;
+}
+
+/* Gives an open, unnamed (or temporary) file its name. With `replace` whatever is there goes. */
+static int publish(int file, const char *temporary, const char *path, bool replace)
+{
+    char self[64], beside[4096];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", file);
+
+    if (!replace) {
+        int failed = temporary[0] ? link(temporary, path) : linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+        return failed ? weir__errno_error(errno) : 0;
+    }
+    const char *from = temporary;
+    if (!temporary[0]) {
+        if (snprintf(beside, sizeof beside, "%s.%ld.new", path, (long)getpid()) >= (int)sizeof beside)
+            return WEIR_EINVAL;
+        unlink(beside); /* of a process that had our number and died here */
+        if (linkat(AT_FDCWD, self, AT_FDCWD, beside, AT_SYMLINK_FOLLOW))
+            return weir__errno_error(errno);
+        from = beside;
+    }
+    if (rename(from, path)) {
+        int error = weir__errno_error(errno);
+        unlink(from);
+        return error;
+    }
+    return 0;
+}
+
+/* Opens a file without a name in the path's directory; `temporary` is its name where that cannot be. */
+static int open_unnamed(const char *path, unsigned mode, char *temporary, size_t size)
+{
+    char directory[4096];
+    temporary[0] = 0;
+    if (!directory_of(path, directory, sizeof directory)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    /* Without /proc an unnamed file could not be given a name. */
+    bool proc = access("/proc/self/fd", X_OK) == 0;
+    int file = proc ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    if (!proc)
+        errno = EOPNOTSUPP;
+    if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return file;
+    if (snprintf(temporary, size, "%s.XXXXXX", path) >= (int)size) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    file = mkostemp(temporary, O_CLOEXEC);
+    if (file >= 0 && fchmod(file, mode)) {
+        close(file);
+        unlink(temporary);
+        file = -1;
+    }
+    return file;
+}
+
+/* Whether a file may be so large. The kernel would say it by a signal that ends the process (SIGXFSZ). */
+static bool is_allowed(uint64_t bytes)
+{
+    struct rlimit most;
+    return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur;
+}
+
+int weir__mapped_make(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    char temporary[4096];
+    struct weir__mapped made = {0};
+    if (!making->path)
+        return fill(making, -1, mapped);
+    if (!is_allowed(making->bytes))
+        return weir__errno_error(errno = EFBIG);
+    int file = open_unnamed(making->path, making->mode ? making->mode : 0600, temporary, sizeof temporary);
+    if (file < 0)
+        return weir__errno_error(errno);
+    take_room_mapped(file, making->bytes);
+    int number = EINTR;
+    for (int round = 0; round < 16 && number == EINTR; round++)
+        number = posix_fallocate(file, 0, (off_t)making->bytes);
+    errno = number; /* it does not set it */
+    int error = number ? weir__errno_error(number) : fill(making, file, &made);
+    if (!error) {
+        error = publish(file, temporary, making->path, making->replace);
+        if (error)
+            weir__mapped_close(&made);
+    }
+    if (temporary[0])
+        unlink(temporary);
+    close(file);
+    if (!error)
+        *mapped = made;
+    return error;
+}
+
+int weir__mapped_fill_holes(const struct weir__mapped *mapped, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    /* On a tmpfs reading takes room, too. */
+    int how = mapped->read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    if (mapped->holes && madvise(mapped->memory, bytes, how) && errno != EINVAL) /* EINVAL: a kernel before 5.14 */
+        return errno == EFAULT ? WEIR_ENOSPC : weir__errno_error(errno); /* EFAULT: there would have been a SIGBUS */
+#else
+    (void)mapped;
+    (void)bytes;
+#endif
+    return 0;
+}
+
+/* ---- Whose file it is ---- */
+
+/*
+ * In a folder that every user may write to, any user can create the path first, and a hard link may lead to any file.
+ * In other folders only users that the folder's owner admits can create files.
+ */
+static bool is_strangers(const char *path, const struct stat *what, unsigned segment_owner)
+{
+    char directory[4096];
+    struct stat folder;
+    bool known = what->st_uid == 0 || what->st_uid == geteuid() || what->st_uid == segment_owner;
+    if (known && what->st_nlink <= 1)
+        return false;
+    if (!directory_of(path, directory, sizeof directory) || stat(directory, &folder) != 0)
+        return true;
+    return folder.st_mode & S_IWOTH && (what->st_nlink > 1 || what->st_uid != folder.st_uid);
+}
+
+bool weir__file_is_trusted(int file, const char *path, unsigned segment_owner)
+{
+    struct stat what;
+    return fstat(file, &what) == 0 && S_ISREG(what.st_mode) && !is_strangers(path, &what, segment_owner);
+}
+
+static void name_owner(uid_t owner, char *name, size_t size)
+{
+    char room[1024];
+    struct passwd user, *found = NULL;
+    if (getpwuid_r(owner, &user, room, sizeof room, &found) == 0 && found)
+        snprintf(name, size, "user %s (uid %u)", user.pw_name, (unsigned)owner);
+    else
+        snprintf(name, size, "uid %u", (unsigned)owner);
+}
+
+bool weir__free_bytes(const char *path, uint64_t *bytes)
+{
+    char directory[4096];
+    struct statvfs system;
+    if (!directory_of(path, directory, sizeof directory) || statvfs(directory, &system) != 0)
+        return false;
+    *bytes = system.f_blocks ? (uint64_t)system.f_bavail * system.f_frsize : UINT64_MAX; /* a tmpfs without a bound */
+    return true;
+}
+
+const char *weir__mapped_why(const char *path, int error, char *text, size_t size)
+{
+    char owner[128];
+    struct stat what;
+    bool refused = error == WEIR_EOWNER || error == WEIR_ENOTSEG || error == WEIR_ELEDGER;
+    uint64_t free_bytes;
+    if (error == WEIR_ENOSPC && weir__free_bytes(path, &free_bytes)) {
+        snprintf(text, size,
+                 "no space left for it (%llu KiB are free); use a smaller size or free space on its file system",
+                 (unsigned long long)free_bytes >> 10);
+        return text;
+    }
+    if (error == WEIR_EPERM && lstat(path, &what) == 0) {
+        name_owner(what.st_uid, owner, sizeof owner);
+        snprintf(text, size, "no permission: it belongs to %s and has mode %04o; change that, or remove it", owner,
+                 (unsigned)what.st_mode & 07777);
+        return text;
+    }
+    if (error == WEIR_EPERM)
+        return "no permission; check owner and mode of its folder, and whether it is mounted read-only";
+    if (!refused || lstat(path, &what) != 0)
+        return weir_strerror(error);
+    name_owner(what.st_uid, owner, sizeof owner);
+    if (S_ISLNK(what.st_mode))
+        snprintf(text, size, "it is a symbolic link of %s, which is not followed; remove it", owner);
+    else if (!S_ISREG(what.st_mode))
+        snprintf(text, size, "it is not a regular file, and belongs to %s; remove it", owner);
+    else if (error == WEIR_EOWNER && what.st_nlink > 1)
+        snprintf(text, size,
+                 "it belongs to %s and has %lu hard links in a folder where everybody may make files; "
+                 "remove it, or give the segment a folder of its own",
+                 owner, (unsigned long)what.st_nlink);
+    else if (error == WEIR_EOWNER)
+        snprintf(text, size,
+                 "it belongs to %s, who is neither this user nor root nor the folder's owner, and everybody "
+                 "may make files there; remove it, or give the segment a folder of its own",
+                 owner);
+    else
+        return weir_strerror(error);
+    return text;
+}
+
+/* ---- Attaching ---- */
+
+static int map_file(int file, const struct stat *what, bool read_only, struct weir__mapped *mapped)
+{
+    int error = map(file, (uint64_t)what->st_size, read_only, mapped);
+    if (error)
+        return error;
+    mapped->owner = what->st_uid;
+    mapped->device = what->st_dev;
+    mapped->inode = what->st_ino;
+    mapped->holes = (uint64_t)what->st_blocks * 512 < (uint64_t)what->st_size;
+    error = weir__mapped_fill_holes(mapped, 1); /* the page by which one tells what it is */
+    if (error)
+        weir__mapped_close(mapped);
+    return error;
+}
+
+int weir__mapped_attach(const struct weir__making *how, struct weir__mapped *mapped)
+{
+    struct stat what;
+    int links = how->trusted ? O_NOFOLLOW : 0;
+    int file = open(how->path, (how->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | links);
+    if (file < 0) /* ENXIO: a socket */
+        return errno == EISDIR || errno == ELOOP || errno == ENXIO ? WEIR_ENOTSEG : weir__errno_error(errno);
+    int error = fstat(file, &what) ? weir__errno_error(errno) : 0;
+    if (!error && how->trusted && is_strangers(how->path, &what, how->owner))
+        error = WEIR_EOWNER;
+    if (!error && (!S_ISREG(what.st_mode) || what.st_size == 0))
+        error = S_ISREG(what.st_mode) && how->check ? WEIR_ETRUNCATED : WEIR_ENOTSEG;
+    if (!error)
+        error = map_file(file, &what, how->read_only, mapped);
+    close(file);
+    return error;
+}
+
+int weir__mapped_lock(const char *path)
+{
+    const struct timespec moment = {0, 10000000};
+    int lock = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    for (int round = 0; lock >= 0 && round < 500 && flock(lock, LOCK_EX | LOCK_NB); round++)
+        nanosleep(&moment, NULL);
+    return lock;
+}
+
+int weir__lock_open(const char *path, unsigned segment_owner)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file < 0 || weir__file_is_trusted(file, path, segment_owner))
+        return file;
+    close(file);
+    errno = EPERM;
+    return -1;
+}
+
+static int attach_checked(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    int error = weir__mapped_attach(making, mapped);
+    if (error || !making->check)
+        return error;
+    error = making->check(mapped->memory, mapped->bytes);
+    if (!error)
+        error = weir__mapped_fill_holes(mapped, mapped->bytes);
+    if (error)
+        weir__mapped_close(mapped);
+    return error;
+}
+
+static bool is_broken(int error)
+{
+    return error == WEIR_EDAMAGED || error == WEIR_ETRUNCATED || error == WEIR_EVERSION;
+}
+
+static int attach_or_make(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    struct weir__making how = *making;
+    int error = WEIR_ENOENT, lock = -1;
+    /* Three times: somebody else may have made or replaced it between two looks. */
+    for (int round = 0; round < 3; round++) {
+        error = attach_checked(making, mapped);
+        if (!making->format || (error != WEIR_ENOENT && !is_broken(error)))
+            break;
+        if (is_broken(error) && lock < 0) {
+            /* One replaces it; a process that comes second finds what the first has made. */
+            lock = weir__mapped_lock(making->path);
+            continue;
+        }
+        how.replace = lock >= 0;
+        error = weir__mapped_make(&how, mapped);
+        if (error != WEIR_EEXIST)
+            break;
+    }
+    if (lock >= 0)
+        close(lock);
+    return error;
+}
+
+int weir__mapped_open(const struct weir__making *making, struct weir__mapped *mapped)
+{
+    struct weir__making how = *making;
+    if (!making->path)
+        return weir__mapped_make(making, mapped);
+    how.trusted = true;
+    int error = attach_or_make(&how, mapped);
+    if (error)
+        return error;
+    mapped->disabled = making->disabled;
+    if (weir__guard_beside(mapped))
+        return 0;
+    weir__mapped_close(mapped);
+    return WEIR_EGUARDS;
+}

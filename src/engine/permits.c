@@ -1,0 +1,166 @@
+/* Slots that a request holds, under one rule or several. */
+#include "engine/permits.h"
+
+#include "engine/permit_calls.h"
+#include "engine/connection_pool.h"
+
+/* ---- Of a request under decision ---- */
+
+void weir__held_add(weir_held *held, const weir_lease *lease)
+{
+    int64_t lease_ns = lease->for_us * 1000;
+    held->lease_ns = held->count && held->lease_ns < lease_ns ? held->lease_ns : lease_ns;
+    held->lease[held->count++] = *lease;
+}
+
+int weir__hit_hold(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision)
+{
+    const weir_limit *limit = &hit->quota->limit;
+    weir_segment *segment = trial->engine->segment;
+    weir_held *held = trial->held;
+    if (segment->read_only)
+        return WEIR_EREADONLY;
+    if (!held || held->count + trial->far >= WEIR_HELD_MAX)
+        return WEIR_ETOOMANY;
+    weir_lease lease;
+    int error = weir__acquire_on(trial->cpu, segment, limit, hit->key, hit->key_len, trial->now, &lease, decision);
+    if (error || !weir_passes(decision))
+        return error;
+    weir__held_add(held, &lease);
+    hit->held = (uint8_t)held->count;
+    return 0;
+}
+
+int weir__hit_let_go(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision)
+{
+    weir_segment *segment = trial->engine->segment;
+    int error = weir_release(segment, &trial->held->lease[hit->held - 1], trial->now);
+    if (error && error != WEIR_ELEASE)
+        return error;
+    error = weir_peek(segment, &hit->quota->limit, hit->key, hit->key_len, 0, trial->now, decision);
+    trial->held->lease[hit->held - 1] = (weir_lease){0}; /* gives back nothing */
+    hit->held = 0;
+    return error;
+}
+
+/* ---- Of one that was decided ---- */
+
+/* What the store said of its part is in `ask`. */
+static int release(weir *engine, weir_held *held, weir_ask *ask)
+{
+    int failed = 0, released = 0;
+    if (!held->count)
+        return 0;
+    weir_time now = weir__clock_quick(engine->segment);
+    for (uint32_t i = 0; i < held->count; i++) {
+        const weir_lease *lease = &held->lease[i];
+        int error = weir__is_far(lease) ? weir__far_told(held, lease, WEIR__ASK_REFUND, 1, ask)
+                                        : weir_release(engine->segment, lease, now);
+        failed = error && error != WEIR_ELEASE ? error : failed;
+        released += error == 0;
+    }
+    held->count = 0;
+    return failed ? failed : released;
+}
+
+static int renew(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
+{
+    int failed = 0;
+    uint32_t kept = 0;
+    weir_time now = weir__clock_quick(engine->segment);
+    for (uint32_t i = 0; i < held->count; i++) {
+        weir_lease *lease = &held->lease[i];
+        bool far = weir__is_far(lease);
+        int error = far ? weir__far_told(held, lease, WEIR__ASK_RENEW, in_flight, ask)
+                        : weir_renew(engine->segment, lease, now);
+        if (error == WEIR_ELEASE && !(far && in_flight))
+            continue;
+        failed = error ? error : failed;
+        held->lease[kept++] = *lease;
+    }
+    held->count = kept;
+    return failed;
+}
+
+static bool is_good(const weir *engine, const weir_held *held)
+{
+    return engine && held && held->count <= WEIR_HELD_MAX;
+}
+
+/* Asks the store for its part, and waits; to be handed back. NULL: it has none, or the engine has no way to it. */
+static struct weir__borrowed *ask_store(weir *engine, const weir_held *held, enum weir__ask_how how)
+{
+    int unused;
+    if (!held->count || !held->names_len || !weir__load64(&engine->links))
+        return NULL;
+    struct weir__borrowed *borrowed = weir__links_borrow(engine, &unused);
+    if (borrowed && weir__far_ask(held, how, 1, borrowed->ask) == 1)
+        weir__links_ask(borrowed);
+    return borrowed;
+}
+
+int weir_held_release(weir *engine, weir_held *held)
+{
+    if (!is_good(engine, held))
+        return WEIR_EINVAL;
+    struct weir__borrowed *borrowed = ask_store(engine, held, WEIR__ASK_REFUND);
+    int released = release(engine, held, borrowed ? borrowed->ask : NULL);
+    if (borrowed)
+        weir__links_return(borrowed);
+    return released;
+}
+
+int weir_held_renew(weir *engine, weir_held *held)
+{
+    if (!is_good(engine, held))
+        return WEIR_EINVAL;
+    struct weir__borrowed *borrowed = ask_store(engine, held, WEIR__ASK_RENEW);
+    int error = renew(engine, held, true, borrowed ? borrowed->ask : NULL);
+    if (borrowed)
+        weir__links_return(borrowed);
+    return error;
+}
+
+/* ---- For who asks the store itself ---- */
+
+static int prepare(const weir *engine, const weir_held *held, enum weir__ask_how how, int64_t cost, weir_ask *ask)
+{
+    if (!is_good(engine, held) || !ask || ask->engine != engine)
+        return WEIR_EINVAL;
+    return weir__far_ask(held, how, cost, ask);
+}
+
+int weir_held_release_prepare(weir *engine, const weir_held *held, weir_ask *ask)
+{
+    return prepare(engine, held, WEIR__ASK_REFUND, 1, ask);
+}
+
+int weir_held_release_asked(weir *engine, weir_held *held, weir_ask *ask)
+{
+    return is_good(engine, held) && ask ? release(engine, held, ask) : WEIR_EINVAL;
+}
+
+int weir_held_renew_prepare(weir *engine, const weir_held *held, bool in_flight, weir_ask *ask)
+{
+    return prepare(engine, held, WEIR__ASK_RENEW, in_flight, ask);
+}
+
+int weir_held_renew_asked(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
+{
+    return is_good(engine, held) && ask ? renew(engine, held, in_flight, ask) : WEIR_EINVAL;
+}
+
+/* As takes that nobody kept: weir_ask_back finds them. */
+int weir_held_leave(weir *engine, weir_held *held, weir_ask *ask)
+{
+    int error = prepare(engine, held, WEIR__ASK_TAKE, 1, ask);
+    if (error == WEIR_EINVAL)
+        return error;
+    uint32_t near = 0;
+    for (uint32_t i = 0; i < held->count; i++)
+        if (!weir__is_far(&held->lease[i]))
+            held->lease[near++] = held->lease[i];
+    held->count = near;
+    int released = release(engine, held, NULL); /* also where there is no memory for those in the store */
+    return error < 0 ? error : released;
+}

@@ -1,0 +1,53 @@
+/* Slots that a request holds, in the segment or in the store. */
+#ifndef WEIR_ENGINE_PERMITS_H
+#define WEIR_ENGINE_PERMITS_H
+
+#include "engine/async.h"
+#include "engine/evaluation.h"
+
+/* Takes a slot for a hit, and puts it into trial->held. */
+int weir__hit_hold(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision);
+/* Gives it back, since the request is denied after all; tells what is left then. */
+int weir__hit_let_go(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision);
+/* Adds one to what is held. There must be room. */
+void weir__held_add(weir_held *held, const weir_lease *lease);
+
+/* ---- In the store: permits_remote.c ---- */
+
+/*
+ * A lease there: home and tag are its identity, `word` is the limit that it was taken under, `record` this, and `place`
+ * says where in weir_held.names its counter's name is.
+ */
+#define WEIR__FAR UINT32_MAX
+
+static inline bool weir__is_far(const weir_lease *lease)
+{
+    return lease->record == WEIR__FAR;
+}
+
+static inline bool weir__is_flight(const struct weir__quota *quota)
+{
+    return quota->kind == WEIR__LIMITED && quota->limit.algorithm == WEIR_CONCURRENCY;
+}
+
+/* What a request of that cost takes: of requests in flight one slot. */
+static inline int64_t weir__units_of(const struct weir__quota *quota, int64_t cost)
+{
+    return cost > 1 && weir__is_flight(quota) ? 1 : cost;
+}
+
+/* An identity that nobody can guess. 0 or WEIR_ESYS. */
+int weir__far_identify(struct weir__ask *ask);
+/* The store took it for the trial: adds it to what is held. There must be room. */
+void weir__far_hold(weir_held *held, const struct weir__ask *taken);
+/*
+ * Validates a lease that a client hands back. Its text is not authenticated, so the client may have changed duration
+ * and limit: both are bounded by those of the rule. False if no rule of this engine has the lease.
+ */
+bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease);
+/* Adds a counter for each of them that is in the store. 1: some were; 0: none; or an error. */
+int weir__far_ask(const weir_held *held, enum weir__ask_how how, int64_t cost, weir_ask *ask);
+/* What the store said to that. WEIR_ELEASE: it is over; WEIR_ESTOREAWAY, also with `ask` NULL: it said nothing. */
+int weir__far_told(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost, weir_ask *ask);
+
+#endif

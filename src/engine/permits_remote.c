@@ -1,0 +1,143 @@
+/* Slots that the store has. See permits.h, and docs/concurrency.md. */
+#include "engine/permits.h"
+
+#include "algo/algo.h"
+#include "remote/counter_name.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define IDENTITY_BITS 52 /* of each half: the script's numbers are doubles */
+#define NAME_BITS     16 /* of `place`: a name's length; above it, where it begins */
+
+_Static_assert(WEIR_HELD_MAX *WEIR__STORE_NAME_MAX <= WEIR_HELD_NAMES_MAX, "every name has room");
+
+int weir__far_identify(struct weir__ask *ask)
+{
+    ssize_t got;
+    do
+        got = getrandom(ask->lease, sizeof ask->lease, 0);
+    while (got < 0 && errno == EINTR);
+    for (int i = 0; i < 2; i++)
+        ask->lease[i] >>= 64 - IDENTITY_BITS;
+    return got == (ssize_t)sizeof ask->lease ? 0 : WEIR_ESYS;
+}
+
+void weir__far_hold(weir_held *held, const struct weir__ask *taken)
+{
+    weir_lease lease = {.home = taken->lease[0],
+                        .tag = taken->lease[1],
+                        .word = (uint64_t)taken->limit.cap,
+                        .for_us = taken->limit.window_us,
+                        .record = WEIR__FAR,
+                        .place = held->names_len << NAME_BITS | taken->name_len};
+    memcpy(held->names + held->names_len, taken->name, taken->name_len);
+    held->names_len += taken->name_len;
+    weir__held_add(held, &lease);
+}
+
+static weir_text name_of(const weir_held *held, const weir_lease *lease)
+{
+    return (weir_text){held->names + (lease->place >> NAME_BITS), lease->place & ((1U << NAME_BITS) - 1)};
+}
+
+/* Leads nowhere outside. */
+static bool is_whole(const weir_held *held, const weir_lease *lease)
+{
+    uint64_t begin = lease->place >> NAME_BITS, len = lease->place & ((1U << NAME_BITS) - 1);
+    return len > 0 && len <= WEIR__STORE_NAME_MAX && begin + len <= held->names_len &&
+           held->names_len <= WEIR_HELD_NAMES_MAX && lease->home >> IDENTITY_BITS == 0 &&
+           lease->tag >> IDENTITY_BITS == 0 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX &&
+           lease->word <= WEIR__USED_MAX;
+}
+
+/* Whether a counter in the store is one of the rule's. */
+static bool is_of(const weir *engine, const struct weir__rule *rule, weir_text name)
+{
+    char begins[WEIR__STORE_NAME_MAX + 1];
+    struct weir__naming naming = {.prefix = engine->store->prefix};
+    size_t len = weir__store_name(&naming, rule->name, rule->shadow, WEIR__TEXT(""), begins);
+    return name.len >= len && memcmp(name.data, begins, len) == 0;
+}
+
+/* The longest lease and the largest limit that a rule gives. */
+static void find_most(const struct weir__rule *rule, int64_t *for_us, int64_t *cap)
+{
+    for (size_t i = 0; i < rule->quota_count; i++) {
+        const weir_limit *limit = &rule->quotas[i].limit;
+        if (!weir__is_flight(&rule->quotas[i]))
+            continue;
+        *for_us = limit->window_us > *for_us ? limit->window_us : *for_us;
+        *cap = limit->cap > *cap ? limit->cap : *cap;
+    }
+}
+
+bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease)
+{
+    if (!engine->store || !is_whole(held, lease))
+        return false;
+    int at;
+    int64_t for_us = 0, cap = 0;
+    weir_text name = name_of(held, lease);
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const weir_rules *rules = loaded->rules;
+    for (size_t i = 0; i < rules->count; i++)
+        if (is_of(engine, rules->rules[i], name))
+            find_most(rules->rules[i], &for_us, &cap);
+    weir__unpin(&engine->pins, at);
+    lease->for_us = lease->for_us < for_us ? lease->for_us : for_us;
+    lease->word = lease->word < (uint64_t)cap ? lease->word : (uint64_t)cap;
+    return for_us > 0;
+}
+
+static void describe(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost,
+                     struct weir__ask *to)
+{
+    weir_text name = name_of(held, lease);
+    to->how = how;
+    to->cost = cost;
+    to->limit = (weir_limit){.made = WEIR__LIMIT_MADE,
+                             .algorithm = WEIR_CONCURRENCY,
+                             .limit = (int64_t)lease->word,
+                             .hard = (int64_t)lease->word,
+                             .cap = (int64_t)lease->word,
+                             .window_us = lease->for_us};
+    to->lease[0] = lease->home;
+    to->lease[1] = lease->tag;
+    to->name_len = (uint16_t)name.len;
+    memcpy(to->name, name.data, name.len);
+    to->name[name.len] = 0;
+}
+
+int weir__far_ask(const weir_held *held, enum weir__ask_how how, int64_t cost, weir_ask *ask)
+{
+    int error = weir__ask_reserve(ask, held->count), some = 0;
+    for (uint32_t i = 0; i < held->count && !error; i++) {
+        if (!weir__is_far(&held->lease[i]) || !is_whole(held, &held->lease[i]))
+            continue;
+        struct weir__ask *added = weir__ask_add(ask, true, false);
+        describe(held, &held->lease[i], how, cost, added);
+        added->taken = how == WEIR__ASK_TAKE; /* it was, some time ago */
+        some = 1;
+    }
+    return error ? error : some;
+}
+
+int weir__far_told(const weir_held *held, const weir_lease *lease, enum weir__ask_how how, int64_t cost, weir_ask *ask)
+{
+    struct weir__ask like;
+    if (!ask)
+        return WEIR_ESTOREAWAY;
+    if (!is_whole(held, lease))
+        return WEIR_ELEASE;
+    describe(held, lease, how, cost, &like);
+    const struct weir__ask *told = weir__ask_find(ask, &like);
+    if (!told)
+        return WEIR_ESTOREAWAY;
+    int error = weir__ask_error(ask, told);
+    if (error)
+        return error;
+    bool held_until_now = how == WEIR__ASK_REFUND ? told->taken : weir_passes(&told->decision);
+    return held_until_now ? 0 : WEIR_ELEASE;
+}

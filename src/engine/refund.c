@@ -1,0 +1,154 @@
+/* Settling what was taken earlier, and the secret that proves who took it. */
+#include "engine/ledger.h"
+#include "engine/connection_pool.h"
+#include "engine/overload.h"
+#include "engine/strict.h"
+#include "base/hash.h"
+
+static const struct weir__rule *rule_named(const weir_rules *rules, const char *name, bool shadow)
+{
+    for (size_t i = 0; i < rules->count; i++)
+        if (rules->rules[i]->shadow == shadow && weir__text_is(rules->rules[i]->name, name))
+            return rules->rules[i];
+    return NULL;
+}
+
+/* A changed limit keeps its counters. */
+const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken)
+{
+    const struct weir__quota *first = NULL;
+    for (size_t i = 0; i < rule->quota_count; i++) {
+        const struct weir__quota *quota = &rule->quotas[i];
+        if (quota->kind != WEIR__LIMITED)
+            continue;
+        if (taken->tier.len ? weir__text_equal(quota->tier, taken->tier)
+                            : quota->units == taken->quota && quota->window_ns == taken->window_ns)
+            return quota;
+        first = first ? first : quota;
+    }
+    return first;
+}
+
+/* What is to be corrected, and the store's part in it. */
+struct settling {
+    const weir_taken *taken;
+    int64_t amount;
+    weir_time now;
+    weir_ask *ask;  /* what the store said; NULL: nobody asked it */
+    bool preparing; /* nothing is done yet: only finds out what to ask */
+};
+
+/* In the segment; written down for an eventual rule. */
+static int settle_here(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
+                       const struct settling *what, weir_decision *decision)
+{
+    const struct weir__book *book = weir__book_of(trial->loaded, rule);
+    weir_segment *segment = trial->engine->segment;
+    weir_text key = {what->taken->key, what->taken->key_len};
+    if (what->amount >= 0) {
+        int error = weir_charge(segment, &quota->limit, key.data, key.len, what->amount, what->now, decision);
+        if (!error && book)
+            weir__book_add(book, segment, rule, quota, key, what->amount);
+        return error;
+    }
+    int64_t before = book ? weir__book_before(segment, quota, key, what->now) : 0;
+    int error = weir_refund(segment, &quota->limit, key.data, key.len, -what->amount, what->now, decision);
+    if (!error && book)
+        weir__book_gave_back(book, segment, rule, quota, key, -what->amount, before, decision->remaining);
+    return error;
+}
+
+static int settle_far(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
+                      const struct settling *what, weir_decision *decision)
+{
+    struct weir__hit hit = {.rule = rule,
+                            .quota = quota,
+                            .key = what->taken->key,
+                            .key_len = (uint32_t)what->taken->key_len,
+                            .cost = what->amount};
+    if (!what->taken->key || !what->taken->key_len || what->taken->key_len > WEIR__KEY_MAX)
+        return WEIR_EINVAL;
+    enum weir__ask_how how = what->amount < 0 ? WEIR__ASK_REFUND : WEIR__ASK_CHARGE;
+    if (what->preparing)
+        return weir__strict_add(trial, what->ask, &hit, how);
+    return weir__strict_told(trial, what->ask, &hit, how, decision);
+}
+
+static int settle(weir *engine, const struct settling *what, weir_decision *decision)
+{
+    if (!what->taken || !what->taken->rule || !decision)
+        return WEIR_EINVAL;
+    if (what->amount > WEIR__USED_MAX || what->amount < -WEIR__USED_MAX)
+        return WEIR_ECOST;
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const struct weir__rule *rule = rule_named(loaded->rules, what->taken->rule, what->taken->shadow);
+    const struct weir__quota *quota = rule ? weir__quota_taken(rule, what->taken) : NULL;
+    struct weir__trial trial = {.engine = engine, .loaded = loaded, .now = what->now};
+    struct weir__quota room;
+    int error = WEIR_ENORULE;
+    if (quota)
+        quota = weir__quota_in_force(engine, rule, quota, weir__clock_quick(engine->segment), &room);
+    if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
+        error = settle_far(&trial, rule, quota, what, decision);
+    else if (quota)
+        error = what->preparing ? 0 : settle_here(&trial, rule, quota, what, decision);
+    weir__unpin(&engine->pins, at);
+    return error;
+}
+
+int weir_key_settle_prepare(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask)
+{
+    struct settling what = {taken, amount, now, ask, true};
+    weir_decision unused;
+    if (!engine || !ask || ask->engine != engine)
+        return WEIR_EINVAL;
+    uint32_t before = ask->question.ask_count;
+    int error = settle(engine, &what, &unused);
+    return error ? error : ask->question.ask_count > before;
+}
+
+int weir_key_settle_asked(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_ask *ask,
+                          weir_decision *decision)
+{
+    struct settling what = {taken, amount, now, ask, false};
+    return engine && ask ? settle(engine, &what, decision) : WEIR_EINVAL;
+}
+
+int weir_key_settle(weir *engine, const weir_taken *taken, int64_t amount, weir_time now, weir_decision *decision)
+{
+    struct settling what = {taken, amount, now, NULL, false};
+    int unused;
+    if (!engine)
+        return WEIR_EINVAL;
+    struct weir__borrowed *borrowed = weir__asks_store(engine) ? weir__links_borrow(engine, &unused) : NULL;
+    if (borrowed && weir_key_settle_prepare(engine, taken, amount, now, borrowed->ask) == 1)
+        weir__links_ask(borrowed);
+    what.ask = borrowed ? borrowed->ask : NULL;
+    int error = settle(engine, &what, decision);
+    if (borrowed)
+        weir__links_return(borrowed);
+    return error;
+}
+
+/*
+ * XXH3 is no cryptographic hash, but nobody ever sees what it makes here: it only spreads the 192 secret bytes, with
+ * the purpose, over the key of something that is one.
+ */
+int weir_segment_secret(const weir_segment *segment, const char *purpose, uint8_t secret[WEIR_SECRET_BYTES])
+{
+    char text[WEIR__SECRET_BYTES + 64];
+    size_t len = purpose ? strlen(purpose) : 0;
+    if (!segment || !len || !secret || len > sizeof text - WEIR__SECRET_BYTES)
+        return WEIR_EINVAL;
+    memcpy(text, segment->table.header->secret, WEIR__SECRET_BYTES);
+    if (weir__lost(segment)) /* what everybody knows is no secret */
+        return WEIR_ELOST;
+    for (size_t i = 0; i < len; i++) /* a text without its end */
+        text[WEIR__SECRET_BYTES + i] = purpose[i];
+    for (uint64_t i = 0; i < WEIR_SECRET_BYTES / 8; i++) {
+        uint64_t part = weir__hash((weir_text){text, WEIR__SECRET_BYTES + len}, i + 1);
+        memcpy(secret + 8 * i, &part, 8);
+    }
+    return 0;
+}

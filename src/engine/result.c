@@ -1,0 +1,165 @@
+/* From hits to what the caller is told. */
+#include "engine/evaluation.h"
+
+#define SHED_STATUS 503
+
+/* As much of a text as fits, and a zero byte. Returns how much that is. */
+static size_t show(char *to, size_t size, weir_text text)
+{
+    size_t len = text.len < size - 1 ? text.len : size - 1;
+    if (len)
+        memcpy(to, text.data, len);
+    to[len] = 0;
+    return len;
+}
+
+void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
+{
+    outcome->decision = hit->decision;
+    outcome->reason = hit->reason;
+    outcome->error = hit->error ? hit->error : hit->store_error;
+    outcome->shadow = hit->shadow;
+    outcome->cost = hit->cost;
+    if (hit->quota) {
+        outcome->quota = hit->quota->units;
+        outcome->in_force = hit->quota->limit.limit;
+        outcome->window_ns = hit->quota->window_ns;
+    } else {
+        outcome->quota = outcome->in_force = hit->reason == WEIR_BY_BAN ? 0 : -1;
+        outcome->window_ns = 0;
+    }
+    weir_text none = hit->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
+    show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : none);
+    outcome->key_len = (uint16_t)show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
+    outcome->key_cut = outcome->key_len < hit->key_len;
+}
+
+uint64_t weir_outcome_id(const weir_outcome *outcome)
+{
+    size_t len = strnlen(outcome->rule, sizeof outcome->rule);
+    return weir__rule_id((weir_text){outcome->rule, len}, outcome->shadow);
+}
+
+/* Every rule that delays must be waited for. */
+static int64_t longest_delay(const struct weir__trial *trial)
+{
+    int64_t longest = -1;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->shadow && !hit->replaced && hit->decision.verdict == WEIR_DELAY && hit->decision.delay_ns > longest)
+            longest = hit->decision.delay_ns;
+    }
+    return longest;
+}
+
+/*
+ * Who waits as told must not be denied by another rule then, whichever of them speaks; -1, for ever, is the longest.
+ * Quota mode is apart: there one that lets it pass is enough.
+ */
+static int64_t longest_wait(const struct weir__trial *trial, const struct weir__hit *by)
+{
+    uint64_t longest = (uint64_t)by->decision.retry_after_ns;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        uint64_t wait = (uint64_t)hit->decision.retry_after_ns;
+        if (!hit->shadow && !hit->replaced && !hit->quota_mode && weir__hit_denies(hit) && wait > longest)
+            longest = wait;
+    }
+    return (int64_t)longest;
+}
+
+/* Every rule that denies would have the request wait, and waiting helps. */
+static bool may_wait(const struct weir__trial *trial)
+{
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (hit->shadow || hit->replaced || !weir__hit_denies(hit))
+            continue;
+        if (!hit->rule || hit->rule->on_limit != WEIR_ON_LIMIT_QUEUE || hit->reason != WEIR_BY_LIMIT ||
+            hit->decision.verdict != WEIR_DENY || hit->decision.retry_after_ns < 0)
+            return false;
+    }
+    return true;
+}
+
+int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir__hit *by)
+{
+    int64_t cost = by->cost;
+    for (size_t i = 0; i < trial->count; i++) {
+        const struct weir__hit *hit = &trial->hits[i];
+        if (!hit->shadow && hit->rule && weir__text_equal(hit->rule->base, by->rule->base) && hit->cost > cost)
+            cost = hit->cost;
+    }
+    return cost;
+}
+
+/* check.c copies key, tier and the other rules to where the caller has room for them. */
+static void tell_deferral(const struct weir__trial *trial, const struct weir__hit *hit, weir_deferral *to)
+{
+    const struct weir__rule *rule = hit->rule;
+    show(to->rule, sizeof to->rule, rule->base);
+    to->key = to->tier = to->others = (weir_text){NULL, 0};
+    to->cost = weir__hit_whole_cost(trial, hit);
+    to->max = rule->queue.max;
+    to->max_bytes = rule->queue.max_bytes;
+    to->max_age_ms = rule->queue.max_age_ms;
+}
+
+/* What a rule says to those who are over its limit is not for who was only in the way. Nor is there room to keep it. */
+static void tell_denied(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
+{
+    answer->status = by->rule->response.status;
+    if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
+        answer->on_limit = may_wait(trial) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
+        tell_deferral(trial, by, &answer->deferral);
+    }
+    if (by->reason != WEIR_BY_SHED)
+        return;
+    answer->status = SHED_STATUS;
+    answer->body = answer->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : answer->body;
+}
+
+void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
+{
+    static const struct weir__hit none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
+    /* Field by field: most of an answer is room for names, and clearing all of it costs as much as a decision. */
+    answer->now = trial->now;
+    answer->matched = trial->count;
+    answer->outcomes = 0;
+    answer->shadow_denied = false;
+    answer->message = answer->body_text = (weir_text){NULL, 0};
+    answer->status = 0;
+    answer->headers = 0;
+    answer->body = WEIR_BODY_AUTO;
+    answer->on_limit = WEIR_ON_LIMIT_REJECT;
+    answer->priority = trial->priority;
+    if (!by || by->reason == WEIR_BY_NOTHING) {
+        by = NULL;
+        weir__hit_tell(&none, &answer->by);
+        answer->decision = none.decision;
+    } else {
+        weir__hit_tell(by, &answer->by);
+        answer->decision = by->decision;
+    }
+    bool passes = weir_passes(&answer->decision);
+    if (!passes)
+        answer->decision.retry_after_ns = longest_wait(trial, by);
+    if (by && by->rule) {
+        const struct weir__response *response = &by->rule->response;
+        answer->headers = response->headers;
+        answer->body = response->body;
+        answer->on_limit = by->rule->on_limit;
+        if (!passes)
+            tell_denied(trial, by, answer);
+    } else if (by) {
+        answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
+        answer->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
+    }
+    int64_t delay = passes ? longest_delay(trial) : -1;
+    if (delay >= 0) {
+        answer->decision.verdict = WEIR_DELAY;
+        answer->decision.delay_ns = delay;
+    }
+    for (size_t i = 0; i < trial->count; i++)
+        answer->shadow_denied |= passes && trial->hits[i].shadow && weir__hit_denies(&trial->hits[i]);
+}

@@ -1,0 +1,365 @@
+/* Reading rule files. A file that is replaced or written while it is read is noticed by its state before and after. */
+#define _GNU_SOURCE /* O_CLOEXEC, struct stat's nanoseconds */
+#include "engine/rule_files.h"
+#include "base/hash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MAX_NS (20 * 1000 * WEIR_MICROSECOND) /* 10 ms is the longest there is */
+
+/* The names to read, in order: the path itself, or what a directory holds. */
+struct names {
+    char **list;
+    size_t count, room;
+};
+
+static void names_free(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->list[i]);
+    free(names->list);
+    *names = (struct names){0};
+}
+
+/* 0, or an errno. */
+static int names_add(struct names *names, const char *folder, const char *name)
+{
+    if (names->count == names->room) {
+        size_t room = names->room ? 2 * names->room : 16;
+        char **list = realloc(names->list, room * sizeof *list);
+        if (!list)
+            return ENOMEM;
+        names->list = list;
+        names->room = room;
+    }
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *whole = malloc(size);
+    if (!whole)
+        return ENOMEM;
+    bool slash = folder[0] && folder[strlen(folder) - 1] != '/';
+    snprintf(whole, size, "%s%s%s", folder, slash ? "/" : "", name);
+    names->list[names->count++] = whole;
+    return 0;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t len = strlen(name), end_len = strlen(end);
+    return len > end_len && strcmp(name + len - end_len, end) == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int names_of_directory(const char *path, struct names *names)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return errno;
+    int error = 0;
+    while (!error) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry) {
+            error = errno; /* half a directory is not to be taken for the whole */
+            break;
+        }
+        if (entry->d_name[0] == '.' || !(ends_in(entry->d_name, ".yaml") || ends_in(entry->d_name, ".yml")))
+            continue;
+        error = names->count < WEIR__SOURCES_MAX ? names_add(names, path, entry->d_name) : E2BIG;
+    }
+    closedir(dir);
+    if (names->count)
+        qsort(names->list, names->count, sizeof *names->list, by_name);
+    return error;
+}
+
+/* 0, or an errno. */
+static int names_find(const char *path, struct names *names)
+{
+    struct stat at;
+    if (stat(path, &at) != 0)
+        return errno;
+    return S_ISDIR(at.st_mode) ? names_of_directory(path, names) : names_add(names, "", path);
+}
+
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+    sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return sum ^ sum >> 29;
+}
+
+static int64_t nanoseconds(struct timespec at)
+{
+    return (int64_t)at.tv_sec * WEIR_SECOND + at.tv_nsec;
+}
+
+static void add_state(struct weir__fingerprint *print, const char *name, const struct stat *at)
+{
+    uint64_t facts[] = {at->st_dev, at->st_ino, (uint64_t)at->st_size, (uint64_t)nanoseconds(at->st_mtim),
+                        (uint64_t)nanoseconds(at->st_ctim)};
+    for (const char *c = name; *c; c++)
+        print->sum = mix(print->sum, (unsigned char)*c);
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        print->sum = mix(print->sum, facts[i]);
+}
+
+/*
+ * Times on disk come in steps: of the kernel's tick, or of a whole second on simpler or distant file systems. What was
+ * changed within the present step may be changed again and look the same.
+ */
+static void add_age(struct weir__fingerprint *print, const struct stat *at, int64_t now_ns)
+{
+    int64_t changed = nanoseconds(at->st_ctim), age = now_ns - changed;
+    if (age < print->age_ns)
+        print->age_ns = age;
+    print->young |= age >= 0 && age < (changed % WEIR_SECOND ? TICK_MAX_NS : WEIR_SECOND);
+}
+
+static struct weir__fingerprint fingerprint(const struct names *names)
+{
+    struct weir__fingerprint print = {.sum = names->count + 1, .age_ns = INT64_MAX};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (size_t i = 0; i < names->count && !print.error; i++) {
+        struct stat at;
+        if (stat(names->list[i], &at) != 0) {
+            print.error = errno;
+            break;
+        }
+        add_state(&print, names->list[i], &at);
+        add_age(&print, &at, nanoseconds(now));
+    }
+    return print;
+}
+
+struct weir__fingerprint weir__sources_look(const char *path)
+{
+    struct names names = {0};
+    int error = names_find(path, &names);
+    struct weir__fingerprint print = error ? (struct weir__fingerprint){.error = error} : fingerprint(&names);
+    names_free(&names);
+    return print;
+}
+
+/* Who reads, and who hears what is wrong. */
+struct reading {
+    weir_diagnose *diagnose;
+    void *context;
+    bool passing; /* of weir__sources */
+};
+
+static int tell(const struct reading *r, const char *path, const char *format, const char *detail)
+{
+    char message[256];
+    snprintf(message, sizeof message, format, detail);
+    if (r->diagnose)
+        r->diagnose(r->context, &(weir_diagnostic){.severity = WEIR_IS_ERROR, .file = path, .message = message});
+    return WEIR_ERULESPATH;
+}
+
+static int tell_unreadable(struct reading *r, const char *path, int number)
+{
+    /* These stay until somebody changes something, which shows in the fingerprint. */
+    static const int lasting[] = {ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ENAMETOOLONG, ENXIO, E2BIG};
+    bool lasts = false;
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++)
+        lasts |= number == lasting[i];
+    r->passing |= !lasts;
+    return tell(r, path, "cannot be read: %s",
+                number == E2BIG ? "the directory has more than 4096 files" : strerror(number));
+}
+
+/* Reads up to `size` bytes; fewer, or an error in errno, if the file ends before. */
+static ssize_t read_all(int file, char *to, size_t size)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t got = read(file, to + done, size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+static bool same_state(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && nanoseconds(a->st_mtim) == nanoseconds(b->st_mtim) &&
+           nanoseconds(a->st_ctim) == nanoseconds(b->st_ctim);
+}
+
+/* The open file's content into *source, which then owns both texts. */
+static int read_open(int file, const char *name, struct reading *r, struct weir__source *source)
+{
+    struct stat before, after;
+    if (fstat(file, &before) != 0)
+        return tell_unreadable(r, name, errno);
+    if (!S_ISREG(before.st_mode))
+        return tell(r, name, "cannot be read: %s",
+                    S_ISDIR(before.st_mode) ? "it is a directory" : "it is neither a file nor a directory");
+    if (before.st_size > WEIR__SOURCE_BYTES_MAX)
+        return tell(r, name, "cannot be read: %s", "it is longer than 16 MiB");
+    size_t size = (size_t)before.st_size;
+    char *text = malloc(size + 1), *copy = strdup(name);
+    source->name = copy;
+    source->text = (weir_text){text, size};
+    if (!text || !copy)
+        return WEIR_ENOMEM;
+    ssize_t got = read_all(file, text, size);
+    if (got < 0)
+        return tell_unreadable(r, name, errno);
+    if ((size_t)got != size || fstat(file, &after) != 0 || !same_state(&before, &after))
+        return WEIR_ERULESBUSY;
+    text[size] = 0;
+    return 0;
+}
+
+static int read_file(const char *name, struct reading *r, struct weir__source *source)
+{
+    /* Not blocking: a FIFO in the directory must not hold up the process. */
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 && errno == ENOENT)
+        return WEIR_ERULESBUSY; /* it was there a moment ago */
+    if (file < 0)
+        return tell_unreadable(r, name, errno);
+    int error = read_open(file, name, r, source);
+    close(file);
+    return error;
+}
+
+/* Names that are there and lead nowhere, or where we may not look, are told. A name that is gone again is not. */
+static int tell_unreachable(const struct names *names, struct reading *r)
+{
+    int error = WEIR_ERULESBUSY;
+    for (size_t i = 0; i < names->count; i++) {
+        struct stat at;
+        if (stat(names->list[i], &at) == 0)
+            continue;
+        int number = errno;
+        if (number != ENOENT)
+            error = tell_unreadable(r, names->list[i], number);
+        else if (lstat(names->list[i], &at) == 0)
+            error = tell(r, names->list[i], "cannot be read: %s", "the link leads nowhere");
+    }
+    return error;
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Word by word; a line that begins with '#' says nothing. */
+static uint64_t text_said(weir_text text, uint64_t said)
+{
+    bool first = true; /* of its line */
+    for (size_t i = 0; i < text.len;) {
+        size_t from = i;
+        if (is_blank(text.data[i])) {
+            first |= text.data[i++] == '\n';
+            continue;
+        }
+        bool comment = first && text.data[i] == '#';
+        while (i < text.len && (comment ? text.data[i] != '\n' : !is_blank(text.data[i])))
+            i++;
+        if (!comment)
+            said = weir__hash((weir_text){text.data + from, i - from}, said);
+        first = false;
+    }
+    return said;
+}
+
+uint64_t weir__sources_said(const struct weir__source *list, size_t count)
+{
+    uint64_t said = count;
+    for (size_t i = 0; i < count; i++)
+        said = text_said(list[i].text, said + 1);
+    return said ? said : 1;
+}
+
+static int read_names(const char *path, const struct names *names, struct reading *r, struct weir__sources *sources)
+{
+    sources->fingerprint = fingerprint(names);
+    if (sources->fingerprint.error)
+        return tell_unreachable(names, r);
+    if (!names->count)
+        return tell(r, path, "%s", "the directory has no *.yaml or *.yml file");
+    sources->list = calloc(names->count, sizeof *sources->list);
+    if (!sources->list)
+        return WEIR_ENOMEM;
+    int first = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        /* All of them, so that every unreadable file is told. */
+        int error = read_file(names->list[i], r, &sources->list[sources->count++]);
+        first = first ? first : error;
+    }
+    if (first)
+        return first;
+    for (size_t i = 0; i < sources->count; i++)
+        sources->fingerprint.content = weir__hash(sources->list[i].text, sources->fingerprint.content + 1);
+    sources->fingerprint.said = weir__sources_said(sources->list, sources->count);
+    struct weir__fingerprint after = weir__sources_look(path);
+    return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;
+}
+
+int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources)
+{
+    struct names names = {0};
+    struct reading r = {diagnose, context, false};
+    *sources = (struct weir__sources){0};
+    int number = names_find(path, &names), error;
+    if (number)
+        error = number == ENOMEM ? WEIR_ENOMEM : tell_unreadable(&r, path, number);
+    else
+        error = read_names(path, &names, &r, sources);
+    names_free(&names);
+    if (error)
+        weir__sources_free(sources);
+    sources->passing = r.passing;
+    sources->fingerprint.error = number;
+    return error;
+}
+
+void weir__sources_tell_busy(const char *path, weir_diagnose *diagnose, void *context)
+{
+    struct names names = {0};
+    struct reading r = {diagnose, context, false};
+    bool told = false;
+    if (names_find(path, &names) == 0) {
+        for (size_t i = 0; i < names.count; i++) {
+            struct stat at;
+            if (stat(names.list[i], &at) == 0)
+                continue;
+            tell_unreadable(&r, names.list[i], errno);
+            told = true;
+        }
+    }
+    if (!told)
+        tell(&r, path, "%s", "cannot be read: it changes whenever it is read");
+    names_free(&names);
+}
+
+void weir__sources_free(struct weir__sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        free((void *)(uintptr_t)sources->list[i].name);
+        free((void *)(uintptr_t)sources->list[i].text.data);
+    }
+    free(sources->list);
+    *sources = (struct weir__sources){0};
+}

@@ -1,0 +1,176 @@
+/* A set in use, and what is counted under its rules: in the segment, where all processes add to the same. */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "engine/fast_path.h"
+#include "engine/cpu.h"
+#include "engine/hot_key_sampler.h"
+#include "remote/script.h"
+
+#include <stdlib.h>
+
+struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule)
+{
+    return weir__rule_tally_on(loaded, rule, weir__cpu());
+}
+
+/* ---- Consistency ---- */
+
+/* What the store cannot compute, and requests in flight that are to be told of later, stay local, unless the author
+ * asked for it: that was refused as it was read.
+ */
+static enum weir__consistency fitting(enum weir__consistency wanted, const weir_limit *limit)
+{
+    bool fits = weir__script_fits(limit) && !(limit->algorithm == WEIR_CONCURRENCY && wanted == WEIR__EVENTUAL);
+    return wanted == WEIR__LOCAL || fits ? wanted : WEIR__LOCAL;
+}
+
+static enum weir__consistency consistency_of(const weir *engine, const struct weir__rule *rule)
+{
+    enum weir__consistency wanted = rule->consistency_said ? rule->consistency : engine->default_consistency;
+    for (size_t i = 0; i < rule->quota_count && engine->store; i++)
+        if (rule->quotas[i].kind == WEIR__LIMITED)
+            wanted = fitting(wanted, &rule->quotas[i].limit);
+    return engine->store ? wanted : WEIR__LOCAL;
+}
+
+enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
+                                            const struct weir__rule *rule, const weir_limit *limit)
+{
+    if (rule)
+        return (enum weir__consistency)loaded->consistency[rule->index];
+    return engine->store ? fitting(engine->default_consistency, limit) : WEIR__LOCAL;
+}
+
+bool weir__asks_store(weir *engine)
+{
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    bool strict = loaded->strict;
+    weir__unpin(&engine->pins, at);
+    return strict && weir__load64(&engine->links);
+}
+
+uint64_t weir__rules_said(weir *engine)
+{
+    int at;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    uint64_t said = loaded->said;
+    weir__unpin(&engine->pins, at);
+    return said;
+}
+
+struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
+{
+    struct weir__loaded *loaded = calloc(1, sizeof *loaded);
+    if (!loaded)
+        return NULL;
+    loaded->tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
+    loaded->consistency = calloc(rules->count + 1, 1);
+    if (engine->noting)
+        loaded->hot = calloc(rules->count + 1, sizeof *loaded->hot);
+    if (!loaded->tally || !loaded->consistency || (engine->noting && !loaded->hot)) {
+        weir__loaded_free(loaded);
+        return NULL;
+    }
+    loaded->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
+    for (size_t i = 0; i < rules->count; i++) {
+        bool writable = !engine->segment->read_only;
+        struct weir__tally *tally = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
+        loaded->tally[i] = tally ? tally : &engine->untold;
+        loaded->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
+        loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
+    }
+    loaded->rules = rules; /* last: until here it is the caller's */
+    weir__spoken_prepare(loaded, engine->segment->read_only);
+    if (loaded->hot)
+        weir__noting_seek(engine, loaded);
+    return loaded;
+}
+
+void weir__loaded_free(struct weir__loaded *loaded)
+{
+    if (!loaded)
+        return;
+    weir__arena_free(&loaded->spoken_memory);
+    free(loaded->tally);
+    free(loaded->hot);
+    free(loaded->consistency);
+    weir_rules_free(loaded->rules);
+    free(loaded);
+}
+
+/* ---- Figures ---- */
+
+void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats)
+{
+    *stats = (weir_rule_stats){0};
+    for (int i = 0; i < WEIR__TALLY_STRIPES; i++) {
+        const struct weir__tally_stripe *from = &tally->stripe[i];
+        stats->allowed += weir__load64(&from->allowed);
+        stats->delayed += weir__load64(&from->delayed);
+        stats->denied += weir__load64(&from->denied);
+        stats->listed += weir__load64(&from->listed);
+        stats->missing_key += weir__load64(&from->missing_key);
+        stats->failures += weir__load64(&from->failures);
+        stats->gave_back += weir__load64(&from->gave_back);
+        if (i > 0 && i < WEIR__TALLY_CLASSES) /* see weir__tally_shed */
+            stats->shed += stats->shed_of[i] = weir__load64(&from->word);
+    }
+}
+
+static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
+{
+    const struct weir__tally *tally = weir__tally_look(&engine->segment->table, rule->id);
+    if (!tally && !engine->segment->read_only)
+        return WEIR_ENOTALLY;
+    *stats = (weir_rule_stats){0};
+    if (tally)
+        weir__tally_sum(tally, stats);
+    return 0;
+}
+
+int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_stats *stats)
+{
+    if (!engine || !rule || !stats)
+        return WEIR_EINVAL;
+    int at, error = WEIR_ENORULE;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    for (size_t i = 0; i < loaded->rules->count && error == WEIR_ENORULE; i++) {
+        const struct weir__rule *r = loaded->rules->rules[i];
+        if (r->shadow == shadow && weir__text_is(r->name, rule))
+            error = rule_stats(engine, r, stats);
+    }
+    weir__unpin(&engine->pins, at);
+    return error;
+}
+
+int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_rule_stats *stats),
+                    void *context)
+{
+    if (!engine || !visit)
+        return WEIR_EINVAL;
+    int at, stop = 0;
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    for (size_t i = 0; i < loaded->rules->count && !stop; i++) {
+        weir_rule_info info;
+        weir_rule_stats stats = {0};
+        weir_rules_info(loaded->rules, i, &info);
+        (void)rule_stats(engine, loaded->rules->rules[i], &stats); /* without a tally: zeros */
+        stop = visit(context, &info, &stats);
+    }
+    weir__unpin(&engine->pins, at);
+    return stop;
+}
+
+int weir_times_read(weir *engine, weir_times *times)
+{
+    if (!engine || !times)
+        return WEIR_EINVAL;
+    weir_times sum_of = {0};
+    for (int i = 0; i < WEIR_TIMES; i++) {
+        sum_of.below_ns[i] = i < WEIR_TIMES - 1 ? INT64_C(64) << i : INT64_MAX;
+        for (int stripe = 0; stripe < WEIR__TIME_STRIPES; stripe++)
+            sum_of.count[i] += weir__load64(&engine->segment->table.times[stripe].count[i]);
+    }
+    *times = sum_of;
+    return 0;
+}

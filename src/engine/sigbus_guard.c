@@ -1,0 +1,186 @@
+/*
+ * Going on when the file of a segment is cut short under a process that has it mapped. The system then sends SIGBUS for
+ * the memory that has no file behind it any more. The handler marks the segment as lost and puts memory of the
+ * process's own over all of it, so that the interrupted instruction goes on and finds an empty table. Whatever it then
+ * comes to, the calls of the engine look at the mark before they tell it.
+ *
+ * The handler uses nothing but atomic loads and stores, mmap (on Linux a bare system call) and sigaction.
+ */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "engine/segment.h"
+#include "engine/mapped_file.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define GUARDED_MAX 16
+#define BESIDE_MAX  256
+
+static uint64_t guarded[GUARDED_MAX]; /* pointers to segments, or 0 */
+static uint64_t beside[BESIDE_MAX];   /* pointers to struct weir__mapped of files beside segments, or 0 */
+/*
+ * For each of those: what a loss that weir__lost_beside has not returned yet switches off, or 0. The text outlives the
+ * mapping, which another thread may close meanwhile.
+ */
+static uint64_t unreported[BESIDE_MAX];
+static uint32_t installed;
+static struct sigaction before;
+
+static weir_segment *guarded_at(int i)
+{
+    return (weir_segment *)(uintptr_t)weir__load64(&guarded[i]);
+}
+
+static bool replace(void *memory, uint64_t bytes, bool read_only)
+{
+    return mmap(memory, bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+static struct weir__mapped *beside_at(int i)
+{
+    return (struct weir__mapped *)(uintptr_t)weir__load64(&beside[i]);
+}
+
+/* True if the address is in a file beside a segment, and has other memory now. */
+static bool replace_beside(uintptr_t address)
+{
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        struct weir__mapped *mapped = beside_at(i);
+        if (!mapped || address - (uintptr_t)mapped->memory >= mapped->bytes)
+            continue;
+        weir__store32(&mapped->lost, 1);
+        weir__store64(&unreported[i], (uint64_t)(uintptr_t)mapped->disabled);
+        return replace(mapped->memory, mapped->bytes, mapped->read_only);
+    }
+    return false;
+}
+
+/* True if the address is in a guarded segment or beside one, and has other memory now. */
+static bool replace_at(uintptr_t address)
+{
+    for (int i = 0; i < GUARDED_MAX; i++) {
+        weir_segment *segment = guarded_at(i);
+        if (!segment || address - (uintptr_t)segment->memory >= segment->bytes)
+            continue;
+        /* The mark first: who sees the empty table sees it, too. */
+        weir__store32(&segment->lost, 1);
+        return replace(segment->memory, segment->bytes, segment->read_only);
+    }
+    return replace_beside(address);
+}
+
+/* As if we were not there. */
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(number, info, context);
+        return;
+    }
+    if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+        before.sa_handler(number);
+        return;
+    }
+    bool was_sent = info->si_code <= 0;
+    if (before.sa_handler == SIG_IGN && was_sent)
+        return;
+    /* The instruction is tried again and ends the process; a signal that somebody sent has to be sent again. */
+    sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    if (was_sent)
+        raise(number);
+}
+
+static void on_bus(int number, siginfo_t *info, void *context)
+{
+    int kept = errno;
+    if (info->si_code <= 0 || !replace_at((uintptr_t)info->si_addr))
+        pass_on(number, info, context);
+    errno = kept;
+}
+
+static int install(void)
+{
+    uint32_t no = 0;
+    if (!weir__cas32(&installed, &no, 1))
+        return 0;
+    struct sigaction ours = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGBUS, NULL, &before) == 0 && sigaction(SIGBUS, &ours, NULL) == 0)
+        return 0;
+    weir__store32(&installed, 0);
+    return WEIR_ESYS;
+}
+
+int weir_segment_guard(weir_segment *segment)
+{
+    if (!segment)
+        return WEIR_EINVAL;
+    for (int i = 0; i < GUARDED_MAX; i++)
+        if (guarded_at(i) == segment)
+            return 0;
+    for (int i = 0; i < GUARDED_MAX; i++) {
+        uint64_t none = 0;
+        if (!weir__cas64(&guarded[i], &none, (uint64_t)(uintptr_t)segment))
+            continue;
+        int error = install();
+        if (error)
+            weir__store64(&guarded[i], 0);
+        return error;
+    }
+    return WEIR_EGUARDS;
+}
+
+void weir__unguard(const weir_segment *segment)
+{
+    bool was_guarded = false, others = false;
+    for (int i = 0; i < GUARDED_MAX; i++) {
+        const weir_segment *at = guarded_at(i);
+        if (at == segment) {
+            weir__store64(&guarded[i], 0);
+            was_guarded = true;
+        } else if (at) {
+            others = true;
+        }
+    }
+    struct sigaction now;
+    /* With the last one the handler goes as well, unless somebody has put theirs in front of it. */
+    if (was_guarded && !others && sigaction(SIGBUS, NULL, &now) == 0 && now.sa_flags & SA_SIGINFO &&
+        now.sa_sigaction == on_bus && sigaction(SIGBUS, &before, NULL) == 0)
+        weir__store32(&installed, 0);
+}
+
+bool weir_segment_lost(const weir_segment *segment)
+{
+    return segment && weir__lost(segment);
+}
+
+bool weir__guard_beside(struct weir__mapped *mapped)
+{
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        uint64_t none = 0;
+        if (weir__cas64(&beside[i], &none, (uint64_t)(uintptr_t)mapped))
+            return true;
+    }
+    return false;
+}
+
+void weir__leave_beside(const struct weir__mapped *mapped)
+{
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        uint64_t held = (uint64_t)(uintptr_t)mapped;
+        if (beside_at(i) == mapped && weir__cas64(&beside[i], &held, 0))
+            return;
+    }
+}
+
+const char *weir__lost_beside(void)
+{
+    for (int i = 0; i < BESIDE_MAX; i++) {
+        uint64_t text = weir__load64(&unreported[i]);
+        if (text && weir__cas64(&unreported[i], &text, 0))
+            return (const char *)(uintptr_t)text;
+    }
+    return NULL;
+}

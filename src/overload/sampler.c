@@ -1,0 +1,161 @@
+/* The agent's part of the load level: see sampler.h. */
+#define _GNU_SOURCE /* O_NOFOLLOW */
+#include "overload/sampler.h"
+#include "overload/controller.h"
+#include "overload/procfs.h"
+#include "overload/signals.h"
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define LOCK_TURNS 10   /* between two attempts to be the one who writes */
+#define TEXT_MAX   4096 /* of a file: what is looked for stands at its beginning */
+
+enum { CPU, MEMORY, STAT, LOADAVG, FILES };
+
+struct weir__sensor {
+    const struct weir__load_config *config;
+    const struct weir__journal *journal;
+    weir *engine;
+    struct weir__law_settings settings;
+    struct weir__law law;
+    struct weir__senses senses;
+    int file[FILES]; /* kept open; -1: not there, or not needed */
+    int lock;        /* -1: not there yet */
+    bool writes;     /* has the lock */
+    bool resumed;    /* goes on from what was said before */
+    unsigned turns;
+    unsigned processors;
+};
+
+/* Only what some signal needs. */
+static void files_open(struct weir__sensor *sensor)
+{
+    static const char *const paths[FILES] = {"/proc/pressure/cpu", "/proc/pressure/memory", "/proc/stat",
+                                             "/proc/loadavg"};
+    const double *target = sensor->config->target;
+    const bool needed[FILES] = {target[WEIR__SIGNAL_CPU] > 0, target[WEIR__SIGNAL_MEMORY] > 0,
+                                target[WEIR__SIGNAL_CPU] > 0, target[WEIR__SIGNAL_RUN_QUEUE] > 0};
+    for (int i = 0; i < FILES; i++)
+        sensor->file[i] = needed[i] ? open(paths[i], O_RDONLY | O_CLOEXEC) : -1;
+    if (needed[CPU] && sensor->file[CPU] < 0)
+        weir__say(sensor->journal, WEIR__WARNING,
+                  "load: the kernel tells no pressure (%s); cpu is how busy the processors are", paths[CPU]);
+    if (needed[MEMORY] && sensor->file[MEMORY] < 0)
+        weir__say(sensor->journal, WEIR__WARNING,
+                  "load: the kernel tells no pressure (%s); there is no signal of memory", paths[MEMORY]);
+}
+
+struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine,
+                                       const struct weir__journal *journal)
+{
+    char path[4200];
+    struct weir__sensor *sensor = engine->load ? calloc(1, sizeof *sensor) : NULL;
+    if (!sensor) {
+        weir__say(journal, WEIR__WARNING, "load: %s.load cannot be opened, so the level stays 0", config->segment_path);
+        return NULL;
+    }
+    const struct weir__load_config *load = &config->load;
+    sensor->config = load;
+    sensor->journal = journal;
+    sensor->engine = engine;
+    sensor->settings = (struct weir__law_settings){.smooth_s = (double)load->smooth_ms / 1000,
+                                                   .adapt_to = (double)load->adapt_to / 100,
+                                                   .shed_above = load->shed_above ? (double)load->shed_above / 100 : 1};
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    sensor->processors = processors > 0 ? (unsigned)processors : 1;
+    snprintf(path, sizeof path, "%s.load.lock", config->segment_path);
+    char why[256];
+    sensor->lock = weir__lock_open(path, engine->segment->owner);
+    int error = errno == EPERM ? WEIR_EOWNER : weir__errno_error(errno);
+    if (sensor->lock < 0)
+        weir__say(journal, WEIR__WARNING, "load: %s cannot be opened, so the level stays 0: %s", path,
+                  weir__mapped_why(path, error, why, sizeof why));
+    files_open(sensor);
+    return sensor;
+}
+
+void weir__sensor_close(struct weir__sensor *sensor)
+{
+    if (!sensor)
+        return;
+    for (int i = 0; i < FILES; i++)
+        if (sensor->file[i] >= 0)
+            close(sensor->file[i]);
+    if (sensor->lock >= 0)
+        close(sensor->lock);
+    free(sensor);
+}
+
+/* The beginning of a file as it is now; empty: it cannot be read. */
+static weir_text text_of(int file, char buffer[TEXT_MAX])
+{
+    ssize_t len = file >= 0 ? pread(file, buffer, TEXT_MAX, 0) : -1;
+    return (weir_text){buffer, len > 0 ? (size_t)len : 0};
+}
+
+static struct weir__reading reading_take(const struct weir__sensor *sensor)
+{
+    char buffer[TEXT_MAX];
+    struct weir__reading now = {.mono_ns = weir_clock(sensor->engine->segment).mono_ns,
+                                .processors = sensor->processors};
+    now.has_cpu = weir__procfs_stalled(text_of(sensor->file[CPU], buffer), &now.cpu_us);
+    now.has_memory = weir__procfs_stalled(text_of(sensor->file[MEMORY], buffer), &now.memory_us);
+    if (!now.has_cpu)
+        now.has_busy = weir__procfs_busy(text_of(sensor->file[STAT], buffer), &now.busy, &now.ticks);
+    now.has_running = weir__procfs_running(text_of(sensor->file[LOADAVG], buffer), &now.running);
+    weir__load_sum(sensor->engine->load, now.mono_ns, &now.upstream);
+    return now;
+}
+
+/* True for the one agent that writes. */
+static bool may_write(struct weir__sensor *sensor)
+{
+    if (!sensor->writes && sensor->lock >= 0 && sensor->turns % LOCK_TURNS == 0)
+        sensor->writes = flock(sensor->lock, LOCK_EX | LOCK_NB) == 0;
+    sensor->turns++;
+    return sensor->writes;
+}
+
+static bool any_of(const double signal[WEIR__SIGNALS])
+{
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        if (signal[i] >= 0)
+            return true;
+    return false;
+}
+
+void weir__sensor_turn(struct weir__sensor *sensor)
+{
+    double signal[WEIR__SIGNALS];
+    struct weir__load_view view = weir__load_neutral();
+    if (!may_write(sensor))
+        return;
+    int64_t before_ns = sensor->senses.last.mono_ns;
+    struct weir__reading reading = reading_take(sensor);
+    if (!sensor->senses.begun)
+        weir__senses_resume(&sensor->senses, (double)weir__load_usual(sensor->engine->load, reading.mono_ns) / 1e6);
+    double highest = weir__senses_take(&sensor->senses, sensor->config, &reading, signal);
+    if (!any_of(signal))
+        return; /* the next turn may have something to compare with; what nobody sees is not said */
+    if (!sensor->resumed) {
+        weir__load_read(sensor->engine->load, reading.mono_ns, &view);
+        weir__law_resume(&sensor->law, &sensor->settings, &view, highest);
+        view = weir__load_neutral();
+        sensor->resumed = true;
+    }
+    weir__law_step(&sensor->law, &sensor->settings, highest, weir__senses_waits(&sensor->senses),
+                   (double)(reading.mono_ns - before_ns) / 1e9);
+    weir__law_view(&sensor->law, &sensor->settings, &view);
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        if (signal[i] >= 0)
+            view.signal[i] = signal[i] < 1 ? (uint32_t)(signal[i] * WEIR__LOAD_FULL + 0.5) : WEIR__LOAD_FULL;
+    weir__load_usual_write(sensor->engine->load, (uint64_t)(sensor->senses.usual.baseline_s * 1e6));
+    weir__load_write(sensor->engine->load, reading.mono_ns, &view);
+}

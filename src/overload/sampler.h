@@ -1,0 +1,21 @@
+/*
+ * The agent's part of the load level: reads the signals, runs the control laws, writes the load page. One writes a
+ * page at a time; another agent of the same segment stands by.
+ */
+#ifndef WEIR_OVERLOAD_SAMPLER_H
+#define WEIR_OVERLOAD_SAMPLER_H
+
+#include "config/config.h"
+#include "base/log.h"
+
+#define WEIR__SENSOR_MS 100 /* between two turns */
+
+struct weir__sensor;
+
+/* NULL: the engine has no load page, or there is no memory. The engine and the others must stay. */
+struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine,
+                                       const struct weir__journal *journal);
+void weir__sensor_turn(struct weir__sensor *sensor);
+void weir__sensor_close(struct weir__sensor *sensor);
+
+#endif

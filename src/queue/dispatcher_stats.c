@@ -1,0 +1,107 @@
+/* What is told of the drain: see dispatcher_stats.h. */
+#define _GNU_SOURCE /* open_memstream */
+#include "queue/dispatcher_stats.h"
+#include "base/sidecar.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WAITING, UNDER_WAY, DEAD, BYTES, OLDEST, GAUGES };
+
+static const struct {
+    const char *name, *help;
+} gauges[GAUGES] = {
+    {"weir_queue_waiting", "Deferred requests that wait."},
+    {"weir_queue_under_way", "Deferred requests that are being delivered."},
+    {"weir_queue_dead", "Deferred requests that were given up and are listed as dead."},
+    {"weir_queue_bytes", "Bytes of those that wait or are being delivered."},
+    {"weir_queue_oldest_seconds", "How long the oldest of these has been waiting."},
+};
+
+/* The lines of each gauge stand together, so each has its own text. */
+struct telling {
+    FILE *to[GAUGES];
+    int64_t now_ms, waiting;
+};
+
+static void label(FILE *to, weir_text rule)
+{
+    for (size_t i = 0; i < rule.len; i++) {
+        char c = rule.data[i];
+        if (c == '\\' || c == '"')
+            fputc('\\', to);
+        if (c == '\n')
+            fputs("\\n", to);
+        else if (c)
+            fputc(c, to);
+    }
+}
+
+static int tell(void *context, const struct weir__queue_figures *figures)
+{
+    struct telling *telling = context;
+    int64_t oldest = figures->oldest_ms ? telling->now_ms - figures->oldest_ms : 0;
+    const int64_t values[GAUGES] = {figures->waiting, figures->under_way, figures->dead, figures->bytes,
+                                    oldest < 0 ? 0 : oldest / 1000};
+    for (int i = 0; i < GAUGES; i++) {
+        fprintf(telling->to[i], "%s{rule=\"", gauges[i].name);
+        label(telling->to[i], figures->rule);
+        fprintf(telling->to[i], "\"} %" PRId64 "\n", values[i]);
+    }
+    telling->waiting += figures->waiting;
+    return 0;
+}
+
+static void counters(FILE *to, const struct weir__drain_counts *counts)
+{
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } lines[] = {
+        {"weir_queue_drains", "gauge", "1: this host's agent delivers; 0: it stands by, or the queue is away.",
+         counts->drains},
+        {"weir_queue_stands_by", "gauge", "1: it would, but another host's agent does.", counts->stands_by},
+        {"weir_queue_accepted_total", "counter", "Requests that were deferred.", counts->accepted},
+        {"weir_queue_refused_total", "counter",
+         "Requests that were denied instead, as the queue was full, away, or not for them.", counts->refused},
+        {"weir_queue_delivered_total", "counter", "Deferred requests that were delivered.", counts->delivered},
+        {"weir_queue_attempts_total", "counter", "Attempts to deliver one.", counts->attempts},
+        {"weir_queue_failed_attempts_total", "counter", "Attempts without an answer that counts.", counts->failed},
+        {"weir_queue_given_up_total", "counter", "Deferred requests that became dead after an attempt.", counts->dead},
+        {"weir_queue_put_back_total", "counter", "Times one had to wait on, as its rule had nothing left.",
+         counts->put_back},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        fprintf(to, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", lines[i].name, lines[i].help, lines[i].name,
+                lines[i].type, lines[i].name, lines[i].value);
+}
+
+int weir__drain_figures(struct weir__queue *queue, const struct weir__drain_counts *counts, int64_t now_ms,
+                        const char *path, int64_t *waiting)
+{
+    struct telling telling = {.now_ms = now_ms};
+    char *part[GAUGES] = {0}, *all = NULL;
+    size_t len[GAUGES], all_len = 0;
+    bool good = true;
+    int error = 0;
+    for (int i = 0; i < GAUGES; i++)
+        good = (telling.to[i] = open_memstream(&part[i], &len[i])) != NULL && good;
+    if (good)
+        error = weir__queue_figures(queue, tell, &telling);
+    for (int i = 0; i < GAUGES; i++)
+        good = telling.to[i] && fclose(telling.to[i]) == 0 && good;
+    FILE *to = good && !error && path ? open_memstream(&all, &all_len) : NULL;
+    for (int i = 0; to && i < GAUGES; i++)
+        if (len[i])
+            fprintf(to, "# HELP %s %s\n# TYPE %s gauge\n%s", gauges[i].name, gauges[i].help, gauges[i].name, part[i]);
+    if (to) {
+        counters(to, counts);
+        good = fclose(to) == 0 && weir__beside_write(path, all, all_len);
+    }
+    *waiting = telling.waiting;
+    free(all);
+    for (int i = 0; i < GAUGES; i++)
+        free(part[i]);
+    return error ? error : good ? 0 : 1;
+}

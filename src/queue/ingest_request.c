@@ -1,0 +1,255 @@
+/* A request as nginx brings it: see ingest_request.h. */
+#include "queue/ingest_request.h"
+#include "rules/field.h"
+#include "rules/key.h"
+
+#include <stdlib.h>
+
+#define METHOD_MAX 32
+#define TIER_NAME  WEIR__TEXT("X-Weir-Tier")
+#define OTHER_NAME WEIR__TEXT("X-Weir-Others")
+
+const char *const weir__brought_names[WEIR__BROUGHT_COUNT] = {
+#define WEIR__BROUGHT_NAME(name, text) text,
+    WEIR__BROUGHT(WEIR__BROUGHT_NAME)
+#undef WEIR__BROUGHT_NAME
+};
+
+/* ---- Which headers ---- */
+
+/* `pattern` is in lower case, and may end in '*'. */
+static bool is_like(weir_text name, const char *pattern)
+{
+    size_t len = strlen(pattern);
+    bool begins = len > 0 && pattern[len - 1] == '*';
+    len -= begins;
+    if (begins ? name.len < len : name.len != len)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (weir__lower(name.data[i]) != (unsigned char)pattern[i])
+            return false;
+    return true;
+}
+
+static bool is_any(weir_text name, const char *const *patterns, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_like(name, patterns[i]))
+            return true;
+    return false;
+}
+
+bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, bool as_sent, weir_text name)
+{
+    /* Of the body, and what the client can take for an answer: nothing that says who it is. */
+    static const char *const plain[] = {"accept", "accept-language", "content-*", "user-agent"};
+    /* Of one connection, of the body's framing, or between nginx and the agent. */
+    static const char *const never[] = {"connection",     "keep-alive", "proxy-*",          "te",
+                                        "trailer",        "upgrade",    "http2-*",          "expect",
+                                        "content-length", "x-weir-*",   "transfer-encoding"};
+    /* Whom it was for and who sent it, as the gateway says; and that it is the same one if it comes again. */
+    static const char *const always[] = {"host",      "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto",
+                                         "x-real-ip", "idempotency-key"};
+    if (is_any(name, never, sizeof never / sizeof *never))
+        return false;
+    if (is_any(name, always, sizeof always / sizeof *always))
+        return true;
+    return is_any(name, queue->headers, queue->header_count) && !weir__text_listed(connection, name) &&
+           (as_sent || is_any(name, plain, sizeof plain / sizeof *plain));
+}
+
+/* ---- Reading ---- */
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'                             ? c - '0'
+           : weir__lower(c) >= 'a' && weir__lower(c) <= 'f' ? weir__lower(c) - 'a' + 10
+                                                            : -1;
+}
+
+/* Hexadecimal digits as bytes, at most `max`; they end in a zero byte. False: they are none, or too many. */
+static bool from_hex(weir_text hex, size_t max, char **at, weir_text *to)
+{
+    if (!hex.len || hex.len % 2 || hex.len / 2 > max)
+        return false;
+    *to = (weir_text){*at, hex.len / 2};
+    for (size_t i = 0; i < hex.len; i += 2) {
+        int high = digit(hex.data[i]), low = digit(hex.data[i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        *(*at)++ = (char)(high << 4 | low);
+    }
+    *(*at)++ = 0;
+    return true;
+}
+
+static weir_text copy(char **at, weir_text text)
+{
+    weir_text to = {*at, text.len};
+    if (text.len)
+        memcpy(*at, text.data, text.len);
+    *at += text.len;
+    *(*at)++ = 0;
+    return to;
+}
+
+static bool is_method(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((text.data[i] < 'A' || text.data[i] > 'Z') && text.data[i] != '-' && text.data[i] != '_')
+            return false;
+    return text.len > 0 && text.len <= METHOD_MAX;
+}
+
+static bool is_target(weir_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.data[i] <= 0x20 || text.data[i] == 0x7f)
+            return false;
+    return text.len > 0 && text.data[0] == '/';
+}
+
+/* "1000,67108864,3600000" */
+static bool read_bounds(weir_text text, struct weir__queue_bounds *bounds)
+{
+    int64_t *to[] = {&bounds->max, &bounds->max_bytes, &bounds->max_age_ms};
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+        const char *comma = text.len ? memchr(text.data, ',', text.len) : NULL;
+        size_t len = comma ? (size_t)(comma - text.data) : text.len;
+        if ((i < 2) != (comma != NULL) || !weir__parse_int((weir_text){text.data, len}, to[i]) || *to[i] < 0)
+            return false;
+        text = (weir_text){text.data + len + 1, comma ? text.len - len - 1 : 0};
+    }
+    return true;
+}
+
+static void put_line(weir_text name, weir_text value, char **at)
+{
+    *at = (char *)memcpy(*at, name.data, name.len) + name.len;
+    *at = (char *)memcpy(*at, ": ", 2) + 2;
+    if (value.len)
+        memcpy(*at, value.data, value.len);
+    *at = (char *)memcpy(*at + value.len, "\r\n", 2) + 2;
+}
+
+/* What is brought under the key's name: the key; "headers" if they are as the gateway sends them; the other rules. */
+struct key_line {
+    weir_text key, others;
+    bool as_sent;
+};
+
+/* The text up to the next ';', which *rest begins behind then. */
+static weir_text cut_off(weir_text *rest)
+{
+    const char *end = rest->len ? memchr(rest->data, ';', rest->len) : NULL;
+    weir_text cut = {rest->data, end ? (size_t)(end - rest->data) : rest->len};
+    *rest = end ? (weir_text){end + 1, rest->len - cut.len - 1} : (weir_text){NULL, 0};
+    return cut;
+}
+
+/* False: the other rules cannot be any. That they are is seen when they are asked. */
+static bool read_key_line(weir_text brought, struct key_line *line)
+{
+    weir_text rest = brought;
+    *line = (struct key_line){.key = cut_off(&rest)};
+    line->others = rest;
+    if (weir__text_is(cut_off(&rest), "headers")) {
+        line->as_sent = true;
+        line->others = rest;
+    }
+    for (size_t i = 0; i < line->others.len; i++)
+        if (digit(line->others.data[i]) < 0 && line->others.data[i] != '.' && line->others.data[i] != ';')
+            return false;
+    return line->others.len <= WEIR_OTHERS_BYTES;
+}
+
+static weir_text put_headers(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
+                             const struct key_line *line, const struct weir__header_line *lines, size_t count,
+                             char **at)
+{
+    char *begin = *at;
+    if (brought[WEIR__BROUGHT_TIER].len)
+        put_line(TIER_NAME, brought[WEIR__BROUGHT_TIER], at);
+    if (line->others.len)
+        put_line(OTHER_NAME, line->others, at);
+    for (size_t i = 0; i < count; i++)
+        if (weir__header_kept(queue, brought[WEIR__BROUGHT_CONNECTION], line->as_sent, lines[i].name))
+            put_line(lines[i].name, lines[i].value, at);
+    return (weir_text){begin, (size_t)(*at - begin)};
+}
+
+static const char *read_into(const weir_text brought[WEIR__BROUGHT_COUNT], struct key_line *line,
+                             struct weir__deferred *item, struct weir__queue_bounds *bounds, char **at)
+{
+    char tier[WEIR__TIER_MAX + 1], *end = tier;
+    weir_text unused;
+    if (!is_method(brought[WEIR__BROUGHT_METHOD]) || !is_target(brought[WEIR__BROUGHT_TARGET]))
+        return "no method, or no target";
+    if (!from_hex(brought[WEIR__BROUGHT_RULE], WEIR_NAME_MAX, at, &item->rule) ||
+        !read_key_line(brought[WEIR__BROUGHT_KEY], line) || !from_hex(line->key, WEIR__KEY_MAX, at, &item->key))
+        return "no rule, or no key";
+    if (brought[WEIR__BROUGHT_TIER].len && !from_hex(brought[WEIR__BROUGHT_TIER], WEIR__TIER_MAX, &end, &unused))
+        return "no tier";
+    if (!weir__parse_int(brought[WEIR__BROUGHT_COST], &item->cost) || item->cost < 0)
+        return "no cost";
+    if (!read_bounds(brought[WEIR__BROUGHT_BOUNDS], bounds))
+        return "no bounds";
+    item->method = copy(at, brought[WEIR__BROUGHT_METHOD]);
+    item->target = copy(at, brought[WEIR__BROUGHT_TARGET]);
+    return NULL;
+}
+
+/* The value of the line that `headers` begin with, if it has this name; they begin behind it then. */
+static bool first_line(weir_text *headers, weir_text name, weir_text *value)
+{
+    const size_t skip = name.len + 2;
+    if (headers->len <= skip || memcmp(headers->data, name.data, name.len) != 0 || headers->data[name.len] != ':')
+        return false;
+    const char *at = headers->data + skip, *end = memchr(at, '\r', headers->len - skip);
+    if (!end)
+        return false;
+    *value = (weir_text){at, (size_t)(end - at)};
+    size_t used = skip + value->len + 2;
+    *headers = used < headers->len ? (weir_text){headers->data + used, headers->len - used} : (weir_text){NULL, 0};
+    return true;
+}
+
+bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier)
+{
+    weir_text rest = item->headers, value;
+    if (first_line(&rest, TIER_NAME, &value) && from_hex(value, WEIR__TIER_MAX, &room, tier))
+        return true;
+    *tier = (weir_text){NULL, 0};
+    return false;
+}
+
+weir_text weir__request_others(const struct weir__deferred *item)
+{
+    weir_text rest = item->headers, value = {NULL, 0};
+    (void)first_line(&rest, TIER_NAME, &value);
+    return first_line(&rest, OTHER_NAME, &value) ? value : (weir_text){NULL, 0};
+}
+
+const char *weir__request_read(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
+                               const struct weir__header_line *lines, size_t line_count, struct weir__deferred *item,
+                               struct weir__queue_bounds *bounds, char **room)
+{
+    struct key_line line;
+    size_t size = TIER_NAME.len + brought[WEIR__BROUGHT_TIER].len + OTHER_NAME.len + brought[WEIR__BROUGHT_KEY].len + 9;
+    for (size_t i = 0; i < WEIR__BROUGHT_COUNT; i++)
+        size += brought[i].len + 1;
+    for (size_t i = 0; i < line_count; i++)
+        size += lines[i].name.len + lines[i].value.len + 4;
+    char *at = *room = malloc(size);
+    if (!at)
+        return "no memory";
+    *item = (struct weir__deferred){0};
+    const char *wrong = read_into(brought, &line, item, bounds, &at);
+    if (!wrong) {
+        item->headers = put_headers(queue, brought, &line, lines, line_count, &at);
+        return NULL;
+    }
+    free(*room);
+    *room = NULL;
+    return wrong;
+}

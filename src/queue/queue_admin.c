@@ -1,0 +1,293 @@
+/* The queue as people ask about it: see queue_admin.h. */
+#include "queue/queue_admin.h"
+#include "queue/open.h"
+#include "control/call.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define SHOWN_TICKET 8 /* digits, for who is not to have it */
+
+struct weir__desk {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    pthread_mutex_t lock;
+    struct weir__queue *queue; /* NULL: not opened yet */
+    struct weir__control_queue calls;
+};
+
+/* ---- Asking ---- */
+
+/* The lock is held afterwards, unless there is an error. */
+static int enter(struct weir__desk *desk, char *why)
+{
+    char said[WEIR__QUEUE_SOURCE_TEXT] = "";
+    pthread_mutex_lock(&desk->lock);
+    int error = desk->queue ? 0 : weir__queue_of(desk->config, "desk", desk->journal, &desk->queue, said);
+    if (!error)
+        return 0;
+    desk->queue = NULL;
+    pthread_mutex_unlock(&desk->lock);
+    snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
+    return WEIR__HOST_QUEUE_AWAY;
+}
+
+/* From the queue's errors to those of the service. */
+static int leave(struct weir__desk *desk, int error, char *why)
+{
+    if (error == WEIR__QUEUE_REMOVED) {
+        weir__queue_close(desk->queue);
+        desk->queue = NULL; /* who asks next is told of what is there now */
+    }
+    pthread_mutex_unlock(&desk->lock);
+    if (error < 0)
+        snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
+    return error >= 0                    ? 0
+           : error == WEIR__QUEUE_GONE   ? WEIR__HOST_NO_TICKET
+           : error == WEIR__QUEUE_STATE  ? WEIR__HOST_OTHER_STATE
+           : error == WEIR__QUEUE_FULL   ? WEIR__HOST_QUEUE_FULL
+           : error == WEIR__QUEUE_MEMORY ? WEIR_ENOMEM
+                                         : WEIR__HOST_QUEUE_AWAY;
+}
+
+/* Takes the object over. */
+static int told(json_t *object, char **json)
+{
+    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return *json ? 0 : WEIR_ENOMEM;
+}
+
+/* ---- One request ---- */
+
+static json_t *time_or_null(int64_t ms)
+{
+    return ms > 0 ? weir__json_time(ms) : json_null();
+}
+
+/* Texts from outside may hold any bytes; what is no text is shown as such. */
+static json_t *shown(weir_text text)
+{
+    char room[1024];
+    return weir__text_sound(text) ? json_stringn(text.data, text.len)
+                                  : json_string(weir__printable(text, room, sizeof room));
+}
+
+static json_t *in_hex(weir_text text)
+{
+    char hex[1024];
+    size_t len = text.len < sizeof hex / 2 - 1 ? text.len : sizeof hex / 2 - 1;
+    hex[0] = 0;
+    for (size_t i = 0; i < len; i++)
+        snprintf(hex + 2 * i, 3, "%02x", (unsigned char)text.data[i]);
+    return json_string(hex);
+}
+
+static weir_text path_of(weir_text target)
+{
+    const char *query = target.len ? memchr(target.data, '?', target.len) : NULL;
+    return (weir_text){target.data, query ? (size_t)(query - target.data) : target.len};
+}
+
+static json_t *deferred_json(const struct weir__deferred *item, bool whole)
+{
+    char ticket[WEIR__TICKET_LEN + sizeof "…"];
+    snprintf(ticket, sizeof ticket, whole ? "%.*s" : "%.*s…", whole ? WEIR__TICKET_LEN : SHOWN_TICKET, item->ticket);
+    bool text = weir__text_sound(item->key);
+    bool waits = item->state == WEIR__WAITING;
+    json_t *object = json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:o, s:s, s:i}", "ticket", ticket, "sequence",
+                               (json_int_t)item->sequence, "rule", shown(item->rule), text ? "key" : "key_hex",
+                               text ? shown(item->key) : in_hex(item->key), "cost", (json_int_t)item->cost, "method",
+                               shown(item->method), "path", shown(path_of(item->target)), "state",
+                               weir__deferred_state_name(item->state), "attempts", item->attempts);
+    if (!object)
+        return NULL;
+    json_object_set_new(object, "last_status", item->last_status ? json_integer(item->last_status) : json_null());
+    bool told_why = item->why.len && item->state != WEIR__DELIVERED && item->state != WEIR__CANCELLED;
+    json_object_set_new(object, "why", told_why ? shown(item->why) : json_null());
+    json_object_set_new(object, "accepted", time_or_null(item->accepted_ms));
+    json_object_set_new(object, "due", waits ? time_or_null(item->due_ms) : json_null());
+    json_object_set_new(object, "expires", time_or_null(item->expires_ms));
+    json_object_set_new(object, "ended", time_or_null(item->ended_ms));
+    return object;
+}
+
+/* Names alone: values are secrets as often as not. */
+static json_t *header_names(weir_text headers)
+{
+    json_t *names = json_array();
+    while (names && headers.len) {
+        const char *end = memchr(headers.data, '\n', headers.len);
+        size_t len = end ? (size_t)(end - headers.data) + 1 : headers.len;
+        const char *colon = memchr(headers.data, ':', len);
+        if (colon)
+            json_array_append_new(names, shown((weir_text){headers.data, (size_t)(colon - headers.data)}));
+        headers = (weir_text){headers.data + len, headers.len - len};
+    }
+    return names;
+}
+
+static int take_one(void *context, const struct weir__deferred *item)
+{
+    json_t **object = context;
+    *object = deferred_json(item, true);
+    if (*object) {
+        json_object_set_new(*object, "headers", header_names(item->headers));
+        json_object_set_new(*object, "body_bytes", json_integer((json_int_t)item->body.len));
+    }
+    return 0;
+}
+
+/* Looks at it after what was done to it, in one turn. */
+static int with_ticket(struct weir__desk *desk, const char *ticket,
+                       int (*change)(struct weir__queue *queue, const char *ticket), char **json, char *why)
+{
+    json_t *object = NULL;
+    if (strlen(ticket) != WEIR__TICKET_LEN)
+        return WEIR__HOST_NO_TICKET;
+    int error = enter(desk, why);
+    if (error)
+        return error;
+    error = change ? change(desk->queue, ticket) : 0;
+    if (!error)
+        error = weir__queue_find(desk->queue, ticket, take_one, &object);
+    error = leave(desk, error, why);
+    return error ? error : told(object, json);
+}
+
+static int get(void *context, const char *ticket, char **json, char *why)
+{
+    return with_ticket(context, ticket, NULL, json, why);
+}
+
+static int cancel(void *context, const char *ticket, char **json, char *why)
+{
+    return with_ticket(context, ticket, weir__queue_cancel, json, why);
+}
+
+static int requeue(void *context, const char *ticket, char **json, char *why)
+{
+    return with_ticket(context, ticket, weir__queue_requeue, json, why);
+}
+
+/* ---- Lists ---- */
+
+struct listing {
+    json_t *items;
+    bool whole;
+    uint64_t last;
+};
+
+static int add_one(void *context, const struct weir__deferred *item)
+{
+    struct listing *listing = context;
+    listing->last = item->sequence;
+    return json_array_append_new(listing->items, deferred_json(item, listing->whole)) ? 1 : 0;
+}
+
+static int state_of(const char *name)
+{
+    for (int state = 0; name && state < WEIR__DEFERRED_STATES; state++)
+        if (strcmp(weir__deferred_state_name((enum weir__deferred_state)state), name) == 0)
+            return state;
+    return -1;
+}
+
+static int list(void *context, const struct weir__host_deferred *which, char **json, char *why)
+{
+    struct weir__desk *desk = context;
+    struct listing listing = {.items = json_array(), .whole = which->whole};
+    struct weir__queue_filter filter = {.state = state_of(which->state),
+                                        .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
+                                        .after = (uint64_t)which->after,
+                                        .limit = (size_t)which->limit};
+    int error = enter(desk, why);
+    if (!error)
+        error = leave(desk, weir__queue_list(desk->queue, &filter, add_one, &listing), why);
+    if (error) {
+        json_decref(listing.items);
+        return error;
+    }
+    bool more = json_array_size(listing.items) == filter.limit;
+    return told(json_pack("{s:o, s:o}", "items", listing.items, "next",
+                          more ? json_integer((json_int_t)listing.last) : json_null()),
+                json);
+}
+
+/* ---- Figures ---- */
+
+struct counting {
+    json_t *rules;
+    int64_t now_ms, waiting, under_way, dead, bytes, oldest_ms;
+};
+
+static json_t *age(int64_t now_ms, int64_t since_ms)
+{
+    int64_t ms = now_ms > since_ms ? now_ms - since_ms : 0;
+    return since_ms ? json_real((double)ms / 1000) : json_null();
+}
+
+static int add_rule(void *context, const struct weir__queue_figures *figures)
+{
+    struct counting *all = context;
+    all->waiting += figures->waiting;
+    all->under_way += figures->under_way;
+    all->dead += figures->dead;
+    all->bytes += figures->bytes;
+    if (figures->oldest_ms && (!all->oldest_ms || figures->oldest_ms < all->oldest_ms))
+        all->oldest_ms = figures->oldest_ms;
+    json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:I, s:o}", "rule", shown(figures->rule), "waiting",
+                               (json_int_t)figures->waiting, "under_way", (json_int_t)figures->under_way, "dead",
+                               (json_int_t)figures->dead, "bytes", (json_int_t)figures->bytes, "oldest_s",
+                               age(all->now_ms, figures->oldest_ms));
+    return json_array_append_new(all->rules, object) ? 1 : 0;
+}
+
+static int figures(void *context, char **json, char *why)
+{
+    struct weir__desk *desk = context;
+    struct counting all = {.rules = json_array(), .now_ms = weir__control_now_ms()};
+    int error = enter(desk, why);
+    if (!error)
+        error = leave(desk, weir__queue_figures(desk->queue, add_rule, &all), why);
+    if (error) {
+        json_decref(all.rules);
+        return error;
+    }
+    return told(json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "waiting", (json_int_t)all.waiting, "under_way",
+                          (json_int_t)all.under_way, "dead", (json_int_t)all.dead, "bytes", (json_int_t)all.bytes,
+                          "oldest_s", age(all.now_ms, all.oldest_ms), "rules", all.rules),
+                json);
+}
+
+/* ---- Opening ---- */
+
+struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__desk *desk = calloc(1, sizeof *desk);
+    if (!desk)
+        return NULL;
+    desk->config = config;
+    desk->journal = journal;
+    desk->calls = (struct weir__control_queue){desk, figures, list, get, cancel, requeue};
+    pthread_mutex_init(&desk->lock, NULL);
+    return desk;
+}
+
+void weir__desk_close(struct weir__desk *desk)
+{
+    if (!desk)
+        return;
+    if (desk->queue)
+        weir__queue_close(desk->queue);
+    pthread_mutex_destroy(&desk->lock);
+    free(desk);
+}
+
+const struct weir__control_queue *weir__desk_calls(const struct weir__desk *desk)
+{
+    return desk ? &desk->calls : NULL;
+}

@@ -1,0 +1,20 @@
+/* The queue as people ask about it: figures, lists and changes as JSON. Fills in struct weir__control_queue. */
+#ifndef WEIR_QUEUE_QUEUE_ADMIN_H
+#define WEIR_QUEUE_QUEUE_ADMIN_H
+
+#include "config/config.h"
+#include "base/log.h"
+#include "control/host.h"
+
+struct weir__desk;
+
+/*
+ * For a configuration that has a queue; it and the journal must stay. The queue is opened when it is first asked. NULL:
+ * no memory.
+ */
+struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__journal *journal);
+/* NULL is allowed. */
+void weir__desk_close(struct weir__desk *desk);
+const struct weir__control_queue *weir__desk_calls(const struct weir__desk *desk);
+
+#endif

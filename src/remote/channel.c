@@ -1,0 +1,275 @@
+/* A channel: one connection, from opening to shutting. Bytes go out, replies come in, in order. */
+#include "remote/client_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Commands ---- */
+
+struct weir__command *weir__command_new(struct weir__client *client, enum weir__command_kind kind)
+{
+    struct weir__command *command = client->free_commands;
+
+    if (command)
+        client->free_commands = command->next;
+    else
+        command = malloc(sizeof(*command));
+    if (command) {
+        *command = (struct weir__command){.kind = kind};
+        command->questions.command = command;
+    }
+    return command;
+}
+
+void weir__command_free(struct weir__client *client, struct weir__command *command)
+{
+    command->next = client->free_commands;
+    client->free_commands = command;
+}
+
+/* ---- What comes in must be bounded: hiredis takes what it is told ---- */
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
+/* From version 1 on hiredis has no bound of its own, and frees each level in a call within the one before. */
+static bool too_deep(const redisReadTask *task)
+{
+    unsigned depth = 0;
+
+    for (; task && depth <= WEIR__DEPTH_MAX; task = task->parent)
+        depth++;
+    return depth > WEIR__DEPTH_MAX;
+}
+
+static void *create_array(const redisReadTask *task, element_count elements)
+{
+    struct weir__channel *channel = task->privdata;
+
+    if (too_deep(task) || (elements > 0 && (size_t)elements > channel->elements_left))
+        return NULL;
+    channel->elements_left -= elements > 0 ? (size_t)elements : 0;
+    return channel->usual->createArray(task, elements);
+}
+
+static bool reader_new(struct weir__channel *channel)
+{
+    redisReader *reader = redisReaderCreate();
+
+    if (!reader)
+        return false;
+    channel->usual = reader->fn;
+    channel->functions = *reader->fn;
+    channel->functions.createArray = create_array;
+    reader->fn = &channel->functions;
+    reader->privdata = channel;
+    channel->reader = reader;
+    channel->elements_left = WEIR__ELEMENTS_MAX;
+    channel->bytes_pending = 0;
+    return true;
+}
+
+/* ---- Opening and shutting ---- */
+
+void weir__channel_open(struct weir__channel *channel)
+{
+    struct weir__client *client = channel->client;
+
+    if (channel->state != WEIR__SHUT && channel->state != WEIR__LOOKING)
+        return;
+    channel->generation++;
+    channel->since_us = client->now_us;
+    if (!reader_new(channel)) {
+        channel->state = WEIR__CONNECTING;
+        weir__channel_shut(channel, WEIR_ENOMEM, true);
+        return;
+    }
+    channel->state = WEIR__CONNECTING;
+    channel->out_at = channel->out.len = 0;
+    channel->out.failed = false;
+    channel->sending = false;
+    channel->loading = NULL;
+    channel->load_error = 0;
+    channel->out_total = channel->sent_total = 0;
+    client->stats.connects++;
+    client->driver.open(client->driver.context, channel->number, channel->host.name, channel->host.port);
+}
+
+void weir__channel_shut(struct weir__channel *channel, int error, bool told)
+{
+    struct weir__client *client = channel->client;
+    enum weir__channel_state was = channel->state;
+    struct weir__command *command = channel->first, *next;
+    bool asked = false, guide = channel->number == WEIR__GUIDE;
+
+    if (was == WEIR__SHUT)
+        return;
+    channel->state = WEIR__SHUT;
+    channel->first = channel->last = NULL;
+    channel->generation++;
+    if (was != WEIR__LOOKING) {
+        if (!told)
+            client->driver.close(client->driver.context, channel->number);
+        client->stats.disconnects++;
+    }
+    if (channel->reader)
+        redisReaderFree(channel->reader);
+    channel->reader = NULL;
+    weir__buffer_free(&channel->out);
+    channel->out_at = 0;
+    for (; command; command = next) {
+        next = command->next;
+        asked |= command->kind == WEIR__SAY_ASK || command->kind == WEIR__SAY_PROBE;
+        weir__command_fail(client, command, error, command->begin >= channel->sent_total);
+        weir__command_free(client, command);
+    }
+    if (guide) {
+        weir__guide_lost(client, error);
+        return;
+    }
+    /* A connection that was good and was idle may be closed by the server at any time: that is no failure. */
+    bool failed = asked || was < WEIR__READY || error == WEIR_ESTOREGARBAGE ||
+                  channel->breaker.state == WEIR__BREAKER_PROBING || channel->breaker.state == WEIR__BREAKER_TRYING;
+    if (failed)
+        weir__route_failed(channel, error);
+    struct weir__list left = channel->waiting;
+    channel->waiting.first = channel->waiting.last = NULL;
+    for (struct weir__question *question = left.first, *after; question; question = after) {
+        after = question->next;
+        question->list = NULL;
+        channel->in_flight--;
+        if (was >= WEIR__READY && channel->breaker.state == WEIR__BREAKER_CLOSED)
+            weir__route(client, question);
+        else
+            weir__question_end(client, question, error, true);
+    }
+}
+
+void weir__channel_drain(struct weir__channel *channel)
+{
+    if (channel->state == WEIR__READY)
+        channel->state = WEIR__DRAINING;
+    if (channel->state == WEIR__DRAINING && !channel->first)
+        weir__channel_shut(channel, WEIR_ESTOREDOWN, false);
+}
+
+/* ---- Sending ---- */
+
+bool weir__channel_sent(struct weir__channel *channel, struct weir__command *command, uint64_t begin)
+{
+    struct weir__client *client = channel->client;
+
+    command->begin = begin;
+    command->sent_us = client->now_us;
+    command->next = NULL;
+    if (channel->last)
+        channel->last->next = command;
+    else
+        channel->first = command;
+    channel->last = command;
+    client->stats.commands++;
+    if (channel->out.failed || channel->out.len > WEIR__OUT_MAX) {
+        weir__channel_shut(channel, channel->out.failed ? WEIR_ENOMEM : WEIR_ESTORESLOW, false);
+        return false;
+    }
+    channel->out_total = channel->sent_total + (channel->out.len - channel->out_at);
+    if (!channel->sending) {
+        channel->sending = true;
+        client->driver.send(client->driver.context, channel->number);
+    }
+    return true;
+}
+
+bool weir__channel_say(struct weir__channel *channel, enum weir__command_kind kind, const char *const *words,
+                       size_t count)
+{
+    struct weir__command *command = weir__command_new(channel->client, kind);
+    const char *argv[4] = {NULL};
+    size_t lens[4] = {0};
+    char *text = NULL;
+
+    for (size_t i = 0; i < count && i < 4; i++) {
+        argv[i] = words[i];
+        lens[i] = words[i] == weir__script ? weir__script_len() : strlen(words[i]);
+    }
+    long long len = (long long)redisFormatCommandArgv(&text, (int)count, argv, lens);
+    if (!command || len < 0) {
+        free(text);
+        if (command)
+            weir__command_free(channel->client, command);
+        weir__channel_shut(channel, WEIR_ENOMEM, false);
+        return false;
+    }
+    weir__buffer_add(&channel->out, text, (size_t)len);
+    free(text);
+    return weir__channel_sent(channel, command, channel->out_total);
+}
+
+/* ---- Receiving ---- */
+
+/* One reply. 0, or why the channel must be shut: nobody asked for it, or it makes no sense here. */
+static int take_reply(struct weir__channel *channel, redisReply *reply)
+{
+    struct weir__client *client = channel->client;
+    struct weir__command *command = channel->first;
+    int error = 0;
+
+    if (!command)
+        return WEIR_ESTOREGARBAGE;
+    channel->first = command->next;
+    if (!channel->first)
+        channel->last = NULL;
+    switch (command->kind) {
+    case WEIR__SAY_ASK:
+        weir__command_reply(channel, command, reply);
+        return 0; /* the command may be on its way again */
+    case WEIR__SAY_WHERE:
+        weir__guide_reply(channel, reply);
+        break;
+    case WEIR__SAY_ASKING:
+        break; /* if it was refused, so is what follows it */
+    case WEIR__SAY_LOAD:
+        channel->loading = NULL;
+        channel->load_error = reply->type == REDIS_REPLY_ERROR    ? weir__store_error(reply->str, (size_t)reply->len)
+                              : reply->type == REDIS_REPLY_STRING ? 0
+                                                                  : WEIR_ESTOREGARBAGE;
+        break;
+    default:
+        error = weir__greeted(channel, command, reply);
+    }
+    weir__command_free(client, command);
+    return error;
+}
+
+void weir__channel_received(struct weir__channel *channel, const char *data, size_t len)
+{
+    uint64_t generation = channel->generation;
+    int error = 0;
+
+    channel->client->stats.bytes_in += len;
+    channel->bytes_pending += len;
+    if (redisReaderFeed(channel->reader, data, len) != REDIS_OK)
+        error = WEIR_ENOMEM;
+    while (!error) {
+        void *reply = NULL;
+        if (redisReaderGetReply(channel->reader, &reply) != REDIS_OK)
+            error = WEIR_ESTOREGARBAGE;
+        if (!reply)
+            break;
+        channel->elements_left = WEIR__ELEMENTS_MAX;
+        channel->bytes_pending = 0;
+        error = take_reply(channel, reply);
+        freeReplyObject(reply);
+        if (channel->generation != generation)
+            return;
+    }
+    if (!error && channel->bytes_pending > WEIR__REPLY_MAX)
+        error = WEIR_ESTOREGARBAGE;
+    if (error)
+        weir__channel_shut(channel, error, false);
+    else if (channel->state == WEIR__DRAINING)
+        weir__channel_drain(channel);
+}

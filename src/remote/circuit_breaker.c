@@ -1,0 +1,104 @@
+/* The circuit breaker. */
+#include "remote/circuit_breaker.h"
+
+#define LOOKS_MAX 30 /* doublings */
+
+void weir__breaker_init(struct weir__breaker *breaker, unsigned failures_max, int64_t min_us, int64_t max_us,
+                        uint64_t seed)
+{
+    *breaker = (struct weir__breaker){
+        .failures_max = failures_max, .min_us = min_us, .max_us = max_us, .retry_us = INT64_MAX, .random = seed};
+}
+
+/* Splitmix: hosts that lost the store together must not come back together. */
+static uint64_t next_random(struct weir__breaker *breaker)
+{
+    uint64_t z = (breaker->random += UINT64_C(0x9e3779b97f4a7c15));
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* Half of the time is certain, the other half is chance. */
+static void open_again(struct weir__breaker *breaker, int64_t now_us)
+{
+    int64_t wait_us = breaker->min_us;
+
+    for (unsigned i = 0; i < breaker->looks && wait_us < breaker->max_us; i++)
+        wait_us *= 2;
+    if (wait_us > breaker->max_us)
+        wait_us = breaker->max_us;
+    breaker->looks += breaker->looks < LOOKS_MAX;
+    breaker->state = WEIR__BREAKER_OPEN;
+    breaker->retry_us = now_us + wait_us / 2 + (int64_t)(next_random(breaker) % (uint64_t)(wait_us / 2 + 1));
+}
+
+bool weir__breaker_allows(struct weir__breaker *breaker)
+{
+    if (breaker->state == WEIR__BREAKER_TRIAL) {
+        breaker->state = WEIR__BREAKER_TRYING;
+        return true;
+    }
+    return breaker->state == WEIR__BREAKER_CLOSED;
+}
+
+bool weir__breaker_probe(struct weir__breaker *breaker, int64_t now_us)
+{
+    if (breaker->state != WEIR__BREAKER_OPEN || now_us < breaker->retry_us)
+        return false;
+    breaker->state = WEIR__BREAKER_PROBING;
+    breaker->retry_us = INT64_MAX;
+    return true;
+}
+
+void weir__breaker_greeted(struct weir__breaker *breaker)
+{
+    if (breaker->state == WEIR__BREAKER_PROBING || breaker->state == WEIR__BREAKER_OPEN) {
+        breaker->state = WEIR__BREAKER_TRIAL;
+        breaker->retry_us = INT64_MAX;
+    }
+}
+
+void weir__breaker_untried(struct weir__breaker *breaker)
+{
+    if (breaker->state == WEIR__BREAKER_TRYING)
+        breaker->state = WEIR__BREAKER_TRIAL;
+}
+
+bool weir__breaker_succeeded(struct weir__breaker *breaker)
+{
+    bool was_closed = breaker->state == WEIR__BREAKER_CLOSED;
+
+    /* An answer from before the breaker opened says nothing about now. */
+    if (breaker->state == WEIR__BREAKER_OPEN || breaker->state == WEIR__BREAKER_PROBING)
+        return false;
+    breaker->state = WEIR__BREAKER_CLOSED;
+    breaker->failures = 0;
+    breaker->looks = 0;
+    breaker->retry_us = INT64_MAX;
+    return !was_closed;
+}
+
+bool weir__breaker_failed(struct weir__breaker *breaker, int64_t now_us)
+{
+    bool opens = false;
+
+    switch (breaker->state) {
+    case WEIR__BREAKER_CLOSED:
+        opens = ++breaker->failures >= breaker->failures_max;
+        if (opens)
+            open_again(breaker, now_us);
+        break;
+    case WEIR__BREAKER_OPEN:
+        break; /* questions that were on their way when it opened */
+    default:
+        open_again(breaker, now_us);
+    }
+    return opens;
+}
+
+int64_t weir__breaker_due(const struct weir__breaker *breaker)
+{
+    return breaker->state == WEIR__BREAKER_OPEN ? breaker->retry_us : INT64_MAX;
+}

@@ -1,0 +1,117 @@
+#include "remote/counter_name.h"
+
+#include <openssl/sha.h>
+#include <string.h>
+
+#define KEY_MAX    WEIR__NAME_KEY_MAX
+#define KEY_SHOWN  WEIR__NAME_KEY_CUT
+#define RULE_MAX   72 /* bytes of a rule's name, escapes and all */
+#define RULE_SHOWN 13
+#define PREFIX_MAX 64
+#define HASH_LEN   (1 + WEIR__NAME_DIGITS) /* after a ~ */
+
+_Static_assert(PREFIX_MAX + 1 + RULE_MAX + 1 + 1 + 3 * KEY_MAX <= WEIR__STORE_NAME_MAX, "every name has room");
+_Static_assert(3 * RULE_SHOWN + HASH_LEN <= RULE_MAX, "a long rule's name, too");
+_Static_assert(3 * KEY_SHOWN + HASH_LEN <= 3 * KEY_MAX, "and a long key");
+
+static const char digits[] = "0123456789abcdef";
+
+/*
+ * `~` begins a hash and `!` a shadow rule's own count, so neither may come from a text: or somebody could choose a key
+ * that is another's.
+ */
+enum { IN_KEY = 1, IN_RULE = 2, IN_BOTH = IN_KEY | IN_RULE };
+
+/* Where a byte is escaped, beside those below 0x21. */
+static const unsigned char special[256] = {
+    ['%'] = IN_BOTH,  ['{'] = IN_BOTH, ['}'] = IN_BOTH, ['~'] = IN_BOTH,
+    [0x7f] = IN_BOTH, [':'] = IN_RULE, ['!'] = IN_RULE,
+};
+
+static bool is_escaped(unsigned char c, unsigned where)
+{
+    return c < 0x21 || special[c] & where;
+}
+
+static size_t escaped_len(weir_text text, unsigned where)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++)
+        len += is_escaped((unsigned char)text.data[i], where) ? 3 : 1;
+    return len;
+}
+
+static char *add_escaped(char *to, weir_text text, unsigned where)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (is_escaped(c, where)) {
+            *to++ = '%';
+            *to++ = digits[c >> 4];
+            *to++ = digits[c & 15];
+        } else {
+            *to++ = (char)c;
+        }
+    }
+    return to;
+}
+
+void weir__store_digits(weir_text key, char *to)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    SHA256((const unsigned char *)key.data, key.len, hash);
+    for (int i = 0; i < WEIR__NAME_DIGITS; i++)
+        to[i] = digits[i % 2 ? hash[i / 2] & 15 : hash[i / 2] >> 4];
+}
+
+/* With `hash` (its digits) where they are known already. */
+static char *add_hash(char *to, weir_text text, const char *hash)
+{
+    *to++ = '~';
+    if (hash)
+        memcpy(to, hash, WEIR__NAME_DIGITS);
+    else
+        weir__store_digits(text, to);
+    return to + WEIR__NAME_DIGITS;
+}
+
+/* prefix:rule: */
+static char *add_beginning(char *at, const struct weir__naming *naming, weir_text rule, bool shadow)
+{
+    size_t prefix = strnlen(naming->prefix, PREFIX_MAX);
+    memcpy(at, naming->prefix, prefix);
+    at += prefix;
+    *at++ = ':';
+    if (escaped_len(rule, IN_RULE) <= RULE_MAX) {
+        at = add_escaped(at, rule, IN_RULE);
+    } else {
+        at = add_escaped(at, (weir_text){rule.data, RULE_SHOWN}, IN_RULE);
+        at = add_hash(at, rule, NULL);
+    }
+    if (shadow)
+        *at++ = '!';
+    *at++ = ':';
+    return at;
+}
+
+size_t weir__store_name(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, char *to)
+{
+    char *at = add_beginning(to, naming, rule, shadow);
+    if (!naming->hash_keys)
+        at = add_escaped(at, (weir_text){key.data, key.len > KEY_MAX ? KEY_SHOWN : key.len}, IN_KEY);
+    if (naming->hash_keys || key.len > KEY_MAX)
+        at = add_hash(at, key, NULL);
+    *at = 0;
+    return (size_t)(at - to);
+}
+
+size_t weir__store_name_cut(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text cut,
+                            const char *hash, char *to)
+{
+    char *at = add_beginning(to, naming, rule, shadow);
+    if (!naming->hash_keys)
+        at = add_escaped(at, cut, IN_KEY);
+    at = add_hash(at, cut, hash);
+    *at = 0;
+    return (size_t)(at - to);
+}

@@ -1,0 +1,169 @@
+/* Which channel a question goes to, whether its breaker lets it, and what becomes of the breaker. */
+#include "remote/client_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SOON_US 3000 /* until a cluster that is busy with a slot is asked again */
+
+/* ---- Servers ---- */
+
+static void channel_use(struct weir__channel *channel, const struct weir__store_host *host)
+{
+    struct weir__client *client = channel->client;
+    const struct weir__store_options *options = client->options;
+
+    channel->used = true;
+    if (client->nodes_end <= channel->number)
+        client->nodes_end = channel->number + 1;
+    channel->down = false;
+    channel->host = *host;
+    weir__breaker_init(&channel->breaker, options->breaker_failures, options->retry_min_us, options->retry_max_us,
+                       weir__client_random(client, UINT64_MAX));
+}
+
+struct weir__channel *weir__route_host(struct weir__client *client, const struct weir__store_host *host)
+{
+    struct weir__channel *unused = NULL;
+
+    for (unsigned i = 0; i < WEIR__NODES; i++) {
+        struct weir__channel *channel = &client->channels[i];
+        if (!channel->used)
+            unused = unused ? unused : channel;
+        else if (channel->host.port == host->port && strcmp(channel->host.name, host->name) == 0)
+            return channel;
+    }
+    if (unused)
+        channel_use(unused, host);
+    return unused;
+}
+
+struct weir__channel *weir__route_slot(struct weir__client *client, unsigned slot)
+{
+    if (client->options->kind != WEIR__CLUSTER)
+        return &client->channels[0];
+    return client->owner[slot] == WEIR__SLOT_NOBODY ? NULL : &client->channels[client->owner[slot]];
+}
+
+/* ---- The breaker, and who is told ---- */
+
+void weir__route_tell(struct weir__channel *channel, bool up, int error)
+{
+    struct weir__client *client = channel->client;
+    char where[sizeof(channel->host.name) + 16];
+
+    if (channel->down == !up)
+        return;
+    channel->down = !up;
+    if (channel->host.port)
+        snprintf(where, sizeof(where), "%s:%u", channel->host.name, (unsigned)channel->host.port);
+    else
+        snprintf(where, sizeof(where), "%s", channel->host.name);
+    client->driver.changed(client->driver.context, up, error, where);
+}
+
+void weir__route_failed(struct weir__channel *channel, int error)
+{
+    struct weir__client *client = channel->client;
+
+    client->stats.last_error = error;
+    if (weir__breaker_failed(&channel->breaker, client->now_us)) {
+        client->stats.opened++;
+        weir__route_tell(channel, false, error);
+    }
+    if (client->options->kind != WEIR__SINGLE)
+        weir__guide_want(client);
+}
+
+void weir__route_succeeded(struct weir__channel *channel)
+{
+    if (weir__breaker_succeeded(&channel->breaker))
+        weir__route_tell(channel, true, 0);
+    if (channel->client->stats.state == WEIR__STORE_NEW)
+        channel->client->stats.state = WEIR__STORE_UP;
+}
+
+void weir__route_greeted(struct weir__channel *channel)
+{
+    weir__breaker_greeted(&channel->breaker);
+}
+
+/* Connects; with Sentinel the master is asked for first, as it may be another one by now. */
+void weir__route_connect(struct weir__channel *channel)
+{
+    struct weir__client *client = channel->client;
+
+    if (channel->state != WEIR__SHUT)
+        return;
+    if (client->options->kind == WEIR__SENTINEL) {
+        channel->state = WEIR__LOOKING;
+        weir__guide_look(client);
+        return;
+    }
+    weir__channel_open(channel);
+}
+
+void weir__route_probe(struct weir__channel *channel)
+{
+    static const char *const ping[] = {"PING"};
+
+    if (!weir__breaker_probe(&channel->breaker, channel->client->now_us))
+        return;
+    if (channel->state == WEIR__READY)
+        (void)weir__channel_say(channel, WEIR__SAY_PROBE, ping, 1);
+    else
+        weir__route_connect(channel);
+}
+
+/* ---- Questions ---- */
+
+bool weir__route_open(struct weir__client *client, unsigned slot)
+{
+    const struct weir__channel *channel = weir__route_slot(client, slot);
+
+    if (!channel)
+        return client->looking || !client->have_map || client->wanted;
+    return channel->breaker.state == WEIR__BREAKER_CLOSED || channel->breaker.state == WEIR__BREAKER_TRIAL;
+}
+
+void weir__route_to(struct weir__channel *channel, struct weir__question *question)
+{
+    struct weir__client *client = channel->client;
+
+    if (channel->in_flight >= WEIR__IN_FLIGHT || !weir__breaker_allows(&channel->breaker)) {
+        client->stats.refused += (question->state & (WEIR__Q_GHOST | WEIR__Q_BACK | WEIR__Q_PIECE)) == 0;
+        weir__question_end(client, question, WEIR_ESTOREAWAY, true);
+        return;
+    }
+    if (channel->breaker.state == WEIR__BREAKER_TRYING)
+        question->state |= WEIR__Q_TRIAL;
+    weir__list_add(&channel->waiting, question);
+    weir__route_connect(channel);
+}
+
+void weir__route(struct weir__client *client, struct weir__question *question)
+{
+    struct weir__channel *channel = weir__route_slot(client, question->slot);
+
+    question->state &= (uint8_t) ~(WEIR__Q_ASKING | WEIR__Q_TRIAL);
+    if (channel) {
+        weir__route_to(channel, question);
+        return;
+    }
+    /* The guide's breaker is the store's, as long as nobody knows where anything is. */
+    struct weir__breaker *breaker = &weir__guide(client)->breaker;
+    if (breaker->state != WEIR__BREAKER_CLOSED && breaker->state != WEIR__BREAKER_TRIAL) {
+        client->stats.refused += (question->state & (WEIR__Q_BACK | WEIR__Q_PIECE)) == 0;
+        weir__question_end(client, question, WEIR_ESTOREAWAY, true);
+        return;
+    }
+    weir__list_add(&client->homeless, question);
+    weir__guide_want(client);
+}
+
+void weir__route_soon(struct weir__client *client, struct weir__question *question)
+{
+    if (!client->soon.first)
+        client->soon_us = client->now_us + SOON_US;
+    weir__list_add(&client->soon, question);
+}

@@ -1,0 +1,295 @@
+/* How the script is called: lua/main.lua says what it expects. */
+#include "remote/msgpack.h"
+
+#include "algo/algo.h"
+#include "algo/arith.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOSE_MAX   2000 /* numbers that are not in an array */
+#define MARKED      5    /* bytes of a 32-bit number */
+#define ROW         7    /* numbers a limit */
+#define TEXT_AROUND 8    /* what the protocol has around a text of less than 1,000 bytes, as all of ours are */
+#define LATE_MAX    (INT64_C(1) << 44) /* microseconds: the script divides by it */
+#define ROWS_LOOKED 16 /* so many of the newest rows are compared; a repeated row costs bytes, nothing else */
+
+static int64_t clamp(int64_t number, int64_t most)
+{
+    return number > most ? most : number < -most ? -most : number;
+}
+
+bool weir__script_fits(const weir_limit *limit)
+{
+    /* The script divides in pieces, as long as the divisor leaves room for them; weir_limit_init lets nothing else by.
+     */
+    return limit->made == WEIR__LIMIT_MADE && limit->window_us <= WEIR__WINDOW_MAX &&
+           limit->period_us <= WEIR__WINDOW_MAX && limit->cap <= WEIR__USED_MAX && limit->limit <= WEIR__USED_MAX;
+}
+
+/* What the script must know of a limit. */
+static void fill_row(const struct weir__ask *ask, int64_t row[ROW])
+{
+    const weir_limit *l = &ask->limit;
+    int64_t kind = WEIR__KIND_BUCKET, more[4] = {0};
+    switch (l->algorithm) {
+    case WEIR_FIXED_WINDOW:
+        kind = WEIR__KIND_WINDOW;
+        more[0] = l->window_us;
+        more[1] = l->align == WEIR_ALIGN_FIRST_REQUEST;
+        for (int i = 0; i < 4 && l->align == WEIR_ALIGN_CALENDAR; i++)
+            more[i] = clamp(ask->bounds_us[i], WEIR__EXACT_MAX);
+        break;
+    case WEIR_SLIDING_WINDOW_LOG:
+        kind = WEIR__KIND_LOG;
+        more[0] = l->window_us;
+        more[1] = l->quantum_us;
+        more[2] = l->count_rejected;
+        more[3] = l->most;
+        break;
+    case WEIR_SLIDING_WINDOW_COUNTER:
+        kind = l->buckets == 2 ? WEIR__KIND_COUNTER_2 : WEIR__KIND_COUNTER_N;
+        more[0] = l->part_us;
+        more[1] = l->buckets == 2 ? l->round_up : l->buckets;
+        more[2] = weir__is_packed(l) ? UINT16_MAX : INT32_MAX; /* what a part can hold */
+        break;
+    case WEIR_CONCURRENCY:
+        kind = WEIR__KIND_FLIGHT;
+        more[0] = l->window_us;
+        break;
+    default:
+        if (l->refill == WEIR_REFILL_INTERVAL) {
+            kind = WEIR__KIND_INTERVAL;
+            more[0] = l->window_us;
+            more[1] = l->limit;
+            more[2] = l->back_units;
+        } else {
+            more[0] = l->period_us;
+            more[1] = l->period_units;
+            more[2] = l->delay ? clamp(l->max_delay_us, WEIR__EXACT_MAX) : -1;
+            /* Who gives back waits for nothing. */
+            bool varies = l->back_us != l->period_us || l->back_units != l->period_units;
+            if (varies && ask->how != WEIR__ASK_TAKE && ask->how != WEIR__ASK_PEEK && ask->how != WEIR__ASK_COUNT) {
+                more[2] = l->back_us;
+                more[3] = l->back_units;
+            }
+        }
+    }
+    row[0] = kind;
+    row[1] = l->cap;
+    row[2] = l->hard;
+    memcpy(row + 3, more, sizeof more);
+}
+
+/* ---- The limits, each once if that is cheap to see ---- */
+
+struct rows {
+    int64_t row[ROWS_LOOKED][ROW];
+    uint32_t count;
+};
+
+/* The number of the ask's limit; *fresh if it is one that was not there. */
+static uint32_t row_number(struct rows *rows, const struct weir__ask *ask, bool *fresh)
+{
+    int64_t row[ROW];
+    fill_row(ask, row);
+    uint32_t looked = rows->count < ROWS_LOOKED ? rows->count : ROWS_LOOKED;
+    *fresh = false;
+    for (uint32_t i = 1; i <= looked; i++)
+        if (memcmp(rows->row[(rows->count - i) % ROWS_LOOKED], row, sizeof row) == 0)
+            return rows->count - i;
+    *fresh = true;
+    memcpy(rows->row[rows->count % ROWS_LOOKED], row, sizeof row);
+    return rows->count++;
+}
+
+static const struct weir__group *group_of(const struct weir__batch_part *part)
+{
+    return &part->question->groups[part->group];
+}
+
+/*
+ * Which of the parts must have passed before this one is more than looked at: 0 none. A first group that is not among
+ * them has its answer already: if that was no, the part names itself, which cannot have passed.
+ */
+static int64_t gate_of(const struct weir__batch_part *parts, size_t index)
+{
+    const struct weir__question *question = parts[index].question;
+    if (!group_of(&parts[index])->after_first)
+        return 0;
+    for (size_t i = index; i-- > 0;)
+        if (parts[i].question == question && parts[i].group == 0)
+            return (int64_t)i + 1;
+    for (uint32_t i = 0; i < question->groups[0].count; i++) {
+        const struct weir__ask *ask = &question->asks[question->groups[0].first + i];
+        if (ask->error || !weir_passes(&ask->decision))
+            return (int64_t)index + 1;
+    }
+    return 0;
+}
+
+/* What is left of the host's fixed window: -1 none that begins with a request, -2 it is over. Else how late it is. */
+static int64_t left_of(const struct weir__ask *ask)
+{
+    if (weir__on_wall(&ask->limit))
+        return clamp(ask->left_us, WEIR__EXACT_MAX / 4);
+    if (ask->limit.algorithm != WEIR_FIXED_WINDOW)
+        return ask->left_us > 0 ? clamp(ask->left_us, LATE_MAX) : 0;
+    return ask->left_us > 0 ? clamp(ask->left_us, ask->limit.window_us) : ask->left_us < 0 ? -2 : -1;
+}
+
+static uint32_t add_ask(struct weir__buffer *to, const struct weir__ask *ask, uint32_t row)
+{
+    weir__number_add(to, 2 + (int64_t)ROW * row);
+    weir__number_add(to, ask->how);
+    weir__number_add(to, clamp(ask->cost, WEIR__EXACT_MAX / 4));
+    if (ask->limit.algorithm == WEIR_CONCURRENCY) {
+        weir__number_add(to, clamp((int64_t)ask->lease[0], WEIR__EXACT_MAX));
+        weir__number_add(to, clamp((int64_t)ask->lease[1], WEIR__EXACT_MAX));
+        return 5;
+    }
+    if (ask->how == WEIR__ASK_REFUND) {
+        int64_t at_us = clamp(ask->at_us, WEIR__EXACT_MAX);
+        weir__number_add(to, at_us > -WEIR__DEBT_MAX ? at_us : -WEIR__DEBT_MAX);
+        return 4;
+    }
+    if (ask->how == WEIR__ASK_EXCHANGE) {
+        weir__number_add(to, clamp(ask->level, WEIR__EXACT_MAX / 4));
+        weir__number_add(to, left_of(ask));
+        weir__number_add(to, ask->doubt ? 1 : ask->own_only ? 2 : 0);
+        return 6;
+    }
+    return 3;
+}
+
+/* Appends the limits' rows; returns how many. */
+static uint32_t add_rows(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+{
+    struct rows rows = {.count = 0};
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&parts[p]);
+        for (uint32_t i = 0; i < group->count; i++) {
+            bool fresh;
+            uint32_t row = row_number(&rows, &parts[p].question->asks[group->first + i], &fresh);
+            for (int j = 0; j < ROW && fresh; j++)
+                weir__number_add(to, rows.row[row % ROWS_LOOKED][j]);
+        }
+    }
+    return rows.count;
+}
+
+/* Appends the groups, finding the same rows again; returns how many numbers that were. */
+static uint32_t add_groups(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+{
+    struct rows rows = {.count = 0};
+    uint32_t numbers = 0;
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&parts[p]);
+        weir__number_add(to, group->count);
+        weir__number_add(to, gate_of(parts, p));
+        numbers += 2;
+        for (uint32_t i = 0; i < group->count; i++) {
+            bool fresh;
+            const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
+            numbers += add_ask(to, ask, row_number(&rows, ask, &fresh));
+        }
+    }
+    return numbers;
+}
+
+/* ---- The command ---- */
+
+_Static_assert(WEIR__STORE_NAME_MAX < 1000, "the length of a name has three digits");
+
+static void add_length(struct weir__buffer *to, char mark, uint64_t length)
+{
+    char text[32];
+    int len = snprintf(text, sizeof text, "%c%llu\r\n", mark, (unsigned long long)length);
+    weir__buffer_add(to, text, (size_t)len);
+}
+
+static void add_text(struct weir__buffer *to, const char *text, size_t len)
+{
+    char *room = weir__buffer_room(to, len + TEXT_AROUND), *at = room;
+    if (!room)
+        return;
+    *at++ = '$';
+    if (len >= 100)
+        *at++ = (char)('0' + len / 100 % 10);
+    if (len >= 10)
+        *at++ = (char)('0' + len / 10 % 10);
+    *at++ = (char)('0' + len % 10);
+    *at++ = '\r';
+    *at++ = '\n';
+    memcpy(at, text, len);
+    at += len;
+    *at++ = '\r';
+    *at++ = '\n';
+    to->len += (size_t)(at - room);
+}
+
+static void add_decimal(struct weir__buffer *to, uint64_t number)
+{
+    char text[24];
+    add_text(to, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)number));
+}
+
+static void put_32(char *to, unsigned char mark, uint32_t number)
+{
+    to[0] = (char)mark;
+    for (int i = 0; i < 4; i++)
+        to[1 + i] = (char)(number >> (24 - 8 * i));
+}
+
+/* The numbers as one argument: its length, theirs and that of the limits come first, but are known last. */
+static void add_array(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count)
+{
+    enum { ROOM = 32 };
+    static const char room[ROOM + MARKED + MARKED];
+    size_t start = to->len;
+    weir__buffer_add(to, room, sizeof room);
+    uint32_t rows = add_rows(to, parts, count);
+    uint32_t numbers = 1 + ROW * rows + add_groups(to, parts, count);
+    if (to->failed)
+        return;
+    size_t begin = start + ROOM + (numbers > LOOSE_MAX ? 0 : MARKED);
+    put_32(to->data + start + ROOM, 0xdd, numbers);
+    put_32(to->data + start + ROOM + MARKED, 0xce, rows);
+    char text[ROOM];
+    size_t len = to->len - begin, text_len = (size_t)snprintf(text, sizeof text, "$%zu\r\n", len);
+    memmove(to->data + start + text_len, to->data + begin, len);
+    memcpy(to->data + start, text, text_len);
+    to->len = start + text_len + len;
+    weir__buffer_add(to, "\r\n", 2);
+}
+
+void weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
+                       const struct weir__sending *sending)
+{
+    const char *sender_key = sending ? sending->key : NULL;
+    uint64_t keys = sender_key ? 1 : 0;
+    for (size_t p = 0; p < count; p++)
+        keys += group_of(&parts[p])->count;
+    /* Only the first command of a batch has one before it for sure: of the others, small batches have none. */
+    bool ordered = sender_key && parts[0].question->slot == 0;
+    add_length(to, '*', 3 + keys + 1 + (sending ? 1 : 0) + (sender_key ? 1 : 0) + (ordered ? 1 : 0));
+    add_text(to, "EVALSHA", 7);
+    add_text(to, weir__script_sha, 40);
+    add_decimal(to, keys);
+    for (size_t p = 0; p < count; p++) {
+        const struct weir__group *group = group_of(&parts[p]);
+        for (uint32_t i = 0; i < group->count; i++) {
+            const struct weir__ask *ask = &parts[p].question->asks[group->first + i];
+            add_text(to, ask->name, ask->name_len);
+        }
+    }
+    if (sender_key)
+        add_text(to, sender_key, strlen(sender_key));
+    add_array(to, parts, count);
+    if (sending)
+        add_decimal(to, sending->clock_us > 0 ? (uint64_t)sending->clock_us : 0);
+    if (sender_key)
+        add_decimal(to, sending->batch);
+    if (ordered)
+        add_decimal(to, sending->batch - 1);
+}

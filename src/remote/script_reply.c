@@ -1,0 +1,129 @@
+/* What the script answers, checked; and what the server answers instead of it. */
+#include "remote/msgpack.h"
+
+#include "algo/algo.h"
+#include "algo/arith.h"
+
+#include <endian.h>
+#include <hiredis/hiredis.h>
+#include <string.h>
+
+/* No counter holds more, and none waits longer: its debt ends there, and what it may hold beside it. */
+#define UNITS_MAX (4 * WEIR__USED_MAX)
+#define TIME_MAX  (4 * WEIR__DEBT_MAX)
+
+#define ERROR_LOOKED 512 /* bytes of an error's text */
+
+#define TIME_LEN 8
+#define ASK_LEN  (1 + 3 * 8) /* code, remaining, reset, wait */
+
+static int64_t number_at(const char *text)
+{
+    uint64_t bits;
+    memcpy(&bits, text, sizeof bits);
+    return (int64_t)be64toh(bits);
+}
+
+static bool is_time(int64_t us)
+{
+    return us >= 0 && us <= TIME_MAX;
+}
+
+/* False: it makes no sense. */
+static bool read_ask(const char *text, struct weir__ask *ask, int64_t now_us)
+{
+    int code = (unsigned char)text[0] < 0x80 ? (unsigned char)text[0] : (unsigned char)text[0] - 0x100;
+    int64_t remaining = number_at(text + 1), reset_us = number_at(text + 9), wait_us = number_at(text + 17);
+    int verdict = code & 7;
+    bool passes = verdict <= WEIR_DELAY, elsewhere = code & (WEIR__CODE_OVER | WEIR__CODE_AHEAD);
+
+    ask->decision = (weir_decision){.limit = ask->limit.hard};
+    ask->taken = false;
+    ask->other_window = 0;
+    ask->missed = 0;
+    ask->error = code < 0 ? code : 0;
+    if (ask->how != WEIR__ASK_REFUND)
+        ask->at_us = now_us;
+    if (code < 0)
+        return code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK;
+    if (verdict > WEIR_NEVER_FITS || remaining > ask->limit.hard || remaining < -UNITS_MAX || !is_time(reset_us) ||
+        !is_time(wait_us) || (code & WEIR__CODE_TAKEN && (!passes || elsewhere)) ||
+        (elsewhere && (ask->how != WEIR__ASK_EXCHANGE || ask->limit.algorithm != WEIR_FIXED_WINDOW)))
+        return false;
+
+    if (ask->how == WEIR__ASK_EXCHANGE)
+        ask->missed = wait_us;
+    weir_decision *d = &ask->decision;
+    d->verdict = (enum weir_verdict)verdict;
+    d->flags = code & WEIR__CODE_SOFT ? WEIR_OVER_SOFT : 0;
+    d->remaining = remaining;
+    d->reset_after_ns = ask->limit.algorithm == WEIR_CONCURRENCY ? -1 : weir__us_to_ns(reset_us);
+    d->delay_ns = verdict == WEIR_DELAY ? weir__us_to_ns(wait_us) : 0;
+    d->retry_after_ns = verdict == WEIR_DENY ? weir__us_to_ns(wait_us) : verdict == WEIR_NEVER_FITS ? -1 : 0;
+    ask->taken = code & WEIR__CODE_TAKEN;
+    ask->other_window = code & WEIR__CODE_OVER ? -1 : code & WEIR__CODE_AHEAD ? 1 : 0;
+    return true;
+}
+
+int weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count)
+{
+    size_t asks = 0;
+    for (size_t p = 0; p < count; p++)
+        asks += parts[p].question->groups[parts[p].group].count;
+    if (!reply || reply->type != REDIS_REPLY_STRING || !reply->str || reply->len != TIME_LEN + asks * ASK_LEN)
+        return WEIR_ESTOREGARBAGE;
+    const char *at = reply->str + TIME_LEN;
+    int64_t now_us = number_at(reply->str);
+    bool sound = now_us >= 0 && now_us <= WEIR__EXACT_MAX;
+    for (size_t p = 0; p < count && sound; p++) {
+        const struct weir__group *group = &parts[p].question->groups[parts[p].group];
+        for (uint32_t i = 0; i < group->count && sound; i++, at += ASK_LEN)
+            sound = read_ask(at, &parts[p].question->asks[group->first + i], now_us);
+    }
+    return sound ? 0 : WEIR_ESTOREGARBAGE;
+}
+
+/* The error whose word a text begins with; 0: none that is known. */
+static int known_error(const char *text, size_t len)
+{
+    static const struct {
+        const char *begins;
+        int error;
+    } known[] = {
+        {"LOADING", WEIR_ESTORELOADING},
+        {"BUSY", WEIR_ESTORESLOW},
+        {"READONLY", WEIR_ESTOREREADONLY},
+        {"NOREPLICAS", WEIR_ESTOREREADONLY},
+        {"MASTERDOWN", WEIR_ESTORELOADING},
+        {"OOM", WEIR_ESTOREOOM},
+        {"CROSSSLOT", WEIR_ESTORECROSSSLOT},
+        {"MOVED", WEIR_ESTORECROSSSLOT},
+        {"ASK", WEIR_ESTORECROSSSLOT},
+        {"TRYAGAIN", WEIR_ESTORECROSSSLOT},
+        {"CLUSTERDOWN", WEIR_ESTOREDOWN},
+        {"WRONGTYPE", WEIR_ESTOREWRONGTYPE},
+        {"NOAUTH", WEIR_ESTOREAUTH},
+        {"WRONGPASS", WEIR_ESTOREAUTH},
+        {"NOPERM", WEIR_ESTOREAUTH},
+        {"MISCONF", WEIR_ESTOREDISK},
+        {"ERR max number of clients", WEIR_ESTORECLIENTS},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        size_t begins = strlen(known[i].begins);
+        if (len >= begins && memcmp(text, known[i].begins, begins) == 0 && (len == begins || text[begins] == ' '))
+            return known[i].error;
+    }
+    return 0;
+}
+
+int weir__store_error(const char *text, size_t len)
+{
+    static const char wrapped[] = "ERR Error running script";
+    int error = known_error(text, len);
+    /* Servers before version 7 tell what went wrong within a script in the middle of a sentence of their own. */
+    if (len >= sizeof wrapped && memcmp(text, wrapped, sizeof wrapped - 1) == 0)
+        for (size_t i = sizeof wrapped; i < len && i < ERROR_LOOKED && !error; i++)
+            if (text[i - 1] == ' ' || text[i - 1] == '-')
+                error = known_error(text + i, len - i);
+    return error ? error : WEIR_ESTOREERROR;
+}

@@ -1,0 +1,144 @@
+/* What time brings about: deadlines, connections that hang, probes, second tries. */
+#include "remote/client_internal.h"
+
+#define STALL_US 1000000 /* a server that has not answered for so long is taken for gone; or ten deadlines */
+
+/* ---- Deadlines ---- */
+
+void weir__question_late(struct weir__client *client, struct weir__question *question)
+{
+    struct weir__list *list = question->list;
+
+    if (!list)
+        return;
+    if (list == &client->homeless) {
+        if (!weir__guide(client)->lost_time)
+            weir__guide_failed(client, WEIR_ESTORESLOW);
+        weir__guide(client)->lost_time = true;
+    } else if (list->command) {
+        /* One answer that is late is one failure, however many waited for it. */
+        if (!list->command->late)
+            weir__route_failed(list->channel, WEIR_ESTORESLOW);
+        list->command->late = true;
+    } else if (list->channel) {
+        if (!list->channel->lost_time)
+            weir__route_failed(list->channel, WEIR_ESTORESLOW);
+        list->channel->lost_time = true;
+    }
+}
+
+static void pass_deadlines(struct weir__client *client)
+{
+    for (unsigned i = 0; i < client->nodes_end; i++)
+        client->channels[i].lost_time = false;
+    weir__guide(client)->lost_time = false;
+    while (client->timer_count > 0 && client->timers[0]->deadline_us <= client->now_us) {
+        struct weir__question *question = client->timers[0];
+        weir__timer_remove(client, question);
+        if (question->state & WEIR__Q_SPLIT) {
+            weir__split_drop(client, question, true);
+        } else {
+            weir__question_late(client, question);
+            weir__question_drop(client, question);
+        }
+        weir__question_end(client, question, WEIR_ESTORESLOW, false);
+    }
+}
+
+/* ---- Channels ---- */
+
+/* When the channel has taken too long for what it does now. */
+static int64_t channel_limit(const struct weir__channel *channel)
+{
+    const struct weir__store_options *options = channel->client->options;
+    int64_t connect_us = options->connect_us,
+            stall_us = options->deadline_us > STALL_US / 10 ? options->deadline_us * 10 : STALL_US;
+
+    /* Where one place is silent, there are others to ask. */
+    if (channel->number == WEIR__GUIDE)
+        connect_us = stall_us = connect_us / 4 + 50000;
+    switch (channel->state) {
+    case WEIR__CONNECTING:
+    case WEIR__GREETING:
+        return channel->since_us + connect_us;
+    case WEIR__READY:
+    case WEIR__DRAINING:
+        return channel->first ? channel->first->sent_us + stall_us : INT64_MAX;
+    default:
+        return INT64_MAX;
+    }
+}
+
+static void shut_if_over(struct weir__channel *channel)
+{
+    if (channel_limit(channel) <= channel->client->now_us)
+        weir__channel_shut(channel, channel->state == WEIR__CONNECTING ? WEIR_ESTOREDOWN : WEIR_ESTORESLOW, false);
+}
+
+static void pass_channels(struct weir__client *client)
+{
+    for (unsigned i = 0; i < client->nodes_end; i++) {
+        if (!client->channels[i].used)
+            continue;
+        shut_if_over(&client->channels[i]);
+        weir__route_probe(&client->channels[i]);
+    }
+    shut_if_over(weir__guide(client));
+}
+
+/* ---- Second tries ---- */
+
+static void route_list(struct weir__client *client, struct weir__list *list, int64_t at_us)
+{
+    struct weir__list all = {0};
+
+    if (!list->first || client->now_us < at_us)
+        return;
+    /* Those that come into the list meanwhile wait for the next time. */
+    for (struct weir__question *question; (question = list->first);) {
+        weir__list_remove(question);
+        weir__list_add(&all, question);
+    }
+    for (struct weir__question *question; (question = all.first);) {
+        weir__list_remove(question);
+        weir__route(client, question);
+    }
+}
+
+void weir__client_pass_time(struct weir__client *client)
+{
+    pass_deadlines(client);
+    pass_channels(client);
+    weir__guide_tick(client);
+    route_list(client, &client->soon, client->soon_us);
+    route_list(client, &client->later, client->later_us);
+}
+
+static void earlier(int64_t *at_us, int64_t than_us)
+{
+    if (than_us < *at_us)
+        *at_us = than_us;
+}
+
+int64_t weir__client_next_time(const struct weir__client *client)
+{
+    int64_t at_us = INT64_MAX;
+
+    if (client->finished.first)
+        return client->now_us;
+    if (client->timer_count > 0)
+        earlier(&at_us, client->timers[0]->deadline_us);
+    if (client->soon.first)
+        earlier(&at_us, client->soon_us);
+    if (client->later.first)
+        earlier(&at_us, client->later_us);
+    for (unsigned i = 0; i < client->nodes_end; i++) {
+        if (!client->channels[i].used)
+            continue;
+        earlier(&at_us, channel_limit(&client->channels[i]));
+        earlier(&at_us, weir__breaker_due(&client->channels[i].breaker));
+    }
+    earlier(&at_us, channel_limit(&client->channels[WEIR__GUIDE]));
+    earlier(&at_us, weir__guide_due(client));
+    return at_us;
+}

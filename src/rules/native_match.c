@@ -1,0 +1,478 @@
+/* weir's own dialect: which requests a rule is for. */
+#include "rules/native.h"
+
+#include <stdio.h>
+
+#define ENTRIES_MAX 1024 /* hosts × paths that the index gets; with more, hosts are looked at one by one */
+
+/* What a field's patterns are for. */
+enum style { PATH, METHOD, HOST, VALUE };
+
+/* One field: patterns, and what they are together. */
+struct patterns {
+    struct weir__pattern *list, *normal; /* normal: of a path that has a normal form, as many; else NULL */
+    size_t count;
+    bool negate;
+    bool any;    /* one of them is "*" */
+    bool regex;  /* one of them is a regular expression */
+    bool absent; /* the word, instead of patterns */
+};
+
+/* A match under construction. */
+struct reader {
+    struct weir__builder *builder;
+    struct weir__match *match;
+    struct weir__condition *conditions; /* has room for all */
+};
+
+/* ---- One pattern ---- */
+
+bool weir__own_path(struct weir__builder *builder, weir_text text, struct weir__place place,
+                    struct weir__pattern *pattern)
+{
+    if (!text.len) {
+        weir__report_error(builder->report, place, "the path is empty");
+        return false;
+    }
+    if (!weir__pattern_compile(pattern, text, true, false, &builder->set->arena))
+        return false;
+    if (pattern->kind != WEIR__PATTERN_ANY)
+        weir__lint_path(builder->report, place, text);
+    return true;
+}
+
+bool weir__own_normal(struct weir__builder *builder, const struct weir__pattern *pattern, struct weir__pattern *normal)
+{
+    unsigned form = builder->set->attributes.form;
+    weir_text text = pattern->text;
+    *normal = *pattern;
+    if (pattern->kind == WEIR__PATTERN_REGEX || pattern->kind == WEIR__PATTERN_ANY || memchr(text.data, ';', text.len))
+        return true;
+    /* Behind a star it stays: without it, the star would be for everything below. */
+    if (form & WEIR__FORM_SLASH && text.len > 1 && text.data[text.len - 1] == '/' && text.data[text.len - 2] != '*')
+        text.len--;
+    normal->text = text;
+    if (!(form & WEIR__FORM_CASE))
+        return true;
+    bool made = weir__pattern_compile(normal, text, true, true, &builder->set->arena);
+    normal->nocase = false; /* it is in lower case, as the normal form is */
+    return made;
+}
+
+static bool check_method(struct weir__report *report, const struct weir__node *node)
+{
+    for (size_t i = 0; i < node->text.len; i++) {
+        unsigned char c = weir__lower(node->text.data[i]);
+        if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}*|", c)) {
+            weir__report_error(report, node->place, "\"%s\" is no method: expected one such as POST, a list, or \"*\"",
+                               node->text.data);
+            return false;
+        }
+    }
+    weir__lint_method(report, node->place, node->text);
+    return true;
+}
+
+static bool make_regex(struct weir__builder *builder, const struct weir__node *node, bool nocase, const char *what,
+                       struct weir__pattern *pattern)
+{
+    static const char *const names[] = {"regex"};
+    const struct weir__node *at[1];
+    weir_text text;
+    if (!weir__own_pick(builder->report, node, what, names, WEIR__COUNT(names), at))
+        return false;
+    if (!at[0]) {
+        weir__report_error(builder->report, node->place, "%s: expected a pattern or { regex: … }, not an empty map",
+                           what);
+        return false;
+    }
+    if (!weir__field_text(builder->report, at[0], "regex", &text))
+        return false;
+    *pattern = (struct weir__pattern){.kind = WEIR__PATTERN_REGEX, .nocase = nocase, .text = text};
+    pattern->regex = weir__builder_regex(builder, at[0]->place, text, nocase);
+    return pattern->regex != NULL;
+}
+
+/* One pattern of a field. `nocase`: in a style that does not ignore it anyway. */
+static bool make_pattern(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
+                         const char *what, struct weir__pattern *pattern)
+{
+    nocase |= style == HOST || style == METHOD;
+    if (node->kind == WEIR__MAP)
+        return make_regex(builder, node, nocase, what, pattern);
+    if (node->kind != WEIR__SCALAR || !node->text.len) {
+        weir__report_error(builder->report, node->place, "%s: expected a pattern, not %s", what,
+                           node->kind == WEIR__SCALAR ? "an empty text" : weir__node_is(node));
+        return false;
+    }
+    if (style == PATH)
+        return weir__own_path(builder, node->text, node->place, pattern);
+    if (!weir__pattern_compile(pattern, node->text, false, nocase, &builder->set->arena))
+        return false;
+    if (style == HOST && pattern->kind != WEIR__PATTERN_ANY)
+        weir__lint_host(builder->report, node->place, node->text);
+    if (style == VALUE && !node->quoted && weir__text_is(node->text, "present"))
+        weir__report_warning(builder->report, node->place,
+                             "%s: present is a text like any other; \"*\" says that it is there", what);
+    return style != METHOD || pattern->kind == WEIR__PATTERN_ANY || check_method(builder->report, node);
+}
+
+/* ---- One field: a pattern, a list of them, or { not: either } ---- */
+
+static bool is_absent(const struct weir__node *node)
+{
+    return node->kind == WEIR__SCALAR && !node->quoted && weir__text_is(node->text, "absent");
+}
+
+/* What is inside { not: … }, or the node itself; NULL after an error. */
+static const struct weir__node *unwrap(struct weir__report *report, const struct weir__node *node, const char *what,
+                                       bool *negate)
+{
+    static const char *const names[] = {"not", "regex"};
+    const struct weir__node *at[2];
+    *negate = false;
+    if (node->kind != WEIR__MAP)
+        return node;
+    if (!weir__own_pick(report, node, what, names, WEIR__COUNT(names), at))
+        return NULL;
+    if (!at[0])
+        return node;
+    if (at[1]) {
+        weir__report_error(report, at[1]->name->place, "%s: regex belongs inside not: { not: { regex: … } }", what);
+        return NULL;
+    }
+    *negate = true;
+    return at[0];
+}
+
+/* The next pattern of a path, and what its normal form is compared with. */
+static bool make_path(struct weir__builder *builder, const struct weir__node *node, struct patterns *made)
+{
+    unsigned form = builder->set->attributes.form;
+    struct weir__pattern *pattern = &made->list[made->count - 1];
+    /* A `not` must not leave out more than it says. */
+    bool nocase = form & WEIR__FORM_CASE && !made->negate;
+    if (!make_pattern(builder, node, PATH, nocase, "path", pattern))
+        return false;
+    if (!made->negate)
+        weir__lint_spellings(builder->report, node->place, pattern, form);
+    return !form || weir__own_normal(builder, pattern, &made->normal[made->count - 1]);
+}
+
+static bool read_patterns(struct weir__builder *builder, const struct weir__node *node, enum style style, bool nocase,
+                          const char *what, struct patterns *made)
+{
+    struct weir__report *report = builder->report;
+    *made = (struct patterns){.count = 0};
+    const struct weir__node *inner = unwrap(report, node, what, &made->negate);
+    if (!inner)
+        return false;
+    if (style == VALUE && is_absent(inner)) {
+        made->absent = true;
+        return true;
+    }
+    bool is_list = inner->kind == WEIR__LIST, good = true;
+    if (is_list && !inner->count) {
+        weir__report_error(report, inner->place, "%s: the list is empty, so that no request would match", what);
+        return false;
+    }
+    bool normal = style == PATH && builder->set->attributes.form;
+    size_t count = is_list ? inner->count : 1;
+    made->list = weir__arena_array(&builder->set->arena, count, sizeof *made->list);
+    made->normal = normal ? weir__arena_array(&builder->set->arena, count, sizeof *made->normal) : NULL;
+    if (!made->list || (normal && !made->normal))
+        return false;
+    for (const struct weir__node *one = is_list ? inner->first : inner; one; one = is_list ? one->next : NULL) {
+        struct weir__pattern *pattern = &made->list[made->count++];
+        if (style == VALUE && is_list && is_absent(one)) {
+            weir__report_error(report, one->place, "%s: absent stands alone; in quotes it is a text", what);
+            good = false;
+        } else if (style == PATH ? make_path(builder, one, made)
+                                 : make_pattern(builder, one, style, nocase, what, pattern)) {
+            made->any |= pattern->kind == WEIR__PATTERN_ANY;
+            made->regex |= pattern->kind == WEIR__PATTERN_REGEX;
+        } else {
+            good = false;
+        }
+    }
+    if (good && style != VALUE && made->any && made->negate)
+        weir__report_warning(report, inner->place, "%s: none of all, so that only requests without one match", what);
+    return good;
+}
+
+static bool is_same(const struct weir__pattern *a, const struct weir__pattern *b)
+{
+    return a->kind == b->kind && weir__text_equal(a->text, b->text);
+}
+
+static bool normal_differs(const struct patterns *patterns)
+{
+    for (size_t i = 0; patterns->normal && i < patterns->count; i++)
+        if (!is_same(&patterns->list[i], &patterns->normal[i]))
+            return true;
+    return false;
+}
+
+static void add_condition(struct reader *reader, int attribute, const struct patterns *from)
+{
+    static const struct weir__pattern present = {.kind = WEIR__PATTERN_ANY};
+    struct weir__condition *condition = &reader->conditions[reader->match->condition_count++];
+    *condition = (struct weir__condition){.attribute = (int16_t)attribute,
+                                          .negate = from->negate,
+                                          .patterns = from->list,
+                                          .pattern_count = from->count,
+                                          .normal = from->normal,
+                                          .normal_differs = normal_differs(from)};
+    if (from->absent && from->negate)
+        *condition = (struct weir__condition){
+            .attribute = (int16_t)attribute, .patterns = &present, .pattern_count = 1}; /* not absent: present */
+    else if (from->absent)
+        condition->absent = true;
+}
+
+static bool has_condition(const struct reader *reader, int attribute)
+{
+    for (size_t i = 0; i < reader->match->condition_count; i++)
+        if (reader->conditions[i].attribute == attribute)
+            return true;
+    return false;
+}
+
+/* ---- The fields ---- */
+
+/* header and query: a map of names to patterns. */
+static bool read_map(struct reader *reader, const struct weir__node *node, const char *kind)
+{
+    struct weir__builder *builder = reader->builder;
+    bool good = true;
+    if (node->kind != WEIR__MAP || !node->first) {
+        weir__report_error(builder->report, node->place, "%s: expected a map of names to patterns, not %s", kind,
+                           node->kind == WEIR__MAP ? "an empty one" : weir__node_is(node));
+        return false;
+    }
+    for (const struct weir__node *member = node->first; member; member = member->next) {
+        char text[256];
+        struct patterns patterns;
+        weir_text name = member->name->text;
+        size_t before = (size_t)snprintf(text, sizeof text, "%s:", kind);
+        if (before + name.len >= sizeof text) {
+            weir__report_error(builder->report, member->name->place, "%s: the name is too long", kind);
+            good = false;
+            continue;
+        }
+        memcpy(text + before, name.data, name.len);
+        text[before + name.len] = 0;
+        int attribute = weir__attribute_parse(&builder->set->attributes, &builder->set->arena, builder->report,
+                                              member->name->place, (weir_text){text, before + name.len});
+        if (attribute >= 0 && has_condition(reader, attribute)) {
+            weir__report_error(builder->report, member->name->place,
+                               "%s is here a second time: names of headers differ in more than their case", text);
+            good = false;
+        } else if (!read_patterns(builder, member, VALUE, false, text, &patterns) || attribute < 0) {
+            good = false;
+        } else {
+            add_condition(reader, attribute, &patterns);
+        }
+    }
+    return good;
+}
+
+/* True for what is a part of the path in lower case. */
+static bool ignores_case(const struct weir__attributes *all, int attribute)
+{
+    int source = all->list[attribute].source;
+    return source >= 0 && all->list[source].form & WEIR__FORM_CASE;
+}
+
+/* A named attribute: what `identity` names, and the usual ones. */
+static bool read_named(struct reader *reader, const struct weir__node *node)
+{
+    enum { FIXED = 10 };
+    const char *known[FIXED + WEIR__ATTRIBUTES_MAX] = {"path",    "method",    "host",    "header",  "query",
+                                                       "network", "normalize", "user_id", "api_key", "tier"};
+    struct weir__builder *builder = reader->builder;
+    struct weir__attributes *all = &builder->set->attributes;
+    weir_text name = node->name->text;
+    struct patterns patterns;
+
+    if (weir__text_is(name, "client_ip") || weir__text_is(name, "ip") || weir__text_is(name, "cidr")) {
+        weir__report_error(builder->report, node->name->place, "match has no %s: network matches the client's address",
+                           name.data);
+        return false;
+    }
+    if (!weir__own_known(all, name)) {
+        size_t count = FIXED;
+        for (int i = 0; i < all->count; i++)
+            if (all->list[i].kind == WEIR__ATTR_NAMED && all->list[i].source >= 0)
+                known[count++] = all->list[i].name.data;
+        weir__report_word(builder->report, node->name->place, name, known, count,
+                          "match has no \"%s\", and identity does not name it", name.data);
+        return false;
+    }
+    int attribute = weir__attribute_add(all, &builder->set->arena, WEIR__ATTR_NAMED, name, 0);
+    if (attribute < 0)
+        weir__report_error(builder->report, node->place, "more than %d different attributes", WEIR__ATTRIBUTES_MAX);
+    bool nocase = attribute >= 0 && ignores_case(all, attribute);
+    if (!read_patterns(builder, node, VALUE, nocase, name.data, &patterns) || attribute < 0)
+        return false;
+    add_condition(reader, attribute, &patterns);
+    return true;
+}
+
+/* The bit of a usual method, or 0. */
+static unsigned usual_method(weir_text name)
+{
+    for (unsigned i = 0; weir__methods[i]; i++)
+        if (weir__text_equal_nocase(name, (weir_text){weir__methods[i], strlen(weir__methods[i])}))
+            return (unsigned)WEIR__METHOD_USUAL << i;
+    return 0;
+}
+
+static bool read_method(struct reader *reader, const struct weir__node *node)
+{
+    struct patterns patterns;
+    unsigned mask = 0;
+    if (!read_patterns(reader->builder, node, METHOD, true, "method", &patterns))
+        return false;
+    if (patterns.any) {
+        reader->match->methods = patterns.negate ? WEIR__METHOD_NONE : WEIR__METHOD_ANY;
+        return true;
+    }
+    for (size_t i = 0; i < patterns.count; i++) {
+        unsigned bit = patterns.list[i].kind == WEIR__PATTERN_EXACT ? usual_method(patterns.list[i].text) : 0;
+        if (!bit) {
+            add_condition(reader, WEIR__AT_METHOD, &patterns);
+            return true;
+        }
+        mask |= bit;
+    }
+    reader->match->methods = patterns.negate ? WEIR__METHOD_ANY & ~mask : mask;
+    return true;
+}
+
+static bool read_network(struct reader *reader, const struct weir__node *node)
+{
+    struct weir__match *match = reader->match;
+    const struct weir__node *inner = unwrap(reader->builder->report, node, "network", &match->networks_negate);
+    if (!inner)
+        return false;
+    if (inner->kind == WEIR__LIST && !inner->count) {
+        weir__report_error(reader->builder->report, inner->place,
+                           "network: the list is empty, so that no request would match");
+        return false;
+    }
+    return weir__own_networks(reader->builder, inner, "network", &match->networks);
+}
+
+/*
+ * Hosts and paths go into the index, unless one of them is a regular expression or they are negated: then the field is
+ * a condition. What is left for the index of a field is empty if it may be anything.
+ */
+static bool read_indexed(struct reader *reader, const struct weir__node *node, enum style style, const char *what,
+                         struct patterns *indexed)
+{
+    int attribute = style == PATH ? WEIR__AT_PATH : WEIR__AT_HOST;
+    *indexed = (struct patterns){.count = 0};
+    if (!node)
+        return true;
+    if (!read_patterns(reader->builder, node, style, false, what, indexed))
+        return false;
+    bool condition = indexed->negate || (indexed->regex && !indexed->any);
+    if (condition)
+        add_condition(reader, attribute, indexed);
+    if (condition || indexed->any)
+        indexed->count = 0;
+    return true;
+}
+
+/* Puts the paths into one list with those for normal forms that differ. False: no memory. */
+static bool join_normal(struct reader *reader, struct patterns *paths)
+{
+    if (!paths->count || !normal_differs(paths))
+        return true;
+    struct weir__pattern *all = weir__arena_array(&reader->builder->set->arena, 2 * paths->count, sizeof *all);
+    if (!all)
+        return false;
+    memcpy(all, paths->list, paths->count * sizeof *all);
+    size_t count = paths->count;
+    for (size_t i = 0; i < paths->count; i++)
+        if (!is_same(&paths->list[i], &paths->normal[i]))
+            all[count++] = paths->normal[i];
+    paths->list = all;
+    paths->count = count;
+    return true;
+}
+
+/* The ways into the rule: each host with each path. */
+static bool make_entries(struct reader *reader, struct patterns *hosts, struct patterns *paths)
+{
+    if (!join_normal(reader, paths))
+        return false;
+    if (hosts->count && paths->count > ENTRIES_MAX / hosts->count) {
+        add_condition(reader, WEIR__AT_HOST, hosts);
+        hosts->count = 0;
+    }
+    size_t host_count = hosts->count ? hosts->count : 1, path_count = paths->count ? paths->count : 1, at = 0;
+    struct weir__path_entry *entries =
+        weir__arena_array(&reader->builder->set->arena, host_count * path_count, sizeof *entries);
+    if (!entries)
+        return false;
+    for (size_t h = 0; h < host_count; h++)
+        for (size_t p = 0; p < path_count; p++)
+            entries[at++] = (struct weir__path_entry){.host = hosts->count ? &hosts->list[h] : NULL,
+                                                      .path = paths->count ? &paths->list[p] : NULL};
+    reader->match->entries = entries;
+    reader->match->entry_count = at;
+    return true;
+}
+
+static bool read_match(struct reader *reader, const struct weir__node *node)
+{
+    const struct weir__node *host = NULL, *path = NULL;
+    struct patterns hosts, paths;
+    bool good = true;
+    for (const struct weir__node *member = node ? node->first : NULL; member; member = member->next) {
+        weir_text name = member->name->text;
+        if (weir__text_is(name, "path"))
+            path = member;
+        else if (weir__text_is(name, "host"))
+            host = member;
+        else if (weir__text_is(name, "method"))
+            good &= read_method(reader, member);
+        else if (weir__text_is(name, "header") || weir__text_is(name, "query"))
+            good &= read_map(reader, member, name.data);
+        else if (weir__text_is(name, "network"))
+            good &= read_network(reader, member);
+        else if (!weir__text_is(name, "normalize"))
+            good &= read_named(reader, member);
+    }
+    good &= read_indexed(reader, host, HOST, "host", &hosts);
+    good &= read_indexed(reader, path, PATH, "path", &paths);
+    return good && make_entries(reader, &hosts, &paths);
+}
+
+const struct weir__match *weir__own_match(struct weir__builder *builder, const struct weir__node *node)
+{
+    struct weir__arena *arena = &builder->set->arena;
+    struct reader reader = {.builder = builder, .match = weir__arena_take(arena, sizeof *reader.match)};
+    size_t room = 2; /* host, path */
+    if (node && node->kind != WEIR__MAP) {
+        weir__report_error(builder->report, node->place,
+                           "match is a map such as { path: /api/*, method: POST }, not %s", weir__node_is(node));
+        return NULL;
+    }
+    for (const struct weir__node *member = node ? node->first : NULL; member; member = member->next)
+        room += 1 + (member->kind == WEIR__MAP ? member->count : 0); /* headers, arguments */
+    reader.conditions = weir__arena_array(arena, room, sizeof *reader.conditions);
+    if (!reader.match || !reader.conditions)
+        return NULL;
+    const struct weir__node *normalize = node ? weir__node_get(node, "normalize") : NULL;
+    reader.match->form = builder->set->form;
+    if (normalize)
+        weir__own_normalize(builder->report, normalize, &reader.match->form);
+    builder->set->attributes.form = reader.match->form; /* until the rule is complete */
+    reader.match->methods = WEIR__METHOD_ANY;
+    reader.match->conditions = reader.conditions;
+    reader.match->written = weir__own_written(node);
+    return read_match(&reader, node) ? reader.match : NULL;
+}

@@ -1,0 +1,169 @@
+/* weir's own dialect: what the load of the host does to a rule, and how important its requests are. */
+#include "algo/arith.h"
+#include "algo/scaled_limit.h"
+#include "rules/native.h"
+
+#define FULL_PER_MILLE 1000
+#define EASING         100 /* per mille of load over which an elastic limit goes back to its own: 10 points */
+
+/* ---- What it comes to ---- */
+
+int64_t weir__pressure_scale(const struct weir__pressure *pressure, uint32_t level, uint32_t throttle)
+{
+    int64_t shrunk = 100 * FULL_PER_MILLE, stretched = 100 * EASING;
+    if (throttle > FULL_PER_MILLE)
+        throttle = FULL_PER_MILLE;
+    if (pressure->max)
+        shrunk = (int64_t)pressure->min * FULL_PER_MILLE + (int64_t)(pressure->max - pressure->min) * throttle;
+    /* An elastic limit that is also adaptive has something to give only while nothing is taken from it. */
+    if (pressure->up_to && !(pressure->max && throttle < FULL_PER_MILLE)) {
+        int64_t room = (int64_t)pressure->below * 10 - (int64_t)level;
+        stretched += (pressure->up_to - 100) * (room < 0 ? 0 : room > EASING ? EASING : room);
+    }
+    return shrunk * stretched; /* per cent × per mille × per cent × EASING: WEIR__SCALE_ONE is all of them at 100 % */
+}
+
+_Static_assert(INT64_C(100) * FULL_PER_MILLE * 100 * EASING == WEIR__SCALE_ONE, "the product above is a scale");
+
+/* ---- Reading ---- */
+
+static bool read_share(struct weir__report *report, const struct weir__node *node, const char *what, int least,
+                       int most, int *value)
+{
+    if (!weir__field_percent(report, node, what, value))
+        return false;
+    if (*value >= least && *value <= most)
+        return true;
+    weir__report_error(report, node->place, "%s is %d%% to %d%%, not %d%%", what, least, most, *value);
+    return false;
+}
+
+static void read_elastic(struct weir__report *report, const struct weir__node *node, struct weir__pressure *to)
+{
+    static const char *const names[] = {"up_to", "while"};
+    const struct weir__node *at[2];
+    int up_to = 0, below = 70;
+    if (!weir__own_pick(report, node, "elastic", names, WEIR__COUNT(names), at))
+        return;
+    if (!at[0])
+        weir__report_error(report, node->place, "up_to is missing: to what may the limit grow?");
+    else if (read_share(report, at[0], "up_to", 101, WEIR__PERCENT_MAX, &up_to) &&
+             (!at[1] || read_share(report, at[1], "while", 1, 100, &below))) {
+        to->up_to = (uint16_t)up_to;
+        to->below = (uint16_t)below;
+    }
+}
+
+static void read_adaptive(struct weir__report *report, const struct weir__node *node, struct weir__pressure *to)
+{
+    static const char *const names[] = {"min", "max"};
+    const struct weir__node *at[2];
+    int min = 0, max = 100;
+    if (!weir__own_pick(report, node, "adaptive", names, WEIR__COUNT(names), at))
+        return;
+    if (!at[0])
+        weir__report_error(report, node->place, "min is missing: what is left of the limit under overload?");
+    else if (read_share(report, at[0], "min", 1, WEIR__PERCENT_MAX, &min) &&
+             (!at[1] || read_share(report, at[1], "max", 1, WEIR__PERCENT_MAX, &max))) {
+        if (min >= max) {
+            weir__report_error(report, at[0]->place, "min must be less than max, which is %d%%", max);
+            return;
+        }
+        to->min = (uint16_t)min;
+        to->max = (uint16_t)max;
+    }
+}
+
+/* A class, or as ever a number that says which of several denials speaks. */
+static void read_priority(struct weir__report *report, const struct weir__node *node, struct weir__rule *rule)
+{
+    static const char *const classes[] = {"critical", "high", "normal", "low"};
+    int64_t number = 0;
+    int word = 0;
+    char first = node->kind == WEIR__SCALAR && node->text.len ? node->text.data[0] : 0;
+    if ((first < 'a' || first > 'z') && (first < 'A' || first > 'Z')) {
+        if (weir__field_int(report, node, "priority", INT32_MIN, INT32_MAX, &number))
+            rule->priority = (int)number;
+        return;
+    }
+    if (!weir__field_word(report, node, "priority", classes, WEIR__COUNT(classes), &word))
+        return;
+    rule->pressure.says_class = true;
+    rule->pressure.says = (enum weir_priority)word;
+}
+
+void weir__own_pressure(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
+                        struct weir__rule *rule)
+{
+    struct weir__report *report = builder->report;
+    int reserve = 0;
+    if (nodes->priority)
+        read_priority(report, nodes->priority, rule);
+    if (nodes->elastic)
+        read_elastic(report, nodes->elastic, &rule->pressure);
+    if (nodes->adaptive)
+        read_adaptive(report, nodes->adaptive, &rule->pressure);
+    if (nodes->reserve && read_share(report, nodes->reserve, "reserve", 1, 99, &reserve))
+        rule->pressure.reserve = (uint8_t)reserve;
+    if (nodes->priority && rule->shadow && rule->pressure.says_class)
+        weir__report_warning(report, nodes->priority->place,
+                             "a shadow rule does not say how important a request is: its priority has no effect");
+    else if (nodes->reserve && rule->pressure.says_class && rule->pressure.says == WEIR_CRITICAL)
+        weir__report_warning(report, nodes->reserve->place,
+                             "every request of this rule is critical: there is nobody to keep the reserve from");
+}
+
+bool weir__own_reserve(struct weir__report *report, const struct weir__pressure_nodes *nodes,
+                       enum weir_algorithm algorithm)
+{
+    if (!nodes->reserve || (algorithm != WEIR_TOKEN_BUCKET && algorithm != WEIR_LEAKY_BUCKET))
+        return true;
+    weir__report_error(report, nodes->reserve->name->place,
+                       "a bucket has no reserve: the others would take all that comes back; use fixed_window, "
+                       "sliding_window_log, sliding_window_counter or concurrency");
+    return false;
+}
+
+/* ---- Limits that vary ---- */
+
+static int64_t scaled(int64_t units, int64_t scale)
+{
+    int64_t at = weir__mul_div(units, scale, WEIR__SCALE_ONE);
+    return units && at < 1 ? 1 : at;
+}
+
+/* The limit at a scale, as if its author had written it so: checked like any other. */
+static bool make_at(struct weir__report *report, const struct weir__node *blamed, const weir_params *params,
+                    int64_t scale, weir_limit *limit)
+{
+    weir_params there = *params;
+    there.limit = scaled(params->limit, scale);
+    there.burst = scaled(params->burst, scale);
+    int error = weir_limit_init(limit, &there);
+    if (!error)
+        return true;
+    weir__report_error(report, blamed->name->place, "%s: a limit of %lld is too much: %s", blamed->name->text.data,
+                       (long long)there.limit, weir_strerror(error));
+    return false;
+}
+
+bool weir__own_vary(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
+                    const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota)
+{
+    const struct weir__pressure *pressure = &rule->pressure;
+    weir_limit floor, *ceiling;
+    if (!weir__pressure_varies(pressure))
+        return true;
+    ceiling = weir__arena_take(&builder->set->arena, sizeof *ceiling);
+    if (!ceiling)
+        return false;
+    if (!make_at(builder->report, nodes->elastic ? nodes->elastic : nodes->adaptive, params,
+                 weir__pressure_scale(pressure, 0, FULL_PER_MILLE), ceiling) ||
+        (nodes->adaptive &&
+         !make_at(builder->report, nodes->adaptive, params, weir__pressure_scale(pressure, UINT32_MAX, 0), &floor)))
+        return false;
+    weir__limit_vary(ceiling, ceiling);
+    weir__limit_vary(&quota->limit, ceiling);
+    quota->ceiling = ceiling;
+    return true;
+}

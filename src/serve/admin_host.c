@@ -1,0 +1,300 @@
+/* What the rules service may ask about this host: see admin_host.h. */
+#include "serve/admin_host.h"
+#include "stats/stats_json.h"
+#include "serve/preflight.h"
+#include "stats/history_writer.h"
+#include "queue/queue_admin.h"
+#include "config/store_url.h"
+#include "engine/hot_key_sampler.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct weir__host {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    weir *engine;
+    struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
+    pthread_mutex_t lock;            /* for the sight, which requests share */
+    struct weir__sight sight;
+    struct weir__fleet fleet; /* the same */
+    struct weir__followers *followers;
+    struct weir__desk *desk; /* NULL: there is no queue */
+    struct weir__control_host calls;
+    struct weir__beside_say beside_say;
+    int look_error; /* of the history, as it was logged last */
+    bool lost;      /* the segment's file was cut short, and it was logged */
+};
+
+static json_t *seconds(int64_t ns)
+{
+    int64_t ms = ns / 1000000;
+    return ns < 0 ? json_null() : json_real((double)ms / 1000);
+}
+
+/* Takes the object over. */
+static int told(json_t *object, char **json)
+{
+    *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return *json ? 0 : WEIR_ENOMEM;
+}
+
+/* ---- Keys ---- */
+
+static int key_state(void *context, const char *rule, weir_text key, char **json)
+{
+    struct weir__host *host = context;
+    weir_outcome outcome;
+    int error = weir_key_state(host->engine, rule, key.data, key.len, (weir_time){0, 0}, &outcome);
+    if (error)
+        return error;
+    const weir_decision *decision = &outcome.decision;
+    const char *reason = decision->verdict == WEIR_BLOCKED ? "blocked" : "limit"; /* as the HTTP service says it */
+    json_t *object =
+        json_pack("{s:s, s:s%, s:s, s:I, s:I}", "rule", outcome.rule, "key", key.data, key.len, "reason", reason,
+                  "limit", (json_int_t)decision->limit, "remaining", (json_int_t)decision->remaining);
+    if (object) {
+        json_object_set_new(object, "retry_after_s", seconds(decision->retry_after_ns));
+        json_object_set_new(object, "reset_s", seconds(decision->reset_after_ns));
+    }
+    return told(object, json);
+}
+
+static int key_reset(void *context, const char *rule, weir_text key)
+{
+    struct weir__host *host = context;
+    return weir_key_reset(host->engine, rule, key.data, key.len, (weir_time){0, 0});
+}
+
+static int key_block(void *context, const char *rule, weir_text key, int64_t for_ns)
+{
+    struct weir__host *host = context;
+    return weir_key_block(host->engine, rule, key.data, key.len, for_ns, (weir_time){0, 0});
+}
+
+static uint64_t key_hash(void *context, weir_text key)
+{
+    const struct weir__host *host = context;
+    const weir_segment *segment = host->engine->segment;
+    return weir__pseudonym(segment, weir__noting_hash(segment, key.data, key.len));
+}
+
+static void say(void *context, const char *message)
+{
+    struct weir__host *host = context;
+    weir__say(host->journal, WEIR__WARNING, "rules service: %s", message);
+}
+
+/* Workers look once a second; this process is to know at once. */
+static void published(void *context, int64_t revision)
+{
+    struct weir__host *host = context;
+    (void)!weir_reload(host->engine);
+    weir__say(host->journal, WEIR__INFO, "revision %" PRId64 " of the rules is in force", revision);
+}
+
+/* ---- Figures ---- */
+
+static struct weir__sight *look(struct weir__host *host)
+{
+    pthread_mutex_lock(&host->lock);
+    weir__sight_look(&host->sight);
+    return &host->sight;
+}
+
+static int done(struct weir__host *host, int error)
+{
+    pthread_mutex_unlock(&host->lock);
+    return error;
+}
+
+static int stats(void *context, char **json)
+{
+    struct weir__host *host = context;
+    return done(host, weir__figures_stats(look(host), json));
+}
+
+static int history(void *context, const char *rule, int64_t seconds, int64_t step, char **json)
+{
+    struct weir__host *host = context;
+    return done(host, weir__figures_history(look(host), rule, seconds, step, json));
+}
+
+static int hot(void *context, const struct weir__host_hot *what, char **json)
+{
+    struct weir__host *host = context;
+    struct weir__figures_hot wanted = {
+        .rule = what->rule, .denied = what->denied, .near = what->near, .n = what->n, .hide = what->hide};
+    return done(host, weir__figures_hot(look(host), &wanted, json));
+}
+
+static int advice(void *context, const char *rule, char **json)
+{
+    struct weir__host *host = context;
+    struct weir__rule_source source = {.path = host->config->rules_path, .text = host->config->rules_text};
+    int error = done(host, weir__figures_advice(look(host), rule, &source, json));
+    weir__rule_source_free(&source);
+    return error;
+}
+
+static int hosts(void *context, char **json)
+{
+    struct weir__host *host = context;
+    weir__fleet_look(&host->fleet, look(host));
+    return done(host, weir__figures_hosts(&host->fleet, json));
+}
+
+static void heard(void *context, weir_text text)
+{
+    struct weir__host *host = context;
+    struct weir__told told;
+    if (weir__told_read(text.data, text.len, &told))
+        weir__followers_hear(host->followers, &told, (int64_t)weir__book_ms());
+}
+
+void weir__host_tell(struct weir__host *host, struct weir__told *told)
+{
+    weir__watch(host->engine);
+    weir__told_self(told, look(host), host->config->store.url != NULL);
+    (void)done(host, 0);
+}
+
+struct weir__followers *weir__host_followers(struct weir__host *host)
+{
+    return host->followers;
+}
+
+static void tell_history(const struct weir__host *host, int error, const char *ending)
+{
+    char path[4200], why[256];
+    snprintf(path, sizeof path, "%s%s", host->config->segment_path, ending);
+    if (error == WEIR_ELOST)
+        weir__say(host->journal, WEIR__WARNING, "%s was cut short; it is made anew, and begins empty", path);
+    else
+        weir__say(host->journal, WEIR__WARNING, "no history is written, as %s cannot be opened: %s", path,
+                  weir__mapped_why(path, error, why, sizeof why));
+}
+
+void weir__host_look(struct weir__host *host)
+{
+    int error = host->observer ? weir__observer_look(host->observer) : 0;
+    if (error && error != host->look_error)
+        tell_history(host, error, ".history");
+    host->look_error = error;
+    for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
+        weir__say(host->journal, WEIR__ERROR, "a file beside %s was cut short: %s until the agent is started anew",
+                  host->config->segment_path, disabled);
+    if (!host->lost && weir_segment_lost(host->engine->segment)) {
+        host->lost = true;
+        weir__say(host->journal, WEIR__ERROR, "%s was cut short: the agent sees no counters until it is started anew",
+                  host->config->segment_path);
+    }
+}
+
+/* ---- Opening ---- */
+
+/* Nobody is kept from running by not being seen. */
+static void observe(struct weir__host *host)
+{
+    const char *ending;
+    int error = weir__observer_open(host->engine, host->config->segment_path, &host->observer, &ending);
+    if (error && error != WEIR_EBUSY)
+        tell_history(host, error, ending);
+}
+
+struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct weir__host *host = calloc(1, sizeof *host);
+    char url[8192] = "", why[256] = "", ledger[4096], load[4096];
+    int error = host ? 0 : WEIR_ENOMEM;
+    if (!error && config->store.url && !weir__store_url(&config->store, url, sizeof url, why, sizeof why)) {
+        weir__say(journal, WEIR__ERROR, "store: %s", why);
+        free(host);
+        return NULL;
+    }
+    /* What is reset under an eventual rule must be told to the other hosts, or they would bring it back. */
+    snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
+    snprintf(load, sizeof load, "%s.load", config->segment_path);
+    weir_options options = {.segment = {.path = config->segment_path,
+                                        .size = (uint64_t)config->segment_bytes,
+                                        /* No REBUILD: nginx may have a broken one mapped. */
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
+                            .rules_path = config->rules_path,
+                            .rules_text = config->rules_path ? NULL : config->rules_text.data,
+                            .store = *url ? url : NULL,
+                            .default_consistency = weir__store_consistency(&config->store),
+                            .ledger = *url ? ledger : NULL,
+                            .load = config->load.on ? load : NULL};
+    if (!error) {
+        *host =
+            (struct weir__host){.config = config, .journal = journal, .beside_say = {config->segment_path, journal}};
+        options.diagnose = weir__say_beside;
+        options.diagnose_context = &host->beside_say;
+        host->calls = (struct weir__control_host){.context = host,
+                                                  .key_state = key_state,
+                                                  .key_reset = key_reset,
+                                                  .key_block = key_block,
+                                                  .key_hash = key_hash,
+                                                  .stats = stats,
+                                                  .history = history,
+                                                  .hot = hot,
+                                                  .advice = advice,
+                                                  .hosts = hosts,
+                                                  .heard = heard,
+                                                  .published = published,
+                                                  .log = say};
+        host->followers = weir__followers_new();
+        weir__fleet_open(&host->fleet, config->segment_path, config->store.url != NULL);
+        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config, journal)) == NULL))
+            error = WEIR_ENOMEM;
+        host->calls.queue = weir__desk_calls(host->desk);
+    }
+    if (!error)
+        error = weir_open(&options, &host->engine);
+    if (!error)
+        weir__guard_said(weir_engine_segment(host->engine), config->segment_path, journal);
+    if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
+        weir_close(host->engine);
+    if (!error) {
+        host->sight.host_name = config->host_name;
+        pthread_mutex_init(&host->lock, NULL);
+        observe(host);
+        return host;
+    }
+    weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
+              weir_error_name(error));
+    if (host) {
+        weir__desk_close(host->desk);
+        weir__followers_free(host->followers);
+    }
+    free(host);
+    return NULL;
+}
+
+void weir__host_close(struct weir__host *host)
+{
+    if (!host)
+        return;
+    weir__observer_close(host->observer);
+    weir__sight_close(&host->sight);
+    weir__desk_close(host->desk);
+    weir__fleet_close(&host->fleet);
+    weir__followers_free(host->followers);
+    pthread_mutex_destroy(&host->lock);
+    weir_close(host->engine);
+    free(host);
+}
+
+weir *weir__host_engine(struct weir__host *host)
+{
+    return host->engine;
+}
+
+const struct weir__control_host *weir__host_calls(struct weir__host *host)
+{
+    return &host->calls;
+}

@@ -1,0 +1,195 @@
+/* A configuration that is ready to run. */
+#include "serve/deployment.h"
+#include "serve/agent_process.h"
+#include "serve/nginx_message.h"
+#include "serve/privilege.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* ---- Reading ---- */
+
+static struct weir__plan *plan_read(const char *file, const struct weir__config *running, bool ports,
+                                    weir_diagnose *diagnose, void *context)
+{
+    struct weir__plan *plan = calloc(1, sizeof *plan);
+    int error = plan ? weir__config_load(&plan->config, file, diagnose, context) : WEIR_ENOMEM;
+    if (!error && weir__inspect(&plan->config, ports ? running : &plan->config, diagnose, context, &plan->facts))
+        return plan;
+    if (diagnose && (error == WEIR_ENOMEM || error == WEIR_ERULESBUSY))
+        diagnose(context,
+                 &(weir_diagnostic){.severity = WEIR_IS_ERROR,
+                                    .file = file,
+                                    .message = error == WEIR_ENOMEM ? weir_strerror(error)
+                                                                    : "was written while it was read; try again"});
+    weir__plan_free(plan);
+    return NULL;
+}
+
+struct weir__plan *weir__plan_read(const char *file, const struct weir__config *running, weir_diagnose *diagnose,
+                                   void *context)
+{
+    return plan_read(file, running, true, diagnose, context);
+}
+
+struct weir__plan *weir__plan_read_only(const char *file, weir_diagnose *diagnose, void *context)
+{
+    return plan_read(file, NULL, false, diagnose, context);
+}
+
+void weir__plan_free(struct weir__plan *plan)
+{
+    if (!plan)
+        return;
+    weir__config_free(&plan->config);
+    free(plan->conf);
+    free(plan);
+}
+
+/* ---- Writing and trying ---- */
+
+/*
+ * The socket that kept requests are delivered through. nginx makes it with mode 0666 and limits nothing there, so only
+ * the agent's group may search its folder. The folder stays root's: nginx's master binds the socket and changes its
+ * mode by name, which a user who may write to the folder could turn to any file by a link.
+ */
+static bool delivery_prepare(struct weir__plan *plan, const struct weir__private *folder)
+{
+    char path[300];
+    if (!plan->config.queue.wanted || plan->config.queue.deliver_to)
+        return true;
+    snprintf(path, sizeof path, "%s/deliver", folder->path);
+    struct weir__agent_user agent;
+    char why[256];
+    if ((mkdir(path, 0700) != 0 && errno != EEXIST) || !weir__agent_user_find(&plan->config, &agent, why, sizeof why) ||
+        (agent.drops && (chown(path, 0, agent.group) != 0 || chmod(path, 0710) != 0)))
+        return false;
+    strcat(path, "/socket");
+    plan->config.queue.gateway = weir__arena_copy(&plan->config.arena, (weir_text){path, strlen(path)}).data;
+    return plan->config.queue.gateway != NULL;
+}
+
+bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
+                      unsigned number, bool trial, const struct weir__journal *journal)
+{
+    static const char none[] = "rules: []\n";
+    const struct weir__config *config = &plan->config;
+    struct rlimit files = {.rlim_max = 1024};
+    char rules_name[64];
+    if (weir__speaks_resp(config) && !*nginx->stream_module) {
+        weir__say(journal, WEIR__ERROR, "resp needs ngx_stream_weir_module.so, which is not where the other module is");
+        return false;
+    }
+    if (!trial && !weir__companion_prepare(config, journal))
+        return false;
+    errno = 0;
+    bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
+    good = good && delivery_prepare(plan, folder);
+    plan->number = number;
+    /* Before the first start nothing is published yet. */
+    bool unpublished = config->published && access(config->rules_path, F_OK) != 0;
+    if (good && (!config->rules_path || unpublished)) {
+        weir_text text = unpublished ? (weir_text){none, sizeof none - 1} : config->rules_text;
+        snprintf(rules_name, sizeof rules_name, "rules.%u.yaml", number);
+        snprintf(plan->rules_file, sizeof plan->rules_file, "%s/%s", folder->path, rules_name);
+        good = weir__private_write(folder, rules_name, text.data, text.len, plan->facts.group_id);
+    }
+    bool by_workers = config->published && !unpublished && *plan->facts.user;
+    if (by_workers && !weir__workers_can_read(&plan->facts, config->rules_path)) {
+        weir__say(journal, WEIR__ERROR,
+                  "the workers run as %s, which cannot read the rules in force, %s: let it read them", plan->facts.user,
+                  config->rules_path);
+        return false;
+    }
+    getrlimit(RLIMIT_NOFILE, &files);
+    struct weir__nginx_setting setting = {
+        .module = nginx->module,
+        .stream_core = nginx->stream_core,
+        .stream_module = nginx->stream_module,
+        .version = nginx->version,
+        .rules_file = *plan->rules_file ? plan->rules_file : config->rules_path,
+        .rules_by_workers = by_workers,
+        .open_files = files.rlim_max > 1000000 ? 1000000 : (long)files.rlim_max,
+        .trial = trial,
+    };
+    free(plan->conf);
+    plan->conf = good ? weir__nginx_conf(config, &plan->facts, &setting) : NULL;
+    good = plan->conf && weir__private_write(folder, WEIR__PLAN_NEXT, plan->conf, strlen(plan->conf), 0);
+    if (!good)
+        weir__say(journal, WEIR__ERROR, "%s cannot be written: %s", folder->path, strerror(errno ? errno : ENOMEM));
+    return good;
+}
+
+enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir__nginx *nginx,
+                                const struct weir__private *folder, int interrupt, const struct weir__journal *journal)
+{
+    char path[512], output[16384], told[WEIR__LINE_MAX];
+    snprintf(path, sizeof path, "%s/" WEIR__PLAN_NEXT, folder->path);
+    enum weir__trial result = weir__nginx_try(nginx, folder->path, path, interrupt, output, sizeof output);
+    for (const char *at = output; result == WEIR__TRIAL_BAD && *at;) {
+        size_t len = strcspn(at, "\n");
+        struct weir__nginx_line line = weir__nginx_line_read((weir_text){at, len});
+        if (line.level == WEIR__NGINX_ERROR || line.level == WEIR__NGINX_FATAL || line.level == WEIR__NGINX_OTHER) {
+            weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
+            weir__say(journal, WEIR__ERROR, "%s", told);
+        }
+        at += len + (at[len] == '\n');
+    }
+    return result;
+}
+
+/* ---- Telling ---- */
+
+static void tell_route(const struct weir__route *route, const struct weir__journal *journal)
+{
+    char servers[1024];
+    size_t used = 0;
+    servers[0] = 0;
+    for (size_t i = 0; i < route->server_count && used < sizeof servers; i++) {
+        const struct weir__server *server = &route->servers[i];
+        int len = snprintf(servers + used, sizeof servers - used, "%s%s%s", i ? ", " : "",
+                           !server->host   ? ""
+                           : server->https ? "https://"
+                                           : "http://",
+                           server->address);
+        used += len > 0 ? (size_t)len : 0;
+    }
+    weir__say(journal, WEIR__INFO, "%s%s goes to %s", route->path, route->kind == WEIR__ROUTE_EXACT ? "" : "*",
+              servers);
+}
+
+static void tell_listener(const struct weir__listener *listener, const char *what, const char *path,
+                          const struct weir__journal *journal)
+{
+    const char *scheme = listener->kind == WEIR__RESP ? "redis" : listener->kind == WEIR__GRPC ? "grpc" : "http";
+    weir__say(journal, WEIR__INFO, "%s on %s%s://%s%s%s", what, scheme, listener->tls.certificate ? "s" : "",
+              listener->host ? "" : "0.0.0.0:", listener->address, path);
+}
+
+void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *journal)
+{
+    static const char *const names[] = {"gateway", "Envoy's rate-limit service", "HTTP service", "Redis protocol"};
+    const struct weir__config *config = &plan->config;
+    for (size_t i = 0; i < config->listener_count; i++)
+        tell_listener(&config->listeners[i], names[config->listeners[i].kind], "", journal);
+    for (size_t i = 0; i < config->route_count; i++)
+        tell_route(&config->routes[i], journal);
+    weir__say(journal, WEIR__INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,
+              plan->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
+              config->segment_path);
+    if (config->store.url)
+        weir__say(journal, WEIR__INFO, "shared with other hosts through %s", config->store.shown);
+    if (config->queue.wanted)
+        weir__say(journal, WEIR__INFO, "requests of rules with on_limit: queue are kept in %s",
+                  config->queue.database ? config->queue.database : "the store");
+    if (config->metrics)
+        tell_listener(config->metrics, "metrics", "/metrics", journal);
+    if (config->admin.listener)
+        tell_listener(config->admin.listener, "dashboard and rules service", "/", journal);
+    if (config->origin.url)
+        weir__say(journal, WEIR__INFO, "rules are those that %s publishes", config->origin.url);
+}

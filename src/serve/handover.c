@@ -1,0 +1,334 @@
+/* What the agent gets from the process that stays root: see handover.h. */
+#define _GNU_SOURCE /* O_PATH, AT_EMPTY_PATH */
+#include "serve/handover.h"
+#include "control/admin_listener.h"
+#include "stats/history_writer.h"
+#include "control/publish_file.h"
+#include "control/published.h"
+#include "remote/tls.h"
+
+#include <weir/check.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Files beside the segment ---- */
+
+bool weir__handover_file(const char *path, const struct weir__agent_user *user)
+{
+    struct stat at;
+    int file = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return errno == ENOENT;
+    bool good = fstat(file, &at) == 0;
+    /* A file of another user, or with a second name, may be one that somebody else put there. */
+    if (good && at.st_uid == 0 && at.st_nlink == 1 && S_ISREG(at.st_mode) &&
+        (at.st_gid != user->group || (at.st_mode & 0060) != 0060))
+        good = fchown(file, (uid_t)-1, user->group) == 0 && fchmod(file, (at.st_mode & 0777) | 0060) == 0;
+    close(file);
+    return good;
+}
+
+static bool lock_make(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
+/* Makes the segment and what is mapped beside it; the rules are for the agent to read. What fails, the agent reports.
+ */
+static void segment_make(const struct weir__config *config)
+{
+    static const char none[] = "rules: []\n";
+    char ledger[4200], load[4200];
+    weir *engine = NULL;
+    snprintf(ledger, sizeof ledger, "%s.ledger", config->segment_path);
+    snprintf(load, sizeof load, "%s.load", config->segment_path);
+    weir_options options = {.segment = {.path = config->segment_path,
+                                        .size = (uint64_t)config->segment_bytes,
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
+                            .rules_text = none,
+                            .flags = WEIR_NO_WATCH | WEIR_NO_LINK,
+                            .store = config->store.url,
+                            .ledger = config->store.url ? ledger : NULL,
+                            .load = config->load.on ? load : NULL};
+    if (weir_open(&options, &engine) == 0)
+        weir_close(engine);
+}
+
+static bool segment_share(const struct weir__config *config, const struct weir__agent_user *user,
+                          const struct weir__journal *journal)
+{
+    static const char *const locks[] = {".observer", ".load.lock"};
+    static const char *const files[] = {"", ".ledger", ".hot", ".load", ".history", ".observer", ".load.lock"};
+    char path[4200];
+    segment_make(config);
+    (void)!weir__observer_prepare(config->segment_path, 0);
+    for (size_t i = 0; i < sizeof locks / sizeof *locks; i++) {
+        snprintf(path, sizeof path, "%s%s", config->segment_path, locks[i]);
+        (void)!lock_make(path);
+    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s%s", config->segment_path, files[i]);
+        if (!weir__handover_file(path, user))
+            weir__say(journal, WEIR__WARNING, "%s cannot be shared with the agent's user %s: %s", path, user->name,
+                      strerror(errno));
+    }
+    return true;
+}
+
+/* ---- The state folder ---- */
+
+static const char *database_path(const struct weir__config *config)
+{
+    static const char scheme[] = "sqlite:";
+    const char *url = config->admin.database;
+    return url && strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : NULL;
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* Files of weir's own begin with these names; SQLite and replacements add endings. */
+static bool is_ours(const struct weir__config *config, const char *name)
+{
+    static const char *const begin[] = {"rules.db",       "queue.db",       "queue.sock",   "queue.lock",
+                                        "published.yaml", "retrieved.yaml", "imported.yaml"};
+    const char *path = database_path(config), *slash = path ? strrchr(path, '/') : NULL;
+    if (slash && slash[1] && starts_with(name, slash + 1))
+        return true;
+    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
+        if (starts_with(name, begin[i]))
+            return true;
+    return false;
+}
+
+/*
+ * A file of root's without a second name. The folder must be one that only root can write to: rename(2) needs no
+ * permission for the file, so that elsewhere any user may have moved another's file there.
+ */
+static void adopt(int folder, const char *name, const struct weir__agent_user *user)
+{
+    struct stat at;
+    int file = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (file >= 0 && fstat(file, &at) == 0 && at.st_uid == 0 && at.st_nlink == 1 &&
+        (S_ISREG(at.st_mode) || S_ISSOCK(at.st_mode)))
+        (void)!fchownat(file, "", user->user, user->group, AT_EMPTY_PATH);
+    if (file >= 0)
+        close(file);
+}
+
+/* True: every entry is a file of weir's. Hands them over if `user` is not NULL. */
+static bool entries_look(const struct weir__config *config, DIR *list, const struct weir__agent_user *user)
+{
+    bool alone = true;
+    rewinddir(list);
+    for (const struct dirent *entry; (entry = readdir(list));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        alone &= is_ours(config, entry->d_name);
+        if (user && is_ours(config, entry->d_name))
+            adopt(dirfd(list), entry->d_name, user);
+    }
+    return alone;
+}
+
+static bool only_root_writes(const struct stat *at)
+{
+    return at->st_uid == 0 && !(at->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* Without following a link that any user but root may have made. */
+static int folder_open(const char *path)
+{
+    struct stat at;
+    char above[4200], name[4200];
+    int len = snprintf(name, sizeof name, "%s", path);
+    while (len > 1 && len < (int)sizeof name && name[len - 1] == '/') /* open would follow a link before it */
+        name[--len] = 0;
+    weir__folder_of(name, above, sizeof above);
+    bool safe = stat(above, &at) == 0 && only_root_writes(&at);
+    return open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (safe ? 0 : O_NOFOLLOW));
+}
+
+/*
+ * Hands the folder over with weir's files in it: once, while it is one that only root can write to, and if it holds
+ * nothing else. One that is the agent's already stays as it is, whatever is in it.
+ */
+static void folder_adopt(const struct weir__config *config, const char *path, const struct weir__agent_user *user)
+{
+    struct stat at;
+    int folder = folder_open(path);
+    DIR *list = folder >= 0 ? fdopendir(folder) : NULL;
+    if (list && fstat(folder, &at) == 0 && only_root_writes(&at) && entries_look(config, list, NULL)) {
+        entries_look(config, list, user);
+        (void)!fchown(folder, user->user, user->group);
+    }
+    if (list)
+        closedir(list);
+    else if (folder >= 0)
+        close(folder);
+}
+
+/* Whether the agent keeps anything there. */
+static bool has_state(const struct weir__config *config)
+{
+    return config->state_path && (config->published || config->queue.wanted);
+}
+
+static void state_adopt(const struct weir__config *config, const struct weir__agent_user *user)
+{
+    char folder[4200];
+    const char *database = database_path(config);
+    folder_adopt(config, config->state_path, user);
+    if (!database || starts_with(database, config->state_path))
+        return;
+    weir__folder_of(database, folder, sizeof folder);
+    folder_adopt(config, folder, user);
+}
+
+/* True: there is such a file, root's, in a folder of another user. */
+static bool is_foreign(const char *path)
+{
+    struct stat at;
+    char folder[4200];
+    weir__folder_of(path, folder, sizeof folder);
+    return lstat(path, &at) == 0 && at.st_uid == 0 && S_ISREG(at.st_mode) && stat(folder, &at) == 0 && at.st_uid != 0;
+}
+
+bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
+                         const struct weir__journal *journal)
+{
+    static const char *const names[] = {"rules.db",   "rules.db-wal",   "queue.db",      "queue.db-wal",
+                                        "queue.lock", "published.yaml", "retrieved.yaml"};
+    enum { NAMES = sizeof names / sizeof *names };
+    char path[4200];
+    bool found = false;
+    for (size_t i = 0; user->drops && has_state(config) && i <= NAMES; i++) {
+        const char *database = database_path(config);
+        if (i < NAMES)
+            snprintf(path, sizeof path, "%s/%s", config->state_path, names[i]);
+        else
+            snprintf(path, sizeof path, "%s", database ? database : "");
+        if (!is_foreign(path) || (i == NAMES && starts_with(path, config->state_path)))
+            continue;
+        found = true;
+        if (!known)
+            weir__say(journal, WEIR__WARNING,
+                      "%s belongs to root, and the agent's user %s may have no access to it; if you put it there, as "
+                      "from a backup: chown %s: %s",
+                      path, user->name, user->name, path);
+    }
+    return found;
+}
+
+void weir__handover_create(const char *path)
+{
+    struct stat at;
+    char folder[4200];
+    weir__folder_of(path, folder, sizeof folder);
+    if (geteuid() != 0 || stat(folder, &at) != 0 || at.st_uid == 0)
+        return;
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file >= 0) {
+        (void)!fchown(file, at.st_uid, at.st_gid);
+        close(file);
+    }
+}
+
+bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
+                          const struct weir__journal *journal)
+{
+    char inside[4200];
+    if (!user->drops)
+        return true;
+    if (has_state(config)) {
+        snprintf(inside, sizeof inside, "%s/x", config->state_path);
+        if (!weir__publish_folder(inside)) {
+            weir__say(journal, WEIR__ERROR, "the state folder %s cannot be made: %s; choose another under state",
+                      config->state_path, strerror(errno));
+            return false;
+        }
+        state_adopt(config, user);
+    }
+    return segment_share(config, user, journal);
+}
+
+bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
+                          const struct weir__journal *journal)
+{
+    if (!user->drops || !has_state(config) || faccessat(AT_FDCWD, config->state_path, W_OK | X_OK, AT_EACCESS) == 0)
+        return true;
+    weir__say(journal, WEIR__ERROR,
+              "the agent does not start: the state folder %s is not writable for its user %s: %s; chown it, or name a "
+              "folder of weir's own under state",
+              config->state_path, user->name, strerror(errno));
+    return false;
+}
+
+/* ---- What only root can read or bind ---- */
+
+/* The first word, or the first line, of a small file, in the configuration's arena. NULL: it cannot be read. */
+static const char *line_take(struct weir__config *config, const char *path, const char *ends)
+{
+    size_t len = 0;
+    char *text = weir__file_read(path, &len);
+    const char *taken = NULL;
+    if (text && (len = strcspn(text, ends)) > 0)
+        taken = weir__arena_copy(&config->arena, (weir_text){text, len}).data;
+    if (text)
+        explicit_bzero(text, strlen(text));
+    free(text);
+    return taken;
+}
+
+static void store_take(struct weir__store *store, struct weir__config *config)
+{
+    for (size_t i = 0; i < store->setting_count; i++) {
+        struct weir__store_setting *setting = &store->settings[i];
+        if (strcmp(setting->name, "password_file") == 0) {
+            const char *password = line_take(config, setting->value, "\r\n");
+            if (password) {
+                setting->name = "password";
+                setting->value = password;
+            }
+        } else if (strcmp(setting->name, "key") == 0 || strcmp(setting->name, "certificate") == 0) {
+            (void)!weir__tls_keep(setting->value);
+        }
+    }
+}
+
+void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
+                         const struct weir__journal *journal)
+{
+    size_t len;
+    char why[256];
+    if (!user->drops)
+        return;
+    config->dropped = true;
+    store_take(&config->store, config);
+    if (config->origin.token_file) {
+        config->origin.token = line_take(config, config->origin.token_file, " \t\r\n");
+        if (config->origin.token)
+            config->origin.token_file = NULL;
+    }
+    struct weir__admin_config *admin = &config->admin;
+    if (!admin->listener)
+        return;
+    if (admin->listener->tls.certificate) {
+        admin->certificate = weir__file_read(admin->listener->tls.certificate, &len);
+        admin->key = weir__file_read(admin->listener->tls.key, &len);
+    }
+    admin->socket = weir__admin_bind(admin->listener, why, sizeof why);
+    if (admin->socket < 0)
+        weir__say(journal, WEIR__ERROR, "admin: %s", why);
+}

@@ -1,0 +1,497 @@
+/*
+ * From weir.yaml to nginx's configuration. A line that comes from a place in weir.yaml ends in a comment that names it:
+ * what nginx says about the line can then be said about weir.yaml.
+ */
+#define _GNU_SOURCE /* open_memstream */
+#include "serve/nginx_conf.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct writer {
+    FILE *to;
+    const struct weir__config *config;
+    const struct weir__facts *facts;
+    const struct weir__nginx_setting *setting;
+};
+
+/* ---- Words ---- */
+
+static void escaped(FILE *to, const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fputc('\\', to);
+        fputc(*c, to);
+    }
+}
+
+void weir__nginx_quoted(FILE *to, const char *text)
+{
+    fputc('"', to);
+    escaped(to, text);
+    fputc('"', to);
+}
+
+static void quoted(struct writer *w, const char *text)
+{
+    weir__nginx_quoted(w->to, text);
+}
+
+/* `name "text";` */
+static void directive(struct writer *w, const char *name, const char *text)
+{
+    fprintf(w->to, "%s ", name);
+    quoted(w, text);
+    fputs(";", w->to);
+}
+
+/* Ends a line with where it comes from. */
+static void from(struct writer *w, struct weir__place place)
+{
+    if (place.line > 0) {
+        fputs(" # ", w->to);
+        for (const char *c = w->config->file; *c; c++)
+            fputc((unsigned char)*c < 0x20 ? '?' : *c, w->to);
+        fprintf(w->to, ":%u:%u", place.line, place.column);
+    }
+    fputc('\n', w->to);
+}
+
+bool weir__speaks_resp(const struct weir__config *config)
+{
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (config->listeners[i].kind == WEIR__RESP)
+            return true;
+    return false;
+}
+
+/* ---- The process ---- */
+
+static void write_process(struct writer *w)
+{
+    enum { CONNECTIONS = 10240, RESERVED = 64, FEWEST = 64 };
+    const struct weir__config *config = w->config;
+    long files = w->setting->open_files - RESERVED;
+    long connections = files > CONNECTIONS ? CONNECTIONS : files < FEWEST ? FEWEST : files;
+    fputs("# Written by weir serve; changes here are lost.\n", w->to);
+    directive(w, "load_module", w->setting->module);
+    if (weir__speaks_resp(config)) {
+        if (*w->setting->stream_core) {
+            fputc('\n', w->to);
+            directive(w, "load_module", w->setting->stream_core);
+        }
+        fputc('\n', w->to);
+        directive(w, "load_module", w->setting->stream_module);
+    }
+    fputs("\ndaemon off;\nmaster_process on;\n", w->to);
+    if (*w->facts->user) {
+        fprintf(w->to, "user %s %s;", w->facts->user, w->facts->group);
+        from(w, config->user_place);
+    }
+    if (config->workers)
+        fprintf(w->to, "worker_processes %" PRId64 ";\n", config->workers);
+    else
+        fputs("worker_processes auto;\n", w->to);
+    fputs("pid nginx.pid;\n"
+          "error_log stderr notice;\n",
+          w->to);
+    fprintf(w->to, "events {\n    worker_connections %ld;\n}\n", connections);
+}
+
+/* ---- Logs ---- */
+
+static void write_log(struct writer *w, const char *name, const char *path, const char *more, struct weir__place place)
+{
+    fprintf(w->to, "    %s ", name);
+    quoted(w, w->setting->trial ? "/dev/null" : path ? path : "/dev/stderr");
+    fprintf(w->to, "%s;", more);
+    from(w, place);
+}
+
+static void write_logs(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    char more[96];
+    static const char json[] =
+        " '{\"time\":\"$time_iso8601\",\"client\":\"$weir_client\",\"method\":\"$request_method\",\"path\":\"$uri\","
+        "\"host\":\"$host\",\"status\":$status,\"bytes\":$body_bytes_sent,\"seconds\":$request_time,"
+        "\"upstream\":\"$upstream_addr\",\"decision\":\"$weir_decision\",\"rule\":\"$weir_rule\"}' escape=json";
+    static const char text[] = " '$weir_client [$time_iso8601] \"$request\" $status $body_bytes_sent $request_time "
+                               "\"$upstream_addr\" \"$http_user_agent\" $weir_decision \"$weir_rule\"'";
+    fputs("    access_log off;\n", w->to); /* nginx's own, which writes in the worker */
+    if (config->access_log != WEIR__LOG_OFF)
+        write_log(w, "weir_access_log", config->access_path, config->access_log == WEIR__LOG_JSON ? json : text,
+                  config->access_place);
+    if (config->denied_log) {
+        snprintf(more, sizeof more, " rate=%" PRId64 "%s", config->denied_rate, config->denied_hash ? " hash" : "");
+        write_log(w, "weir_log_denied", config->denied_path, more, config->denied_place);
+    }
+}
+
+/* ---- Upstreams ---- */
+
+static void write_upstream(struct writer *w, size_t number)
+{
+    const struct weir__config *config = w->config;
+    const struct weir__route *route = &config->routes[number];
+    fprintf(w->to, "    upstream weir_%zu {\n        zone weir_%zu %zuk;\n", number, number,
+            64 + 2 * route->server_count);
+    for (size_t i = 0; i < route->server_count; i++) {
+        fprintf(w->to, "        server %s max_fails=%" PRId64 " fail_timeout=%" PRId64 "s;", route->servers[i].address,
+                config->max_fails, config->fail_ms / 1000);
+        from(w, route->servers[i].place);
+    }
+    if (config->keepalive)
+        fprintf(w->to, "        keepalive %" PRId64 ";\n", config->keepalive);
+    fputs("    }\n", w->to);
+}
+
+/* How requests are passed on, whichever server they go to. */
+static void write_passing(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    /* Only WebSocket: a server that switches to HTTP/2 (h2c) would take requests that nobody has counted. */
+    fputs("    map $http_upgrade $weir_upgrade {\n"
+          "        default \"\";\n"
+          "        websocket websocket;\n"
+          "    }\n"
+          "    map $weir_upgrade $weir_connection {\n"
+          "        default upgrade;\n"
+          "        \"\" \"\";\n"
+          "    }\n"
+          "    proxy_http_version 1.1;\n"
+          "    proxy_set_header Host $weir_host;\n"
+          "    proxy_set_header Upgrade $weir_upgrade;\n"
+          "    proxy_set_header Connection $weir_connection;\n"
+          "    proxy_set_header X-Real-IP $weir_client;\n"
+          "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
+          "    proxy_set_header X-Forwarded-Host $weir_host;\n"
+          "    proxy_set_header X-Forwarded-Proto $scheme;\n"
+          "    proxy_next_upstream error timeout;\n",
+          w->to);
+    fprintf(w->to,
+            "    proxy_connect_timeout %" PRId64 "ms;\n    proxy_read_timeout %" PRId64
+            "ms;\n    proxy_send_timeout %" PRId64 "ms;\n",
+            config->connect_ms, config->read_ms, config->send_ms);
+    fprintf(w->to, "    client_max_body_size %" PRId64 ";\n", config->body_bytes);
+}
+
+static void write_pass(struct writer *w, const struct weir__route *route)
+{
+    const struct weir__config *config = w->config;
+    size_t number = (size_t)(route - config->routes);
+    bool https = route->servers[0].https;
+    const char *name = config->upstream_name ? config->upstream_name : route->servers[0].host;
+    fprintf(w->to, "            proxy_pass %s://weir_%zu;\n", https ? "https" : "http", number);
+    if (!https)
+        return;
+    fputs("            proxy_ssl_server_name on;\n            ", w->to);
+    directive(w, "proxy_ssl_name", name);
+    fputc('\n', w->to);
+    if (w->facts->upstream_ca) {
+        fputs("            proxy_ssl_verify on;\n            proxy_ssl_verify_depth 5;\n            ", w->to);
+        directive(w, "proxy_ssl_trusted_certificate", w->facts->upstream_ca);
+        from(w, config->upstream_ca_place);
+    }
+}
+
+/* `route` NULL: nobody answers for this path. The rules apply all the same, so no `return`, which comes before them. */
+static void write_location(struct writer *w, const char *modifier, const char *path, const struct weir__route *route)
+{
+    fprintf(w->to, "        location %s", modifier);
+    quoted(w, path);
+    fputs(" {\n", w->to);
+    if (route)
+        write_pass(w, route);
+    else
+        fputs("            root none;\n            try_files /none =404;\n", w->to);
+    fputs("        }\n", w->to);
+}
+
+static const struct weir__route *route_of(const struct weir__config *config, enum weir__route_kind kind,
+                                          const char *path, size_t len)
+{
+    for (size_t i = 0; i < config->route_count; i++) {
+        const struct weir__route *route = &config->routes[i];
+        if (route->kind == kind && strlen(route->path) == len && memcmp(route->path, path, len) == 0)
+            return route;
+    }
+    return NULL;
+}
+
+static void write_locations(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    const struct weir__route *all = route_of(config, WEIR__ROUTE_ALL, "/", 1);
+    for (size_t i = 0; i < config->route_count; i++) {
+        const struct weir__route *route = &config->routes[i];
+        if (route->kind == WEIR__ROUTE_EXACT)
+            write_location(w, "= ", route->path, route);
+        if (route->kind != WEIR__ROUTE_PREFIX)
+            continue;
+        write_location(w, "", route->path, route);
+        /* nginx would redirect /api to /api/ of its own accord. */
+        size_t len = strlen(route->path) - 1;
+        if (!route_of(config, WEIR__ROUTE_EXACT, route->path, len)) {
+            char *bare = strndup(route->path, len);
+            if (bare)
+                write_location(w, "= ", bare, all);
+            free(bare);
+        }
+    }
+    write_location(w, "", "/", all);
+}
+
+/* ---- Servers ---- */
+
+/* What every listener begins with. */
+static void write_listen(struct writer *w, const struct weir__listener *listener, bool http2)
+{
+    enum { HTTP2_ALONE = 1025001 }; /* nginx 1.25.1 made it a directive */
+    bool stream = listener->kind == WEIR__RESP, alone = !stream && w->setting->version >= HTTP2_ALONE;
+    bool tls = listener->tls.certificate != NULL;
+    fprintf(w->to, "    server {\n        listen %s%s%s;", listener->address, tls ? " ssl" : "",
+            http2 && !alone ? " http2" : "");
+    from(w, listener->place);
+    if (alone)
+        fprintf(w->to, "        http2 %s;\n", http2 ? "on" : "off");
+    if (!tls)
+        return;
+    fputs("        ", w->to);
+    directive(w, "ssl_certificate", listener->tls.certificate);
+    from(w, listener->tls.certificate_place);
+    fputs("        ", w->to);
+    directive(w, "ssl_certificate_key", listener->tls.key);
+    from(w, listener->tls.key_place);
+    if (listener->tls.client_ca) {
+        fputs("        ssl_verify_client on;\n        ", w->to);
+        directive(w, "ssl_client_certificate", listener->tls.client_ca);
+        from(w, listener->tls.client_ca_place);
+    }
+}
+
+static void write_gateway(struct writer *w, const struct weir__listener *listener)
+{
+    write_listen(w, listener, listener->http2);
+    fputs("        weir on;\n", w->to);
+    if (w->config->queue.wanted)
+        weir__nginx_queue_locations(w->to, w->config);
+    write_locations(w);
+    fputs("    }\n", w->to);
+}
+
+/* Where the agent delivers what was kept: as usual, but nobody is limited. */
+static void write_delivery(struct writer *w)
+{
+    const struct weir__queue_config *queue = &w->config->queue;
+    if (!queue->wanted || !w->config->route_count)
+        return;
+    weir__nginx_queue_upstream(w->to, w->config);
+    if (queue->deliver_to)
+        return;
+    weir__nginx_queue_delivery(w->to, w->config);
+    write_locations(w);
+    fputs("    }\n", w->to);
+}
+
+static void write_metrics(struct writer *w)
+{
+    const struct weir__listener *listener = w->config->metrics;
+    if (!listener)
+        return;
+    fprintf(w->to, "    server {\n        listen %s;", listener->address);
+    from(w, listener->place);
+    fputs("        weir_access_log off;\n"
+          "        location = /metrics {\n            weir_metrics;\n        }\n"
+          "        location = /weir/status {\n"
+          "            weir_status;\n            allow 127.0.0.1;\n            allow ::1;\n            deny all;\n"
+          "        }\n"
+          "        location / {\n            return 404;\n        }\n"
+          "    }\n",
+          w->to);
+}
+
+/* ---- The service ---- */
+
+/* A connection of a service's client lasts: it is no browser's. */
+#define SERVICE_COMMON                                                                                                 \
+    "        weir_access_log off;\n"                                                                                   \
+    "        keepalive_requests 1000000000;\n"                                                                         \
+    "        keepalive_timeout 1h;\n"                                                                                  \
+    "        client_max_body_size 1m;\n"                                                                               \
+    "        client_body_buffer_size 1m;\n"
+
+static void write_envoy(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    fprintf(w->to, "        weir_rls_headers %s;\n        weir_rls_metadata %s;\n        weir_rls_count_denied %s;\n",
+            config->rls_headers ? "on" : "off", config->rls_metadata ? "on" : "off",
+            config->rls_count_denied ? "on" : "off");
+}
+
+static void write_grpc(struct writer *w, const struct weir__listener *listener)
+{
+    write_listen(w, listener, true);
+    fputs(SERVICE_COMMON, w->to);
+    write_envoy(w);
+    fputs("        location / {\n            weir_rls;\n        }\n"
+          "    }\n",
+          w->to);
+}
+
+static void write_forward_auth(struct writer *w)
+{
+    const struct weir__forward_auth *auth = &w->config->auth;
+    if (auth->headers)
+        fprintf(w->to, "        weir_auth_headers %s;\n", auth->headers);
+    for (size_t i = 0; i < auth->proxy_count; i++)
+        fprintf(w->to, "        weir_auth_trusted_proxies %s;\n", auth->proxy[i]);
+}
+
+/* Something that counts: behind the tokens of the server, unless weir.yaml names it as open. */
+static void write_endpoint(struct writer *w, const char *location, const char *directives, int endpoint)
+{
+    fprintf(w->to, "        location %s {\n            %s\n%s        }\n", location, directives,
+            w->config->access.open[endpoint] ? "            weir_api_open on;\n" : "");
+}
+
+static void write_api(struct writer *w, const struct weir__listener *listener)
+{
+    const struct weir__access *access = &w->config->access;
+    write_listen(w, listener, listener->http2);
+    fputs(SERVICE_COMMON, w->to);
+    for (size_t i = 0; i < access->token_count; i++) {
+        fputs("        weir_api_token ", w->to);
+        quoted(w, access->token[i]);
+        fputs(access->token_operator[i] ? " operator;\n" : ";\n", w->to);
+    }
+    if (access->open_operator)
+        fputs("        weir_api_operator on;\n", w->to);
+    write_forward_auth(w);
+    write_envoy(w);
+    write_endpoint(w, "/v1/", "weir_api;", WEIR__ENDPOINT_API);
+    write_endpoint(w, "= /v1/auth", "weir_auth;", WEIR__ENDPOINT_AUTH);
+    write_endpoint(w, "= /v1/auth/403", "weir_auth;\n            weir_auth_status 403;", WEIR__ENDPOINT_AUTH);
+    write_endpoint(w, "= /json", "weir_rls_json;", WEIR__ENDPOINT_JSON);
+    fputs("        location = /healthcheck {\n            return 200 \"OK\";\n        }\n"
+          "        location / {\n            return 404;\n        }\n"
+          "    }\n",
+          w->to);
+}
+
+static void write_store(struct writer *w)
+{
+    const struct weir__store *store = &w->config->store;
+    fputs("    weir_store ", w->to);
+    quoted(w, store->url);
+    for (size_t i = 0; i < store->setting_count; i++) {
+        fprintf(w->to, " \"%s=", store->settings[i].name);
+        escaped(w->to, store->settings[i].value);
+        fputc('"', w->to);
+    }
+    fputs(";", w->to);
+    from(w, store->place);
+}
+
+/* The segment, the rules and the store: the same for http and stream. */
+static void write_rules(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    fputs("    weir_segment ", w->to);
+    quoted(w, w->setting->trial ? "segment" : config->segment_path);
+    fprintf(w->to, " %" PRId64 ";", w->setting->trial ? INT64_C(1) << 20 : config->segment_bytes);
+    from(w, config->segment_place);
+    if (config->hot_bytes && !w->setting->trial) {
+        bool hide = config->hot_hash || config->denied_hash; /* what is hidden in a log is not shown in another place */
+        fprintf(w->to, "    weir_hot_keys %" PRId64 "%s;", config->hot_bytes, hide ? " hash" : "");
+        from(w, config->hot_place);
+    }
+    if (config->load.on && !w->setting->trial) {
+        fputs("    weir_load on;", w->to);
+        from(w, config->load.place);
+    }
+    fputs("    ", w->to);
+    fputs("weir_rules ", w->to);
+    quoted(w, w->setting->rules_file);
+    fputs(w->setting->rules_by_workers ? " workers;" : ";", w->to);
+    from(w, config->rules_place);
+    if (config->store.url)
+        write_store(w);
+}
+
+static void write_stream(struct writer *w)
+{
+    const struct weir__config *config = w->config;
+    const struct weir__access *access = &config->access;
+    if (!weir__speaks_resp(config))
+        return;
+    fputs("stream {\n", w->to);
+    write_rules(w);
+    for (size_t i = 0; i < config->listener_count; i++) {
+        if (config->listeners[i].kind != WEIR__RESP)
+            continue;
+        write_listen(w, &config->listeners[i], false);
+        fputs("        weir_resp;\n", w->to);
+        if (access->password) {
+            fputs("        ", w->to);
+            directive(w, "weir_resp_password", access->password);
+            fputc('\n', w->to);
+        }
+        if (access->operator_password) {
+            fputs("        ", w->to);
+            directive(w, "weir_resp_operator_password", access->operator_password);
+            fputc('\n', w->to);
+        }
+        fputs("    }\n", w->to);
+    }
+    fputs("}\n", w->to);
+}
+
+static void write_http(struct writer *w)
+{
+    static const char *const folders[] = {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"};
+    const struct weir__config *config = w->config;
+    fputs("http {\n    server_tokens off;\n", w->to);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        fprintf(w->to, "    %s_temp_path %s;\n", folders[i], folders[i]);
+    write_rules(w);
+    write_logs(w);
+    fputs("    ssl_protocols TLSv1.2 TLSv1.3;\n"
+          "    ssl_session_cache shared:weir_tls:10m;\n",
+          w->to);
+    write_passing(w);
+    for (size_t i = 0; i < config->route_count; i++)
+        write_upstream(w, i);
+    write_delivery(w);
+    for (size_t i = 0; i < config->listener_count; i++) {
+        const struct weir__listener *listener = &config->listeners[i];
+        if (listener->kind == WEIR__GATEWAY)
+            write_gateway(w, listener);
+        else if (listener->kind == WEIR__GRPC)
+            write_grpc(w, listener);
+        else if (listener->kind == WEIR__HTTP_API)
+            write_api(w, listener);
+    }
+    write_metrics(w);
+    fputs("}\n", w->to);
+}
+
+char *weir__nginx_conf(const struct weir__config *config, const struct weir__facts *facts,
+                       const struct weir__nginx_setting *setting)
+{
+    char *text = NULL;
+    size_t len;
+    struct writer w = {open_memstream(&text, &len), config, facts, setting};
+    if (!w.to)
+        return NULL;
+    write_process(&w);
+    write_http(&w);
+    write_stream(&w);
+    bool good = !ferror(w.to);
+    good &= fclose(w.to) == 0;
+    if (good)
+        return text;
+    free(text);
+    return NULL;
+}

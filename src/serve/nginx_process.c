@@ -1,0 +1,262 @@
+/* nginx as a program. */
+#define _GNU_SOURCE /* pipe2, realpath */
+#include "serve/nginx_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MODULE_NAME        "ngx_http_weir_module.so"
+#define STREAM_MODULE_NAME "ngx_stream_weir_module.so"
+
+/* ---- Finding ---- */
+
+/*
+ * True if `folder`/`name` is a file that `how` allows; it is then in `path`, whole: nginx has a folder of its own. A
+ * folder is none: weir's build has one of nginx's name beside the command, and who tries that has it in the PATH.
+ */
+static bool is_there(const char *folder, size_t len, const char *name, int how, char path[4096])
+{
+    char given[4096];
+    struct stat at;
+    int used = snprintf(given, sizeof given, "%.*s/%s", (int)len, folder, name);
+    if (used > 0 && used < (int)sizeof given && len > 0 && access(given, how) == 0 && stat(given, &at) == 0 &&
+        S_ISREG(at.st_mode) && realpath(given, path))
+        return true;
+    path[0] = 0;
+    return false;
+}
+
+static bool find_program(char path[4096])
+{
+    static const char usual[] = "/usr/sbin:/usr/local/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin";
+    const char *given = getenv("WEIR_NGINX"), *lists[] = {getenv("PATH"), usual};
+    if (given) {
+        snprintf(path, 4096, "%s", given);
+        return access(given, X_OK) == 0;
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        for (const char *at = lists[i]; at && *at;) {
+            size_t len = strcspn(at, ":");
+            if (is_there(at, len, "nginx", X_OK, path))
+                return true;
+            at += len + (at[len] == ':');
+        }
+    }
+    return false;
+}
+
+static bool find_module(const char *name, char path[4096])
+{
+    const char *given = getenv("WEIR_MODULES");
+    char own[4000];
+    if (given)
+        return is_there(given, strlen(given), name, R_OK, path);
+    ssize_t len = readlink("/proc/self/exe", own, sizeof own - 32);
+    if (len > 0) {
+        own[len] = 0;
+        char *slash = strrchr(own, '/');
+        static const char *const beside[] = {"/nginx", "/../lib/weir", "/../lib/nginx/modules"};
+        for (size_t i = 0; slash && i < sizeof beside / sizeof *beside; i++) {
+            strcpy(slash, beside[i]);
+            if (is_there(own, strlen(own), name, R_OK, path))
+                return true;
+        }
+    }
+    static const char usual[] = "/usr/lib/nginx/modules";
+    return is_there(usual, sizeof usual - 1, name, R_OK, path);
+}
+
+/* Distributions build stream as a module of its own; where it is part of nginx there is no such file. */
+static bool find_stream(char path[4096])
+{
+    static const char *const folders[] = {"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules",
+                                          "/usr/share/nginx/modules"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (is_there(folders[i], strlen(folders[i]), "ngx_stream_module.so", R_OK, path))
+            return true;
+    return false;
+}
+
+/* ---- Running ---- */
+
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* In the child: becomes the program, with its output in `output`. Dies with its parent by `death`. */
+static void become(char *const *argv, int output, pid_t parent, int death)
+{
+    sigset_t none;
+    struct rlimit files;
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (prctl(PR_SET_PDEATHSIG, death) != 0 || getppid() != parent)
+        _exit(126);
+    if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0)
+        _exit(126);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    unsetenv("NGINX"); /* would name sockets to inherit */
+    execv(argv[0], argv);
+    dprintf(2, "nginx: [emerg] %s cannot be run: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+static pid_t launch(char *const *argv, int death, bool group, int *output)
+{
+    int ends[2];
+    pid_t parent = getpid();
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    if (group) /* it runs on: its error log must not wait for a supervisor that waits for a disk */
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    pid_t child = fork();
+    if (child == 0) {
+        if (group)
+            setpgid(0, 0);
+        become(argv, ends[1], parent, death);
+    }
+    int error = errno;
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        errno = error;
+        return -1;
+    }
+    if (group)
+        setpgid(child, child); /* whoever comes first */
+    *output = ends[0];
+    return child;
+}
+
+static int reap(pid_t child)
+{
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Reads all that a program says, and its exit code; -1 if it did not end by itself. */
+static int run(char *const *argv, int interrupt, char *output, size_t size, bool *interrupted)
+{
+    enum { PATIENCE_MS = 30000 }; /* names of hosts may take their time */
+    int from, code = -1;
+    size_t used = 0;
+    pid_t child = launch(argv, SIGKILL, false, &from);
+    output[0] = 0;
+    *interrupted = false;
+    if (child < 0)
+        return -1;
+    for (int64_t end = milliseconds() + PATIENCE_MS;;) {
+        struct pollfd wait[] = {{.fd = from, .events = POLLIN}, {.fd = interrupt, .events = POLLIN}};
+        int64_t left = end - milliseconds();
+        int ready = left > 0 ? poll(wait, 2, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        *interrupted = ready > 0 && wait[1].revents;
+        char piece[1024];
+        ssize_t got = ready > 0 && wait[0].revents && !*interrupted ? read(from, piece, sizeof piece) : 0;
+        if (got <= 0) {
+            if (ready <= 0 || *interrupted)
+                kill(child, SIGKILL);
+            break;
+        }
+        size_t keep = (size_t)got < size - 1 - used ? (size_t)got : size - 1 - used;
+        memcpy(output + used, piece, keep);
+        used += keep;
+        output[used] = 0;
+    }
+    close(from);
+    code = reap(child);
+    return code;
+}
+
+static char *argument(const char *text)
+{
+    return (char *)(uintptr_t)text; /* execv promises not to write to it */
+}
+
+enum weir__trial weir__nginx_try(const struct weir__nginx *nginx, const char *folder, const char *conf, int interrupt,
+                                 char *output, size_t size)
+{
+    char *argv[] = {argument(nginx->program), argument("-t"), argument("-q"), argument("-p"),     argument(folder),
+                    argument("-c"),           argument(conf), argument("-e"), argument("stderr"), NULL};
+    bool interrupted;
+    int code = run(argv, interrupt, output, size, &interrupted);
+    if (interrupted)
+        return WEIR__TRIAL_INTERRUPTED;
+    if (code == -1 && output[0] == 0)
+        snprintf(output, size, "nginx: [emerg] %s -t did not end\n", nginx->program);
+    return code == 0 ? WEIR__TRIAL_GOOD : WEIR__TRIAL_BAD;
+}
+
+pid_t weir__nginx_start(const struct weir__nginx *nginx, const char *folder, const char *conf, int *output)
+{
+    char *argv[] = {argument(nginx->program), argument("-p"), argument(folder),   argument("-c"),
+                    argument(conf),           argument("-e"), argument("stderr"), NULL};
+    /* Asked to end fast, nginx takes its workers along; they would outlive one that is killed. */
+    return launch(argv, SIGTERM, true, output);
+}
+
+/* `nginx version: nginx/1.22.1` */
+static bool find_version(struct weir__nginx *nginx)
+{
+    char *argv[] = {nginx->program, argument("-v"), NULL}, output[1024];
+    bool interrupted;
+    int code = run(argv, -1, output, sizeof output, &interrupted);
+    const char *at = strstr(output, "nginx/");
+    if (code != 0 || !at)
+        return false;
+    at += strlen("nginx/");
+    int part[3] = {0};
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        part[i] = (int)strtol(at, &end, 10) % 1000;
+        at = *end == '.' ? end + 1 : end;
+    }
+    nginx->version = part[0] * 1000000 + part[1] * 1000 + part[2];
+    snprintf(nginx->version_text, sizeof nginx->version_text, "%d.%d.%d", part[0], part[1], part[2]);
+    return true;
+}
+
+bool weir__nginx_find(struct weir__nginx *nginx, char *why, size_t size)
+{
+    *nginx = (struct weir__nginx){0};
+    bool module = find_module(MODULE_NAME, nginx->module);
+    if (!find_module(STREAM_MODULE_NAME, nginx->stream_module))
+        nginx->stream_module[0] = 0;
+    if (!find_stream(nginx->stream_core))
+        nginx->stream_core[0] = 0;
+    if (!find_program(nginx->program))
+        snprintf(why, size, "nginx was not found%s%s; install it, or say in WEIR_NGINX where it is",
+                 nginx->program[0] ? " at " : "", nginx->program);
+    else if (!find_version(nginx))
+        snprintf(why, size, "%s -v does not say which nginx it is", nginx->program);
+    else if (!module)
+        snprintf(why, size,
+                 MODULE_NAME " was not found; build it with make nginx, or say in WEIR_MODULES in which "
+                             "folder it is");
+    else
+        return true;
+    return false;
+}

@@ -1,0 +1,507 @@
+/* What weir.yaml speaks of, looked at before anything is started or replaced. */
+#define _GNU_SOURCE /* initgroups, struct addrinfo */
+#include "serve/preflight.h"
+#include "serve/privilege.h"
+#include "engine/compile_rules.h"
+#include "engine/mapped_file.h"
+#include "rules/set.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct look {
+    const struct weir__config *config;
+    struct weir__report *report;
+    struct weir__facts *facts;
+};
+
+/* ---- Files ---- */
+
+static void readable(struct look *look, struct weir__place place, const char *what, const char *path)
+{
+    struct stat at;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        weir__report_error(look->report, place, "%s %s cannot be read: %s", what, path, strerror(errno));
+    else if (fstat(file, &at) != 0 || !S_ISREG(at.st_mode)) /* nginx would wait for somebody to write to a pipe */
+        weir__report_error(look->report, place, "%s %s is not a file", what, path);
+    if (file >= 0)
+        close(file);
+}
+
+/* The folder of a file that is to be made, into `folder`. */
+void weir__folder_of(const char *path, char *folder, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, size, "%.*s", slash && slash > path ? (int)(slash - path) : 1, path);
+}
+
+static void writable(struct look *look, struct weir__place place, const char *what, const char *path)
+{
+    char folder[4096];
+    struct stat at;
+    weir__folder_of(path, folder, sizeof folder);
+    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+        weir__report_error(look->report, place, "%s %s is a directory; name a file in it", what, path);
+    else if (access(path, F_OK) == 0 ? access(path, W_OK) != 0 : access(folder, W_OK | X_OK) != 0)
+        weir__report_error(look->report, place, "%s %s cannot be written: %s", what, path, strerror(errno));
+}
+
+/* ---- Secrets ---- */
+
+/* Warns of a file with a secret that every user of this host may read or change. */
+static void look_at_mode(struct look *look, struct weir__place place, const char *what, const char *path)
+{
+    struct stat at;
+    if (path && stat(path, &at) == 0 && S_ISREG(at.st_mode) && (at.st_mode & (S_IROTH | S_IWOTH)))
+        weir__report_warning(look->report, place, "%s %s: every user of this host may %s it (mode %04o); chmod o= %s",
+                             what, path, at.st_mode & S_IROTH ? "read" : "change", at.st_mode & 07777u, path);
+}
+
+/* A URL with a password in it: scheme://user:password@host, or ?password=… */
+static bool has_password(const char *url)
+{
+    const char *at = url ? strstr(url, "://") : NULL, *end = at ? strchr(at, '@') : NULL;
+    const char *colon = end ? memchr(at + 3, ':', (size_t)(end - at - 3)) : NULL;
+    return colon || (at && strstr(at, "password="));
+}
+
+static void look_at_secrets(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    const struct weir__access *access = &config->access;
+    struct weir__place top = {0, 1, 1};
+    bool inside = access->token_count || access->password || access->operator_password || config->origin.token ||
+                  has_password(config->store.url) || has_password(config->admin.database);
+    for (size_t i = 0; i < config->store.setting_count; i++) {
+        const struct weir__store_setting *setting = &config->store.settings[i];
+        if (strcmp(setting->name, "password_file") == 0)
+            look_at_mode(look, setting->place, "password_file", setting->value);
+        else if (strcmp(setting->name, "key") == 0)
+            look_at_mode(look, setting->place, "the key", setting->value);
+        inside |= strcmp(setting->name, "password") == 0 || strcmp(setting->name, "sentinel_password") == 0;
+    }
+    look_at_mode(look, config->origin.place, "token_file", config->origin.token_file);
+    if (inside)
+        look_at_mode(look, top, "it has secrets:", config->file);
+}
+
+static void look_at_certificate(struct look *look, const struct weir__tls *tls)
+{
+    if (tls->client_ca)
+        readable(look, tls->client_ca_place, "the file of authorities", tls->client_ca);
+    if (tls->certificate) {
+        readable(look, tls->certificate_place, "the certificate", tls->certificate);
+        readable(look, tls->key_place, "the key", tls->key);
+        look_at_mode(look, tls->key_place, "the key", tls->key);
+    }
+}
+
+static void look_at_tls(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    for (size_t i = 0; i < config->listener_count; i++) {
+        const struct weir__tls *tls = &config->listeners[i].tls;
+        if (i == 0 || tls->certificate != config->listeners[i - 1].tls.certificate)
+            look_at_certificate(look, tls);
+    }
+    if (config->admin.listener)
+        look_at_certificate(look, &config->admin.listener->tls);
+}
+
+static void look_at_authorities(struct look *look)
+{
+    static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                        "/etc/ssl/cert.pem"};
+    const struct weir__config *config = look->config;
+    const struct weir__server *https = NULL;
+    for (size_t i = 0; i < config->route_count && !https; i++)
+        https = config->routes[i].servers[0].https ? &config->routes[i].servers[0] : NULL;
+    if (!https || !config->upstream_verify)
+        return;
+    look->facts->upstream_ca = config->upstream_ca;
+    if (config->upstream_ca) {
+        readable(look, config->upstream_ca_place, "the file of authorities", config->upstream_ca);
+        return;
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && !look->facts->upstream_ca; i++)
+        look->facts->upstream_ca = access(usual[i], R_OK) == 0 ? usual[i] : NULL;
+    if (!look->facts->upstream_ca)
+        weir__report_error(look->report, https->place,
+                           "this machine has no file of authorities to check this server's certificate with; install "
+                           "ca-certificates, or say in upstream_tls which ca to use, or verify: false");
+}
+
+/* ---- The segment ---- */
+
+const char *weir__segment_advice(int error)
+{
+    switch (error) {
+    case WEIR_EVERSION:
+        return "it was made by another version of weir; remove the file, and the counters in it are lost";
+    case WEIR_EDAMAGED:
+    case WEIR_ETRUNCATED:
+        return "it is damaged; remove the file, and the counters in it are lost";
+    case WEIR_ENOTSEG:
+        return "the file is not a weir segment; choose another path or remove the file";
+    default:
+        return weir_strerror(error);
+    }
+}
+
+void weir__say_beside(void *context, const weir_diagnostic *told)
+{
+    const struct weir__beside_say *say = context;
+    size_t len = strlen(say->segment);
+    if (told->file && strncmp(told->file, say->segment, len) == 0 && told->file[len] == '.')
+        weir__say(say->journal, told->severity == WEIR_IS_ERROR ? WEIR__ERROR : WEIR__WARNING, "%s: %s", told->file,
+                  told->message);
+}
+
+void weir__guard_said(weir_segment *segment, const char *path, const struct weir__journal *journal)
+{
+    int error = weir_segment_guard(segment);
+    if (error)
+        weir__say(journal, WEIR__WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
+}
+
+static void look_at_segment(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    struct weir__place place = config->segment_place;
+    struct stat at;
+    char folder[4096];
+    if (stat(config->segment_path, &at) == 0) {
+        weir_segment_options how = {.path = config->segment_path, .flags = WEIR_OPEN_READONLY | WEIR_OPEN_TRUSTED};
+        weir_segment *segment;
+        char why[256];
+        if (config->segment_is_ours && at.st_uid != geteuid()) {
+            weir__report_error(look->report, place, "the segment %s belongs to somebody else; choose another path",
+                               config->segment_path);
+            return;
+        }
+        int error = weir_segment_open(&how, &segment);
+        if (error)
+            weir__report_error(look->report, place, "the segment %s: %s", config->segment_path,
+                               error == WEIR_EOWNER ? weir__mapped_why(config->segment_path, error, why, sizeof why)
+                                                    : weir__segment_advice(error));
+        else
+            weir_segment_close(segment);
+        return;
+    }
+    int error = errno;
+    weir__folder_of(config->segment_path, folder, sizeof folder);
+    if (error != ENOENT && error != ENOTDIR)
+        weir__report_error(look->report, place, "the segment %s cannot be reached: %s", config->segment_path,
+                           strerror(error));
+    else if (access(folder, W_OK | X_OK) != 0)
+        weir__report_error(look->report, place, "the segment cannot be made in %s: %s", folder, strerror(errno));
+}
+
+/* ---- Who the workers are ---- */
+
+bool weir__workers_of(const struct weir__config *config, struct weir__workers *workers)
+{
+    workers->name = config->user ? config->user : getpwnam("www-data") ? "www-data" : "nobody";
+    const struct passwd *user = getpwnam(workers->name);
+    const struct group *group = user ? getgrgid(user->pw_gid) : NULL;
+    if (!user || !group || strlen(user->pw_name) >= sizeof workers->user ||
+        strlen(group->gr_name) >= sizeof workers->group)
+        return false;
+    workers->group_id = (unsigned)group->gr_gid;
+    snprintf(workers->user, sizeof workers->user, "%s", user->pw_name);
+    snprintf(workers->group, sizeof workers->group, "%s", group->gr_name);
+    return true;
+}
+
+bool weir__agent_user_find(const struct weir__config *config, struct weir__agent_user *user, char *why, size_t size)
+{
+    static const char own[] = "weir";
+    struct weir__workers workers;
+    *user = (struct weir__agent_user){0};
+    if (geteuid() != 0)
+        return true;
+    if (!weir__workers_of(config, &workers)) {
+        snprintf(why, size, "there is no user \"%s\" with a group on this machine", workers.name);
+        return false;
+    }
+    const char *name = config->agent_user ? config->agent_user : getpwnam(own) ? own : workers.user;
+    const struct passwd *found = getpwnam(name);
+    if (!found || strlen(name) >= sizeof user->name) {
+        snprintf(why, size, "there is no user \"%s\" on this machine for the agent", name);
+        return false;
+    }
+    if (found->pw_uid == 0 || found->pw_gid == 0) {
+        snprintf(why, size, "the agent must not run as %s, which is root or in root's group; name another agent_user",
+                 name);
+        return false;
+    }
+    *user = (struct weir__agent_user){
+        .drops = true, .user = found->pw_uid, .group = found->pw_gid, .workers = (gid_t)workers.group_id};
+    snprintf(user->name, sizeof user->name, "%s", name);
+    return true;
+}
+
+static void look_at_user(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    struct weir__workers workers;
+    if (geteuid() != 0) {
+        if (config->user)
+            weir__report_warning(look->report, config->user_place, "user counts only when root starts weir serve");
+        if (config->agent_user)
+            weir__report_warning(look->report, config->agent_user_place,
+                                 "agent_user counts only when root starts weir serve");
+        return;
+    }
+    if (!weir__workers_of(config, &workers)) {
+        weir__report_error(look->report, config->user_place, "there is no user \"%s\" with a group on this machine",
+                           workers.name);
+        return;
+    }
+    look->facts->group_id = workers.group_id;
+    memcpy(look->facts->user, workers.user, sizeof workers.user);
+    memcpy(look->facts->group, workers.group, sizeof workers.group);
+    struct weir__agent_user agent;
+    char why[256];
+    if (!weir__agent_user_find(config, &agent, why, sizeof why))
+        weir__report_error(look->report, config->agent_user_place, "%s", why);
+}
+
+bool weir__workers_can_read(const struct weir__facts *facts, const char *path)
+{
+    pid_t child = *facts->user ? fork() : -1;
+    if (child == 0) {
+        const struct passwd *user = getpwnam(facts->user);
+        struct weir__sources sources;
+        if (!user || initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
+            setuid(user->pw_uid) != 0)
+            _exit(0); /* nothing is known */
+        _exit(weir__sources_read(path, NULL, NULL, &sources) == WEIR_ERULESPATH);
+    }
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) == 0;
+}
+
+/* ---- Rules ---- */
+
+/* Says of a rule whose requests would wait that they cannot. */
+static void look_for_queue(struct look *look, const weir_rules *rules)
+{
+    if (look->config->queue.wanted)
+        return;
+    for (size_t i = 0; i < rules->count; i++) {
+        const struct weir__rule *rule = rules->rules[i];
+        if (rule->on_limit != WEIR_ON_LIMIT_QUEUE || rule->shadow)
+            continue;
+        weir__report_warning(look->report, look->config->rules_place,
+                             "rule \"%.*s\" has on_limit: queue, and there is no queue: it rejects, as long as %s has "
+                             "no queue: section",
+                             (int)rule->base.len, rule->base.data, look->config->file);
+        return;
+    }
+}
+
+/* Compiles the rules of the path, or the text if there is none. */
+static void rules_compile(struct look *look, const char *path, weir_text text)
+{
+    const struct weir__config *config = look->config;
+    struct weir__report *report = look->report;
+    weir_rules *rules = NULL;
+    struct weir__audience audience = {report->diagnose, report->context, .storeless = !config->store.url};
+    struct weir__source inside = {.name = config->file, .text = text};
+    int error =
+        path ? weir__load_path(path, &audience, NULL, &rules) : weir__load_sources(&inside, 1, &audience, &rules);
+    if (error == WEIR_ERULES || error == WEIR_ERULESPATH)
+        report->errors++; /* told already */
+    else if (error)
+        weir__report_error(report, config->rules_place, "the rules: %s", weir_strerror(error));
+    if (error)
+        return;
+    look->facts->rules = weir_rules_count(rules);
+    look_for_queue(look, rules);
+    weir_rules_free(rules);
+}
+
+/*
+ * Rules that the agent wrote, in a child that is the agent's user: root neither follows links in the agent's folder nor
+ * parses what is in it.
+ */
+static void rules_compile_as_agent(struct look *look, const char *path)
+{
+    static const struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
+    struct {
+        int errors;
+        size_t rules;
+    } found = {0, 0};
+    struct weir__agent_user user;
+    char why[256];
+    int ends[2];
+    if (!weir__agent_user_find(look->config, &user, why, sizeof why))
+        return; /* reported already */
+    pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+    if (child == 0) {
+        if (!weir__privilege_drop(&user, &journal))
+            _exit(1);
+        rules_compile(look, path, (weir_text){"", 0});
+        found.errors = look->report->errors;
+        found.rules = look->facts->rules;
+        _exit(write(ends[1], &found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
+    }
+    int status = -1;
+    if (child > 0) {
+        close(ends[1]);
+        bool whole = read(ends[0], &found, sizeof found) == (ssize_t)sizeof found;
+        found.errors += !whole;
+        close(ends[0]);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        look->report->errors = found.errors;
+        look->facts->rules = found.rules;
+    } else {
+        weir__report_error(look->report, look->config->rules_place, "the rules %s cannot be checked as user %s", path,
+                           user.name);
+    }
+}
+
+static void look_at_rules(struct look *look)
+{
+    const struct weir__config *config = look->config;
+    const char *path = config->rules_path;
+    weir_text text = config->rules_text;
+    if (config->published && access(path, F_OK) != 0) { /* as before the first start */
+        path = config->import_path;
+        text = config->import_text;
+        if (!path && !text.len)
+            return;
+    }
+    if (config->published && path == config->rules_path && geteuid() == 0) {
+        rules_compile_as_agent(look, path);
+        return;
+    }
+    if (path && access(path, R_OK) != 0) {
+        weir__report_error(look->report, config->rules_place, "the rules %s cannot be read: %s", path, strerror(errno));
+        return;
+    }
+    int before = look->report->errors;
+    rules_compile(look, path, text);
+    if (path && path == config->rules_path && look->report->errors == before &&
+        !weir__workers_can_read(look->facts, path))
+        weir__report_warning(look->report, config->rules_place,
+                             "the workers run as %s, which cannot read %s: they would not notice changes; let it read "
+                             "them, or choose another user",
+                             look->facts->user, path);
+}
+
+/* ---- Ports ---- */
+
+/* 0, or the errno of an attempt to listen there. */
+static int try_address(const struct addrinfo *at)
+{
+    int on = 1, error = 0;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        (at->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0) ||
+        bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0)
+        error = errno;
+    close(fd);
+    return error;
+}
+
+static void look_at_port(struct look *look, const struct weir__listener *listener)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found;
+    if (!listener->host)
+        hints.ai_family = AF_INET;
+    int failed = getaddrinfo(listener->host, listener->port, &hints, &found);
+    if (failed) {
+        weir__report_error(look->report, listener->place, "%s: %s", listener->address, gai_strerror(failed));
+        return;
+    }
+    int error = 0;
+    for (const struct addrinfo *at = found; at && !error; at = at->ai_next)
+        error = try_address(at);
+    freeaddrinfo(found);
+    if (error == EADDRINUSE)
+        weir__report_error(look->report, listener->place,
+                           "%s is in use already; ss -ltnp 'sport = :%s' shows by which process", listener->address,
+                           listener->port);
+    else if (error == EACCES)
+        weir__report_error(look->report, listener->place,
+                           "no permission to listen on %s; ports below 1024 are for root: choose another",
+                           listener->address);
+    else if (error == EADDRNOTAVAIL)
+        weir__report_error(look->report, listener->place, "this machine has no address %s", listener->host);
+    else if (error)
+        weir__report_error(look->report, listener->place, "cannot listen on %s: %s", listener->address,
+                           strerror(error));
+}
+
+static bool listens(const struct weir__config *config, const char *address)
+{
+    if (!config)
+        return false;
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (strcmp(config->listeners[i].address, address) == 0)
+            return true;
+    return config->metrics && strcmp(config->metrics->address, address) == 0;
+}
+
+static void look_at_ports(struct look *look, const struct weir__config *running)
+{
+    const struct weir__config *config = look->config;
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (!listens(running, config->listeners[i].address))
+            look_at_port(look, &config->listeners[i]);
+    if (config->metrics && !listens(running, config->metrics->address))
+        look_at_port(look, config->metrics);
+}
+
+/* ---- All of it ---- */
+
+bool weir__inspect(const struct weir__config *config, const struct weir__config *running, weir_diagnose *diagnose,
+                   void *context, struct weir__facts *facts)
+{
+    struct weir__report report = {.diagnose = diagnose,
+                                  .context = context,
+                                  .sources = config->sources.list,
+                                  .source_count = config->sources.count};
+    struct look look = {config, &report, facts};
+    *facts = (struct weir__facts){0};
+    if (!config->listener_count)
+        weir__report_error(&report, (struct weir__place){0},
+                           "there is neither a gateway nor a service, so nothing for weir serve; weir agent exchanges "
+                           "with the store alone");
+    look_at_user(&look);
+    look_at_rules(&look);
+    look_at_tls(&look);
+    look_at_secrets(&look);
+    look_at_authorities(&look);
+    look_at_segment(&look);
+    if (!report.errors)
+        weir__inspect_room(config, facts, &report);
+    if (config->log_path)
+        writable(&look, config->log_place, "the log", config->log_path);
+    if (config->access_path)
+        writable(&look, config->access_place, "the access log", config->access_path);
+    if (config->denied_path)
+        writable(&look, config->denied_place, "the log of denied requests", config->denied_path);
+    look_at_ports(&look, running);
+    return report.errors == 0;
+}

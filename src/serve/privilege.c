@@ -1,0 +1,215 @@
+/* What a process may do: see privilege.h. */
+#define _GNU_SOURCE /* setresuid, getgrouplist */
+#include "serve/privilege.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define GROUPS_MAX 64
+#define NICE_ROOM  30 /* RLIMIT_NICE: the thread that samples the load may be as urgent as nice -10 */
+
+/* ---- Capabilities ---- */
+
+static int capabilities_set(uint64_t keep)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {
+        {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
+        {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
+    return (int)syscall(SYS_capset, &head, data);
+}
+
+static bool has_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}, {0}};
+    return syscall(SYS_capget, &head, data) != 0 || data[0].permitted || data[1].permitted || data[0].inheritable ||
+           data[1].inheritable;
+}
+
+/* Those that no program started from here can have any more. */
+static bool bounding_set_reduce(uint64_t keep)
+{
+    for (unsigned long which = 0; which < 64; which++) {
+        int held = prctl(PR_CAPBSET_READ, which);
+        if (held < 0)
+            return which > 0; /* the kernel knows no more */
+        if (held && !(keep >> which & 1) && prctl(PR_CAPBSET_DROP, which) != 0)
+            return false;
+    }
+    return true;
+}
+
+void weir__privilege_limit(const struct weir__journal *journal)
+{
+    static const int needed[] = {
+        CAP_CHOWN,           /* files that the agent and the workers use */
+        CAP_DAC_OVERRIDE,    /* logs and folders of other users; nginx's temporary files */
+        CAP_DAC_READ_SEARCH, /* keys and passwords */
+        CAP_FOWNER,          /* modes of files that were handed over */
+        CAP_KILL,            /* signals to the agent and to nginx's workers */
+        CAP_SETGID,
+        CAP_SETUID,           /* agent and workers become other users */
+        CAP_SETPCAP,          /* the agent empties its bounding set */
+        CAP_NET_BIND_SERVICE, /* ports below 1024 */
+        CAP_SYS_RESOURCE      /* limits on open files and on priority */
+    };
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct held[2] = {{0}, {0}};
+    uint64_t keep = 0;
+    if (geteuid() != 0)
+        return;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        keep |= UINT64_C(1) << needed[i];
+    bool good = syscall(SYS_capget, &head, held) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && bounding_set_reduce(keep) &&
+                capabilities_set(keep & (held[0].permitted | (uint64_t)held[1].permitted << 32)) == 0;
+    if (!good)
+        weir__say(journal, WEIR__WARNING, "capabilities that are not needed cannot be dropped: %s", strerror(errno));
+}
+
+/* ---- System calls ---- */
+
+/* 0, or an errno. Calls that no part of the agent makes fail with EPERM. */
+static int filter_calls(void)
+{
+    static const int never[] = {SCMP_SYS(execve),
+                                SCMP_SYS(execveat),
+                                SCMP_SYS(ptrace),
+                                SCMP_SYS(process_vm_readv),
+                                SCMP_SYS(process_vm_writev),
+                                SCMP_SYS(pidfd_getfd),
+                                SCMP_SYS(kcmp),
+                                SCMP_SYS(mount),
+                                SCMP_SYS(umount2),
+                                SCMP_SYS(pivot_root),
+                                SCMP_SYS(chroot),
+                                SCMP_SYS(move_mount),
+                                SCMP_SYS(open_tree),
+                                SCMP_SYS(fsopen),
+                                SCMP_SYS(fsconfig),
+                                SCMP_SYS(fsmount),
+                                SCMP_SYS(fspick),
+                                SCMP_SYS(mount_setattr),
+                                SCMP_SYS(setns),
+                                SCMP_SYS(unshare),
+                                SCMP_SYS(bpf),
+                                SCMP_SYS(perf_event_open),
+                                SCMP_SYS(userfaultfd),
+                                SCMP_SYS(io_uring_setup),
+                                SCMP_SYS(io_uring_enter),
+                                SCMP_SYS(io_uring_register),
+                                SCMP_SYS(keyctl),
+                                SCMP_SYS(add_key),
+                                SCMP_SYS(request_key),
+                                SCMP_SYS(init_module),
+                                SCMP_SYS(finit_module),
+                                SCMP_SYS(delete_module),
+                                SCMP_SYS(kexec_load),
+                                SCMP_SYS(kexec_file_load),
+                                SCMP_SYS(reboot),
+                                SCMP_SYS(swapon),
+                                SCMP_SYS(swapoff),
+                                SCMP_SYS(acct),
+                                SCMP_SYS(quotactl),
+                                SCMP_SYS(settimeofday),
+                                SCMP_SYS(clock_settime),
+                                SCMP_SYS(adjtimex),
+                                SCMP_SYS(clock_adjtime),
+                                SCMP_SYS(sethostname),
+                                SCMP_SYS(setdomainname),
+                                SCMP_SYS(syslog),
+                                SCMP_SYS(iopl),
+                                SCMP_SYS(ioperm),
+                                SCMP_SYS(modify_ldt),
+                                SCMP_SYS(personality),
+                                SCMP_SYS(name_to_handle_at),
+                                SCMP_SYS(open_by_handle_at),
+                                SCMP_SYS(vhangup),
+                                SCMP_SYS(mknod),
+                                SCMP_SYS(mknodat),
+                                SCMP_SYS(setuid),
+                                SCMP_SYS(setreuid),
+                                SCMP_SYS(setresuid),
+                                SCMP_SYS(setgid),
+                                SCMP_SYS(setregid),
+                                SCMP_SYS(setresgid),
+                                SCMP_SYS(setgroups),
+                                SCMP_SYS(capset)};
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    int error = filter ? 0 : -ENOMEM;
+    for (size_t i = 0; i < sizeof never / sizeof *never && !error; i++)
+        error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), never[i], 0);
+    /* Threads, but no user namespaces. clone3 has its flags in memory, where no filter sees them: libc falls back. */
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER));
+    if (!error)
+        error = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    if (!error)
+        error = seccomp_load(filter);
+    if (filter)
+        seccomp_release(filter);
+    return -error;
+}
+
+/* ---- Dropping ---- */
+
+/* False: errno says why, and `step` at what. */
+static bool become(const struct weir__agent_user *user, const char **step)
+{
+    gid_t groups[GROUPS_MAX + 1];
+    int count = GROUPS_MAX;
+    struct rlimit nice = {NICE_ROOM, NICE_ROOM};
+    *step = "its groups";
+    if (getgrouplist(user->name, user->group, groups, &count) < 0) {
+        errno = E2BIG;
+        return false;
+    }
+    groups[count++] = user->workers;
+    (void)setrlimit(RLIMIT_NICE, &nice); /* where that is refused, the load is sampled at normal priority */
+    *step = "the bounding set of capabilities";
+    if (!bounding_set_reduce(0))
+        return false;
+    *step = "setgroups, setresgid and setresuid";
+    if (setgroups((size_t)count, groups) != 0 || setresgid(user->group, user->group, user->group) != 0 ||
+        setresuid(user->user, user->user, user->user) != 0)
+        return false;
+    *step = "its capabilities";
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 || capabilities_set(0) != 0)
+        return false;
+    *step = "a check that root cannot be regained";
+    errno = EPERM;
+    return !has_capabilities() && setresuid((uid_t)-1, 0, (uid_t)-1) != 0 && setuid(0) != 0 &&
+           geteuid() == user->user && getuid() == user->user && getegid() == user->group;
+}
+
+bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__journal *journal)
+{
+    const char *step = "";
+    const struct rlimit none = {0, 0};
+    if (user->drops && !become(user, &step)) {
+        weir__say(journal, WEIR__ERROR, "the agent does not start: it cannot become user %s (%s: %s)", user->name, step,
+                  strerror(errno));
+        return false;
+    }
+    /* It holds keys and passwords: no core, and no other process of this user looks into its memory. */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        (user->drops && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || setrlimit(RLIMIT_CORE, &none) != 0))) {
+        weir__say(journal, WEIR__ERROR, "the agent does not start: no_new_privs: %s", strerror(errno));
+        return false;
+    }
+    int error = filter_calls();
+    if (error)
+        weir__say(journal, WEIR__WARNING, "the agent runs without a filter of system calls: %s", strerror(error));
+    return true;
+}

@@ -1,0 +1,201 @@
+/* A folder for nginx's files. */
+#define _GNU_SOURCE /* mkdtemp, flock, fdopendir */
+#include "serve/runtime_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX "weir-serve-"
+#define LOCK   "lock"
+
+/* ---- Removing ---- */
+
+/* Follows no link, whoever made it. What is nested deeper than nginx ever does stays. */
+static void remove_tree(int parent, const char *name, int depth)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        unlinkat(parent, name, 0);
+        return;
+    }
+    for (const struct dirent *entry; depth > 0 && (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_tree(fd, entry->d_name, depth - 1);
+    closedir(dir);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+enum { DEPTH = 6 };
+
+/* Removes what a killed weir serve left: its folder is ours, and nobody holds its lock. */
+static void remove_stale(const char *base)
+{
+    DIR *dir = opendir(base);
+    int parent = dir ? dirfd(dir) : -1;
+    for (const struct dirent *entry; parent >= 0 && (entry = readdir(dir));) {
+        struct stat at;
+        char lock_name[300];
+        if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
+            fstatat(parent, entry->d_name, &at, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(at.st_mode) ||
+            at.st_uid != geteuid())
+            continue;
+        snprintf(lock_name, sizeof lock_name, "%s/" LOCK, entry->d_name);
+        int lock = openat(parent, lock_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
+            remove_tree(parent, entry->d_name, DEPTH);
+        if (lock >= 0)
+            close(lock);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void weir__private_remove(struct weir__private *folder)
+{
+    if (!folder->path[0])
+        return;
+    remove_tree(AT_FDCWD, folder->path, DEPTH);
+    if (folder->lock >= 0)
+        close(folder->lock);
+    if (folder->itself >= 0)
+        close(folder->itself);
+    folder->path[0] = 0;
+}
+
+/* ---- Making ---- */
+
+/* Another weir serve that starts at the same time may take a folder for stale until its lock is held: then it is gone.
+ */
+static bool hold(struct weir__private *folder)
+{
+    char lock_path[300];
+    struct stat lock;
+    snprintf(lock_path, sizeof lock_path, "%s/" LOCK, folder->path);
+    folder->lock = open(lock_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB) != 0 || fstat(folder->lock, &lock) != 0)
+        return false;
+    if (lock.st_nlink == 0) {
+        errno = ENOENT;
+        return false;
+    }
+    if (folder->itself < 0)
+        folder->itself = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return folder->itself >= 0 && flock(folder->itself, LOCK_EX | LOCK_NB) == 0;
+}
+
+static bool make_once(struct weir__private *folder, const char *base)
+{
+    folder->lock = folder->itself = -1;
+    snprintf(folder->path, sizeof folder->path, "%s/" PREFIX "XXXXXX", base);
+    if (!mkdtemp(folder->path)) {
+        folder->path[0] = 0;
+        return false;
+    }
+    return hold(folder);
+}
+
+bool weir__private_make(struct weir__private *folder, unsigned group)
+{
+    enum { TRIES = 10 };
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    /*
+     * Workers of another user must get to their files: a folder of root's own is closed to them. And the path of a
+     * socket in it must be short.
+     */
+    bool usable = group == 0 && own && own[0] == '/' && strlen(own) < 64 && access(own, W_OK | X_OK) == 0;
+    const char *base = usable ? own : "/tmp";
+    remove_stale(base);
+    bool good = false;
+    for (int i = 0; i < TRIES && !good; i++) {
+        good = make_once(folder, base);
+        if (!good) {
+            int error = errno;
+            weir__private_remove(folder);
+            errno = error;
+            if (error != ENOENT && error != EWOULDBLOCK)
+                return false;
+        }
+    }
+    if (!good || !weir__private_admit(folder, group)) {
+        int error = errno;
+        weir__private_remove(folder);
+        errno = error;
+        return false;
+    }
+    return true;
+}
+
+bool weir__private_admit(const struct weir__private *folder, unsigned group)
+{
+    return group == 0 || (chown(folder->path, (uid_t)-1, (gid_t)group) == 0 && chmod(folder->path, 0710) == 0);
+}
+
+/* ---- Making it again ---- */
+
+/* What has its name is what was made, and nothing that somebody put in its place. */
+static bool has_its_name(const struct weir__private *folder)
+{
+    struct stat made, named;
+    return fstat(folder->itself, &made) == 0 && lstat(folder->path, &named) == 0 && made.st_dev == named.st_dev &&
+           made.st_ino == named.st_ino;
+}
+
+bool weir__private_is_there(const struct weir__private *folder)
+{
+    struct stat lock;
+    return has_its_name(folder) && fstat(folder->lock, &lock) == 0 && lock.st_nlink > 0;
+}
+
+bool weir__private_restore(struct weir__private *folder, unsigned group)
+{
+    struct weir__private made = *folder;
+    bool emptied = has_its_name(folder), fresh = !emptied && mkdir(folder->path, 0700) == 0;
+    made.lock = -1;
+    made.itself = emptied ? folder->itself : -1;
+    bool good = (emptied || fresh) && hold(&made) && weir__private_admit(&made, group);
+    int error = errno;
+    if (!good && fresh)
+        remove_tree(AT_FDCWD, folder->path, 1);
+    const struct weir__private *gone = good ? folder : &made;
+    if (gone->lock >= 0)
+        close(gone->lock);
+    if (gone->itself >= 0 && !emptied)
+        close(gone->itself);
+    if (good)
+        *folder = made;
+    errno = error;
+    return good;
+}
+
+bool weir__private_write(const struct weir__private *folder, const char *name, const char *text, unsigned long len,
+                         unsigned group)
+{
+    char path[512], beside[520];
+    snprintf(path, sizeof path, "%s/%s", folder->path, name);
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0)
+        return false;
+    bool good = true;
+    for (unsigned long done = 0; good && done < len;) {
+        ssize_t wrote = write(file, text + done, len - done);
+        if (wrote > 0)
+            done += (unsigned long)wrote;
+        else
+            good = wrote < 0 && errno == EINTR;
+    }
+    if (good && group)
+        good = fchown(file, (uid_t)-1, (gid_t)group) == 0 && fchmod(file, 0640) == 0;
+    good &= close(file) == 0;
+    return good && rename(beside, path) == 0;
+}

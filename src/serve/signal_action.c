@@ -1,0 +1,32 @@
+/*
+ * Who is used to nginx sends nginx's signals: SIGUSR1 for logs to be opened anew (logrotate does), SIGQUIT for a stop,
+ * SIGUSR2 for another binary. Left alone, each of them would end the process at once, and the gateway with it.
+ */
+#include "serve/signal_action.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+int weir__take_signals(void)
+{
+    static const int taken[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        sigaddset(&set, taken[i]);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return -1;
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+enum weir__wish weir__next_wish(int signals)
+{
+    struct signalfd_siginfo signal;
+    while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal) {
+        if (signal.ssi_signo == SIGUSR2) /* there is no such thing: the next weir serve goes on with the counters */
+            continue;
+        return signal.ssi_signo == SIGHUP || signal.ssi_signo == SIGUSR1 ? WEIR__WISH_RELOAD : WEIR__WISH_STOP;
+    }
+    return WEIR__WISH_NONE;
+}

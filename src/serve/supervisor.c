@@ -1,0 +1,467 @@
+/*
+ * Looking after nginx. It runs in a process group of its own, so that a terminal's Ctrl-C reaches only us, and that
+ * all of it can be ended at once; and processes that lose their parent become ours, so that none is left behind.
+ */
+#define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
+#include "serve/supervisor.h"
+#include "serve/agent_process.h"
+#include "serve/nginx_message.h"
+#include "serve/signal_action.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LOOK_MS = 500,     /* at the disk */
+    GRACE_MS = 10000,  /* for requests to end */
+    HURRY_MS = 3000,   /* for nginx to end at once */
+    ANSWER_MS = 15000, /* for nginx to take a new configuration */
+    LINE = 4096,
+    PIPE = 1 << 20
+};
+
+enum phase { STARTING, RUNNING, RELOADING, STOPPING };
+
+struct supervisor {
+    struct weir__plan *plan, *next; /* what runs; what nginx was asked to take, NULL if that is what runs */
+    const struct weir__nginx *nginx;
+    struct weir__private *folder;
+    struct weir__journal *journal;
+    struct weir__companion agent;
+    int signals, children, output;
+    pid_t master; /* 0: has ended */
+    pid_t group;
+    enum phase phase;
+    int64_t deadline; /* of the phase */
+    int pressure;     /* while stopping: how hard was asked */
+    int code;
+    unsigned number; /* of the last plan */
+    unsigned older;  /* of the one whose workers may still end their last requests */
+    bool has_older;
+    uint64_t print, seen;
+    bool reload_asked, gone_told, folder_told;
+    int64_t looked;
+    char line[LINE + 1]; /* with room to end the last one */
+    size_t line_len;
+    bool in_long; /* the rest of a line that was longer comes */
+};
+
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- Has anything changed on disk? ---- */
+
+static uint64_t add_file(uint64_t sum, const char *path)
+{
+    struct weir__fingerprint print = path ? weir__sources_look(path) : (struct weir__fingerprint){0};
+    return (sum ^ (print.error ? 1 : print.sum)) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Rules on disk are the workers' own business. */
+uint64_t weir__supervise_print(const struct weir__config *config)
+{
+    struct weir__fingerprint file = weir__sources_look(config->file);
+    uint64_t sum = file.sum;
+    if (file.error)
+        return 0;
+    for (size_t i = 0; i < config->listener_count; i++) {
+        const struct weir__tls *tls = &config->listeners[i].tls;
+        sum = add_file(add_file(add_file(sum, tls->certificate), tls->key), tls->client_ca);
+    }
+    if (config->admin.listener)
+        sum = add_file(add_file(sum, config->admin.listener->tls.certificate), config->admin.listener->tls.key);
+    for (size_t i = 0; i < config->store.setting_count; i++)
+        if (weir__store_is_file(config->store.settings[i].name))
+            sum = add_file(sum, config->store.settings[i].value);
+    if (geteuid() == 0 && config->origin.token_file) /* an agent of another user does not read it itself */
+        sum = add_file(sum, config->origin.token_file);
+    return sum | 1;
+}
+
+/* ---- Stopping ---- */
+
+static void press(struct supervisor *s)
+{
+    static const int signals[] = {SIGQUIT, SIGTERM, SIGKILL};
+    static const int patience[] = {GRACE_MS, HURRY_MS, HURRY_MS};
+    enum { HARDEST = 2 };
+    if (s->pressure == 0 && s->master)
+        kill(s->master, signals[0]); /* it tells its workers; one that died has left them to us */
+    else
+        kill(-s->group, signals[s->pressure]);
+    s->deadline = milliseconds() + patience[s->pressure];
+    s->pressure += s->pressure < HARDEST;
+}
+
+static void stop(struct supervisor *s, int code)
+{
+    s->code = s->phase == STOPPING ? s->code : code;
+    s->phase = STOPPING;
+    press(s);
+}
+
+/* ---- Reloading ---- */
+
+static void remove_rules(const struct supervisor *s, unsigned number)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/rules.%u.yaml", s->folder->path, number);
+    unlink(path);
+}
+
+static void drop_next(struct supervisor *s)
+{
+    if (s->next)
+        remove_rules(s, s->next->number);
+    weir__plan_free(s->next);
+    s->next = NULL;
+    s->phase = RUNNING;
+}
+
+/* Has nginx take the configuration that was written last. False: it was not asked. */
+static bool hand_over(struct supervisor *s)
+{
+    char from[512], to[512];
+    snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, s->folder->path);
+    snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, s->folder->path);
+    if (rename(from, to) != 0 || kill(s->master, SIGHUP) != 0)
+        return false;
+    s->phase = RELOADING;
+    s->deadline = milliseconds() + ANSWER_MS;
+    return true;
+}
+
+static void reload(struct supervisor *s)
+{
+    const struct weir__config *running = &s->plan->config;
+    s->reload_asked = false;
+    s->next = weir__plan_read(running->file, running, weir__say_diagnostic, s->journal);
+    if (s->next)
+        s->next->number = ++s->number;
+    enum weir__trial tried = WEIR__TRIAL_BAD;
+    if (s->next && weir__plan_write(s->next, s->nginx, s->folder, s->number, false, s->journal))
+        tried = weir__plan_try(s->next, s->nginx, s->folder, s->signals, s->journal);
+    if (tried == WEIR__TRIAL_INTERRUPTED) {
+        drop_next(s);
+        s->reload_asked = true;
+        return;
+    }
+    if (tried == WEIR__TRIAL_BAD || !hand_over(s)) {
+        weir__say(s->journal, WEIR__ERROR, "%s was not taken; what ran before goes on", running->file);
+        drop_next(s);
+    }
+}
+
+/*
+ * The private folder is gone. nginx runs on without it, but no reload can, and what is too large for memory, of
+ * requests or answers, fails: so there must be one again, with what runs in it. Not in one that is somebody else's.
+ */
+static void restore(struct supervisor *s)
+{
+    char pid[32];
+    const char *path = s->folder->path;
+    int len = snprintf(pid, sizeof pid, "%ld\n", (long)s->master);
+    if (!weir__private_restore(s->folder, s->plan->facts.group_id)) {
+        if (!s->folder_told)
+            weir__say(s->journal, WEIR__ERROR, "the folder %s was removed, and cannot be made again: %s", path,
+                      strerror(errno));
+        s->folder_told = true;
+        return;
+    }
+    s->folder_told = false;
+    weir__say(s->journal, WEIR__WARNING, "the folder %s was removed; it is made again%s", path,
+              s->plan->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
+    if (!weir__plan_write(s->plan, s->nginx, s->folder, ++s->number, false, s->journal) ||
+        !weir__private_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
+        weir__say(s->journal, WEIR__ERROR, "%s is not what it was; a reload tries again: %s", path, strerror(errno));
+}
+
+/* nginx has started workers with the new configuration. */
+static void reloaded(struct supervisor *s)
+{
+    if (!s->next) {
+        s->phase = RUNNING;
+        return;
+    }
+    const struct weir__config *config = &s->next->config;
+    if (!weir__journal_open(s->journal, config->log_path, config->log_json))
+        weir__say(s->journal, WEIR__ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
+    /* Workers that still end their last requests look at the rules they began with. */
+    if (s->has_older)
+        remove_rules(s, s->older);
+    s->older = s->plan->number;
+    s->has_older = true;
+    weir__plan_free(s->plan);
+    s->plan = s->next;
+    s->next = NULL;
+    s->phase = RUNNING;
+    weir__companion_renew(&s->agent);
+    weir__say(s->journal, WEIR__INFO, "reloaded %s", config->file);
+    weir__plan_tell(s->plan, s->journal);
+}
+
+static void look(struct supervisor *s)
+{
+    int64_t now = milliseconds();
+    if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_asked))
+        return;
+    s->looked = now;
+    if (!weir__private_is_there(s->folder)) {
+        restore(s);
+        return;
+    }
+    uint64_t print = weir__supervise_print(&s->plan->config);
+    bool settled = print == s->seen; /* nobody is writing just now */
+    s->seen = print;
+    if (print == 0 && !s->gone_told)
+        weir__say(s->journal, WEIR__WARNING, "%s is gone; what ran before goes on", s->plan->config.file);
+    s->gone_told = print == 0;
+    if (s->reload_asked || (print != 0 && print != s->print && settled)) {
+        s->print = print;
+        reload(s);
+    }
+}
+
+/* ---- What nginx says ---- */
+
+/* What is wrong with the rules was told before nginx was asked. */
+static bool about_rules(const struct supervisor *s, weir_text message)
+{
+    const struct weir__plan *plan = s->next ? s->next : s->plan;
+    const char *path = *plan->rules_file ? plan->rules_file : plan->config.rules_path;
+    size_t len = strlen(path);
+    return message.len > len && memcmp(message.data, path, len) == 0;
+}
+
+static void started(struct supervisor *s)
+{
+    if (s->phase == RELOADING) {
+        reloaded(s);
+    } else if (s->phase == STARTING) {
+        s->phase = RUNNING;
+        s->journal->plain = false;
+        weir__say(s->journal, WEIR__INFO, "weir %s with nginx %s is running", weir_version(), s->nginx->version_text);
+        weir__plan_tell(s->plan, s->journal);
+    }
+}
+
+/* Warnings of nginx's about what large requests and responses always do. */
+static bool is_usual(weir_text message)
+{
+    static const char *const beginnings[] = {"a client request body is buffered to a temporary file",
+                                             "an upstream response is buffered to a temporary file"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (message.len >= strlen(beginnings[i]) && memcmp(message.data, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
+/* `text` ends with its newline. */
+static void hear_line(struct supervisor *s, weir_text text)
+{
+    struct weir__nginx_line line = weir__nginx_line_read((weir_text){text.data, text.len - 1});
+    char told[WEIR__LINE_MAX];
+    const struct weir__plan *plan = s->next ? s->next : s->plan;
+    if (line.level == WEIR__NGINX_OTHER) {
+        weir__pass_on(s->journal, text);
+        return;
+    }
+    if (line.level == WEIR__NGINX_NOTICE) {
+        static const char sign[] = "start worker processes";
+        if (line.message.len == sizeof sign - 1 && memcmp(line.message.data, sign, sizeof sign - 1) == 0)
+            started(s);
+        return;
+    }
+    if (is_usual(line.message))
+        return;
+    bool changing = s->phase == STARTING || s->phase == RELOADING;
+    if (changing && line.level == WEIR__NGINX_WARNING && about_rules(s, line.message))
+        return;
+    weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
+    weir__say(s->journal, line.level == WEIR__NGINX_WARNING ? WEIR__WARNING : WEIR__ERROR, "%s", told);
+    if (s->phase == RELOADING && line.level == WEIR__NGINX_FATAL) {
+        weir__say(s->journal, WEIR__ERROR, "nginx did not take the new %s; what ran before goes on",
+                  s->plan->config.file);
+        drop_next(s);
+    }
+}
+
+/*
+ * Reads what there is. A line that is too long comes in pieces. nginx's own are not: it is one of a log, most of which
+ * a client wrote, and what its later pieces begin with must not be taken for nginx's word. False: the other end is
+ * closed.
+ */
+static bool hear(struct supervisor *s)
+{
+    ssize_t got = read(s->output, s->line + s->line_len, LINE - s->line_len);
+    if (got < 0)
+        return errno == EINTR || errno == EAGAIN;
+    s->line_len += (size_t)got;
+    if (got == 0 && s->line_len > 0)
+        s->line[s->line_len++] = '\n';
+    size_t from = 0;
+    for (const char *end; (end = memchr(s->line + from, '\n', s->line_len - from));) {
+        weir_text text = {s->line + from, (size_t)(end - s->line) + 1 - from};
+        if (s->in_long)
+            weir__pass_on(s->journal, text);
+        else
+            hear_line(s, text);
+        s->in_long = false;
+        from += text.len;
+    }
+    if (from == 0 && s->line_len == LINE) {
+        weir__pass_on(s->journal, (weir_text){s->line, LINE});
+        s->in_long = true;
+        from = LINE;
+    }
+    memmove(s->line, s->line + from, s->line_len - from);
+    s->line_len -= from;
+    return got > 0;
+}
+
+/* ---- The loop ---- */
+
+static void master_ended(struct supervisor *s, int status)
+{
+    s->master = 0;
+    for (int i = 0; i < PIPE / LINE && s->output >= 0; i++) /* its last words, but not all that workers may say yet */
+        if (poll(&(struct pollfd){.fd = s->output, .events = POLLIN}, 1, 0) <= 0 || !hear(s))
+            break;
+    if (s->phase == STOPPING)
+        return;
+    if (WIFSIGNALED(status))
+        weir__say(s->journal, WEIR__ERROR, "nginx was killed by signal %d (%s)", WTERMSIG(status),
+                  strsignal(WTERMSIG(status)));
+    else
+        weir__say(s->journal, WEIR__ERROR,
+                  s->phase == STARTING ? "nginx did not start (exit %d)" : "nginx ended (exit %d)",
+                  WEXITSTATUS(status));
+    s->pressure = 1;
+    stop(s, 1);
+}
+
+/* False when all of nginx is gone. Who started us by exec may have left us other children, which are not ours to end.
+ */
+static bool reap(struct supervisor *s)
+{
+    struct signalfd_siginfo unused;
+    while (read(s->children, &unused, sizeof unused) > 0)
+        continue;
+    for (;;) {
+        int status;
+        pid_t child = waitpid(-1, &status, WNOHANG);
+        if (child <= 0)
+            return s->master || kill(-s->group, 0) == 0;
+        if (child == s->master)
+            master_ended(s, status);
+        else
+            weir__companion_ended(&s->agent, child, status, s->journal, milliseconds());
+    }
+}
+
+static void obey(struct supervisor *s)
+{
+    for (enum weir__wish wish; (wish = weir__next_wish(s->signals)) != WEIR__WISH_NONE;) {
+        if (wish == WEIR__WISH_RELOAD) {
+            s->reload_asked = s->phase != STOPPING;
+            continue;
+        }
+        if (s->phase != STOPPING)
+            weir__say(s->journal, WEIR__INFO, "stopping; requests under way have %d s to end", GRACE_MS / 1000);
+        stop(s, 0);
+    }
+}
+
+static void late(struct supervisor *s)
+{
+    if (s->phase == STOPPING) {
+        press(s);
+    } else if (s->phase == RELOADING) {
+        weir__say(s->journal, WEIR__ERROR, "nginx does not answer to the new %s", s->plan->config.file);
+        drop_next(s);
+    }
+}
+
+static void loop(struct supervisor *s)
+{
+    for (;;) {
+        struct pollfd wait[] = {{.fd = s->signals, .events = POLLIN},
+                                {.fd = s->children, .events = POLLIN},
+                                {.fd = s->output, .events = POLLIN},
+                                {.fd = s->agent.channel > 0 ? s->agent.channel : -1, .events = POLLIN}};
+        int ready = poll(wait, 4, LOOK_MS);
+        if (ready > 0 && wait[2].revents && !hear(s)) {
+            close(s->output);
+            s->output = -1;
+        }
+        if (ready > 0 && wait[0].revents)
+            obey(s);
+        if (!reap(s))
+            return;
+        if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && milliseconds() > s->deadline)
+            late(s);
+        look(s);
+        weir__companion_serve(&s->agent, &s->plan->config, s->journal, milliseconds());
+        if (s->phase == RUNNING)
+            weir__companion_tend(&s->agent, &s->plan->config, s->journal, milliseconds());
+    }
+}
+
+/* ---- Beginning ---- */
+
+static int take_children(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return -1;
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__nginx *nginx,
+                    struct weir__private *folder, struct weir__journal *journal, int signals)
+{
+    struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .journal = journal, .signals = signals};
+    char from[512], to[512];
+    snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, folder->path);
+    snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, folder->path);
+    s.output = -1;
+    s.print = s.seen = print;
+    s.children = take_children();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (s.children >= 0 && rename(from, to) == 0)
+        s.master = s.group = weir__nginx_start(nginx, folder->path, to, &s.output);
+    if (s.group > 0) {
+        fcntl(s.output, F_SETFL, O_NONBLOCK);
+        fcntl(s.output, F_SETPIPE_SZ, PIPE); /* as much as may be; nginx speaks on while a reload is tried */
+        loop(&s);
+    } else {
+        weir__say(journal, WEIR__ERROR, "nginx cannot be started: %s", strerror(errno));
+        s.code = 1;
+    }
+    weir__companion_stop(&s.agent); /* after the workers: so that all they let pass is told */
+    if (s.code == 0)
+        weir__say(journal, WEIR__INFO, "stopped");
+    if (s.output >= 0)
+        close(s.output);
+    if (s.children >= 0)
+        close(s.children);
+    weir__plan_free(s.next);
+    weir__plan_free(s.plan);
+    return s.code;
+}

@@ -1,0 +1,281 @@
+/* Check and refund: one item, or a batch of them. */
+#include "services/http/api.h"
+
+#include <string.h>
+
+/* ---- One item ---- */
+
+/* `answer` NULL: finds out what must be asked, as weir_check_prepare does. */
+static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
+{
+    weir_query query = {.lookup = weir__api_lookup,
+                        .lookup_context = item,
+                        .peer = item->peer_len ? item->peer : NULL,
+                        .peer_len = item->peer_len,
+                        .has_cost = item->has_cost,
+                        .cost = item->cost,
+                        .dry_run = item->dry_run,
+                        .now = now,
+                        .ask = api->ask,
+                        .held = &api->room->held,
+                        .outcomes = api->room->outcomes,
+                        .outcomes_max = WEIR__API_DESCRIPTORS_MAX};
+    if (!answer)
+        return weir_check_prepare(api->engine, &query);
+    return weir_check(api->engine, &query, answer);
+}
+
+static int decide_descriptors(struct weir__api *api, const struct weir__api_item *item, weir_time now,
+                              weir_answer *answer)
+{
+    struct weir__api_room *room = api->room;
+    size_t count = weir__api_descriptors(item, room->descriptors, room->entries);
+    for (size_t i = 0; i < count; i++) { /* so that 0 means 0: the query's own hits know no such thing */
+        room->descriptors[i].has_hits = true;
+        room->descriptors[i].hits = item->cost;
+    }
+    weir_descriptor_query query = {.domain = item->domain,
+                                   .descriptors = room->descriptors,
+                                   .descriptor_count = count,
+                                   .dry_run = item->dry_run,
+                                   .now = now,
+                                   .ask = api->ask,
+                                   .outcomes = room->outcomes};
+    if (!answer)
+        return weir_check_descriptors_prepare(api->engine, &query);
+    return weir_check_descriptors(api->engine, &query, answer);
+}
+
+void weir__api_direct_answer(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
+                             weir_answer *answer)
+{
+    size_t shown = item->key.len < WEIR_SHOWN_MAX ? item->key.len : WEIR_SHOWN_MAX;
+    *answer = (weir_answer){.decision = *decision,
+                            .by = {.decision = *decision,
+                                   .reason = WEIR_BY_LIMIT,
+                                   .cost = item->cost,
+                                   .quota = item->quota,
+                                   .window_ns = item->window_ns,
+                                   .key_cut = shown < item->key.len,
+                                   .key_len = (uint16_t)shown},
+                            .matched = 1,
+                            .status = weir_passes(decision) ? 0 : 429,
+                            .headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER,
+                            .now = now};
+    memcpy(answer->by.key, item->key.data, shown);
+}
+
+static int decide_direct(struct weir__api *api, const struct weir__api_item *item, weir_time now, weir_answer *answer)
+{
+    weir_segment *segment = weir_engine_segment(api->engine);
+    weir_decision made;
+    if (!now.mono_ns)
+        now = weir_clock(segment);
+    int error = item->dry_run ? weir_peek(segment, &item->limit, item->key.data, item->key.len, item->cost, now, &made)
+                              : weir_take(segment, &item->limit, item->key.data, item->key.len, item->cost, now, &made);
+    if (!error)
+        weir__api_direct_answer(item, &made, now, answer);
+    return error;
+}
+
+static int decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
+{
+    switch (item->kind) {
+    case WEIR__API_RULES:
+        return decide_rules(api, item, now, answer);
+    case WEIR__API_DESCRIPTORS:
+        return decide_descriptors(api, item, now, answer);
+    case WEIR__API_DIRECT:
+        return decide_direct(api, item, now, answer);
+    }
+    return WEIR_EINVAL;
+}
+
+/* An error counts as nothing to ask: the decision tells of it. */
+bool weir__api_must_ask(struct weir__api *api, struct weir__api_item *item)
+{
+    if (!api->ask || api->answered || item->kind == WEIR__API_DIRECT)
+        return false;
+    return (item->kind == WEIR__API_RULES ? decide_rules(api, item, (weir_time){0, 0}, NULL)
+                                          : decide_descriptors(api, item, (weir_time){0, 0}, NULL)) == 1;
+}
+
+/* Remembers what went wrong, for the log. */
+static void note_failure(struct weir__api *api, int error, const char *rule)
+{
+    api->failure = error;
+    memcpy(api->failed_rule, rule, strlen(rule) + 1);
+}
+
+int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer)
+{
+    api->room->held.count = 0;
+    int error = decide(api, item, now, answer);
+    if (error)
+        note_failure(api, error, "");
+    for (size_t i = 0; !error && i < answer->outcomes; i++)
+        if (api->room->outcomes[i].reason == WEIR_BY_FAILURE || api->room->outcomes[i].error == WEIR_EFULL)
+            note_failure(api, api->room->outcomes[i].error, api->room->outcomes[i].rule);
+    return error;
+}
+
+void weir__api_tell_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply)
+{
+    if (!weir_passes(&answer->decision))
+        reply->status = answer->status ? answer->status : 429;
+    reply->has_answer = true;
+    reply->answer = *answer;
+    reply->outcomes = answer->outcomes ? api->room->outcomes : NULL;
+}
+
+static void check_one(struct weir__api *api, struct weir__api_item *item, struct weir__api_reply *reply)
+{
+    weir_answer answer;
+    int error = weir__api_decide(api, item, (weir_time){0, 0}, &answer);
+    if (error) {
+        weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
+        return;
+    }
+    weir__api_write_answer(&reply->out, &answer, api->room->outcomes);
+    weir__api_write_lease(api, &reply->out);
+    weir__out_text(&reply->out, "}\n");
+    if (item->http)
+        weir__api_tell_http(api, &answer, reply);
+}
+
+/* ---- A batch ---- */
+
+/* One result, in its place. */
+static void write_result(struct weir__api *api, struct weir__out *out, int error, const weir_answer *answer)
+{
+    if (out->len && out->at[out->len - 1] == '}')
+        weir__out_text(out, ",\n");
+    if (!error) {
+        weir__api_write_answer(out, answer, api->room->outcomes);
+        weir__api_write_lease(api, out);
+        weir__out_text(out, "}");
+        return;
+    }
+    weir__out_text(out, "{\"error\":{\"code\":\"undecided\",\"message\":");
+    weir__out_name(out, weir_strerror(error));
+    weir__out_text(out, ",\"field\":null}}");
+}
+
+/* Direct items that follow each other are taken together: the memory of the next is on its way meanwhile. */
+static void take_together(struct weir__api *api, size_t from, size_t to, weir_time now, struct weir__out *out)
+{
+    struct weir__api_room *room = api->room;
+    room->held.count = 0;
+    for (size_t i = from; i < to; i++)
+        room->requests[i] = (weir_request){.limit = &room->items[i].limit,
+                                           .key = room->items[i].key.data,
+                                           .key_len = room->items[i].key.len,
+                                           .cost = room->items[i].cost};
+    int error = weir_take_batch(weir_engine_segment(api->engine), room->requests + from, to - from, now);
+    for (size_t i = from; i < to; i++) {
+        weir_answer answer;
+        weir__api_direct_answer(&room->items[i], &room->requests[i].decision, now, &answer);
+        int failed = error < 0 ? error : room->requests[i].error;
+        if (failed)
+            note_failure(api, failed, "");
+        write_result(api, out, failed, &answer);
+    }
+}
+
+static bool is_taken_together(const struct weir__api_item *item)
+{
+    return item->kind == WEIR__API_DIRECT && !item->dry_run;
+}
+
+static void check_batch(struct weir__api *api, size_t count, struct weir__out *out)
+{
+    struct weir__api_room *room = api->room;
+    weir_time now = weir_clock(weir_engine_segment(api->engine));
+    weir__out_text(out, "{\"results\":[");
+    for (size_t i = 0; i < count;) {
+        size_t end = i;
+        while (end < count && is_taken_together(&room->items[end]))
+            end++;
+        if (end > i) {
+            take_together(api, i, end, now, out);
+            i = end;
+            continue;
+        }
+        weir_answer answer;
+        write_result(api, out, weir__api_decide(api, &room->items[i], now, &answer), &answer);
+        i++;
+    }
+    weir__out_text(out, "]}\n");
+}
+
+/* ---- The call ---- */
+
+/* One question for all items: they are decided only when all of them can be. */
+static bool must_ask(struct weir__api *api, size_t count, struct weir__api_reply *reply)
+{
+    for (size_t i = 0; i < count; i++)
+        reply->must_ask |= weir__api_must_ask(api, &api->room->items[i]);
+    return reply->must_ask;
+}
+
+/* Gives back what would have been taken. */
+static bool turn_round(struct weir__api_item *item, int index, bool refund, struct weir__api_fault *fault)
+{
+    if (!refund)
+        return true;
+    if (item->dry_run)
+        return weir__api_wrong(fault, index, "dry_run", "has no meaning for a refund");
+    item->has_cost = true;
+    item->cost = -item->cost;
+    return true;
+}
+
+/* The number of items in room->items; 0: a fault. */
+static size_t read_batch(struct weir__api *api, const json_t *root, bool refund, struct weir__api_fault *fault)
+{
+    static const char *const known[] = {"batch", NULL};
+    const json_t *batch = json_object_get(root, "batch");
+    size_t descriptors = 0;
+    if (!weir__api_only(root, known, -1, fault))
+        return 0;
+    if (!json_is_array(batch) || json_array_size(batch) == 0 || json_array_size(batch) > WEIR__API_BATCH_MAX) {
+        weir__api_wrong(fault, -1, "batch", "must be a list of 1 to %d requests", WEIR__API_BATCH_MAX);
+        return 0;
+    }
+    size_t count = json_array_size(batch);
+    for (size_t i = 0; i < count; i++) {
+        struct weir__api_item *item = &api->room->items[i];
+        if (!weir__api_read_item(json_array_get(batch, i), (int)i, NULL, item, fault) ||
+            !turn_round(item, (int)i, refund, fault))
+            return 0;
+        if (item->http) {
+            weir__api_wrong(fault, (int)i, "http", "has no meaning in a batch");
+            return 0;
+        }
+        descriptors += item->kind == WEIR__API_DESCRIPTORS ? json_array_size(item->descriptors) : 0;
+    }
+    if (descriptors <= WEIR__API_BATCH_MAX)
+        return count;
+    weir__api_wrong(fault, -1, "batch", "has more than %d descriptors in all", WEIR__API_BATCH_MAX);
+    return 0;
+}
+
+void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool status_wanted,
+                     struct weir__api_reply *reply)
+{
+    struct weir__api_fault fault = {.code = ""};
+    struct weir__api_item *item = &api->room->items[0];
+    json_t *root = weir__api_parse(body, &fault);
+    if (root && json_object_get(root, "batch")) {
+        size_t count = read_batch(api, root, refund, &fault);
+        if (count && !must_ask(api, count, reply))
+            check_batch(api, count, &reply->out);
+    } else if (root && weir__api_read_item(root, -1, NULL, item, &fault) && turn_round(item, -1, refund, &fault)) {
+        item->http |= status_wanted;
+        if (!must_ask(api, 1, reply))
+            check_one(api, item, reply);
+    }
+    if (*fault.code)
+        weir__api_fail(reply, 400, fault.code, fault.message, fault.field);
+    json_decref(root);
+}

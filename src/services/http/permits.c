@@ -1,0 +1,82 @@
+/* Requests in flight: what a check holds is a text, and release and renew take it back. */
+#include "services/http/api.h"
+
+void weir__api_write_lease(struct weir__api *api, struct weir__out *out)
+{
+    char text[WEIR_HELD_TEXT_MAX + 1];
+    const weir_held *held = &api->room->held;
+    size_t len = held->count ? weir_held_to_text(api->engine, held, text) : 0;
+    if (!len)
+        return;
+    weir__out_text(out, ",\"lease\":");
+    weir__out_string(out, (weir_text){text, len});
+    weir__out_text(out, ",\"lease_s\":");
+    weir__out_seconds(out, held->lease_ns);
+}
+
+/* Reads {"lease"}. False: the fault was told. */
+static bool read_lease(struct weir__api *api, weir_text body, weir_held *held, struct weir__api_reply *reply)
+{
+    static const char *const known[] = {"lease", NULL};
+    struct weir__api_fault fault = {.code = ""};
+    json_t *root = weir__api_parse(body, &fault);
+    const json_t *text = json_object_get(root, "lease");
+    int error = 0;
+    if (root && weir__api_only(root, known, -1, &fault)) {
+        if (!json_is_string(text))
+            weir__api_wrong(&fault, -1, "lease", "is needed: the text that check answered with");
+        else
+            error =
+                weir_held_from_text(api->engine, (weir_text){json_string_value(text), json_string_length(text)}, held);
+    }
+    json_decref(root);
+    if (*fault.code)
+        weir__api_fail(reply, 400, fault.code, fault.message, fault.field);
+    else if (error)
+        weir__api_fail(reply, 400, "bad_lease", "this is no lease of this segment", "lease");
+    return !*fault.code && !error;
+}
+
+void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
+{
+    weir_held *held = &api->room->held;
+    if (!read_lease(api, body, held, reply))
+        return;
+    if (api->ask && !api->answered && weir_held_release_prepare(api->engine, held, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int released =
+        api->ask ? weir_held_release_asked(api->engine, held, api->ask) : weir_held_release(api->engine, held);
+    if (released < 0) {
+        weir__api_fail(reply, 503, "failed", weir_strerror(released), NULL);
+        return;
+    }
+    weir__out_text(&reply->out, "{\"released\":");
+    weir__out_bool(&reply->out, released > 0);
+    weir__out_text(&reply->out, "}\n");
+}
+
+void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_reply *reply)
+{
+    weir_held *held = &api->room->held;
+    if (!read_lease(api, body, held, reply))
+        return;
+    if (api->ask && !api->answered && weir_held_renew_prepare(api->engine, held, false, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int error =
+        api->ask ? weir_held_renew_asked(api->engine, held, false, api->ask) : weir_held_renew(api->engine, held);
+    if (error) {
+        weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
+        return;
+    }
+    if (!held->count) {
+        weir__api_fail(reply, 410, "expired", "the lease is over: its slot may be another's", "lease");
+        return;
+    }
+    weir__out_text(&reply->out, "{\"renewed\":true");
+    weir__api_write_lease(api, &reply->out);
+    weir__out_text(&reply->out, "}\n");
+}

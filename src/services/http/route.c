@@ -1,0 +1,279 @@
+/* From a method and a path to what is to be done, and doing it. */
+#include "services/http/api.h"
+
+#include "services/http/memory.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Opening ---- */
+
+int weir__api_open(struct weir__api *api, weir *engine, struct weir__reservations *reservations)
+{
+    *api = (struct weir__api){.engine = engine, .reservations = reservations};
+    int error = weir_segment_secret(weir_engine_segment(engine), "tickets of reservations", api->ticket_key);
+    if (error)
+        return error;
+    weir__api_memory_use();
+    api->room = malloc(sizeof *api->room);
+    return api->room ? 0 : WEIR_ENOMEM;
+}
+
+void weir__api_close(struct weir__api *api)
+{
+    free(api->room);
+    api->room = NULL;
+}
+
+/* ---- Routes ---- */
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    unsigned char lower = weir__lower(c);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/* The length of what %XX stands for, or -1 if it is malformed or does not fit. */
+static int decode(weir_text text, char *to, size_t size)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (len == size)
+            return -1;
+        if (c == '%') {
+            int high = i + 2 < text.len ? hex(text.data[i + 1]) : -1,
+                low = i + 2 < text.len ? hex(text.data[i + 2]) : -1;
+            if (high < 0 || low < 0)
+                return -1;
+            c = (char)(high << 4 | low);
+            i += 2;
+        }
+        to[len++] = c;
+    }
+    return (int)len;
+}
+
+static bool ends_in(weir_text text, const char *end)
+{
+    size_t len = strlen(end);
+    return text.len > len && memcmp(text.data + text.len - len, end, len) == 0;
+}
+
+/* RULE/KEY or RULE/KEY/block; a '/' in the rule's name or before a key's last "block" is written %2F. */
+static void find_key_route(enum weir__api_method method, weir_text path, struct weir__api_route *route)
+{
+    bool block = ends_in(path, "/block");
+    const char *slash = memchr(path.data, '/', path.len);
+    path.len -= block ? sizeof "/block" - 1 : 0;
+    if (!slash || slash >= path.data + path.len)
+        return;
+    weir_text rule = {path.data, (size_t)(slash - path.data)}, key = {slash + 1, path.len - rule.len - 1};
+    int rule_len = decode(rule, route->rule, WEIR__API_RULE_MAX), key_len = decode(key, route->key, sizeof route->key);
+    if (rule_len <= 0 || key_len <= 0 || memchr(route->rule, 0, (size_t)rule_len))
+        return;
+    route->rule[rule_len] = 0;
+    route->key_len = (size_t)key_len;
+    route->allowed = block ? WEIR__PUT | WEIR__DELETE : WEIR__GET | WEIR__DELETE;
+    route->action = WEIR__API_NO_METHOD;
+    if (!(route->allowed & method))
+        return;
+    route->operator_only = method != WEIR__GET;
+    route->takes_body = method == WEIR__PUT;
+    route->action = block                 ? method == WEIR__PUT ? WEIR__API_BLOCK : WEIR__API_UNBLOCK
+                    : method == WEIR__GET ? WEIR__API_STATE
+                                          : WEIR__API_RESET;
+}
+
+void weir__api_find_route(enum weir__api_method method, weir_text path, struct weir__api_route *route)
+{
+    static const struct {
+        const char *name;
+        enum weir__api_method method;
+        enum weir__api_action action;
+    } routes[] = {{"check", WEIR__POST, WEIR__API_CHECK},     {"refund", WEIR__POST, WEIR__API_REFUND},
+                  {"reserve", WEIR__POST, WEIR__API_RESERVE}, {"commit", WEIR__POST, WEIR__API_COMMIT},
+                  {"cancel", WEIR__POST, WEIR__API_CANCEL},   {"release", WEIR__POST, WEIR__API_RELEASE},
+                  {"renew", WEIR__POST, WEIR__API_RENEW},     {"openapi.json", WEIR__GET, WEIR__API_OPENAPI}};
+    static const char keys[] = "keys/";
+    route->action = WEIR__API_NO_PATH;
+    route->operator_only = route->takes_body = false;
+    route->allowed = 0;
+    route->key_len = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!weir__text_is(path, routes[i].name))
+            continue;
+        route->allowed = routes[i].method;
+        route->action = method == routes[i].method ? routes[i].action : WEIR__API_NO_METHOD;
+        route->takes_body = method == WEIR__POST;
+        return;
+    }
+    size_t len = sizeof keys - 1;
+    if (path.len > len && memcmp(path.data, keys, len) == 0)
+        find_key_route(method, (weir_text){path.data + len, path.len - len}, route);
+}
+
+/* ---- Keys ---- */
+
+void weir__api_fail(struct weir__api_reply *reply, int status, const char *code, const char *message, const char *field)
+{
+    reply->status = status;
+    weir__out_error(&reply->out, code, message, field);
+}
+
+static void fail_key(struct weir__api_reply *reply, int error)
+{
+    if (error == WEIR_ENORULE)
+        weir__api_fail(reply, 404, "no_rule", weir_strerror(error), "rule");
+    else if (error == WEIR_ELIMIT)
+        weir__api_fail(reply, 409, "no_counter", "the rule has no counter: it bans or lets pass everything", "rule");
+    else
+        weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
+}
+
+static void tell_key(struct weir__api_reply *reply, const struct weir__api_route *route)
+{
+    weir__out_text(&reply->out, "{\"rule\":");
+    weir__out_name(&reply->out, route->rule);
+    weir__out_text(&reply->out, ",\"key\":");
+    weir__out_string(&reply->out, (weir_text){route->key, route->key_len});
+}
+
+static void state(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
+{
+    weir_time now = {0, 0};
+    weir_outcome outcome;
+    if (api->ask && !api->answered &&
+        weir_key_state_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int error =
+        api->ask ? weir_key_state_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask, &outcome)
+                 : weir_key_state(api->engine, route->rule, route->key, route->key_len, now, &outcome);
+    if (error) {
+        fail_key(reply, error);
+        return;
+    }
+    if (outcome.error) { /* the host's own state, where the store's was wanted, would mislead */
+        fail_key(reply, outcome.error);
+        return;
+    }
+    weir__out_text(&reply->out, "{");
+    weir__api_write_decision(&reply->out, &outcome, &outcome.decision);
+    weir__out_text(&reply->out, "}\n");
+}
+
+static void reset(struct weir__api *api, const struct weir__api_route *route, struct weir__api_reply *reply)
+{
+    weir_time now = {0, 0};
+    if (api->ask && !api->answered &&
+        weir_key_reset_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
+        reply->must_ask = true;
+        return;
+    }
+    int error = api->ask ? weir_key_reset_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask)
+                         : weir_key_reset(api->engine, route->rule, route->key, route->key_len, now);
+    if (error) {
+        fail_key(reply, error);
+        return;
+    }
+    tell_key(reply, route);
+    weir__out_text(&reply->out, ",\"reset\":true}\n");
+}
+
+/* How long, from {"for": "10m"}; 0: a fault was told. */
+static int64_t read_block(weir_text body, struct weir__api_reply *reply)
+{
+    static const char *const known[] = {"for", NULL};
+    struct weir__api_fault fault = {.code = ""};
+    int64_t for_ns = 0;
+    json_t *root = weir__api_parse(body, &fault);
+    if (root && weir__api_only(root, known, -1, &fault) && weir__api_read_duration(root, "for", -1, &for_ns, &fault) &&
+        !for_ns)
+        weir__api_wrong(&fault, -1, "for", "is needed: how long to block, such as \"10m\"");
+    json_decref(root);
+    if (*fault.code) {
+        weir__api_fail(reply, 400, fault.code, fault.message, fault.field);
+        return 0;
+    }
+    return for_ns;
+}
+
+static void block(struct weir__api *api, const struct weir__api_route *route, int64_t for_ns,
+                  struct weir__api_reply *reply)
+{
+    int error = weir_key_block(api->engine, route->rule, route->key, route->key_len, for_ns, (weir_time){0, 0});
+    if (error) {
+        fail_key(reply, error);
+        return;
+    }
+    tell_key(reply, route);
+    weir__out_text(&reply->out, ",\"blocked_for_s\":");
+    weir__out_seconds(&reply->out, for_ns);
+    weir__out_text(&reply->out, "}\n");
+}
+
+/* ---- Doing it ---- */
+
+void weir__api_run(struct weir__api *api, const struct weir__api_route *route, weir_text body, bool status_wanted,
+                   struct weir__api_reply *reply)
+{
+    int64_t for_ns = 0;
+    reply->status = 200;
+    reply->has_answer = false;
+    reply->must_ask = false;
+    api->failure = 0;
+    weir__api_memory_begin();
+    switch (route->action) {
+    case WEIR__API_CHECK:
+    case WEIR__API_REFUND:
+        weir__api_check(api, body, route->action == WEIR__API_REFUND, status_wanted, reply);
+        break;
+    case WEIR__API_RESERVE:
+        weir__api_reserve(api, body, status_wanted, reply);
+        break;
+    case WEIR__API_COMMIT:
+    case WEIR__API_CANCEL:
+        weir__api_settle(api, body, route->action == WEIR__API_CANCEL, reply);
+        break;
+    case WEIR__API_RELEASE:
+        weir__api_release(api, body, reply);
+        break;
+    case WEIR__API_RENEW:
+        weir__api_renew(api, body, reply);
+        break;
+    case WEIR__API_OPENAPI:
+        weir__out_bytes(&reply->out, weir__openapi, weir__openapi_len());
+        break;
+    case WEIR__API_STATE:
+        state(api, route, reply);
+        break;
+    case WEIR__API_RESET:
+        reset(api, route, reply);
+        break;
+    case WEIR__API_BLOCK:
+        for_ns = read_block(body, reply);
+        if (for_ns)
+            block(api, route, for_ns, reply);
+        break;
+    case WEIR__API_UNBLOCK:
+        block(api, route, 0, reply);
+        break;
+    case WEIR__API_NO_PATH:
+        weir__api_fail(reply, 404, "not_found", "there is nothing at this path; see openapi.json beside it", NULL);
+        break;
+    case WEIR__API_NO_METHOD:
+        weir__api_fail(reply, 405, "method_not_allowed", "this path has other methods", NULL);
+        break;
+    }
+    weir__api_memory_end();
+    if (reply->out.failed) {
+        reply->status = 500;
+        reply->out.failed = false;
+        weir__out_error(&reply->out, "no_memory", weir_strerror(WEIR_ENOMEM), NULL);
+    }
+}

@@ -1,0 +1,119 @@
+/* Decisions as JSON; the words are those of `weir check --json`. */
+#include "services/http/api.h"
+
+#include <string.h>
+
+static const char *reason(const weir_outcome *by, const weir_decision *decision)
+{
+    switch (by->reason) {
+    case WEIR_BY_NOTHING:
+        return "no_rule";
+    case WEIR_BY_ALLOW_LIST:
+        return "allow_list";
+    case WEIR_BY_BLOCK_LIST:
+        return "block_list";
+    case WEIR_BY_BAN:
+        return "ban";
+    case WEIR_BY_UNLIMITED:
+        return "unlimited";
+    case WEIR_BY_MISSING_KEY:
+        return "missing_key";
+    case WEIR_BY_FAILURE:
+        return "store_failure";
+    case WEIR_BY_SHED:
+        return "shed";
+    case WEIR_BY_LIMIT:
+        break;
+    }
+    if (decision->verdict == WEIR_NEVER_FITS)
+        return "never_fits";
+    if (decision->verdict == WEIR_BLOCKED)
+        return "blocked";
+    return decision->flags & WEIR_OVER_SOFT ? "soft" : "limit";
+}
+
+/* Room for one decision: its words and numbers, and a rule and a key of nothing but escapes. */
+#define DECISION_MAX (512 + WEIR__STRING_MAX(WEIR_NAME_MAX) + WEIR__STRING_MAX(WEIR_SHOWN_MAX))
+
+/* Text whose length the compiler knows. Every check has twenty of these: they must cost nothing. */
+#define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
+
+static char *put_or_null(char *to, bool known, int64_t value)
+{
+    return known ? weir__put_int(to, value) : PUT(to, "null");
+}
+
+static char *put_text(char *to, weir_text text)
+{
+    return text.len ? weir__put_string(to, text) : PUT(to, "null");
+}
+
+static char *put_name(char *to, const char *text)
+{
+    return put_text(to, (weir_text){text, strlen(text)});
+}
+
+static char *put_decision(char *to, const weir_outcome *by, const weir_decision *decision)
+{
+    bool reserve = by->reason == WEIR_BY_SHED && decision->limit >= 0; /* shed for its sake: there is a counter */
+    bool passes = weir_passes(decision), counted = by->reason == WEIR_BY_LIMIT || reserve;
+    bool known = counted || by->reason == WEIR_BY_BAN;
+    if (!passes)
+        to = PUT(to, "\"decision\":\"deny\",\"allowed\":false,\"reason\":");
+    else if (decision->verdict == WEIR_DELAY)
+        to = PUT(to, "\"decision\":\"delay\",\"allowed\":true,\"reason\":");
+    else
+        to = PUT(to, "\"decision\":\"allow\",\"allowed\":true,\"reason\":");
+    to = put_name(to, reason(by, decision));
+    to = PUT(to, ",\"rule\":");
+    to = put_name(to, by->rule);
+    to = PUT(to, ",\"key\":");
+    to = put_text(to, (weir_text){by->key, by->key_len});
+    to = PUT(to, ",\"limit\":");
+    to = put_or_null(to, known, decision->limit);
+    to = PUT(to, ",\"remaining\":");
+    to = put_or_null(to, known, decision->remaining);
+    to = PUT(to, ",\"reset_s\":");
+    to = weir__put_seconds(to, counted ? decision->reset_after_ns : -1);
+    to = PUT(to, ",\"retry_after_s\":");
+    to = weir__put_seconds(to, passes ? -1 : decision->retry_after_ns);
+    to = PUT(to, ",\"delay_s\":");
+    return weir__put_seconds(to, decision->verdict == WEIR_DELAY ? decision->delay_ns : 0);
+}
+
+void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision)
+{
+    char *to = weir__out_room(out, DECISION_MAX);
+    if (to)
+        out->len = (size_t)(put_decision(to, by, decision) - out->at);
+}
+
+static void write_rule(struct weir__out *out, const weir_outcome *outcome)
+{
+    char *to = weir__out_room(out, DECISION_MAX);
+    if (!to)
+        return;
+    to = PUT(to, "{");
+    to = put_decision(to, outcome, &outcome->decision);
+    to = PUT(to, ",\"cost\":");
+    to = weir__put_int(to, outcome->cost);
+    to = PUT(to, ",\"quota\":");
+    to = put_or_null(to, outcome->quota >= 0, outcome->quota);
+    to = PUT(to, ",\"window_s\":");
+    to = weir__put_seconds(to, outcome->window_ns > 0 ? outcome->window_ns : -1);
+    to = outcome->shadow ? PUT(to, ",\"shadow\":true}") : PUT(to, ",\"shadow\":false}");
+    out->len = (size_t)(to - out->at);
+}
+
+void weir__api_write_answer(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes)
+{
+    weir__out_text(out, "{");
+    weir__api_write_decision(out, &answer->by, &answer->decision);
+    weir__out_text(out, ",\"rules\":[");
+    for (size_t i = 0; i < answer->outcomes; i++) {
+        if (i)
+            weir__out_text(out, ",");
+        write_rule(out, &outcomes[i]);
+    }
+    weir__out_text(out, "]");
+}

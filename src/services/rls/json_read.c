@@ -1,0 +1,260 @@
+/*
+ * A request from JSON, by protocol buffers' mapping: names as lowerCamelCase or as written, enumerations by name or
+ * number, numbers also as strings, null for what is not there. A name that is not known is an error, as it is to
+ * envoyproxy/ratelimit: it is mostly a slip.
+ */
+#include "services/rls/rls_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Fields ---- */
+
+struct reader {
+    struct weir__rls_memory *memory;
+    struct weir__rls_reply *reply;
+    char where[64]; /* "descriptors[3].": what stands before names in messages */
+};
+
+typedef bool read_field(struct reader *reader, const json_t *json, void *message);
+
+struct field {
+    const char *name, *other; /* lowerCamelCase, and as the protocol writes it */
+    read_field *read;
+};
+
+static bool fail(struct reader *reader, const char *name, const char *what)
+{
+    return weir__rls_fail(reader->reply, WEIR__GRPC_INVALID_ARGUMENT, "%s%.40s %s", reader->where, name, what);
+}
+
+/* Reads an object into a message. `fields` ends with one without a name; there are at most 32. */
+static bool read_object(struct reader *reader, const json_t *json, const struct field *fields, void *message)
+{
+    const char *name;
+    json_t *value;
+    unsigned seen = 0;
+    if (!json_is_object(json))
+        return fail(reader, "", "must be an object");
+    json_object_foreach((json_t *)json, name, value)
+    {
+        size_t i = 0;
+        while (fields[i].name && strcmp(name, fields[i].name) != 0 && strcmp(name, fields[i].other) != 0)
+            i++;
+        if (!fields[i].name)
+            return fail(reader, name, "is not a field");
+        if (seen & 1U << i)
+            return fail(reader, name, "is there twice");
+        seen |= 1U << i;
+        if (!json_is_null(value) && !fields[i].read(reader, value, message))
+            return reader->reply->message[0] ? false : fail(reader, name, "has a wrong value");
+    }
+    return true;
+}
+
+static bool read_text(const json_t *json, ProtobufCBinaryData *text)
+{
+    if (!json_is_string(json))
+        return false;
+    text->data = (uint8_t *)json_string_value(json);
+    text->len = json_string_length(json);
+    return true;
+}
+
+/* Digits; and a whole number written as 3.0 or 3e2 is one, too. */
+static bool read_number(const json_t *json, uint64_t max, uint64_t *number)
+{
+    if (json_is_integer(json)) {
+        *number = (uint64_t)json_integer_value(json);
+        return json_integer_value(json) >= 0 && *number <= max;
+    }
+    if (json_is_real(json)) {
+        double real = json_real_value(json);
+        if (!(real >= 0 && real < 0x1p53))
+            return false;
+        *number = (uint64_t)real;
+        return (double)*number == real && *number <= max;
+    }
+    const char *text = json_string_value(json);
+    if (!text || strspn(text, "0123456789") != json_string_length(json) || !*text)
+        return false;
+    errno = 0;
+    *number = strtoull(text, NULL, 10);
+    return errno == 0 && *number <= max;
+}
+
+static bool read_uint32(const json_t *json, uint32_t *to)
+{
+    uint64_t number;
+    if (!read_number(json, UINT32_MAX, &number))
+        return false;
+    *to = (uint32_t)number;
+    return true;
+}
+
+/* From here on messages speak of element `index` of the list; *before is for leaving it again. */
+static void enter(struct reader *reader, const char *list, size_t index, size_t *before)
+{
+    *before = strlen(reader->where);
+    (void)snprintf(reader->where + *before, sizeof reader->where - *before, "%s[%zu].", list, index);
+}
+
+/* ---- Messages ---- */
+
+static bool entry_key(struct reader *reader, const json_t *json, void *message)
+{
+    (void)reader;
+    return read_text(json, &((Rls__RateLimitDescriptor__Entry *)message)->key);
+}
+
+static bool entry_value(struct reader *reader, const json_t *json, void *message)
+{
+    (void)reader;
+    return read_text(json, &((Rls__RateLimitDescriptor__Entry *)message)->value);
+}
+
+static bool read_entry(struct reader *reader, const json_t *json, Rls__RateLimitDescriptor__Entry *message)
+{
+    static const struct field fields[] = {
+        {"key", "key", entry_key}, {"value", "value", entry_value}, {NULL, NULL, NULL}};
+    rls__rate_limit_descriptor__entry__init(message);
+    return read_object(reader, json, fields, message);
+}
+
+static bool limit_requests(struct reader *reader, const json_t *json, void *message)
+{
+    (void)reader;
+    return read_uint32(json, &((Rls__RateLimitDescriptor__Limit *)message)->requests_per_unit);
+}
+
+static bool limit_unit(struct reader *reader, const json_t *json, void *message)
+{
+    Rls__RateLimitDescriptor__Limit *limit = message;
+    const char *name = json_string_value(json);
+    const ProtobufCEnumValue *value =
+        name ? protobuf_c_enum_descriptor_get_value_by_name(&rls__unit__descriptor, name)
+        : json_is_integer(json) && json_integer_value(json) >= 0 && json_integer_value(json) < 8
+            ? protobuf_c_enum_descriptor_get_value(&rls__unit__descriptor, (int)json_integer_value(json))
+            : NULL;
+    if (!value)
+        return fail(reader, "unit", "must be one of SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, YEAR");
+    limit->unit = (Rls__Unit)value->value;
+    return true;
+}
+
+static bool descriptor_entries(struct reader *reader, const json_t *json, void *message)
+{
+    Rls__RateLimitDescriptor *descriptor = message;
+    size_t count = json_array_size(json), before;
+    if (!json_is_array(json))
+        return fail(reader, "entries", "must be a list");
+    Rls__RateLimitDescriptor__Entry *each = weir__rls_array(reader->memory, count, sizeof *each);
+    descriptor->entries = weir__rls_array(reader->memory, count, sizeof(void *));
+    if (!each || !descriptor->entries)
+        return weir__rls_fail_memory(reader->reply);
+    for (size_t i = 0; i < count; i++) {
+        enter(reader, "entries", i, &before);
+        if (!read_entry(reader, json_array_get(json, i), &each[i]))
+            return false;
+        reader->where[before] = 0;
+        descriptor->entries[i] = &each[i];
+    }
+    descriptor->n_entries = count;
+    return true;
+}
+
+static bool descriptor_limit(struct reader *reader, const json_t *json, void *message)
+{
+    static const struct field fields[] = {
+        {"requestsPerUnit", "requests_per_unit", limit_requests}, {"unit", "unit", limit_unit}, {NULL, NULL, NULL}};
+    Rls__RateLimitDescriptor *descriptor = message;
+    descriptor->limit = weir__rls_take(reader->memory, sizeof *descriptor->limit);
+    if (!descriptor->limit)
+        return weir__rls_fail_memory(reader->reply);
+    rls__rate_limit_descriptor__limit__init(descriptor->limit);
+    return read_object(reader, json, fields, descriptor->limit);
+}
+
+static bool descriptor_hits(struct reader *reader, const json_t *json, void *message)
+{
+    Rls__RateLimitDescriptor *descriptor = message;
+    uint64_t number;
+    if (!read_number(json, UINT64_MAX, &number))
+        return false;
+    descriptor->hits_addend = weir__rls_take(reader->memory, sizeof *descriptor->hits_addend);
+    if (!descriptor->hits_addend)
+        return weir__rls_fail_memory(reader->reply);
+    google__protobuf__uint64_value__init(descriptor->hits_addend);
+    descriptor->hits_addend->value = number;
+    return true;
+}
+
+static bool descriptor_negative(struct reader *reader, const json_t *json, void *message)
+{
+    (void)reader;
+    ((Rls__RateLimitDescriptor *)message)->is_negative_hits = json_is_true(json);
+    return json_is_boolean(json);
+}
+
+static bool read_descriptor(struct reader *reader, const json_t *json, Rls__RateLimitDescriptor *message)
+{
+    static const struct field fields[] = {{"entries", "entries", descriptor_entries},
+                                          {"limit", "limit", descriptor_limit},
+                                          {"hitsAddend", "hits_addend", descriptor_hits},
+                                          {"isNegativeHits", "is_negative_hits", descriptor_negative},
+                                          {NULL, NULL, NULL}};
+    rls__rate_limit_descriptor__init(message);
+    return read_object(reader, json, fields, message);
+}
+
+static bool request_domain(struct reader *reader, const json_t *json, void *message)
+{
+    (void)reader;
+    return read_text(json, &((Rls__RateLimitRequest *)message)->domain);
+}
+
+static bool request_descriptors(struct reader *reader, const json_t *json, void *message)
+{
+    Rls__RateLimitRequest *request = message;
+    size_t count = json_array_size(json), before;
+    if (!json_is_array(json))
+        return fail(reader, "descriptors", "must be a list");
+    Rls__RateLimitDescriptor *each = weir__rls_array(reader->memory, count, sizeof *each);
+    request->descriptors = weir__rls_array(reader->memory, count, sizeof(void *));
+    if (!each || !request->descriptors)
+        return weir__rls_fail_memory(reader->reply);
+    for (size_t i = 0; i < count; i++) {
+        enter(reader, "descriptors", i, &before);
+        if (!read_descriptor(reader, json_array_get(json, i), &each[i]))
+            return false;
+        reader->where[before] = 0;
+        request->descriptors[i] = &each[i];
+    }
+    request->n_descriptors = count;
+    return true;
+}
+
+static bool request_hits(struct reader *reader, const json_t *json, void *message)
+{
+    (void)reader;
+    return read_uint32(json, &((Rls__RateLimitRequest *)message)->hits_addend);
+}
+
+Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
+                                           struct weir__rls_reply *reply)
+{
+    static const struct field fields[] = {{"domain", "domain", request_domain},
+                                          {"descriptors", "descriptors", request_descriptors},
+                                          {"hitsAddend", "hits_addend", request_hits},
+                                          {NULL, NULL, NULL}};
+    struct reader reader = {.memory = memory, .reply = reply, .where = ""};
+    Rls__RateLimitRequest *request = weir__rls_take(memory, sizeof *request);
+    if (!request) {
+        weir__rls_fail_memory(reply);
+        return NULL;
+    }
+    rls__rate_limit_request__init(request);
+    return read_object(&reader, json, fields, request) ? request : NULL;
+}

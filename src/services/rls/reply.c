@@ -1,0 +1,134 @@
+/* From what the library says to a response. */
+#include "services/rls/rls_internal.h"
+
+#include <stdio.h>
+
+static uint32_t bounded(int64_t number)
+{
+    return number < 0 ? 0 : number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+}
+
+/* Whole seconds, rounded up, so that who waits as told is not early; a window that nothing has been taken from ends,
+ * too. */
+static int64_t seconds_until_reset(const weir_outcome *outcome, const weir_descriptor_match *match, weir_time now)
+{
+    int64_t ns = outcome->decision.reset_after_ns;
+    if (ns <= 0 && match->by_clock && match->window_ns)
+        ns = match->window_ns - now.wall_ns % match->window_ns;
+    return ns <= 0 ? 0 : (ns - 1) / WEIR_SECOND + 1;
+}
+
+/* ---- Statuses ---- */
+
+struct status {
+    Rls__RateLimitResponse__DescriptorStatus status;
+    Rls__RateLimitResponse__RateLimit limit;
+    Google__Protobuf__Duration reset;
+};
+
+static bool is_over(const weir_outcome *outcome)
+{
+    return !outcome->shadow && !weir_passes(&outcome->decision);
+}
+
+static void make_status(struct status *to, const struct weir__rls_question *question, size_t index)
+{
+    const weir_outcome *outcome = &question->outcomes[index];
+    const weir_descriptor_match *match = &question->matches[index];
+    rls__rate_limit_response__descriptor_status__init(&to->status);
+    to->status.code =
+        is_over(outcome) ? RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT : RLS__RATE_LIMIT_RESPONSE__CODE__OK;
+    if (outcome->reason == WEIR_BY_UNLIMITED)
+        to->status.limit_remaining = UINT32_MAX;
+    if (outcome->reason == WEIR_BY_UNLIMITED || outcome->reason == WEIR_BY_NOTHING)
+        return;
+    rls__rate_limit_response__rate_limit__init(&to->limit);
+    google__protobuf__duration__init(&to->reset);
+    to->limit.requests_per_unit = bounded(match->limit);
+    to->limit.unit = weir__rls_unit(match->window_ns);
+    to->limit.name.data = (uint8_t *)match->limit_name.data;
+    to->limit.name.len = match->limit_name.len;
+    to->reset.seconds = seconds_until_reset(outcome, match, question->answer.now);
+    to->status.current_limit = &to->limit;
+    to->status.limit_remaining = weir_passes(&outcome->decision) ? bounded(outcome->decision.remaining) : 0;
+    to->status.duration_until_reset = &to->reset;
+}
+
+static bool add_statuses(const struct weir__rls_question *question, Rls__RateLimitResponse *response)
+{
+    size_t count = question->request->n_descriptors;
+    struct status *statuses = weir__rls_take(question->memory, count * sizeof *statuses);
+    response->statuses = weir__rls_take(question->memory, count * sizeof(void *));
+    if (!statuses || !response->statuses)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        make_status(&statuses[i], question, i);
+        response->statuses[i] = &statuses[i].status;
+    }
+    response->n_statuses = count;
+    return true;
+}
+
+/* ---- Headers ---- */
+
+/* The descriptor that the headers tell of: the last that stands against the request, or the one with least left. */
+static const Rls__RateLimitResponse__DescriptorStatus *speaker(const struct weir__rls_question *question,
+                                                               const Rls__RateLimitResponse *response)
+{
+    const Rls__RateLimitResponse__DescriptorStatus *best = NULL;
+    uint32_t least = UINT32_MAX;
+    for (size_t i = 0; i < response->n_statuses; i++) {
+        const Rls__RateLimitResponse__DescriptorStatus *status = response->statuses[i];
+        bool against = status->code == RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT && !question->matches[i].quota_mode;
+        if (!status->current_limit || (!against && status->limit_remaining >= least))
+            continue;
+        best = status;
+        least = against ? 0 : status->limit_remaining;
+    }
+    return best;
+}
+
+enum { HEADERS = 3, NUMBER_MAX = 24 };
+
+struct headers {
+    Rls__HeaderValue *list[HEADERS];
+    Rls__HeaderValue headers[HEADERS];
+    char values[HEADERS][NUMBER_MAX];
+};
+
+static bool add_headers(const struct weir__rls_question *question, Rls__RateLimitResponse *response)
+{
+    static char names[HEADERS][24] = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"};
+    const Rls__RateLimitResponse__DescriptorStatus *status = speaker(question, response);
+    if (!status)
+        return true;
+    struct headers *to = weir__rls_take(question->memory, sizeof *to);
+    if (!to)
+        return false;
+    long long numbers[HEADERS] = {status->current_limit->requests_per_unit, status->limit_remaining,
+                                  status->duration_until_reset->seconds};
+    for (size_t i = 0; i < HEADERS; i++) {
+        rls__header_value__init(&to->headers[i]);
+        (void)snprintf(to->values[i], NUMBER_MAX, "%lld", numbers[i]);
+        to->headers[i].key = names[i];
+        to->headers[i].value = to->values[i];
+        to->list[i] = &to->headers[i];
+    }
+    response->response_headers_to_add = to->list;
+    response->n_response_headers_to_add = HEADERS;
+    return true;
+}
+
+Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service, const struct weir__rls_question *question)
+{
+    Rls__RateLimitResponse *response = weir__rls_take(question->memory, sizeof *response);
+    if (!response)
+        return NULL;
+    rls__rate_limit_response__init(response);
+    response->overall_code = weir_passes(&question->answer.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
+                                                                     : RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT;
+    if (!add_statuses(question, response) || (service->headers && !add_headers(question, response)) ||
+        (service->metadata && !weir__rls_add_metadata(question, response)))
+        return NULL;
+    return response;
+}

@@ -1,0 +1,206 @@
+/* From a request to the library's query. */
+#include "services/rls/rls_internal.h"
+
+#include <string.h>
+
+static const struct {
+    Rls__Unit unit;
+    int64_t seconds;
+} units[] = {{RLS__UNIT__SECOND, 1},         {RLS__UNIT__MINUTE, 60},        {RLS__UNIT__HOUR, 3600},
+             {RLS__UNIT__DAY, 86400},        {RLS__UNIT__WEEK, 7 * 86400},   {RLS__UNIT__MONTH, 30 * 86400},
+             {RLS__UNIT__YEAR, 365 * 86400}, {RLS__UNIT__MONTH, 31 * 86400}, /* these two: by the calendar */
+             {RLS__UNIT__YEAR, 366 * 86400}};
+#define UNITS (sizeof units / sizeof *units)
+
+int64_t weir__rls_unit_ns(Rls__Unit unit)
+{
+    for (size_t i = 0; i < UNITS; i++)
+        if (units[i].unit == unit)
+            return units[i].seconds * WEIR_SECOND;
+    return 0;
+}
+
+Rls__Unit weir__rls_unit(int64_t window_ns)
+{
+    for (size_t i = 0; i < UNITS; i++)
+        if (units[i].seconds * WEIR_SECOND == window_ns)
+            return units[i].unit;
+    return RLS__UNIT__UNKNOWN;
+}
+
+/* ---- Texts ---- */
+
+/* How many bytes the character at `at` has; 0: it is none. */
+static size_t character(const uint8_t *at, size_t left)
+{
+    size_t len = at[0] < 0x80                    ? 1
+                 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+                 : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+                 : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+                                                 : 0;
+    if (len > left)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    /* Written longer than needed, a surrogate, or beyond the last one. */
+    bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
+               (at[0] == 0xf4 && at[1] > 0x8f);
+    return bad ? 0 : len;
+}
+
+/* The protocol's texts are UTF-8; what is not could not be told to any client again. */
+static bool is_text(ProtobufCBinaryData text)
+{
+    size_t len;
+    for (size_t i = 0; i < text.len; i += len)
+        if ((len = character(text.data + i, text.len - i)) == 0)
+            return false;
+    return true;
+}
+
+static weir_text text_of(ProtobufCBinaryData text)
+{
+    return (weir_text){(const char *)text.data, text.len};
+}
+
+/* ---- Descriptors ---- */
+
+static bool convert_entries(const Rls__RateLimitDescriptor *from, weir_descriptor *to, size_t index,
+                            struct weir__rls_question *question, struct weir__rls_reply *reply)
+{
+    weir_descriptor_entry *entries = weir__rls_array(question->memory, from->n_entries, sizeof *entries);
+    if (!entries)
+        return weir__rls_fail_memory(reply);
+    for (size_t i = 0; i < from->n_entries; i++) {
+        const Rls__RateLimitDescriptor__Entry *entry = from->entries[i];
+        if (!is_text(entry->key) || !is_text(entry->value))
+            return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "descriptors[%zu].entries[%zu] is not UTF-8",
+                                  index, i);
+        entries[i] = (weir_descriptor_entry){text_of(entry->key), text_of(entry->value)};
+    }
+    to->entries = entries;
+    to->entry_count = from->n_entries;
+    return true;
+}
+
+/* More than any limit is never going to fit, however much more. */
+static int64_t hits_of(uint64_t hits, bool negative)
+{
+    int64_t bounded = hits > UINT32_MAX ? UINT32_MAX : (int64_t)hits;
+    return negative ? -bounded : bounded;
+}
+
+static bool convert(size_t index, struct weir__rls_question *question, struct weir__rls_reply *reply)
+{
+    const Rls__RateLimitDescriptor *from = question->request->descriptors[index];
+    weir_descriptor *to = &question->descriptors[index];
+    weir_descriptor_match *match = &question->matches[index];
+    if (!convert_entries(from, to, index, question, reply))
+        return false;
+    to->has_hits = from->hits_addend || from->is_negative_hits;
+    if (from->hits_addend)
+        to->hits = hits_of(from->hits_addend->value, from->is_negative_hits);
+    else if (from->is_negative_hits)
+        to->hits = hits_of(question->request->hits_addend ? question->request->hits_addend : 1, true);
+    if (!from->limit)
+        return true;
+    to->own_limit = from->limit->requests_per_unit;
+    to->own_window_ns = weir__rls_unit_ns(from->limit->unit);
+    if (!to->own_window_ns)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "descriptors[%zu].limit has no unit", index);
+    match->limit = to->own_limit;
+    match->window_ns = to->own_window_ns;
+    match->by_clock = true;
+    return true;
+}
+
+/* ---- Asking ---- */
+
+/* Kept beyond the call: the texts are copied. */
+static void keep_match(void *context, size_t descriptor, const weir_descriptor_match *match)
+{
+    struct weir__rls_question *question = context;
+    weir_descriptor_match *kept = &question->matches[descriptor];
+    *kept = *match;
+    kept->limit_name.data = kept->metadata.data = NULL;
+    char *texts = weir__rls_take(question->memory, match->limit_name.len + match->metadata.len);
+    if (!texts) {
+        kept->limit_name.len = kept->metadata.len = 0;
+        return;
+    }
+    if (match->limit_name.len)
+        kept->limit_name.data = memcpy(texts, match->limit_name.data, match->limit_name.len);
+    if (match->metadata.len)
+        kept->metadata.data = memcpy(texts + match->limit_name.len, match->metadata.data, match->metadata.len);
+}
+
+/* envoyproxy/ratelimit answers UNKNOWN in the first two cases: who tells errors apart by their codes finds the same. */
+static bool is_sound(const Rls__RateLimitRequest *request, struct weir__rls_reply *reply)
+{
+    if (request->domain.len == 0)
+        return weir__rls_fail(reply, WEIR__GRPC_UNKNOWN, "the request names no domain");
+    if (request->n_descriptors == 0)
+        return weir__rls_fail(reply, WEIR__GRPC_UNKNOWN, "the request has no descriptors");
+    return is_text(request->domain) || weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the domain is not UTF-8");
+}
+
+static bool prepare(struct weir__rls_question *question, struct weir__rls_reply *reply)
+{
+    size_t count = question->request->n_descriptors;
+    question->descriptors = weir__rls_array(question->memory, count, sizeof *question->descriptors);
+    question->matches = weir__rls_array(question->memory, count, sizeof *question->matches);
+    question->outcomes = count <= 256 ? weir__rls_take(question->memory, count * sizeof *question->outcomes) : NULL;
+    if (count > 256)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has %zu descriptors; at most 256",
+                              count);
+    if (!question->descriptors || !question->matches || !question->outcomes)
+        return weir__rls_fail_memory(reply);
+    for (size_t i = 0; i < count; i++)
+        if (!convert(i, question, reply))
+            return false;
+    return true;
+}
+
+/* Rules whose counter could not be had: the log should know. */
+static void tell_failures(const struct weir__rls_question *question, struct weir__rls_reply *reply)
+{
+    for (size_t i = 0; i < question->answer.outcomes; i++) {
+        if (question->outcomes[i].reason != WEIR_BY_FAILURE && question->outcomes[i].error != WEIR_EFULL)
+            continue;
+        reply->error = question->outcomes[i].error;
+        reply->rule = question->outcomes[i].rule;
+    }
+}
+
+bool weir__rls_ask(const struct weir__rls *service, const Rls__RateLimitRequest *request,
+                   struct weir__rls_question *question, struct weir__rls_reply *reply)
+{
+    question->request = request;
+    if (!is_sound(request, reply) || !prepare(question, reply))
+        return false;
+    weir_descriptor_query query = {.domain = text_of(request->domain),
+                                   .descriptors = question->descriptors,
+                                   .descriptor_count = request->n_descriptors,
+                                   .hits = request->hits_addend,
+                                   .charge_denied = service->charge_denied,
+                                   .ask = service->ask,
+                                   .outcomes = question->outcomes,
+                                   .matched = keep_match,
+                                   .matched_context = question};
+    /* An error is the check's to tell. */
+    reply->must_ask =
+        service->ask && !service->answered && weir_check_descriptors_prepare(service->engine, &query) == 1;
+    if (reply->must_ask)
+        return false;
+    int error = weir_check_descriptors(service->engine, &query, &question->answer);
+    if (error == WEIR_ETOOMANY)
+        return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has more than 64 limits of its own");
+    if (error) {
+        reply->error = error;
+        return weir__rls_fail(reply, WEIR__GRPC_INTERNAL, "%s", weir_strerror(error));
+    }
+    tell_failures(question, reply);
+    reply->over_limit = !weir_passes(&question->answer.decision);
+    return true;
+}

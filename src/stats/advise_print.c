@@ -1,0 +1,84 @@
+/* weir advise: advice for people. As JSON it is what stats_json.c tells. */
+#include "serve/serve.h"
+#include "stats/stats_json.h"
+#include "stats/open_host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct printing {
+    struct weir__looker *looker;
+    const char *rule;
+    size_t rules, told;
+};
+
+static void print_indented(const char *text)
+{
+    for (const char *line = text; *line;) {
+        size_t len = strcspn(line, "\n");
+        printf("    %.*s\n", (int)len, line);
+        line += len + (line[len] != 0);
+    }
+}
+
+static int print_rule(void *context, const struct weir__seen_rule *rule)
+{
+    struct printing *p = context;
+    struct weir__advice advice[WEIR__ADVICE_MAX];
+    char name[WEIR_NAME_MAX + 8];
+    if (p->rule && strcmp(p->rule, rule->info.name) != 0)
+        return 0;
+    struct weir__evidence *evidence = weir__evidence_gather(&p->looker->sight, rule);
+    size_t count = evidence ? weir__advise(evidence, advice) : 0;
+    p->rules += !rule->info.shadow;
+    for (size_t i = 0; i < count; i++) {
+        char *changed = weir__advice_rule(&p->looker->source, &rule->info, &advice[i].change, WEIR__ADVICE_FILE);
+        weir__printable((weir_text){rule->info.name, strlen(rule->info.name)}, name, sizeof name);
+        printf("%s%s: %s\n", p->told++ ? "\n" : "", name, advice[i].message);
+        if (changed) {
+            puts("  to be tried in shadow, beside the enforced rule:\n");
+            print_indented(changed);
+        }
+        free(changed);
+    }
+    free(evidence);
+    return 0;
+}
+
+static int print_text(struct weir__looker *looker, const char *rule)
+{
+    struct printing p = {looker, rule, 0, 0};
+    (void)weir__sight_rules(&looker->sight, print_rule, &p);
+    if (!p.rules && rule) {
+        fprintf(stderr, "weir advise: %s\n", weir_strerror(WEIR_ENORULE));
+        return 1;
+    }
+    if (!p.told)
+        printf("nothing to advise about %zu rule%s%s\n", p.rules, p.rules == 1 ? "" : "s",
+               !looker->sight.history.rows
+                   ? ": no history was written; weir serve and weir agent do, with hot_keys: 8MiB in weir.yaml"
+                   : " (which takes at least ten minutes, 1000 requests and 50 denials)");
+    return fflush(stdout) != 0;
+}
+
+int weir__advise_run(const struct weir__advise_options *options, weir_diagnose *diagnose, void *context)
+{
+    struct weir__looker looker;
+    int code = 1;
+    if (weir__looker_open(&looker, options->what, options->rules, diagnose, context)) {
+        char *json = NULL;
+        int error = 0;
+        if (options->json)
+            error = weir__figures_advice(&looker.sight, options->rule, &looker.source, &json);
+        if (error)
+            fprintf(stderr, "weir advise: %s\n", weir_strerror(error));
+        else if (json)
+            code = puts(json) < 0 || fflush(stdout) != 0;
+        else
+            code = print_text(&looker, options->rule);
+        free(json);
+    }
+    weir__looker_close(&looker);
+    return code;
+}

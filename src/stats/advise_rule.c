@@ -1,0 +1,208 @@
+/* A rule with a change, written as a shadow to try. See advise.h. */
+#include "stats/advise.h"
+#include "control/document.h"
+#include "engine/rule_files.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Changing ---- */
+
+#define ADDED       3  /* members at most, besides those that a rule has */
+#define NUMBER_TEXT 32 /* bytes */
+#define TREES_BYTES ((size_t)256 << 20)
+
+/* A changed copy of a rule's members; what is below them is the rule's own. */
+struct copy {
+    struct weir__arena *arena;
+    struct weir__node *list; /* room for all members and ADDED */
+    size_t count;
+};
+
+static bool is_one_of(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(name, *list) == 0)
+            return true;
+    return false;
+}
+
+static void scalar(struct weir__node *node, const char *text)
+{
+    *node = (struct weir__node){.kind = WEIR__SCALAR, .name = node->name, .text = {text, strlen(text)}};
+}
+
+static void number(struct copy *copy, struct weir__node *node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void number(struct copy *copy, struct weir__node *node, const char *format, ...)
+{
+    va_list arguments;
+    char *text = weir__arena_take(copy->arena, NUMBER_TEXT);
+    if (!text)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, NUMBER_TEXT, format, arguments);
+    va_end(arguments);
+    scalar(node, text);
+}
+
+static struct weir__node *add(struct copy *copy, const char *name)
+{
+    struct weir__node *names = weir__arena_take(copy->arena, sizeof *names), *node = &copy->list[copy->count++];
+    *node = (struct weir__node){.name = names};
+    if (names)
+        scalar(names, name);
+    return node;
+}
+
+/* A limit with tiers: each times the same. */
+static void change_tiers(struct copy *copy, struct weir__node *limit, double factor)
+{
+    struct weir__node *tiers = weir__arena_array(copy->arena, limit->count, sizeof *tiers);
+    size_t count = 0;
+    for (const struct weir__node *tier = limit->first; tier && tiers; tier = tier->next) {
+        char *end = NULL;
+        double units = tier->kind == WEIR__SCALAR ? strtod(tier->text.data, &end) : 0;
+        struct weir__node *changed = &tiers[count++];
+        *changed = *tier;
+        if (units > 0 && end && !*end)
+            number(copy, changed, "%.0f", ceil(units * factor));
+        changed->next = tier->next ? &tiers[count] : NULL;
+    }
+    limit->first = tiers;
+}
+
+static void change_members(struct copy *copy, const struct weir__node *rule, const struct weir__change *change)
+{
+    static const char *const other_algorithm[] = {"algorithm", "align",  "timezone",       "buckets",
+                                                  "round",     "refill", "count_rejected", NULL};
+    for (const struct weir__node *member = rule->first; member; member = member->next) {
+        const char *name = member->name->text.data;
+        if (strcmp(name, "shadow") == 0 || (change->burst && strcmp(name, "burst") == 0) ||
+            (change->algorithm && (is_one_of(name, other_algorithm) || strcmp(name, "burst") == 0)))
+            continue;
+        struct weir__node *changed = &copy->list[copy->count++];
+        *changed = *member;
+        if (strcmp(name, "limit") == 0 && member->kind == WEIR__MAP && change->limit_factor > 0)
+            change_tiers(copy, changed, change->limit_factor);
+        else if (strcmp(name, "limit") == 0 && change->limit)
+            number(copy, changed, "%" PRId64, change->limit);
+    }
+    if (change->algorithm)
+        scalar(add(copy, "algorithm"), change->algorithm);
+    if (change->burst)
+        number(copy, add(copy, "burst"), "%" PRId64, change->burst);
+}
+
+/* NULL: no memory. */
+static char *write_changed(const struct weir__node *rule, const struct weir__change *change,
+                           enum weir__advice_form form, struct weir__arena *arena)
+{
+    struct copy copy = {arena, weir__arena_array(arena, rule->count + ADDED, sizeof *copy.list), 0};
+    if (!copy.list)
+        return NULL;
+    change_members(&copy, rule, change);
+    if (form == WEIR__ADVICE_FILE)
+        scalar(add(&copy, "shadow"), "true");
+    for (size_t i = 0; i < copy.count; i++)
+        copy.list[i].next = i + 1 < copy.count ? &copy.list[i + 1] : NULL;
+    struct weir__node title = {.name = NULL}, item = {.kind = WEIR__MAP, .first = copy.list, .count = copy.count};
+    struct weir__node rules = {.kind = WEIR__LIST, .first = &item, .count = 1, .name = &title};
+    struct weir__node root = {.kind = WEIR__MAP, .first = &rules, .count = 1};
+    scalar(&title, "rules");
+    return arena->failed ? NULL : weir__emit(form == WEIR__ADVICE_FILE ? &root : &item, NULL);
+}
+
+/* ---- Finding ---- */
+
+/* The rule of the own dialect that begins on this line, with one limit. */
+static const struct weir__node *find_rule(const struct weir__node *root, const weir_rule_info *info)
+{
+    const struct weir__node *rules = root && root->kind == WEIR__MAP ? weir__node_get(root, "rules") : NULL;
+    for (const struct weir__node *rule = rules ? rules->first : NULL; rule; rule = rule->next) {
+        const struct weir__node *name = rule->kind == WEIR__MAP ? weir__node_get(rule, "name") : NULL;
+        if (name && name->kind == WEIR__SCALAR && weir__text_is(name->text, info->name) &&
+            weir__node_get(rule, "limit"))
+            return rule;
+    }
+    return NULL;
+}
+
+static char *write_rule(const struct weir__node *rule, const struct weir__change *change, enum weir__advice_form form,
+                        struct weir__arena *arena)
+{
+    weir_rules *rules = NULL;
+    char *text = write_changed(rule, change, WEIR__ADVICE_FILE, arena);
+    /* What is recommended has to be a rule. */
+    bool good = text && weir_rules_parse("advice", text, strlen(text), NULL, NULL, &rules) == 0;
+    weir_rules_free(rules);
+    if (good && form == WEIR__ADVICE_FILE)
+        return text;
+    free(text);
+    return good ? write_changed(rule, change, form, arena) : NULL;
+}
+
+/* ---- The files, read and parsed once for all advice ---- */
+
+struct weir__rule_trees {
+    struct weir__sources sources; /* empty if the source is a text */
+    struct weir__arena arena;
+    size_t count;
+    const struct weir__node *roots[]; /* NULL: cannot be read */
+};
+
+static struct weir__rule_trees *trees_read(const struct weir__rule_source *source)
+{
+    struct weir__source text = {"rules", source->text}, *list = &text;
+    struct weir__sources sources = {0};
+    size_t count = 1;
+    if (source->path) {
+        if (weir__sources_read(source->path, NULL, NULL, &sources) != 0)
+            return NULL;
+        list = sources.list;
+        count = sources.count;
+    }
+    struct weir__rule_trees *trees = calloc(1, sizeof *trees + count * sizeof(void *));
+    if (!trees) {
+        weir__sources_free(&sources);
+        return NULL;
+    }
+    *trees = (struct weir__rule_trees){.sources = sources, .arena = {.bytes_max = TREES_BYTES}, .count = count};
+    struct weir__report report = {.sources = list, .source_count = count};
+    for (size_t i = 0; i < count; i++)
+        trees->roots[i] = weir__yaml_read((uint32_t)i, &trees->arena, &report);
+    return trees;
+}
+
+void weir__rule_source_free(struct weir__rule_source *source)
+{
+    if (!source->trees)
+        return;
+    weir__arena_free(&source->trees->arena);
+    weir__sources_free(&source->trees->sources);
+    free(source->trees);
+    source->trees = NULL;
+}
+
+char *weir__advice_rule(struct weir__rule_source *source, const weir_rule_info *info, const struct weir__change *change,
+                        enum weir__advice_form form)
+{
+    if (!source || info->domain || info->shadow)
+        return NULL;
+    if (!source->trees)
+        source->trees = trees_read(source);
+    char *text = NULL;
+    for (size_t i = 0; source->trees && i < source->trees->count && !text; i++) {
+        struct weir__arena arena = {.bytes_max = TREES_BYTES};
+        const struct weir__node *rule = find_rule(source->trees->roots[i], info);
+        if (rule)
+            text = write_rule(rule, change, form, &arena);
+        weir__arena_free(&arena);
+    }
+    return text;
+}

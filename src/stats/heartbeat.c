@@ -1,0 +1,145 @@
+/* What one host tells of itself, as text and back. See membership.h. */
+#include "stats/membership_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RATE_MAX     1e12
+#define EVERY_MIN_MS 100
+#define EVERY_MAX_MS INT64_C(86400000)
+#define SILENT_TIMES 3 /* in which it could have told */
+#define SILENT_MORE  4000
+#define RULES_MAX    INT64_C(1000000000)
+#define PRINT_DIGITS 16
+
+static const char *const store_names[] = {"none", "unknown", "up", "away"};
+
+const char *weir__fleet_store_name(enum weir__fleet_store store)
+{
+    return store_names[store];
+}
+
+int64_t weir__told_patience_ms(const struct weir__told *told)
+{
+    return SILENT_TIMES * told->every_ms + SILENT_MORE;
+}
+
+/* ---- Writing ---- */
+
+static json_t *hundredths(double value)
+{
+    return json_real(round(value * 100) / 100);
+}
+
+json_t *weir__told_json(const struct weir__told *told)
+{
+    char print[PRINT_DIGITS + 1];
+    snprintf(print, sizeof print, "%016" PRIx64, told->rules);
+    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I}", "id", told->id, "name", told->name, "version",
+                               told->version, "store", store_names[told->store], "rule_count",
+                               (json_int_t)told->rule_count, "every_ms", (json_int_t)told->every_ms);
+    if (!object)
+        return NULL;
+    bool good = !told->rules || json_object_set_new(object, "rules", json_string(print)) == 0;
+    if (told->level >= 0)
+        good &= json_object_set_new(object, "level", hundredths(told->level)) == 0;
+    if (told->rates.known)
+        good &=
+            json_object_set_new(object, "rates",
+                                json_pack("{s:o,s:o,s:o,s:o}", "allowed", hundredths(told->rates.allowed), "denied",
+                                          hundredths(told->rates.denied), "delayed", hundredths(told->rates.delayed),
+                                          "shed", hundredths(told->rates.shed))) == 0;
+    if (good)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+size_t weir__told_write(const struct weir__told *told, char *to, size_t size)
+{
+    json_t *object = weir__told_json(told);
+    size_t len = object ? json_dumpb(object, to, size, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : 0;
+    json_decref(object);
+    if (!len || len >= size)
+        return 0;
+    to[len] = 0;
+    return len;
+}
+
+/* ---- Reading ---- */
+
+void weir__fleet_cut(const char *text, char *to, size_t size)
+{
+    size_t len = strlen(text);
+    if (len >= size)
+        for (len = size - 1; len && ((unsigned char)text[len] & 0xc0) == 0x80;)
+            len--;
+    memcpy(to, text, len);
+    to[len] = 0;
+}
+
+static void text_of(const json_t *object, const char *name, char *to, size_t size)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    weir__fleet_cut(text ? text : "", to, size);
+}
+
+static double number_of(const json_t *object, const char *name, double most, double without)
+{
+    const json_t *value = json_object_get(object, name);
+    double number = json_number_value(value);
+    return json_is_number(value) && isfinite(number) && number >= 0 ? fmin(number, most) : without;
+}
+
+static bool is_hex(const char *text, size_t digits)
+{
+    return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
+}
+
+static void rates_of(const json_t *rates, struct weir__rates *to)
+{
+    if (!json_is_object(rates))
+        return;
+    *to = (struct weir__rates){.allowed = number_of(rates, "allowed", RATE_MAX, 0),
+                               .delayed = number_of(rates, "delayed", RATE_MAX, 0),
+                               .denied = number_of(rates, "denied", RATE_MAX, 0),
+                               .shed = number_of(rates, "shed", RATE_MAX, 0),
+                               .known = true};
+}
+
+bool weir__told_from(const json_t *object, struct weir__told *told)
+{
+    char store[16], print[PRINT_DIGITS + 2], id[WEIR__FLEET_ID + 2];
+    text_of(object, "id", id, sizeof id);
+    if (!json_is_object(object) || !is_hex(id, WEIR__FLEET_ID))
+        return false;
+    *told = (struct weir__told){.level = number_of(object, "level", 100, -1),
+                                .store = WEIR__FLEET_STORE_UNKNOWN,
+                                .rule_count = (int64_t)number_of(object, "rule_count", (double)RULES_MAX, 0)};
+    memcpy(told->id, id, sizeof told->id);
+    text_of(object, "name", told->name, sizeof told->name);
+    text_of(object, "version", told->version, sizeof told->version);
+    text_of(object, "store", store, sizeof store);
+    for (size_t i = 0; i < sizeof store_names / sizeof *store_names; i++)
+        if (strcmp(store, store_names[i]) == 0)
+            told->store = (enum weir__fleet_store)i;
+    text_of(object, "rules", print, sizeof print);
+    if (is_hex(print, PRINT_DIGITS))
+        told->rules = strtoull(print, NULL, 16);
+    rates_of(json_object_get(object, "rates"), &told->rates);
+    told->every_ms = (int64_t)number_of(object, "every_ms", (double)EVERY_MAX_MS, WEIR__FLEET_EVERY_MS);
+    if (told->every_ms < EVERY_MIN_MS)
+        told->every_ms = EVERY_MIN_MS;
+    return true;
+}
+
+bool weir__told_read(const char *text, size_t len, struct weir__told *told)
+{
+    json_t *object = len <= WEIR__FLEET_TEXT_MAX ? json_loadb(text, len, 0, NULL) : NULL;
+    bool good = object && weir__told_from(object, told);
+    json_decref(object);
+    return good;
+}

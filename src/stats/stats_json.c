@@ -1,0 +1,462 @@
+/* Figures as JSON. See stats_json.h. */
+#define _GNU_SOURCE /* getloadavg */
+#include "stats/stats_json_internal.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <weir/load.h>
+
+#define SAMPLED_SLOTS 16384
+
+static json_t *number(uint64_t value)
+{
+    return json_integer((json_int_t)(value & INT64_MAX));
+}
+
+/* Rates are told in hundredths. */
+static json_t *rounded(double value)
+{
+    return json_real((double)(int64_t)(value * 100 + 0.5) / 100);
+}
+
+/* Names and keys come from outside: what is no UTF-8 is shown by its bytes. */
+json_t *weir__figures_text(const char *data, size_t len)
+{
+    json_t *made = json_stringn(data, len);
+    if (made)
+        return made;
+    char *hex = malloc(4 * len + 1);
+    if (!hex)
+        return NULL;
+    for (size_t i = 0; i < len; i++)
+        snprintf(hex + 4 * i, 5, "\\x%02x", (unsigned char)data[i]);
+    made = json_string(hex);
+    free(hex);
+    return made;
+}
+
+/* Nanoseconds as seconds, in thousandths. */
+static double rounded_ms(int64_t ns)
+{
+    int64_t ms = ns / 1000000;
+    return (double)ms / 1e3;
+}
+
+int weir__figures_finish(json_t *root, bool good, char **json)
+{
+    *json = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+    json_decref(root);
+    return *json ? 0 : WEIR_ENOMEM;
+}
+
+/* ---- Now ---- */
+
+json_t *weir__figures_rates(const struct weir__rates *rates)
+{
+    if (!rates->known)
+        return json_null();
+    return json_pack("{s:o,s:o,s:o,s:o}", "allowed", rounded(rates->allowed), "delayed", rounded(rates->delayed),
+                     "denied", rounded(rates->denied), "shed", rounded(rates->shed));
+}
+
+static const char *algorithm_name(enum weir_algorithm algorithm)
+{
+    static const char *const names[] = {"token_bucket",       "leaky_bucket",           "fixed_window",
+                                        "sliding_window_log", "sliding_window_counter", "concurrency"};
+    return names[algorithm];
+}
+
+struct stats_walk {
+    const struct weir__sight *sight;
+    json_t *rules;
+    struct weir__rates all[3]; /* under the enforced rules */
+    bool good;
+};
+
+static const size_t spans[3] = {1, 10, 60};
+static const char *const span_names[3] = {"1s", "10s", "60s"};
+
+static int stats_rule(void *context, const struct weir__seen_rule *rule)
+{
+    struct stats_walk *walk = context;
+    const weir_rule_stats *s = &rule->stats;
+    json_t *rates = json_object();
+    for (int i = 0; i < 3; i++) {
+        struct weir__rates some = weir__sight_rates(walk->sight, rule, spans[i]);
+        weir__rates_add(&walk->all[i], rule, &some);
+        walk->good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&some)) == 0;
+    }
+    bool counted = rule->info.bytes_per_key > 0;
+    json_t *one =
+        json_pack("{s:o,s:b,s:s?,s:s?,s:o?,s:o?,s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o},s:o}", "name",
+                  weir__figures_text(rule->info.name, strlen(rule->info.name)), "shadow", rule->info.shadow, "domain",
+                  rule->info.domain, "algorithm", counted ? algorithm_name(rule->info.algorithm) : NULL, "limit",
+                  rule->info.limit >= 0 ? number((uint64_t)rule->info.limit) : NULL, "window_s",
+                  counted && rule->info.window_ns ? json_real((double)rule->info.window_ns / 1e9) : NULL, "totals",
+                  "allowed", number(s->allowed), "delayed", number(s->delayed), "denied", number(s->denied), "listed",
+                  number(s->listed), "missing_key", number(s->missing_key), "failures", number(s->failures),
+                  "gave_back", number(s->gave_back), "shed", number(s->shed), "rates", rates);
+    walk->good &= one && json_array_append_new(walk->rules, one) == 0;
+    return !walk->good;
+}
+
+static json_t *segment_json(const struct weir__sight *sight)
+{
+    const weir_segment *segment = sight->engine->segment;
+    uint64_t looked = 0, live = 0;
+    weir_stats stats;
+    if (weir_stats_read(segment, &stats) != 0)
+        return json_null();
+    bool sampled = weir_segment_sample(segment, sight->now, SAMPLED_SLOTS, &looked, &live) == 0 && looked;
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "path", sight->segment, "bytes",
+                     number(stats.bytes), "slots", number(stats.slots), "fill",
+                     sampled ? json_real((double)live / (double)looked) : json_null(), "created", number(stats.created),
+                     "evicted_live", number(stats.evicted_live), "evicted_denied", number(stats.evicted_denied),
+                     "slab_full", number(stats.slab_full), "soft", number(stats.soft), "errors", number(stats.errors),
+                     "lost", weir_segment_lost(segment));
+}
+
+static json_t *store_json(const struct weir__sight *sight)
+{
+    static const char *const states[] = {"unknown", "up", "down"};
+    weir_ledger_stats s;
+    if (!weir__sight_has_ledger(sight))
+        return json_null();
+    weir__book_stats(&sight->book, &s);
+    return json_pack("{s:s,s:b,s:f,s:f,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", states[s.store], "agent", s.agent,
+                     "since_s", (double)s.since_ns / 1e9, "lag_s", (double)s.lag_ns / 1e9, "last_error",
+                     s.last_error ? weir_strerror(s.last_error) : NULL, "exchanges", number(s.exchanges), "failures",
+                     number(s.failures), "told", number(s.told), "applied", number(s.applied), "dropped",
+                     number(s.dropped), "keys", number(s.used), "keys_max", number(s.entries));
+}
+
+/* The time below which so many per mille of the timed checks stayed; 0: none was timed. */
+static double time_below(const weir_times *times, uint64_t per_mille)
+{
+    uint64_t all = 0, sum = 0;
+    for (int i = 0; i < WEIR_TIMES; i++)
+        all += times->count[i];
+    for (int i = 0; i < WEIR_TIMES - 1 && all; i++) {
+        sum += times->count[i];
+        if (sum * 1000 >= all * per_mille)
+            return (double)times->below_ns[i] / 1e9;
+    }
+    return all ? (double)times->below_ns[WEIR_TIMES - 2] / 1e9 : 0;
+}
+
+static json_t *host_json(const struct weir__sight *sight)
+{
+    char name[WEIR__HOST_NAME];
+    double load[3] = {0};
+    weir__sight_host_name(sight, name);
+    (void)!getloadavg(load, 3);
+    return json_pack("{s:o,s:[f,f,f],s:i}", "name", weir__figures_text(name, strlen(name)), "load", load[0], load[1],
+                     load[2], "processors", (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static json_t *percent(uint32_t per_mille)
+{
+    return json_real((double)per_mille / 10);
+}
+
+/* How loaded the host is; null where nothing says so. */
+static json_t *load_json(const struct weir__sight *sight)
+{
+    struct weir__load_view view;
+    struct weir__load_sums sums;
+    bool known = weir__sight_load(sight, &view, &sums);
+    json_t *signals = json_object(), *shed = json_object();
+    if (!sight->load) {
+        json_decref(signals);
+        json_decref(shed);
+        return json_null();
+    }
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        if (view.signal[i] != WEIR__SIGNAL_NONE)
+            (void)json_object_set_new(signals, weir_load_signal_name(i), percent(view.signal[i]));
+    for (int i = 0; i < WEIR__LOAD_CLASSES; i++)
+        (void)json_object_set_new(shed, weir_load_class_name(i), percent(view.shed[i]));
+    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o}", "known", known, "level", percent(view.level), "throttle",
+                     percent(view.throttle), "in_flight", number(sums.in_flight), "signals", signals, "shed", shed);
+}
+
+/* NULL: no memory. */
+static json_t *stats_json(const struct weir__sight *sight)
+{
+    struct stats_walk walk = {.sight = sight, .rules = json_array(), .good = true};
+    weir_engine_stats engine = {0};
+    weir_times times = {0};
+    (void)weir__sight_rules(sight, stats_rule, &walk);
+    (void)!weir_engine_stats_read(sight->engine, &engine);
+    (void)!weir_times_read(sight->engine, &times);
+    json_t *rates = json_object();
+    for (int i = 0; i < 3; i++)
+        walk.good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&walk.all[i])) == 0;
+    json_t *root = json_pack(
+        "{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at", rounded_ms(sight->now.wall_ns),
+        "version", weir_version(), "host", host_json(sight), "segment", segment_json(sight), "store", store_json(sight),
+        "rates", rates, "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
+        "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks", number(engine.looks), "rules",
+        number(engine.rules), "history", sight->history.rows != 0, "hot", sight->hot.panels != 0, "rules", walk.rules);
+    walk.good &= json_object_set_new(root, "load", load_json(sight)) == 0;
+    if (walk.good)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+int weir__figures_stats(const struct weir__sight *sight, char **json)
+{
+    json_t *root = stats_json(sight);
+    return weir__figures_finish(root, root != NULL, json);
+}
+
+/* ---- The last hour ---- */
+
+enum { ALLOWED, DELAYED, DENIED, SHED, SHADOW_DENIED, SERIES };
+static const char *const series_names[SERIES] = {"allowed", "delayed", "denied", "shed", "shadow_denied"};
+
+struct series {
+    const struct weir__sight *sight;
+    const char *rule;
+    size_t seconds;
+    struct weir__history_second *one; /* a rule's */
+    double *sum[SERIES];              /* by second; the newest last */
+    bool found;
+};
+
+static int series_rule(void *context, const struct weir__seen_rule *rule)
+{
+    struct series *s = context;
+    if (s->rule && strcmp(s->rule, rule->info.name) != 0)
+        return 0;
+    s->found = true;
+    size_t count = s->sight->history.rows ? weir__history_read(&s->sight->history, rule->id, s->one, s->seconds) : 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = s->seconds - count + i;
+        if (rule->info.shadow) {
+            s->sum[SHADOW_DENIED][at] += s->one[i].denied;
+            continue;
+        }
+        s->sum[ALLOWED][at] += s->one[i].allowed;
+        s->sum[DELAYED][at] += s->one[i].delayed;
+        s->sum[DENIED][at] += s->one[i].denied;
+        s->sum[SHED][at] += s->one[i].shed;
+    }
+    return 0;
+}
+
+/* Means of `step` seconds each, so that all steps are rates. */
+static json_t *series_json(const double *sum, size_t seconds, size_t step)
+{
+    json_t *list = json_array();
+    for (size_t from = seconds % step; from < seconds; from += step) {
+        double all = 0;
+        for (size_t i = 0; i < step; i++)
+            all += sum[from + i];
+        if (json_array_append_new(list, rounded(all / (double)step)) != 0)
+            break;
+    }
+    return list;
+}
+
+int weir__figures_history(const struct weir__sight *sight, const char *rule, int64_t seconds, int64_t step, char **json)
+{
+    size_t count = seconds < 1 ? 1 : seconds >= WEIR__HISTORY_SECONDS ? WEIR__HISTORY_SECONDS - 1 : (size_t)seconds;
+    size_t each = step < 1 ? 1 : (size_t)step > count ? count : (size_t)step;
+    double *sums = calloc(count, SERIES * sizeof *sums);
+    struct series s = {.sight = sight, .rule = rule, .seconds = count, .one = calloc(count, sizeof *s.one)};
+    if (!sums || !s.one) {
+        free(sums);
+        free(s.one);
+        return WEIR_ENOMEM;
+    }
+    for (int i = 0; i < SERIES; i++)
+        s.sum[i] = sums + (size_t)i * count;
+    (void)weir__sight_rules(sight, series_rule, &s);
+    uint64_t last = sight->history.rows ? weir__load64(&sight->history.header->last) : 0;
+    int64_t ago = last ? (int64_t)(weir__sight_second(sight->now) - last) : 0;
+    int error = WEIR_ENORULE;
+    if (s.found || !rule) {
+        json_t *root = json_pack("{s:b,s:o,s:o}", "known", last != 0, "until",
+                                 json_integer(sight->now.wall_ns / WEIR_SECOND - ago), "step", number(each));
+        bool good = root != NULL;
+        for (int i = 0; i < SERIES && good; i++)
+            good = json_object_set_new(root, series_names[i], series_json(s.sum[i], count, each)) == 0;
+        error = weir__figures_finish(root, good, json);
+    }
+    free(sums);
+    free(s.one);
+    return error;
+}
+
+/* ---- Hot keys ---- */
+
+struct finding {
+    const char *name;
+    bool shadow;
+    uint64_t id;
+    bool found;
+};
+
+static int find_rule(void *context, const struct weir__seen_rule *rule)
+{
+    struct finding *finding = context;
+    if (rule->info.shadow != finding->shadow || strcmp(rule->info.name, finding->name) != 0)
+        return 0;
+    finding->id = rule->id;
+    finding->found = true;
+    return 1;
+}
+
+static json_t *key_json(const weir_segment *segment, const struct weir__hot_key *key,
+                        const struct weir__figures_hot *what)
+{
+    bool hidden = what->hide || key->len == 0, cut = !hidden && key->shown < key->len;
+    json_t *name = hidden ? json_sprintf("~%016" PRIx64, weir__pseudonym(segment, key->hash))
+                          : weir__figures_text(key->text, key->shown);
+    if (what->near)
+        return json_pack("{s:o,s:b,s:b,s:f}", "key", name, "hidden", hidden, "cut", cut, "used",
+                         (double)key->weight / 1000);
+    return json_pack("{s:o,s:b,s:b,s:o,s:o}", "key", name, "hidden", hidden, "cut", cut, "count", number(key->weight),
+                     "error", number(key->error));
+}
+
+static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot_panel *panel)
+{
+    uint64_t count[WEIR__HOT_USES] = {0};
+    uint64_t keys = panel ? weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, count) : 0;
+    json_t *list = json_array();
+    for (int i = 0; i < WEIR__HOT_USES; i++)
+        (void)json_array_append_new(list, number(count[i]));
+    return json_pack("{s:o,s:o}", "keys", number(keys), "tenths", list);
+}
+
+/* The keys of one list. */
+static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot_panel *panel,
+                         const struct weir__figures_hot *what)
+{
+    size_t max = what->n < 1                        ? 1
+                 : what->n > WEIR__FIGURES_KEYS_MAX ? WEIR__FIGURES_KEYS_MAX
+                                                    : (size_t)what->n,
+           count = 0;
+    struct weir__hot_key *keys = calloc(max, sizeof *keys);
+    json_t *list = json_array();
+    bool good = keys && list;
+    if (panel && good && what->near)
+        count = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash,
+                                  sight->engine->segment, keys, max);
+    else if (panel && good)
+        count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__noting_hash,
+                              sight->engine->segment, keys, max);
+    for (size_t i = 0; i < count && good; i++)
+        good = json_array_append_new(list, key_json(sight->engine->segment, &keys[i], what)) == 0;
+    free(keys);
+    if (good)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+int weir__figures_hot(const struct weir__sight *sight, const struct weir__figures_hot *what, char **json)
+{
+    struct finding finding = {.name = what->rule, .shadow = what->shadow};
+    (void)weir__sight_rules(sight, find_rule, &finding);
+    if (!finding.found)
+        return WEIR_ENORULE;
+    const struct weir__hot_panel *panel = weir__sight_panel(sight, finding.id);
+    uint64_t seconds = sight->hot.panels ? weir__load64(&sight->hot.header->seconds) : 0;
+    uint64_t total =
+        panel ? weir__load64(&panel->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
+    json_t *root = json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",
+                             panel != NULL, "by",
+                             what->near     ? "near"
+                             : what->denied ? "denied"
+                                            : "admitted",
+                             "seconds", number(seconds), "total", number(total), "keys", keys_json(sight, panel, what),
+                             "uses", uses_json(sight, panel));
+    return weir__figures_finish(root, root != NULL, json);
+}
+
+/* Adds to each rule of the list its hottest keys. */
+int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet *fleet, int64_t keys, char **json)
+{
+    json_t *root = stats_json(sight), *rule, *hosts = weir__figures_fleet(fleet);
+    bool good = root && hosts && json_object_update(root, hosts) == 0;
+    json_decref(hosts);
+    size_t i;
+    json_array_foreach(json_object_get(root, "rules"), i, rule)
+    {
+        struct finding finding = {.name = json_string_value(json_object_get(rule, "name")),
+                                  .shadow = json_is_true(json_object_get(rule, "shadow"))};
+        struct weir__figures_hot admitted = {.n = keys}, denied = {.denied = true, .n = keys},
+                                 near = {.near = true, .n = keys};
+        (void)weir__sight_rules(sight, find_rule, &finding);
+        const struct weir__hot_panel *panel = finding.found ? weir__sight_panel(sight, finding.id) : NULL;
+        json_t *hot = panel ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(sight, panel, &admitted), "denied",
+                                        keys_json(sight, panel, &denied), "near", keys_json(sight, panel, &near),
+                                        "uses", uses_json(sight, panel))
+                            : json_null();
+        good &= json_object_set_new(rule, "hot", hot) == 0;
+    }
+    return weir__figures_finish(root, good, json);
+}
+
+/* ---- Advice ---- */
+
+struct advising {
+    const struct weir__sight *sight;
+    struct weir__rule_source *source;
+    const char *rule;
+    json_t *list;
+    bool found, good;
+};
+
+static json_t *advice_json(const struct weir__seen_rule *rule, const struct weir__advice *advice,
+                           struct weir__rule_source *source)
+{
+    char *changed = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_FILE);
+    char *document = weir__advice_rule(source, &rule->info, &advice->change, WEIR__ADVICE_DOCUMENT);
+    json_t *figures = json_object();
+    for (size_t i = 0; i < advice->figure_count; i++)
+        (void)json_object_set_new(figures, advice->figures[i].name, rounded(advice->figures[i].value));
+    json_t *one =
+        json_pack("{s:o,s:s,s:s,s:o,s:s?,s:s?}", "rule", weir__figures_text(rule->info.name, strlen(rule->info.name)),
+                  "kind", weir__advice_kind_name(advice->kind), "message", advice->message, "figures", figures,
+                  "changed", changed, "document", document);
+    free(changed);
+    free(document);
+    return one;
+}
+
+static int advise_rule(void *context, const struct weir__seen_rule *rule)
+{
+    struct advising *a = context;
+    struct weir__advice advice[WEIR__ADVICE_MAX];
+    if (a->rule && strcmp(a->rule, rule->info.name) != 0)
+        return 0;
+    a->found = true;
+    struct weir__evidence *evidence = weir__evidence_gather(a->sight, rule);
+    size_t count = evidence ? weir__advise(evidence, advice) : 0;
+    a->good &= evidence != NULL;
+    for (size_t i = 0; i < count; i++)
+        a->good &= json_array_append_new(a->list, advice_json(rule, &advice[i], a->source)) == 0;
+    free(evidence);
+    return !a->good;
+}
+
+int weir__figures_advice(const struct weir__sight *sight, const char *rule, struct weir__rule_source *source,
+                         char **json)
+{
+    struct advising a = {sight, source, rule, json_array(), false, true};
+    (void)weir__sight_rules(sight, advise_rule, &a);
+    if (rule && !a.found) {
+        json_decref(a.list);
+        return WEIR_ENORULE;
+    }
+    json_t *root = json_pack("{s:o}", "advice", a.list);
+    return weir__figures_finish(root, root && a.good, json);
+}

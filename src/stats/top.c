@@ -1,0 +1,260 @@
+/* weir top: the loop, the keys and the terminal. See top.h. */
+#define _GNU_SOURCE /* ppoll */
+#include "stats/top.h"
+#include "serve/serve.h"
+#include "stats/stats_json.h"
+#include "stats/open_host.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WIDTH_USUAL  80
+#define HEIGHT_USUAL 24
+#define WIDTH_MIN    20
+#define WIDTH_MAX    1000
+
+/* ---- The terminal ---- */
+
+static struct termios before;
+static volatile sig_atomic_t ended, stopped, resized;
+
+static void on_signal(int number)
+{
+    if (number == SIGWINCH)
+        resized = 1;
+    else if (number == SIGTSTP)
+        stopped = 1;
+    else
+        ended = number;
+}
+
+static void say(const char *sequence)
+{
+    (void)!write(STDOUT_FILENO, sequence, strlen(sequence));
+}
+
+static bool enter(void)
+{
+    struct termios raw = before;
+    raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
+    raw.c_cc[VMIN] = 0;
+    raw.c_cc[VTIME] = 0;
+    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) != 0)
+        return false;
+    say("\033[?1049h\033[?25l\033[2J");
+    return true;
+}
+
+static void leave(void)
+{
+    say("\033[0m\033[?25h\033[?1049l");
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
+}
+
+static void screen_size(struct weir__top_screen *screen)
+{
+    struct winsize size = {0};
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_row;
+    screen->width = known ? size.ws_col : WIDTH_USUAL;
+    screen->height = known ? size.ws_row : HEIGHT_USUAL;
+    screen->width = screen->width < WIDTH_MIN ? WIDTH_MIN : screen->width;
+}
+
+/* The whole picture in one write, so that nobody sees half of it. */
+static void draw(struct weir__top *top)
+{
+    char *text = NULL;
+    size_t len = 0;
+    struct weir__top_screen screen = {.to = open_memstream(&text, &len)};
+    if (!screen.to)
+        return;
+    screen_size(&screen);
+    weir__top_draw(top, &screen);
+    if (fclose(screen.to) == 0)
+        for (size_t done = 0; done < len && !ended;) {
+            ssize_t put = write(STDOUT_FILENO, text + done, len - done);
+            if (put <= 0)
+                break;
+            done += (size_t)put;
+        }
+    free(text);
+}
+
+/* ---- Keys ---- */
+
+static void choose(struct weir__top *top, int step)
+{
+    if (top->page == WEIR__TOP_HOSTS) {
+        if (step < 0 ? top->host > 0 : top->host + 1 < top->hosts)
+            top->host = step < 0 ? top->host - 1 : top->host + 1;
+        return;
+    }
+    if (step < 0 ? top->chosen > 0 : top->chosen + 1 < top->rules)
+        top->chosen = step < 0 ? top->chosen - 1 : top->chosen + 1;
+    top->chosen_name[0] = 0; /* the line counts now */
+}
+
+/* False: it is time to go. */
+static bool press(struct weir__top *top, char key)
+{
+    static const struct {
+        char key;
+        enum weir__top_sort sort;
+    } sorts[] = {{'n', WEIR__BY_NAME}, {'a', WEIR__BY_ALLOWED}, {'d', WEIR__BY_DENIED}, {'y', WEIR__BY_DELAYED},
+                 {'e', WEIR__BY_SHED}, {'s', WEIR__BY_SHARE},   {'l', WEIR__BY_LEVEL},  {'t', WEIR__BY_HEARD}};
+    for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
+        if (sorts[i].key == key)
+            top->sort = sorts[i].sort;
+    if (key == 'h')
+        top->list = (top->list + 1) % WEIR__TOP_LISTS;
+    if (key == 'o')
+        top->page = top->page == WEIR__TOP_RULES ? WEIR__TOP_HOSTS : WEIR__TOP_RULES;
+    if (key == ' ')
+        top->paused = !top->paused;
+    if (key == 'j' || key == 'k')
+        choose(top, key == 'j' ? 1 : -1);
+    return key != 'q';
+}
+
+/* What was typed; arrows come as ESC [ A and ESC [ B. */
+static bool read_keys(struct weir__top *top)
+{
+    char keys[64];
+    ssize_t count = read(STDIN_FILENO, keys, sizeof keys);
+    for (ssize_t i = 0; i < count; i++) {
+        if (keys[i] == '\033' && i + 2 < count && (keys[i + 1] == '[' || keys[i + 1] == 'O')) {
+            char arrow = keys[i + 2];
+            i += 2;
+            if (arrow == 'A' || arrow == 'B')
+                choose(top, arrow == 'B' ? 1 : -1);
+        } else if (!press(top, keys[i])) {
+            return false;
+        }
+    }
+    return count > 0; /* 0: the terminal is gone */
+}
+
+/* ---- The loop ---- */
+
+static int64_t now_ms(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
+}
+
+/* Ctrl-Z: the terminal is the shell's until it says to go on. */
+static void pause_here(void)
+{
+    stopped = 0;
+    leave();
+    raise(SIGSTOP);
+    (void)enter();
+    resized = 1;
+}
+
+static bool take_signals(sigset_t *during)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
+    struct sigaction action = {.sa_handler = on_signal};
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        sigaddset(&blocked, numbers[i]);
+        if (sigaction(numbers[i], &action, NULL) != 0)
+            return false;
+    }
+    /* Only ppoll lets them through: none comes between a look at what it set and the wait. */
+    return sigprocmask(SIG_BLOCK, &blocked, during) == 0;
+}
+
+static void refresh(struct weir__looker *looker, struct weir__top *top)
+{
+    if (!top->paused) {
+        if (looker->sight.now.mono_ns)
+            weir__sight_remember(&looker->sight);
+        (void)weir_reload(looker->engine);
+        weir__sight_look(&looker->sight);
+        weir__fleet_look(&looker->fleet, &looker->sight);
+    }
+    draw(top);
+}
+
+static int live(struct weir__looker *looker, int64_t interval_ms)
+{
+    struct weir__top top = {.sight = &looker->sight, .fleet = &looker->fleet, .sort = WEIR__BY_DENIED};
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    sigset_t during;
+    bool going = true;
+    if (tcgetattr(STDIN_FILENO, &before) != 0 || !take_signals(&during) || !enter())
+        return 1;
+    int64_t due = 0;
+    while (going && !ended) {
+        int64_t left = due - now_ms();
+        if (left <= 0) {
+            refresh(looker, &top);
+            due = now_ms() + interval_ms;
+            continue;
+        }
+        struct timespec wait = {left / 1000, left % 1000 * 1000000};
+        int ready = ppoll(&input, 1, &wait, &during);
+        if (stopped)
+            pause_here();
+        if (ready > 0)
+            going = (input.revents & POLLIN) && read_keys(&top);
+        if (ready > 0 || resized)
+            draw(&top);
+        resized = 0;
+    }
+    leave();
+    return 0;
+}
+
+/* Two looks, unless a history knows the rates already. */
+static int once(struct weir__looker *looker, const struct weir__top_options *options)
+{
+    struct weir__top top = {.sight = &looker->sight, .fleet = &looker->fleet, .sort = WEIR__BY_DENIED};
+    if (!looker->sight.history.rows) {
+        struct timespec wait = {options->interval_ms / 1000, options->interval_ms % 1000 * 1000000};
+        weir__sight_remember(&looker->sight);
+        nanosleep(&wait, NULL);
+        weir__sight_look(&looker->sight);
+    }
+    weir__fleet_look(&looker->fleet, &looker->sight);
+    if (options->json) {
+        char *json = NULL;
+        int error = weir__figures_all(&looker->sight, &looker->fleet, options->keys, &json);
+        if (error)
+            fprintf(stderr, "weir top: %s\n", weir_strerror(error));
+        else
+            puts(json);
+        free(json);
+        return error ? 1 : fflush(stdout) != 0;
+    }
+    const char *columns = getenv("COLUMNS");
+    long width = columns ? strtol(columns, NULL, 10) : 0;
+    struct weir__top_screen screen = {
+        .to = stdout, .width = width >= WIDTH_MIN && width <= WIDTH_MAX ? (int)width : WIDTH_USUAL, .plain = true};
+    weir__top_draw(&top, &screen);
+    return fflush(stdout) != 0;
+}
+
+int weir__top_run(const struct weir__top_options *options, weir_diagnose *diagnose, void *context)
+{
+    struct weir__looker looker;
+    int code = 1;
+    if (!options->once && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))) {
+        fputs("weir top: this is no terminal; use --once or --once --json\n", stderr);
+        return 2;
+    }
+    if (weir__looker_open(&looker, options->what, options->rules, diagnose, context))
+        code = options->once ? once(&looker, options) : live(&looker, options->interval_ms);
+    weir__looker_close(&looker);
+    return code;
+}

@@ -1,0 +1,390 @@
+/* One picture of weir top. See top.h. */
+#define _GNU_SOURCE /* qsort_r */
+#include "stats/top_internal.h"
+#include "stats/advise.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <weir/load.h>
+
+#define SAMPLED_SLOTS 16384
+#define KEYS_SHOWN    20
+#define KEYS_ONCE     5
+#define HEAD_LINES    8
+
+struct row {
+    char name[WEIR_NAME_MAX + 1];
+    bool shadow;
+    uint64_t id;
+    struct weir__rates rates;
+    weir_rule_stats stats;
+    uint64_t keys, near;
+    bool watched; /* its keys are noted */
+};
+
+struct picture {
+    struct weir__top *top;
+    struct weir__canvas canvas;
+    struct row *rows;
+    size_t count, room;
+    bool sheds; /* or may: there is a load level */
+};
+
+/* ---- The rules ---- */
+
+static int gather(void *context, const struct weir__seen_rule *rule)
+{
+    struct picture *p = context;
+    uint64_t unused[WEIR__HOT_USES];
+    struct weir__hot_key near[WEIR__HOT_NEAR];
+    const struct weir__sight *sight = p->top->sight;
+    if (p->count == p->room) {
+        size_t room = p->room ? 2 * p->room : 64;
+        struct row *rows = realloc(p->rows, room * sizeof *rows);
+        if (!rows)
+            return 1;
+        p->rows = rows;
+        p->room = room;
+    }
+    struct row *row = &p->rows[p->count++];
+    *row = (struct row){.shadow = rule->info.shadow, .id = rule->id, .stats = rule->stats};
+    snprintf(row->name, sizeof row->name, "%s", rule->info.name);
+    row->rates = weir__sight_rates(sight, rule, 10);
+    p->sheds |= row->stats.shed > 0;
+    const struct weir__hot_panel *panel = weir__sight_panel(sight, rule->id);
+    if (!panel)
+        return 0;
+    row->watched = true;
+    row->keys = weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, unused);
+    row->near = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash,
+                                  sight->engine->segment, near, WEIR__HOT_NEAR);
+    return 0;
+}
+
+static double share_of(const struct row *row)
+{
+    double denied = row->rates.known ? row->rates.denied : (double)row->stats.denied;
+    double passed =
+        row->rates.known ? row->rates.allowed + row->rates.delayed : (double)(row->stats.allowed + row->stats.delayed);
+    return denied + passed > 0 ? denied / (denied + passed) : 0;
+}
+
+static double value_of(const struct row *row, enum weir__top_sort sort)
+{
+    bool known = row->rates.known;
+    switch (sort) {
+    case WEIR__BY_ALLOWED:
+        return known ? row->rates.allowed : (double)row->stats.allowed;
+    case WEIR__BY_DENIED:
+        return known ? row->rates.denied : (double)row->stats.denied;
+    case WEIR__BY_DELAYED:
+        return known ? row->rates.delayed : (double)row->stats.delayed;
+    case WEIR__BY_SHED:
+        return known ? row->rates.shed : (double)row->stats.shed;
+    case WEIR__BY_SHARE:
+        return share_of(row);
+    default:
+        return 0;
+    }
+}
+
+static int by_sort(const void *a, const void *b, void *context)
+{
+    const struct row *left = a, *right = b;
+    enum weir__top_sort sort = *(const enum weir__top_sort *)context;
+    double l = value_of(left, sort), r = value_of(right, sort);
+    if (l < r || l > r)
+        return l < r ? 1 : -1;
+    int names = strcmp(left->name, right->name);
+    return names ? names : left->shadow - right->shadow;
+}
+
+/* The chosen rule keeps being it, wherever it is now. */
+static void keep_chosen(struct picture *p)
+{
+    struct weir__top *top = p->top;
+    for (size_t i = 0; i < p->count && *top->chosen_name; i++)
+        if (p->rows[i].shadow == top->chosen_shadow && strcmp(p->rows[i].name, top->chosen_name) == 0)
+            top->chosen = i;
+    if (top->chosen >= p->count)
+        top->chosen = p->count ? p->count - 1 : 0;
+    if (p->count) {
+        snprintf(top->chosen_name, sizeof top->chosen_name, "%s", p->rows[top->chosen].name);
+        top->chosen_shadow = p->rows[top->chosen].shadow;
+    }
+}
+
+/* Requests are shed where there is a load level: only there is a column for it. */
+static int name_width(const struct picture *p)
+{
+    int wide = p->canvas.screen->width - (p->sheds ? 58 : 50);
+    return wide < 16 ? 16 : wide > 60 ? 60 : wide;
+}
+
+static void draw_rule(struct picture *p, const struct row *row, bool chosen)
+{
+    char name[64], shown[WEIR_NAME_MAX + 16], shed[24] = "", a[16], b[16], c[16], d[16], e[16];
+    int wide = name_width(p);
+    snprintf(shown, sizeof shown, "%s%s", row->name, row->shadow ? " (shadow)" : "");
+    weir__printable((weir_text){shown, strlen(shown)}, name,
+                    (size_t)wide + 1 < sizeof name ? (size_t)wide + 1 : sizeof name);
+    const char *style = chosen ? "7" : row->shadow ? "2" : share_of(row) > 0.1 ? "33" : "";
+    if (p->sheds)
+        snprintf(shed, sizeof shed, " %7s", weir__top_brief(value_of(row, WEIR__BY_SHED), a));
+    weir__top_line(&p->canvas, style, "%-*s %7s %7s%s %7s %6.1f%% %7s %6s", wide, name,
+                   weir__top_brief(value_of(row, WEIR__BY_ALLOWED), a),
+                   weir__top_brief(value_of(row, WEIR__BY_DENIED), b), shed,
+                   weir__top_brief(value_of(row, WEIR__BY_DELAYED), c), 100 * share_of(row),
+                   row->watched ? weir__top_brief((double)row->keys, d) : "-",
+                   row->watched ? weir__top_brief((double)row->near, e) : "-");
+}
+
+static void draw_rules(struct picture *p)
+{
+    bool known = p->count && p->rows[0].rates.known;
+    weir__top_line(&p->canvas, "1", "%-*s %7s %7s%s %7s %7s %7s %6s", name_width(p), "RULE",
+                   known ? "ALLOW/s" : "ALLOWED", known ? "DENY/s" : "DENIED",
+                   !p->sheds ? ""
+                   : known   ? "  SHED/s"
+                             : "    SHED",
+                   known ? "DELAY/s" : "DELAYED", "DENIED", "KEYS", "NEAR");
+    /* A third of the screen is for the keys, and the chosen rule is always among those shown. */
+    size_t space =
+        p->canvas.screen->height
+            ? (size_t)(p->canvas.screen->height > HEAD_LINES + 9 ? (p->canvas.screen->height - HEAD_LINES) * 2 / 3 : 3)
+            : p->count;
+    size_t first = p->top->chosen >= space ? p->top->chosen - space + 1 : 0;
+    for (size_t i = first; i < p->count && i < first + space; i++)
+        draw_rule(p, &p->rows[i], !p->canvas.screen->plain && i == p->top->chosen);
+    if (first + space < p->count)
+        weir__top_line(&p->canvas, "2", "... %zu more", p->count - first - space);
+}
+
+/* ---- Keys ---- */
+
+static size_t keys_of(const struct weir__sight *sight, const struct weir__hot_panel *panel, enum weir__top_list list,
+                      struct weir__hot_key *keys, size_t max)
+{
+    const weir_segment *segment = sight->engine->segment;
+    if (list == WEIR__TOP_NEAR)
+        return weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash, segment, keys,
+                                 max);
+    return weir__hot_top(panel, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__noting_hash,
+                         segment, keys, max);
+}
+
+static void draw_key(struct picture *p, const weir_segment *segment, const struct weir__hot_key *key, uint64_t seconds)
+{
+    char text[WEIR__HOT_TEXT_MAX + 8], shown[128], a[16], b[16];
+    int wide = p->canvas.screen->width - 24 < 20    ? 20
+               : p->canvas.screen->width - 24 > 100 ? 100
+                                                    : p->canvas.screen->width - 24;
+    if (key->len)
+        snprintf(text, sizeof text, "%.*s%s", (int)key->shown, key->text, key->shown < key->len ? "..." : "");
+    else
+        snprintf(text, sizeof text, "~%016" PRIx64, weir__pseudonym(segment, key->hash));
+    weir__printable((weir_text){text, strlen(text)}, shown, (size_t)wide + 1);
+    if (p->top->list == WEIR__TOP_NEAR)
+        weir__top_line(&p->canvas, "", "  %-*s %8.1f%%", wide, shown, (double)key->weight / 10);
+    else if (seconds)
+        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown,
+                       weir__top_brief((double)key->weight / (double)seconds, a),
+                       weir__top_brief((double)key->error / (double)seconds, b));
+    else
+        weir__top_line(&p->canvas, "", "  %-*s %9s %9s", wide, shown, weir__top_brief((double)key->weight, a),
+                       weir__top_brief((double)key->error, b));
+}
+
+static void draw_keys(struct picture *p, const struct row *row, size_t max)
+{
+    static const char *const titles[] = {"most denied", "most admitted", "near their limit"};
+    struct weir__hot_key keys[KEYS_SHOWN];
+    char name[64];
+    const struct weir__sight *sight = p->top->sight;
+    const struct weir__hot_panel *panel = weir__sight_panel(sight, row->id);
+    int wide = p->canvas.screen->width - 24 < 20    ? 20
+               : p->canvas.screen->width - 24 > 100 ? 100
+                                                    : p->canvas.screen->width - 24;
+    uint64_t seconds = sight->hot.panels ? weir__load64(&sight->hot.header->seconds) : 0;
+    char title[128];
+    snprintf(title, sizeof title, "KEYS of %s, %s",
+             weir__printable((weir_text){row->name, strlen(row->name)}, name, 32), titles[p->top->list]);
+    weir__top_line(&p->canvas, "1", "%-*s %s", wide + 2, title,
+                   p->top->list == WEIR__TOP_NEAR ? "     USED"
+                   : seconds                      ? "   COST/s        +-"
+                                                  : "     COST        +-");
+    if (!panel) {
+        weir__top_line(&p->canvas, "2", "  %s",
+                       sight->hot.panels ? "there is no room for this rule: make hot_keys larger"
+                                         : "they are not noted; hot_keys in weir.yaml");
+        return;
+    }
+    size_t count = keys_of(sight, panel, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);
+    for (size_t i = 0; i < count; i++)
+        draw_key(p, sight->engine->segment, &keys[i], seconds);
+    if (!count)
+        weir__top_line(&p->canvas, "2", "  none");
+}
+
+/* ---- The head ---- */
+
+static void draw_store(struct picture *p)
+{
+    static const char *const states[] = {"not seen yet", "up", "DOWN"};
+    const struct weir__sight *sight = p->top->sight;
+    weir_ledger_stats s;
+    if (!weir__sight_has_ledger(sight)) { /* no rule is eventual */
+        enum weir__fleet_store store = p->top->fleet->store;
+        weir__top_line(&p->canvas, store == WEIR__FLEET_STORE_AWAY ? "31" : "", "store    %s; history: %s",
+                       store == WEIR__FLEET_NO_STORE     ? "none"
+                       : store == WEIR__FLEET_STORE_UP   ? "up"
+                       : store == WEIR__FLEET_STORE_AWAY ? "AWAY"
+                                                         : "not seen: no agent runs",
+                       sight->history.rows ? "by the agent" : "none, so rates are from two looks");
+        return;
+    }
+    weir__book_stats(&sight->book, &s);
+    weir__top_line(&p->canvas, s.store == WEIR_STORE_DOWN || !s.agent ? "31" : "",
+                   "store    %s, agent %s, lag %.2f s, %" PRIu64 " exchanges, %" PRIu64 " failed, %" PRIu64 " keys",
+                   states[s.store], s.agent ? "running" : "GONE", (double)s.lag_ns / 1e9, s.exchanges, s.failures,
+                   s.used);
+}
+
+/* One line of at most 80 columns; none where there is no level. */
+static void draw_load(struct picture *p)
+{
+    struct weir__load_view view;
+    struct weir__load_sums sums;
+    char signals[64] = "", shed[24] = "";
+    size_t len = 0;
+    bool known = weir__sight_load(p->top->sight, &view, &sums);
+    if (!p->top->sight->load)
+        return;
+    if (!known) {
+        weir__top_line(&p->canvas, "31", "level    the agent says nothing: limits are as they are written");
+        return;
+    }
+    /* The two highest say why. */
+    for (int rank = 0; rank < 2; rank++) {
+        int highest = -1;
+        for (int i = 0; i < WEIR__SIGNALS; i++)
+            if (view.signal[i] != WEIR__SIGNAL_NONE && (highest < 0 || view.signal[i] > view.signal[highest]))
+                highest = i;
+        if (highest < 0)
+            break;
+        len += (size_t)snprintf(signals + len, sizeof signals - len, "%s%s %u", rank ? ", " : "",
+                                weir_load_signal_name(highest), view.signal[highest] / 10);
+        view.signal[highest] = WEIR__SIGNAL_NONE;
+    }
+    uint32_t shares = view.shed[1] + view.shed[2] + view.shed[3];
+    if (shares)
+        snprintf(shed, sizeof shed, ", sheds %s", view.shed[1] ? "high" : view.shed[2] ? "normal" : "low");
+    weir__top_line(&p->canvas, view.throttle < WEIR__LOAD_FULL || shares ? "33" : "",
+                   "level    %u of 100 (%s), limits %u %%, %" PRIu64 " in flight%s", view.level / 10, signals,
+                   view.throttle / 10, sums.in_flight, shed);
+}
+
+static void draw_head(struct picture *p)
+{
+    const struct weir__sight *sight = p->top->sight;
+    char host[48] = "", clock[16] = "", shed[32] = "", a[16], b[16], c[16], d[16];
+    double load[3] = {0};
+    struct weir__rates all = {0};
+    uint64_t looked = 0, live = 0;
+    weir_stats stats = {0};
+    time_t now = (time_t)(sight->now.wall_ns / WEIR_SECOND);
+    struct tm parts;
+    const char *name = p->top->fleet->count ? p->top->fleet->hosts[0].told.name : "";
+    weir__printable((weir_text){name, strlen(name)}, host, sizeof host);
+    (void)!getloadavg(load, 3);
+    if (localtime_r(&now, &parts))
+        strftime(clock, sizeof clock, "%H:%M:%S", &parts);
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->rows[i].shadow)
+            continue;
+        all.known |= p->rows[i].rates.known;
+        all.allowed += value_of(&p->rows[i], WEIR__BY_ALLOWED);
+        all.denied += value_of(&p->rows[i], WEIR__BY_DENIED);
+        all.delayed += value_of(&p->rows[i], WEIR__BY_DELAYED);
+        all.shed += value_of(&p->rows[i], WEIR__BY_SHED);
+    }
+    double sum = all.allowed + all.denied + all.delayed;
+    (void)!weir_stats_read(sight->engine->segment, &stats);
+    (void)!weir_segment_sample(sight->engine->segment, sight->now, SAMPLED_SLOTS, &looked, &live);
+    weir__top_line(&p->canvas, "1", "weir %s on %s   %s   load %.2f %.2f %.2f%s", weir_version(), host, clock, load[0],
+                   load[1], load[2], p->top->paused ? "   PAUSED" : "");
+    if (p->sheds)
+        snprintf(shed, sizeof shed, ", shed %s", weir__top_brief(all.shed, d));
+    weir__top_line(&p->canvas, "", "under rules%s: allowed %s, denied %s (%.1f %%)%s, delayed %s",
+                   all.known ? " a second" : " so far", weir__top_brief(all.allowed, a), weir__top_brief(all.denied, b),
+                   sum > 0 ? 100 * all.denied / sum : 0, shed, weir__top_brief(all.delayed, c));
+    weir__top_line(&p->canvas, stats.evicted_live ? "33" : "",
+                   "segment  %.1f MiB, %.1f %% full, %" PRIu64 " keys evicted too early%s",
+                   (double)stats.bytes / (1 << 20), looked ? 100.0 * (double)live / (double)looked : 0,
+                   stats.evicted_live, weir_segment_lost(sight->engine->segment) ? ", FILE LOST" : "");
+    draw_store(p);
+    draw_load(p);
+    weir__top_fleet(p->top, &p->canvas);
+    weir__top_line(&p->canvas, "", "%s", "");
+}
+
+static void draw_rules_and_keys(struct picture *p)
+{
+    draw_rules(p);
+    if (!p->count)
+        return;
+    int left = p->canvas.screen->height - p->canvas.line - 3;
+    weir__top_line(&p->canvas, "", "%s", "");
+    draw_keys(p, &p->rows[p->top->chosen], left > 1 ? (size_t)left - 1 : 1);
+}
+
+/* All there is, one below the other. */
+static void draw_plain(struct picture *p)
+{
+    draw_rules(p);
+    for (size_t i = 0; i < p->count; i++)
+        if (p->rows[i].watched && p->rows[i].keys) {
+            weir__top_line(&p->canvas, "", "%s", "");
+            draw_keys(p, &p->rows[i], KEYS_ONCE);
+        }
+    weir__top_line(&p->canvas, "", "%s", "");
+    weir__top_hosts(p->top, &p->canvas, 0);
+}
+
+static void draw_page(struct picture *p)
+{
+    const struct weir__top_screen *screen = p->canvas.screen;
+    bool hosts = p->top->page == WEIR__TOP_HOSTS;
+    int left = screen->height - p->canvas.line - 3;
+    if (hosts)
+        weir__top_hosts(p->top, &p->canvas, left > 1 ? (size_t)left : 1);
+    else
+        draw_rules_and_keys(p);
+    fputs("\033[J", screen->to);
+    fprintf(screen->to, "\033[%d;1H\033[7m", screen->height);
+    weir__top_cut(screen->to,
+                  hosts ? "q quit o rules j/k host  sort: n name a allow d deny e shed y delay l lvl t seen"
+                        : "q quit o hosts j/k rule h keys  sort: n name a allow d deny e shed y delay s %",
+                  screen->width);
+    fputs("\033[0m\033[K", screen->to);
+}
+
+void weir__top_draw(struct weir__top *top, const struct weir__top_screen *screen)
+{
+    struct picture p = {.top = top, .canvas = {.screen = screen}, .sheds = top->sight->load != NULL};
+    (void)weir__sight_rules(top->sight, gather, &p);
+    if (p.count)
+        qsort_r(p.rows, p.count, sizeof *p.rows, by_sort, &top->sort);
+    keep_chosen(&p);
+    top->rules = p.count;
+    if (!screen->plain)
+        fputs("\033[H", screen->to);
+    draw_head(&p);
+    if (screen->plain)
+        draw_plain(&p);
+    else
+        draw_page(&p);
+    free(p.rows);
+}

@@ -1,0 +1,388 @@
+/* From an entry of the ledger to what the store is asked, and from its answer to the host's counter. */
+#include "sync/sync_internal.h"
+#include "algo/calendar.h"
+#include "engine/counter_by_hash.h"
+#include "engine/overload.h"
+
+#include <stdlib.h>
+
+#define LITTLE 1024 /* such a part of a bucket is little */
+
+/* ---- Rules ---- */
+
+static int by_id(const void *a, const void *b)
+{
+    uint64_t left = (*(const struct weir__rule *const *)a)->id, right = (*(const struct weir__rule *const *)b)->id;
+    return left < right ? -1 : left > right;
+}
+
+static bool index_rules(struct weir__sync *sync)
+{
+    const weir_rules *rules = sync->loaded->rules;
+    const struct weir__rule **list = malloc((rules->count + 1) * sizeof(const struct weir__rule *));
+    if (!list)
+        return false;
+    size_t count = 0;
+    for (size_t i = 0; i < rules->count; i++)
+        if (weir__book_of(sync->loaded, rules->rules[i]))
+            list[count++] = rules->rules[i];
+    qsort(list, count, sizeof(const struct weir__rule *), by_id);
+    free(sync->by_id);
+    sync->by_id = list;
+    sync->by_id_count = count;
+    return true;
+}
+
+bool weir__sync_pin(struct weir__sync *sync, int *at)
+{
+    weir *engine = sync->with.engine;
+    weir__watch(engine);
+    const struct weir__loaded *loaded = weir__pin(&engine->pins, at);
+    uint64_t reloads = weir__load64(&engine->reloads);
+    bool same = sync->by_id && loaded == sync->loaded && reloads == sync->reloads;
+    sync->loaded = loaded;
+    sync->reloads = reloads;
+    if (same || index_rules(sync))
+        return true;
+    sync->reloads = UINT64_MAX; /* to be tried again */
+    weir__unpin(&engine->pins, *at);
+    return false;
+}
+
+void weir__sync_unpin(struct weir__sync *sync, int at)
+{
+    weir__unpin(&sync->with.engine->pins, at);
+}
+
+static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t id)
+{
+    size_t low = 0, high = sync->by_id_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (sync->by_id[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sync->by_id_count && sync->by_id[low]->id == id ? sync->by_id[low] : NULL;
+}
+
+/* The tier's, or the first that counts: a changed rule keeps its counters. */
+static const struct weir__quota *quota_of(const struct weir__rule *rule, uint64_t tier)
+{
+    const struct weir__quota *first = NULL;
+    for (size_t i = 0; i < rule->quota_count; i++) {
+        const struct weir__quota *quota = &rule->quotas[i];
+        if (quota->kind != WEIR__LIMITED)
+            continue;
+        if (weir__book_tier(quota) == tier)
+            return quota;
+        first = first ? first : quota;
+    }
+    return first;
+}
+
+bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger_entry *entry,
+                        struct weir__subject *subject)
+{
+    const struct weir__ledger_text *text = &entry->text;
+    subject->rule = entry->identity && entry->ready ? rule_of(sync, text->rule) : NULL;
+    subject->quota = subject->rule ? quota_of(subject->rule, text->tier) : NULL;
+    if (!subject->quota) {
+        subject->rule = NULL;
+        return false;
+    }
+    subject->hash = text->cut ? entry->identity ^ text->tier
+                              : weir__counter_hash(sync->segment, &subject->quota->limit, text->key, text->key_len);
+    return true;
+}
+
+/* ---- Asking ---- */
+
+const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__subject *subject,
+                                   struct weir__quota *room)
+{
+    return &weir__quota_in_force(sync->with.engine, subject->rule, subject->quota, sync->now, room)->limit;
+}
+
+int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, const weir_limit *limit,
+                    weir_decision *decision)
+{
+    return weir__counter_move(sync->segment, limit, subject->hash, 0, sync->now, decision);
+}
+
+int64_t weir__sync_window_end(const struct weir__sync *sync, const weir_limit *limit, const weir_decision *here)
+{
+    int64_t start, end, now_us = sync->now.wall_ns / 1000;
+    if (limit->algorithm != WEIR_FIXED_WINDOW)
+        return 0;
+    if (!weir__on_wall(limit))
+        return here->reset_after_ns > 0 ? now_us + here->reset_after_ns / 1000 : 0;
+    if (limit->align == WEIR_ALIGN_CLOCK)
+        return now_us - now_us % limit->window_us + limit->window_us;
+    weir__calendar_window(limit->zone, (enum weir_calendar)limit->calendar, now_us, &start, &end);
+    return end;
+}
+
+/* The windows around the present one: the server has no zones. */
+static void set_bounds(const struct weir__sync *sync, const weir_limit *limit, int64_t bounds_us[4])
+{
+    int64_t unused, now_us = sync->now.wall_ns / 1000;
+    enum weir_calendar calendar = (enum weir_calendar)limit->calendar;
+    weir__calendar_window(limit->zone, calendar, now_us, &bounds_us[1], &bounds_us[2]);
+    weir__calendar_window(limit->zone, calendar, bounds_us[1] - 1, &bounds_us[0], &unused);
+    weir__calendar_window(limit->zone, calendar, bounds_us[2], &unused, &bounds_us[3]);
+}
+
+static size_t name_of(const struct weir__sync *sync, const struct weir__rule *rule,
+                      const struct weir__ledger_text *text, char *to)
+{
+    weir_text key = {text->key, text->key_len};
+    if (!text->cut)
+        return weir__store_name(&sync->with.naming, rule->name, rule->shadow, key, to);
+    key.len = WEIR__NAME_KEY_CUT;
+    return weir__store_name_cut(&sync->with.naming, rule->name, rule->shadow, key, text->key + WEIR__NAME_KEY_CUT, to);
+}
+
+static void clear(struct weir__ask *ask)
+{
+    memset(ask, 0, offsetof(struct weir__ask, name)); /* and not half of it for a name that comes anyway */
+}
+
+void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *ask)
+{
+    weir_params one = {.limit = 1, .window_ns = WEIR_SECOND};
+    clear(ask);
+    ask->how = WEIR__ASK_PEEK;
+    if (weir_limit_init(&ask->limit, &one) == 0)
+        ask->name_len = (uint16_t)weir__store_name(&sync->with.naming, WEIR__TEXT("\"agent\""), false,
+                                                   WEIR__TEXT("looks"), ask->name);
+}
+
+/* In how long a time came together what an entry has to tell, if its server did not answer, or none did; 0: it did. */
+static int64_t late_of(const struct weir__sync *sync, const struct weir__followed *f)
+{
+    int64_t failed_ms = f->failed_ms ? (int32_t)((uint32_t)weir__book_ms() - f->failed_ms) : 0;
+    return failed_ms > WEIR__LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
+}
+
+void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__looked *looked)
+{
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    struct weir__ask *ask = &sync->asks[place];
+    const weir_limit *limit = looked->limit;
+    clear(ask);
+    ask->limit = *limit;
+    ask->limit.zone = NULL;
+    ask->how = WEIR__ASK_EXCHANGE;
+    ask->cost = note->amount;
+    uint32_t age = sync->followed[note->index].age;
+    ask->doubt = (int32_t)(age - sync->doubted) < 0;
+    ask->own_only = !ask->doubt && age != sync->age;
+    ask->level = looked->here->remaining + looked->since;
+    if (note->window_end_us)
+        ask->left_us = note->window_end_us - sync->now.wall_ns / 1000;
+    else if (limit->algorithm != WEIR_FIXED_WINDOW)
+        ask->left_us = late_of(sync, &sync->followed[note->index]);
+    if (weir__on_wall(limit) && limit->align == WEIR_ALIGN_CALENDAR)
+        set_bounds(sync, limit, ask->bounds_us);
+    ask->name_len = (uint16_t)name_of(sync, sync->subjects[place].rule, looked->text, ask->name);
+}
+
+void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
+{
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    struct weir__subject *subject = &sync->subjects[place];
+    struct weir__ledger_entry entry = {0};
+    struct weir__quota room;
+    weir_decision here;
+    if (note->identity && note->index < sync->ledger->entries) /* it may come from a file that others wrote to */
+        weir__ledger_read(sync->ledger, note->index, &entry);
+    weir__sync_clock(sync);
+    const weir_limit *limit = NULL;
+    if (entry.identity == note->identity && weir__sync_subject(sync, &entry, subject))
+        limit = weir__sync_limit(sync, subject, &room);
+    if (!limit || weir__sync_look(sync, subject, limit, &here) != 0) {
+        subject->rule = NULL;
+        weir__sync_fill_nothing(sync, &sync->asks[place]);
+        return;
+    }
+    /* The amount after the counter, as for one that is noted now: who comes between is told of next, and must not be
+     * missing from what is left, too. */
+    struct weir__ledger_held held = weir__ledger_glance(sync->ledger, note->index);
+    int64_t since = held.identity == note->identity ? held.amount - note->amount : 0;
+    weir__sync_fill(sync, place, &(struct weir__looked){&entry.text, limit, &here, since});
+}
+
+/* ---- The answer ---- */
+
+/* Host and server are not asked at the same moment, and count in whole units: so much is no difference. */
+static int64_t tolerance(const weir_limit *limit, int64_t took_us)
+{
+    if (limit->algorithm == WEIR_FIXED_WINDOW)
+        return 0;
+    double refilled = (double)limit->limit * (double)took_us / (double)limit->window_us;
+    return 1 + (refilled < (double)limit->hard ? (int64_t)refilled : limit->hard);
+}
+
+static int64_t within(int64_t amount)
+{
+    return amount > WEIR__USED_MAX ? WEIR__USED_MAX : amount < -WEIR__USED_MAX ? -WEIR__USED_MAX : amount;
+}
+
+/*
+ * Moves the host's counter to what is left for all. Returns what there was to move. A store that was set back gives
+ * nothing back.
+ */
+static int64_t move(struct weir__sync *sync, uint64_t hash, const weir_limit *limit, int64_t difference,
+                    int64_t took_us)
+{
+    weir_decision unused;
+    struct weir__ledger_header *header = sync->ledger->header;
+    if (difference == 0 || (difference < 0 && sync->set_back) ||
+        (difference < 0 && -difference <= tolerance(limit, took_us)))
+        return 0;
+    int64_t amount = within(difference);
+    int error = weir__counter_move(sync->segment, limit, hash, amount, sync->now, &unused);
+    if (!error && amount > 0)
+        weir__count(&header->applied, (uint64_t)amount);
+    else if (!error)
+        weir__count(&header->given_back, (uint64_t)-amount);
+    return amount;
+}
+
+static bool is_bucket(const weir_limit *limit)
+{
+    return limit->algorithm == WEIR_TOKEN_BUCKET || limit->algorithm == WEIR_LEAKY_BUCKET;
+}
+
+static bool is_more(int64_t amount, int64_t than)
+{
+    return amount > than || amount < -than;
+}
+
+/*
+ * Whether an answer is a reason to ask for more of them. As long as this host and the others have used next to nothing
+ * of a bucket, there is little to make wrong with what is not heard: what the next requests take is told within an
+ * interval, and with that it hears of the others. Windows do not repay what was too much.
+ */
+static bool is_news(const struct weir__followed *f, const weir_limit *limit, int64_t told, int64_t moved)
+{
+    int64_t little = is_bucket(limit) ? limit->hard / LITTLE : 0;
+    return is_more(told, little) || is_more(moved, little) || (moved && f->again > 0);
+}
+
+/* When to ask for it again, if at all. */
+static void follow(struct weir__sync *sync, uint64_t index, bool news, bool recovered)
+{
+    struct weir__followed *f = &sync->followed[index];
+    unsigned again = news ? WEIR__AGAIN : f->again > 0 ? f->again - 1U : 0;
+    /* Who is behind has enough to do with what is used. */
+    if (!news && (recovered || sync->behind))
+        again = 0;
+    f->again = (uint8_t)again;
+    if (again)
+        weir__sync_follow(sync, index, 1U << (WEIR__AGAIN - again));
+    else
+        weir__sync_unfollow(sync, index);
+}
+
+/* Nothing was taken: later, and then now and then. */
+static void follow_failed(struct weir__sync *sync, uint64_t index)
+{
+    struct weir__followed *f = &sync->followed[index];
+    f->again = f->again ? f->again : WEIR__AGAIN;
+    follow(sync, index, false, false);
+    f->again = 2;
+}
+
+/* So much of `units` as `us` is of a window; 0 of fixed windows, in which nothing comes back. */
+static int64_t part_of(const weir_limit *limit, int64_t units, int64_t us)
+{
+    double part = (double)units * (double)us / (double)limit->window_us;
+    bool none = limit->algorithm == WEIR_FIXED_WINDOW || part <= 0;
+    return none ? 0 : part < WEIR__USED_MAX ? (int64_t)part : WEIR__USED_MAX;
+}
+
+/* What has come back after so long a time of what was let pass in it, evenly. */
+static int64_t paid_of(const weir_limit *limit, int64_t amount, int64_t us)
+{
+    if (is_bucket(limit))
+        return part_of(limit, limit->limit, us);
+    return us > limit->window_us ? amount - (int64_t)((double)amount * (double)limit->window_us / (double)us) : 0;
+}
+
+/*
+ * How much the host's counter is to be moved by: what it has used less than all. An exchange that was on its way for
+ * long says what was left when the server carried it out, `ago`. Since then some has come back; and what the host let
+ * pass since it was noted may have been paid by what came back until then, if the counter was full: that shows when it
+ * is told, with its time. In between, the host's counter is left as it is.
+ */
+static int64_t difference_of(const struct weir__ask *ask, const weir_decision *here, int64_t untold, int64_t took_us)
+{
+    /* By what is used, not by what is left: the limit may have changed with the load since it was asked. */
+    int64_t mine = here->limit - here->remaining, all = ask->limit.hard - ask->decision.remaining;
+    bool late = took_us > WEIR__LATE_MS * 1000 || (ask->left_us > 0 && ask->limit.algorithm != WEIR_FIXED_WINDOW);
+    if (!late)
+        return all + untold - mine;
+    all -= part_of(&ask->limit, is_bucket(&ask->limit) ? ask->limit.limit : all, ask->ago_us);
+    int64_t most = all + untold > 0 ? all + untold : 0;
+    int64_t age_us = ask->limit.algorithm == WEIR_FIXED_WINDOW ? 0 : ask->left_us + took_us - ask->ago_us;
+    int64_t paid = paid_of(&ask->limit, untold, age_us);
+    int64_t least = all + (untold > paid ? untold - paid : 0);
+    return mine < least ? least - mine : mine > most ? most - mine : 0;
+}
+
+/* What is left for all is known, and what the host has left: `here`. */
+static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
+                  int64_t took_us)
+{
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ask *ask = &sync->asks[place];
+    /* The counter was looked at before the amount is: who comes between makes it seem less, not more. */
+    struct weir__ledger_held held = weir__ledger_glance(sync->ledger, note->index);
+    int64_t untold = held.amount - note->amount;
+    if (held.identity != note->identity)
+        return;
+    if (!sync->set_back)
+        sync->followed[note->index].age = sync->age;
+    int64_t difference = difference_of(ask, here, untold, took_us);
+    if (note->window_end_us && note->window_end_us <= sync->now.wall_ns / 1000)
+        difference = 0; /* what is left of a window that is over */
+    int64_t moved = move(sync, sync->subjects[place].hash, limit, difference, took_us);
+    bool news = is_news(&sync->followed[note->index], limit, note->amount, moved);
+    follow(sync, note->index, news, here->remaining >= here->limit);
+    weir__count(&sync->ledger->header->told, (uint64_t)(note->amount > 0 ? note->amount : 0));
+}
+
+void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
+{
+    struct weir__ledger_header *header = sync->ledger->header;
+    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ask *ask = &sync->asks[place];
+    const struct weir__subject *subject = &sync->subjects[place];
+    struct weir__quota room;
+    weir_decision here;
+    if (ask->how != WEIR__ASK_EXCHANGE)
+        return; /* nobody knew what it was for; the sweep will see */
+    if (ask->error && ask->error != WEIR_ESTOREWRONGTYPE && ask->error != WEIR_ESTORECLOCK)
+        weir__sync_doubt(sync, note->index); /* its server was away, and another may take its place */
+    struct weir__followed *f = &sync->followed[note->index];
+    if (ask->error || ask->other_window > 0) {
+        if (!f->failed_ms && note->amount)
+            f->failed_ms = (uint32_t)(weir__load64(&header->told_ms) | 1);
+        follow_failed(sync, note->index);
+        return;
+    }
+    f->failed_ms = 0;
+    if (ask->other_window < 0) {
+        weir__count(&header->dropped, (uint64_t)(note->amount > 0 ? note->amount : 0));
+        follow(sync, note->index, note->amount != 0, true);
+    } else {
+        const weir_limit *limit = weir__sync_limit(sync, subject, &room);
+        if (weir__sync_look(sync, subject, limit, &here) == 0)
+            agree(sync, place, limit, &here, took_us);
+    }
+    weir__ledger_settle(sync->ledger, note->index, note->identity, note->amount, header->batch);
+    weir__sync_remember(sync, note);
+}

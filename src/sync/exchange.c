@@ -1,0 +1,287 @@
+/*
+ * Exchanging with the store, as a process does it. It may be killed at any moment: what it has not told is still in the
+ * ledger.
+ */
+#define _GNU_SOURCE /* ppoll */
+#include "sync/exchange.h"
+#include "serve/preflight.h"
+#include "serve/signal_action.h"
+#include "config/store_url.h"
+#include "sync/sync.h"
+#include "remote/blocking_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define LOCK_MS      5000   /* for the agent before us to end */
+#define LOOK_US      500000 /* between two looks whether to begin anew */
+#define COMPLAINT_MS 60000  /* between two about the same */
+
+struct exchanger {
+    const struct weir__config *config;
+    const struct weir__journal *journal;
+    struct weir__store_options store;
+    char ledger[4096];
+    weir *engine;
+    struct weir__link *link;
+    struct weir__sync *sync; /* NULL: no rule is eventual */
+    int lock;
+    uint64_t full, complained_ms;
+    int64_t looked; /* whether to begin anew */
+    struct weir__beside_say beside_say;
+};
+
+/* ---- The store ---- */
+
+/* What weir.yaml says of the store. False after it was told what is wrong. */
+static bool store_read(struct exchanger *x)
+{
+    char url[8192], why[256] = "";
+    bool good = weir__store_url(&x->config->store, url, sizeof url, why, sizeof why) &&
+                weir__store_parse(url, &x->store, why, sizeof why) == 0;
+    if (good && x->store.deadline_us < WEIR__SYNC_PATIENCE_US)
+        x->store.deadline_us = WEIR__SYNC_PATIENCE_US;
+    if (!good)
+        weir__say(x->journal, WEIR__ERROR, "store: %s", why);
+    return good;
+}
+
+static void changed(void *context, bool up, int error, const char *where)
+{
+    const struct exchanger *x = context;
+    if (up)
+        weir__say(x->journal, WEIR__INFO, "the store %s is there; what was let pass is exchanged", where);
+    else
+        weir__say(x->journal, WEIR__WARNING, "the store %s is away; what is let pass is told later: %s", where,
+                  weir_strerror(error));
+}
+
+static int bring(void *context, struct weir__question *question)
+{
+    return weir__link_ask(context, question);
+}
+
+/* ---- Opening ---- */
+
+/* One agent a ledger. The one before us may still be about its last exchange. */
+static bool lock_ledger(struct exchanger *x)
+{
+    x->lock = open(x->ledger, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    for (int waited = 0; x->lock >= 0 && flock(x->lock, LOCK_EX | LOCK_NB) != 0; waited += 50) {
+        if (waited >= LOCK_MS) {
+            weir__say(x->journal, WEIR__ERROR, "another agent exchanges what is in %s", x->ledger);
+            return false;
+        }
+        poll(NULL, 0, 50);
+    }
+    if (x->lock < 0)
+        weir__say(x->journal, WEIR__ERROR, "%s cannot be opened: %s", x->ledger, strerror(errno));
+    return x->lock >= 0;
+}
+
+/* Who could not begin tries again, and must not find its own lock then. */
+static void unlock_ledger(struct exchanger *x)
+{
+    if (x->lock >= 0)
+        close(x->lock);
+    x->lock = -1;
+}
+
+/* Once a rule is eventual. */
+static bool begin(struct exchanger *x)
+{
+    weir_ledger_stats unused;
+    if (x->sync || weir_ledger_stats_read(x->engine, &unused) != 0)
+        return true;
+    if (!lock_ledger(x)) {
+        unlock_ledger(x);
+        return false;
+    }
+    struct weir__sync_options options = {.engine = x->engine,
+                                         .naming = {x->store.prefix, x->store.hash_keys},
+                                         .interval_ms = (uint64_t)x->store.sync_interval_us / 1000,
+                                         .patience_us = x->store.deadline_us,
+                                         .cluster = x->store.kind == WEIR__CLUSTER,
+                                         .bring = bring,
+                                         .bring_context = x->link};
+    x->sync = weir__sync_new(&options);
+    if (!x->sync) {
+        weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+        unlock_ledger(x);
+    }
+    return x->sync != NULL;
+}
+
+static bool open_all(struct exchanger *x)
+{
+    const struct weir__config *config = x->config;
+    if (!store_read(x))
+        return false;
+    snprintf(x->ledger, sizeof x->ledger, "%s.ledger", config->segment_path);
+    weir_options options = {.segment = {.path = config->segment_path,
+                                        .size = (uint64_t)config->segment_bytes,
+                                        /* No REBUILD: nginx may have a broken one mapped. */
+                                        .flags = WEIR_OPEN_CREATE | WEIR_OPEN_TRUSTED},
+                            .rules_path = config->rules_path,
+                            .rules_text = config->rules_path ? NULL : config->rules_text.data,
+                            .flags = WEIR_NO_LINK,
+                            .store = config->store.url,
+                            .default_consistency = weir__store_consistency(&config->store),
+                            .ledger = x->ledger,
+                            .diagnose = weir__say_beside,
+                            .diagnose_context = &x->beside_say};
+    x->beside_say = (struct weir__beside_say){config->segment_path, x->journal};
+    int error = weir_open(&options, &x->engine);
+    if (error) {
+        weir__say(x->journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
+                  weir_error_name(error));
+        return false;
+    }
+    weir__guard_said(weir_engine_segment(x->engine), config->segment_path, x->journal);
+    x->link = weir__link_new(&x->store);
+    if (!x->link) {
+        weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+        return false;
+    }
+    weir__link_tell(x->link, changed, x);
+    return begin(x);
+}
+
+static void close_all(struct exchanger *x)
+{
+    weir__sync_free(x->sync);
+    if (x->link)
+        weir__link_free(x->link);
+    weir_close(x->engine);
+    unlock_ledger(x);
+}
+
+/* ---- Running ---- */
+
+/* Keys that find no room are told of now and then. */
+static void complain(struct exchanger *x)
+{
+    uint64_t full = weir__load64(&x->engine->book->ledger.header->full), now = weir__book_ms();
+    if (full == x->full || (x->complained_ms && now - x->complained_ms < COMPLAINT_MS))
+        return;
+    weir__say(x->journal, WEIR__WARNING,
+              "the ledger %s is full: %" PRIu64 " times what was let pass stayed on this host; remove the file while "
+              "nothing runs and give it more room",
+              x->ledger, full - x->full);
+    x->full = full;
+    x->complained_ms = now;
+}
+
+/* So many parts of the round; 0: all of it at once. */
+static int exchange(struct exchanger *x, unsigned parts)
+{
+    struct weir__client_stats stats;
+    weir__watch(x->engine);
+    if (!begin(x))
+        return WEIR_ESYS;
+    if (!x->sync || weir__load32(&x->engine->book->mapped.lost)) /* cut short: it holds nothing to exchange */
+        return 0;
+    int error = parts ? weir__sync_step(x->sync, parts) : weir__sync_round(x->sync);
+    weir__link_stats(x->link, &stats);
+    weir__sync_bytes(x->sync, stats.bytes_out, stats.bytes_in);
+    complain(x);
+    return error;
+}
+
+/* What came from `signals` until `when`; an end counts more than all else. */
+static enum weir__wish wait_until(int signals, int64_t when)
+{
+    int64_t left = when - weir__link_now();
+    struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
+    struct pollfd wait = {.fd = signals, .events = POLLIN};
+    enum weir__wish came = WEIR__WISH_NONE;
+    if (ppoll(&wait, 1, &most, NULL) <= 0)
+        return came;
+    for (enum weir__wish next; (next = weir__next_wish(signals)) != WEIR__WISH_NONE;)
+        came = came == WEIR__WISH_STOP ? came : next;
+    return came;
+}
+
+/* When the next step is due, after the one that was at `*due`; returns how many parts it has. */
+static unsigned plan(const struct exchanger *x, int64_t *due, int64_t now)
+{
+    unsigned parts = x->sync ? weir__sync_parts(x->sync) : 1;
+    int64_t gap = x->store.sync_interval_us / parts;
+    *due += gap;
+    if (*due >= now)
+        return 1;
+    if (parts == 1) { /* a slow store is not asked the more often for it */
+        *due = now + gap;
+        return 1;
+    }
+    int64_t missed = (now - *due) / gap;
+    *due += missed * gap;
+    return missed < parts ? (unsigned)missed + 1 : parts;
+}
+
+/*
+ * Until `due`, in short steps: the data plane takes an agent without a life sign for dead, however rarely it is to
+ * exchange, and rules change meanwhile. False: there is a reason to end.
+ */
+static bool rest(struct exchanger *x, int signals, const struct weir__exchange_watch *watch, int64_t due,
+                 enum weir__exchange_end *end)
+{
+    for (;;) {
+        int64_t now = weir__link_now();
+        enum weir__wish came = wait_until(signals, due < now + LOOK_US ? due : now + LOOK_US);
+        *end = came == WEIR__WISH_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
+        if (came == WEIR__WISH_STOP)
+            return false;
+        if (watch && (came == WEIR__WISH_RELOAD || now - x->looked >= LOOK_US)) {
+            x->looked = now;
+            if (watch->changed(watch->context, came == WEIR__WISH_RELOAD))
+                return false;
+        }
+        if (weir__link_now() >= due)
+            return true;
+        weir__watch(x->engine);
+        if (begin(x) && x->sync && !weir__load32(&x->engine->book->mapped.lost))
+            weir__sync_beat(x->sync);
+    }
+}
+
+static enum weir__exchange_end loop(struct exchanger *x, int signals, const struct weir__exchange_watch *watch)
+{
+    enum weir__exchange_end end;
+    int64_t due = weir__link_now();
+    unsigned parts = 1;
+    x->looked = due;
+    do {
+        (void)!exchange(x, parts); /* it was told, once */
+        parts = plan(x, &due, weir__link_now());
+    } while (rest(x, signals, watch, due, &end));
+    if (end == WEIR__EXCHANGE_STOPPED)
+        (void)!exchange(x, 0); /* what is not told stays for the next agent */
+    return end;
+}
+
+enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__journal *journal,
+                                           int signals, const struct weir__exchange_watch *watch)
+{
+    struct exchanger x = {.config = config, .journal = journal, .lock = -1};
+    enum weir__exchange_end end = WEIR__EXCHANGE_FAILED;
+    if (open_all(&x))
+        end = loop(&x, signals, watch);
+    close_all(&x);
+    return end;
+}
+
+int weir__exchange_once(const struct weir__config *config, const struct weir__journal *journal)
+{
+    struct exchanger x = {.config = config, .journal = journal, .lock = -1};
+    int error = open_all(&x) ? exchange(&x, 0) : WEIR_ESYS;
+    if (error && x.sync)
+        weir__say(journal, WEIR__ERROR, "%s (%s)", weir_strerror(error), weir_error_name(error));
+    close_all(&x);
+    return error;
+}

@@ -1,0 +1,42 @@
+/* Tallies: see rule_stats.h. Open addressing by the rule's id, which is a hash already. */
+#include "table/rule_stats.h"
+
+#include <stddef.h>
+
+#define PROBES 64 /* then the area counts as full */
+
+static struct weir__tally *probe(const struct weir__table *table, uint64_t id, bool claim)
+{
+    for (uint64_t i = 0; id && i < PROBES && i < table->tallies; i++) {
+        struct weir__tally *tally = &table->tally[(id + i) % table->tallies];
+        uint64_t *word = &tally->stripe[0].word, held = weir__load64(word);
+        if (held == id)
+            return tally;
+        if (held)
+            continue;
+        if (!claim)
+            return NULL;
+        /* Whoever wins the word has it; if it was for the same rule, both have. */
+        if (weir__cas64(word, &held, id) || held == id)
+            return tally;
+    }
+    return NULL;
+}
+
+struct weir__tally *weir__tally_find(const struct weir__table *table, uint64_t id)
+{
+    return probe(table, id, true);
+}
+
+const struct weir__tally *weir__tally_look(const struct weir__table *table, uint64_t id)
+{
+    return probe(table, id, false);
+}
+
+void weir__times_add(const struct weir__table *table, unsigned stripe, int64_t ns)
+{
+    int bucket = 0;
+    while (bucket < WEIR__TIMES - 1 && ns >= INT64_C(64) << bucket)
+        bucket++;
+    weir__count(&table->times[stripe % WEIR__TIME_STRIPES].count[bucket], 1);
+}

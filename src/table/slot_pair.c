@@ -1,0 +1,181 @@
+/*
+ * The sliding window counter with two buckets whose counts do not fit into one slot: one slot for the even windows,
+ * one for the odd ones, with the same home and with tags that differ in the last bit. Their other lines differ, or a
+ * table could not be filled to nine tenths with such pairs. Each holds the start of its window and its count.
+ *
+ * Exactness across the two. A request in window k adds to k's slot and weighs what k - 1's slot holds, so that count
+ * must not grow any more. Therefore k - 1 is SEALED before anything is counted in k, and a window is always entered
+ * through a TENTATIVE entry: whoever makes it looks at the sibling again afterwards. A straggler whose clock still
+ * says k - 1 finds its slot sealed, or k's entry in place, and counts in k.
+ */
+#include "table/slot_pair.h"
+#include "algo/arith.h"
+
+#define TENTATIVE_US 1000000
+
+struct bucket {
+    weir__cell *slot;
+    weir__cell seen;
+    int64_t start_us;
+    int64_t count;
+    bool tentative, sealed;
+};
+
+/* Where the even (0) or the odd (1) windows are counted. */
+static struct weir__where of_parity(const struct weir__op *op, const struct weir__where *where, uint64_t parity)
+{
+    struct weir__where w = *where;
+    w.tag = (w.tag & ~UINT64_C(1)) | parity;
+    w.other = weir__other_line(w.tag, w.home, op->table->lines);
+    return w;
+}
+
+static int read_bucket(const struct weir__op *op, const struct weir__where *where, struct bucket *bucket)
+{
+    /* An entry that counts is the only one (no twins); one that does not, or none, is for a thorough look to tell. */
+    weir__cell *slot = weir__find(op->table, where, &bucket->seen);
+    /* Which window it is decides more than a swap of this cell will check, so both halves must be of one state. */
+    if (slot)
+        bucket->seen = weir__cell_read(slot);
+    if (!slot || !weir__counts(bucket->seen.lo, where->tag)) {
+        int error = weir__look(op, where, &slot, &bucket->seen);
+        if (error)
+            return error;
+    }
+    bucket->slot = slot;
+    if (!slot)
+        return 0;
+    struct weir__parts held = weir__cell_unpack(bucket->seen);
+    bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
+    bucket->tentative = held.state == WEIR__TENTATIVE; /* its count is a nonce */
+    bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~WEIR__SEALED);
+    bucket->sealed = !bucket->tentative && held.used & WEIR__SEALED;
+    return 0;
+}
+
+/*
+ * The window to count in: that of now, or a later one if the buckets show that it was reached. Where no window begins,
+ * none was: that is an entry so old that its anchor has come round, or damage, and would lead to a time that no cell
+ * can hold.
+ */
+static int64_t reached(const weir_limit *limit, const struct bucket *a, const struct bucket *b, int64_t start_us)
+{
+    const struct bucket *both[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        int64_t other = both[i]->start_us + (both[i]->sealed ? limit->part_us : 0);
+        if (both[i]->slot && other > start_us && both[i]->start_us % limit->part_us == 0)
+            start_us = other;
+    }
+    return start_us;
+}
+
+/* Makes a tentative entry for the window. 0: look again. */
+static int enter_window(const struct weir__op *op, const struct weir__where *where, struct bucket *bucket,
+                        int64_t start_us)
+{
+    /* The window it is for, and like any tentative entry given up a second from now if its maker dies. */
+    weir__cell tentative = weir__cell_pack(
+        (struct weir__parts){.tag = where->tag,
+                             .state = WEIR__TENTATIVE,
+                             .whole = weir__whole_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
+                             .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
+    if (bucket->slot) {
+        /* An old window's; it has served. */
+        weir__cell_cas(bucket->slot, &bucket->seen, weir__cell_nonce(tentative, bucket->seen));
+        weir__fence();
+        return 0;
+    }
+    return weir__claim(op, where, tentative, &bucket->slot, &bucket->seen);
+}
+
+static bool changed(const struct bucket *bucket)
+{
+    return bucket->slot && !weir__cell_equal(weir__cell_read(bucket->slot), bucket->seen);
+}
+
+/*
+ * One attempt at the window with this number. Returns 1 when decided, 0 to look again (in *next, if a later one was
+ * reached and nothing changed meanwhile), or a negative error.
+ */
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t window,
+                   int64_t *next, int64_t cost, enum weir__mode mode, weir_decision *decision)
+{
+    const int64_t start_us = window * limit->part_us;
+    const uint64_t parity = (uint64_t)window & 1;
+    struct weir__where here = of_parity(op, where, parity), there = of_parity(op, where, parity ^ 1);
+
+    /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
+    struct bucket now = {0}, old = {0};
+    int error = read_bucket(op, &here, &now);
+    if (!error)
+        error = read_bucket(op, &there, &old);
+    if (error)
+        return error;
+
+    int64_t at = reached(limit, &now, &old, start_us);
+    if (at != start_us) {
+        if (!changed(&now) && !changed(&old))
+            *next = at / limit->part_us;
+        return 0;
+    }
+    if (old.slot && old.tentative) {
+        /* Of an older window, or `reached` would have gone there: it comes too late. */
+        if (op->stats)
+            weir__cell_cas(old.slot, &old.seen, weir__cell_empty(old.seen));
+        old.slot = NULL;
+        if (op->stats)
+            return 0;
+    }
+    bool entered = now.slot && now.start_us == at;
+    bool counts = old.slot && old.start_us == at - limit->part_us;
+    struct weir__sliding state = {at, entered ? now.count : 0, counts ? old.count : 0};
+
+    if (!weir__counter2_take(limit, &state, op->mono_us, cost, mode, decision) || !op->stats) {
+        if (changed(&now) || changed(&old))
+            return 0;
+        if (op->stats && entered && weir__marks(decision))
+            (void)weir__slot_mark(now.slot, now.seen);
+        if (op->stats && counts && weir__marks(decision))
+            (void)weir__slot_mark(old.slot, old.seen);
+        return 1;
+    }
+    if (!entered && cost < 0)
+        return 1; /* nothing of this window to give back; what an earlier one took stays taken */
+    if (counts && !old.sealed) {
+        weir__cell sealed =
+            weir__pair_cell(limit, there.tag, old.seen, old.start_us, (uint64_t)old.count | WEIR__SEALED);
+        /* Sealed, it holds what was weighed: no need to look again. */
+        if (!weir__cell_cas(old.slot, &old.seen, sealed))
+            return 0;
+    }
+    if (!entered)
+        return enter_window(op, &here, &now, at);
+    weir__cell taken = weir__pair_cell(limit, here.tag, now.seen, at, (uint64_t)state.current);
+    if (weir__cell_cas(now.slot, &now.seen, taken))
+        return 1;
+    weir__count(&op->stats->retries, 1);
+    return 0;
+}
+
+int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
+                    enum weir__mode mode, weir_decision *decision)
+{
+    const int64_t present = op->mono_us / limit->part_us;
+    int64_t window = present;
+
+    for (int round = 0; round < WEIR__ROUNDS; round++) {
+        int64_t next = present; /* from the clock again, after one attempt at a later one */
+        int result = attempt(op, limit, where, window, &next, cost, mode, decision);
+        if (result)
+            return result > 0 ? 0 : result;
+        window = next;
+    }
+    return WEIR_EBUSY;
+}
+
+int weir__pair_drop(const struct weir__op *op, const struct weir__where *where)
+{
+    struct weir__where even = of_parity(op, where, 0), odd = of_parity(op, where, 1);
+    int error = weir__slot_drop(op, &even);
+    return error ? error : weir__slot_drop(op, &odd);
+}

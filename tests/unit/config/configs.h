@@ -1,0 +1,69 @@
+/* Files weir.yaml that a test has read, and what was told of them. */
+#ifndef WEIR_TEST_CONFIGS_H
+#define WEIR_TEST_CONFIGS_H
+
+#include "../rules/told.h"
+#include "config/config.h"
+
+#include <unistd.h>
+
+#define GATEWAY "gateway: { listen: 8080, upstreams: ['http://127.0.0.1:9000'] }\n"
+#define RULES   "rules: rules.d\n"
+
+static struct told told;
+static struct weir__config config;
+static char folder[64], file[96];
+
+/* Where state is kept by default must not depend on who runs the tests: a service may have no home. */
+__attribute__((constructor)) static void have_a_home(void)
+{
+    setenv("HOME", "/home/tester", 1);
+    unsetenv("XDG_STATE_HOME");
+}
+
+/* What is at the path, a file or not. */
+static inline int load_path(const char *path)
+{
+    weir__config_free(&config);
+    told_end(&told);
+    told_begin(&told, "", 0);
+    return weir__config_load(&config, path, told_hear, &told);
+}
+
+/* Writes `file`, in a folder of its own. */
+static inline void write_file(const char *yaml, size_t len)
+{
+    if (!*folder) {
+        strcpy(folder, "/tmp/weir-test-XXXXXX");
+        if (!mkdtemp(folder))
+            exit(1);
+        snprintf(file, sizeof file, "%s/weir.yaml", folder);
+    }
+    FILE *to = fopen(file, "w");
+    if (!to || fwrite(yaml, 1, len, to) != len || fclose(to) != 0)
+        exit(1);
+}
+
+/* Reads a file with this text. */
+static inline int load_bytes(const char *yaml, size_t len)
+{
+    write_file(yaml, len);
+    int error = load_path(file);
+    unlink(file);
+    return error;
+}
+
+static inline int load(const char *yaml)
+{
+    return load_bytes(yaml, strlen(yaml));
+}
+
+__attribute__((destructor)) static void clean(void)
+{
+    if (*folder)
+        rmdir(folder);
+    weir__config_free(&config);
+    told_end(&told);
+}
+
+#endif

@@ -1,0 +1,322 @@
+/* weir.yaml: what is taken, and rules that stand in it. */
+#include "configs.h"
+
+#include "config/store_url.h"
+
+TEST(listeners_beside_each_other)
+{
+    CHECK_EQ(load("gateway: { listen: [8080, '[::]:8080', '[::]:8081', 127.0.0.1:8082, 127.0.0.2:8082, '*:8083'], "
+                  "upstreams: ['http://a'] }\nmetrics: 127.0.0.3:8082\n" RULES),
+             0);
+    CHECK_EQ(told.count, 0);
+    weir__config_free(&config);
+}
+
+static const char *setting(const char *name)
+{
+    for (size_t i = 0; i < config.store.setting_count; i++)
+        if (strcmp(config.store.settings[i].name, name) == 0)
+            return config.store.settings[i].value;
+    return "";
+}
+
+TEST(stores)
+{
+    char path[128];
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK(!config.store.url);
+    CHECK_EQ(load(GATEWAY RULES "store: redis://me:secret@10.0.0.5/2\n"), 0);
+    CHECK(strcmp(config.store.url, "redis://me:secret@10.0.0.5/2") == 0);
+    CHECK(!strstr(config.store.shown, "secret"));
+    CHECK_EQ(config.store.place.line, 3);
+    CHECK_EQ(config.store.setting_count, 0);
+
+    CHECK_EQ(load(GATEWAY RULES "store:\n  url: rediss://a\n  deadline: 5ms\n  hash_keys: true\n  ca: ca.pem\n"
+                                "  password_file: /etc/weir/secret\n  consistency: strict\n  breaker_failures: 3\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK_EQ(config.store.setting_count, 6);
+    CHECK(strcmp(setting("deadline"), "5ms") == 0);
+    CHECK(strcmp(setting("consistency"), "strict") == 0);
+    CHECK(strcmp(setting("password_file"), "/etc/weir/secret") == 0);
+    snprintf(path, sizeof path, "%s/ca.pem", folder);
+    CHECK(strcmp(setting("ca"), path) == 0);
+    weir__config_free(&config);
+}
+
+TEST(a_password_is_whole_or_refused)
+{
+    char path[128], url[2048], why[256], password[600];
+    struct weir__store store = {
+        .url = "redis://a", .settings = {{.name = "password_file", .value = path}}, .setting_count = 1};
+    memset(password, 'p', sizeof password);
+    snprintf(path, sizeof path, "%s/password", folder);
+    for (int cut = 0; cut < 2; cut++) {
+        FILE *to = fopen(path, "w");
+        fprintf(to, "%.*s\n", cut ? 512 : 511, password);
+        fclose(to);
+        CHECK_EQ(weir__store_url(&store, url, sizeof url, why, sizeof why), !cut);
+    }
+    CHECK(strstr(why, "longer than 511 bytes") != NULL);
+    unlink(path);
+}
+
+TEST(hot_keys)
+{
+    static const char *const bad[] = {"hot_keys: on\n",
+                                      "hot_keys: 100\n",
+                                      "hot_keys: [8MiB]\n",
+                                      "hot_keys: -1\n",
+                                      "hot_keys: { bytes: 8MiB }\n",
+                                      "hot_keys: { hash_keys: perhaps }\n"};
+    char yaml[512];
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK_EQ(config.hot_bytes, 0);
+    CHECK_EQ(load(GATEWAY RULES "hot_keys: 1MiB\n"), 0);
+    CHECK(config.hot_bytes == 1 << 20 && !config.hot_hash);
+    CHECK_EQ(load(GATEWAY RULES "hot_keys: off\n"), 0);
+    CHECK_EQ(config.hot_bytes, 0);
+    CHECK_EQ(load(GATEWAY RULES "hot_keys: { hash_keys: true }\n"), 0);
+    CHECK(config.hot_bytes == 8 << 20 && config.hot_hash);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(yaml, sizeof yaml, GATEWAY RULES "%s", bad[i]);
+        CHECK_EQ(load(yaml), WEIR_ERULES);
+        CHECK_EQ(told.count, 1);
+    }
+    weir__config_free(&config);
+}
+
+TEST(paths_with_dots)
+{
+    static const char *const paths[] = {"/",      "/*",      "/a/", "/.well-known/*", "/..a", "/a../b",
+                                        "/.../x", "/a.b/c.", "/x."};
+    char yaml[256];
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        snprintf(yaml, sizeof yaml, RULES "gateway: { listen: 80, upstreams: [{ path: %s, servers: ['http://a'] }] }\n",
+                 paths[i]);
+        CHECK_EQ(load(yaml), 0);
+        CHECK_EQ(told.count, 0);
+        weir__config_free(&config);
+    }
+}
+
+TEST(defaults)
+{
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK_EQ(told.count, 0);
+    char expected[96];
+    snprintf(expected, sizeof expected, "/dev/shm/weir-%u", (unsigned)geteuid());
+    CHECK(strcmp(config.segment_path, expected) == 0);
+    CHECK(config.segment_is_ours);
+    CHECK_EQ(config.segment_bytes, 64 << 20);
+    CHECK_EQ(config.workers, 0);
+    CHECK_EQ(config.listener_count, 1);
+    CHECK(strcmp(config.listeners[0].address, "8080") == 0);
+    CHECK(config.listeners[0].host == NULL);
+    CHECK(!config.listeners[0].http2);
+    CHECK_EQ(config.route_count, 1);
+    CHECK_EQ(config.routes[0].kind, WEIR__ROUTE_ALL);
+    CHECK(config.metrics == NULL);
+    CHECK_EQ(config.access_log, WEIR__LOG_OFF);
+    CHECK(!config.denied_log);
+    CHECK_EQ(config.body_bytes, 10 << 20);
+    CHECK(config.upstream_verify);
+    snprintf(expected, sizeof expected, "%s/rules.d", folder);
+    CHECK(strcmp(config.rules_path, expected) == 0);
+}
+
+TEST(everything)
+{
+    CHECK_EQ(load("segment: { path: /dev/shm/x, size: 512KiB }\n"
+                  "workers: 3\n"
+                  "user: nobody\n"
+                  "gateway:\n"
+                  "  listen:\n"
+                  "    - 127.0.0.1:8080\n"
+                  "    - { address: '[::1]:8443', tls: { certificate: c.pem, key: /k.pem } }\n"
+                  "    - { address: '*:8081', http2: true }\n"
+                  "    - { address: localhost:8444, tls: { certificate: c.pem, key: k.pem }, http2: false }\n"
+                  "  upstreams:\n"
+                  "    - { path: /api/*, servers: [http://a:1, 'http://[::1]:2/'] }\n"
+                  "    - { path: /one, servers: 'unix:/run/one.sock' }\n"
+                  "    - { path: '*', servers: [https://b.example.com] }\n"
+                  "  upstream_tls: { verify: false, name: c.example.com }\n"
+                  "  timeouts: { connect: 250ms, read: 1m, send: 5 }\n"
+                  "  health: { max_fails: 7, fail_timeout: 30s }\n"
+                  "  keepalive: 0\n"
+                  "  max_body: unlimited\n"
+                  "metrics: 127.0.0.1:9090\n"
+                  "log: { path: weir.log, format: json }\n"
+                  "access_log: { path: access.log }\n"
+                  "denied_log: { rate: 5, hash_keys: true }\n"
+                  "rules: /etc/weir/rules.yaml\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK(strcmp(config.segment_path, "/dev/shm/x") == 0 && !config.segment_is_ours);
+    CHECK_EQ(config.segment_bytes, 512 << 10);
+    CHECK_EQ(config.workers, 3);
+    CHECK(strcmp(config.user, "nobody") == 0);
+    CHECK_EQ(config.listener_count, 4);
+    const struct weir__listener *l = config.listeners;
+    CHECK(l[0].tls.certificate == NULL && !l[0].http2 && strcmp(l[0].host, "127.0.0.1") == 0);
+    CHECK(l[1].http2 && strcmp(l[1].host, "::1") == 0 && strcmp(l[1].port, "8443") == 0);
+    CHECK(strcmp(l[1].tls.key, "/k.pem") == 0 && strncmp(l[1].tls.certificate, folder, strlen(folder)) == 0);
+    CHECK(l[2].http2 && l[2].host == NULL && strcmp(l[2].address, "8081") == 0);
+    CHECK(!l[3].http2 && l[3].tls.certificate && strcmp(l[3].host, "localhost") == 0);
+    const struct weir__route *r = config.routes;
+    CHECK_EQ(config.route_count, 3);
+    CHECK(r[0].kind == WEIR__ROUTE_PREFIX && strcmp(r[0].path, "/api/") == 0 && r[0].server_count == 2);
+    CHECK(strcmp(r[0].servers[0].address, "a:1") == 0 && strcmp(r[0].servers[1].address, "[::1]:2") == 0);
+    CHECK(r[1].kind == WEIR__ROUTE_EXACT && strcmp(r[1].servers[0].address, "unix:/run/one.sock") == 0);
+    CHECK(r[2].kind == WEIR__ROUTE_ALL && r[2].servers[0].https);
+    CHECK(strcmp(r[2].servers[0].address, "b.example.com:443") == 0);
+    CHECK(!config.upstream_verify && strcmp(config.upstream_name, "c.example.com") == 0);
+    CHECK_EQ(config.connect_ms, 250);
+    CHECK_EQ(config.read_ms, 60000);
+    CHECK_EQ(config.send_ms, 5000);
+    CHECK(config.max_fails == 7 && config.fail_ms == 30000 && config.keepalive == 0 && config.body_bytes == 0);
+    CHECK(config.metrics && strcmp(config.metrics->address, "127.0.0.1:9090") == 0);
+    CHECK(config.log_json && config.log_path && config.log_path[0] == '/');
+    CHECK_EQ(config.access_log, WEIR__LOG_JSON);
+    CHECK(config.denied_log && config.denied_path == NULL && config.denied_rate == 5 && config.denied_hash);
+    CHECK(strcmp(config.rules_path, "/etc/weir/rules.yaml") == 0);
+}
+
+TEST(forward_auth)
+{
+    CHECK_EQ(load(GATEWAY RULES "service: { http: 127.0.0.1:1 }\n"), 0);
+    CHECK(!config.auth.headers && config.auth.proxy_count == 0 && !config.access.open[WEIR__ENDPOINT_AUTH]);
+    CHECK_EQ(load(GATEWAY RULES
+                  "service: { http: 127.0.0.1:1, access: { tokens: abcdefgh, open: [auth] }, auth: { headers: "
+                  "original, trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.1', '2001:DB8:0::/32', '::/0'] } }\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK(strcmp(config.auth.headers, "original") == 0 && config.access.open[WEIR__ENDPOINT_AUTH] &&
+          !config.access.open[WEIR__ENDPOINT_API] && !config.access.open[WEIR__ENDPOINT_JSON]);
+    static const char *const networks[] = {"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::/0", "0.0.0.0/0"};
+    CHECK_EQ(config.auth.proxy_count, 5);
+    for (size_t i = 0; i < config.auth.proxy_count && i < 5; i++)
+        CHECK(strcmp(config.auth.proxy[i], networks[i]) == 0);
+}
+
+TEST(queues)
+{
+    const struct weir__queue_config *queue = &config.queue;
+    CHECK_EQ(load(GATEWAY RULES), 0);
+    CHECK(!queue->wanted && !queue->socket);
+    CHECK_EQ(load(GATEWAY RULES "state: /s\nqueue: on\n"), 0);
+    CHECK_EQ(told.count, 0);
+    CHECK(queue->wanted && !queue->sync_second && queue->deliver_to == NULL);
+    CHECK_EQ(queue->max, 100000);
+    CHECK_EQ(queue->max_bytes, 1 << 30);
+    CHECK_EQ(queue->max_age_ms, 86400000);
+    CHECK_EQ(queue->body_bytes, 1 << 20);
+    CHECK_EQ(queue->retries, 8);
+    CHECK_EQ(queue->header_count, 9);
+    CHECK(strcmp(queue->socket, "/s/queue.sock") == 0 && strcmp(queue->database, "sqlite:/s/queue.db") == 0);
+    CHECK_EQ(load(GATEWAY RULES "state: /s\nstore: redis://x\n"
+                                "queue: { sync: second, max: 5, max_bytes: 1MiB, max_age: 30d, body: 0, retries: 0,\n"
+                                "  headers: [Content-Type, X-*], deliver_to: 'https://a/' }\n"),
+             0);
+    CHECK_EQ(told.count, 0);
+    CHECK(queue->sync_second && queue->max == 5 && queue->max_bytes == 1 << 20 && queue->body_bytes == 0);
+    CHECK_EQ(queue->max_age_ms, INT64_C(30) * 86400000);
+    CHECK_EQ(queue->retries, 0);
+    CHECK_EQ(queue->header_count, 2);
+    CHECK(strcmp(queue->headers[0], "content-type") == 0 && strcmp(queue->headers[1], "x-*") == 0);
+    CHECK(strcmp(queue->deliver_to, "https://a:443") == 0 && queue->database == NULL);
+}
+
+TEST(rules_of_another_host)
+{
+    CHECK_EQ(
+        load(GATEWAY "state: /tmp/there\nrules: { url: 'https://a:9091/v1/rules/published', token: t, poll: 5s }\n"),
+        0);
+    CHECK(config.published && config.origin.poll_ms == 5000 && !config.admin.listener);
+    CHECK(strcmp(config.origin.url, "https://a:9091/v1/rules/published") == 0);
+    CHECK(strcmp(config.origin.token, "t") == 0);
+    CHECK(strcmp(config.rules_path, "/tmp/there/retrieved.yaml") == 0);
+    CHECK(!config.import_path && !config.import_text.len);
+}
+
+TEST(rules_service)
+{
+    CHECK_EQ(load(GATEWAY RULES "state: /tmp/there\nadmin: 127.0.0.1:9091\n"), 0);
+    CHECK(config.published && config.admin.listener && strcmp(config.admin.listener->port, "9091") == 0);
+    CHECK(strcmp(config.admin.database, "sqlite:/tmp/there/rules.db") == 0);
+    CHECK_EQ(config.admin.session_ms, 12 * 3600 * 1000);
+    CHECK_EQ(config.admin.key_texts, 3);
+    CHECK(strcmp(config.rules_path, "/tmp/there/published.yaml") == 0);
+    CHECK(config.import_path != NULL);
+    /* Without rules to begin with, too. */
+    CHECK_EQ(load(GATEWAY "admin: { listen: 127.0.0.1:9091, key_texts: viewer }\n"), 0);
+    CHECK_EQ(config.admin.key_texts, 1);
+    weir__config_free(&config);
+    CHECK(load(GATEWAY "admin: { listen: 127.0.0.1:9091, key_texts: everybody }\n") != 0);
+    weir__config_free(&config);
+    CHECK_EQ(load(GATEWAY "admin: { listen: 127.0.0.1:9091, rules_db: 'postgresql://u@h/d', session: 1h }\n"), 0);
+    CHECK(config.published && !config.import_path && !config.import_text.len);
+    CHECK(strcmp(config.admin.database, "postgresql://u@h/d") == 0);
+    CHECK_EQ(config.admin.session_ms, 3600 * 1000);
+}
+
+TEST(ports_of_ratelimit)
+{
+    CHECK_EQ(load(RULES "service: { ports: ratelimit, resp: 127.0.0.1:7 }\n"), 0);
+    CHECK_EQ(config.listener_count, 3);
+    CHECK(config.listeners[0].kind == WEIR__GRPC && strcmp(config.listeners[0].address, "127.0.0.1:8081") == 0);
+    CHECK(config.listeners[1].kind == WEIR__HTTP_API && strcmp(config.listeners[1].address, "127.0.0.1:8080") == 0);
+    CHECK(config.listeners[2].kind == WEIR__RESP && strcmp(config.listeners[2].address, "127.0.0.1:7") == 0);
+    CHECK_EQ(load(RULES "service: { ports: ratelimit, http: 127.0.0.1:6 }\n"), 0);
+    CHECK_EQ(config.listener_count, 2);
+    CHECK(strcmp(config.listeners[1].address, "127.0.0.1:6") == 0);
+}
+
+/* ---- Rules in the file ---- */
+
+/* Everything in `rules_text` stands where it stands in the file, and everything else is blank. */
+static void check_cut(const char *yaml, const char *expected)
+{
+    CHECK_EQ(load(yaml), 0);
+    bool same = config.rules_text.len == strlen(expected) &&
+                memcmp(config.rules_text.data, expected, config.rules_text.len) == 0;
+    CHECK(same);
+    CHECK(config.rules_path == NULL);
+    if (!same)
+        printf("  got:\n%.*s\n  not:\n%s\n", (int)config.rules_text.len, config.rules_text.data, expected);
+}
+
+TEST(rules_are_cut_out)
+{
+    check_cut("workers: 1\nrules:\n  - name: a\n" GATEWAY, "          \nrules:\n  - name: a\n");
+    check_cut(GATEWAY "identity: { x: host }\nworkers: 1\n# é\nrules: [] # end\n",
+              "                                                               \nidentity: { x: host }\n          \n   "
+              "\nrules: [] # end\n");
+    check_cut(
+        "response: { headers: [] }\n" GATEWAY "rules: []\n",
+        "response: { headers: [] }\n                                                               \nrules: []\n");
+    check_cut("rules:\n  domain: d\n  descriptors: []\n" GATEWAY, "      \n  domain: d\n  descriptors: []\n");
+    check_cut("---\nrules: { domain: d }\n" GATEWAY, "   \n       { domain: d }\n");
+    check_cut("\xef\xbb\xbfrules: []\r\n" GATEWAY, "rules: []\r\n");
+    check_cut("# \xe2\x80\xa8# second\n" GATEWAY "rules: []\n",
+              "  \xe2\x80\xa8        \n                                                               \nrules: []\n");
+}
+
+TEST(rules_keep_their_places)
+{
+    CHECK_EQ(load("workers: 1\n" GATEWAY "rules:\n  - name: a\n    limit: 1\n    windo: 1s\nmetrics: 9090\n"), 0);
+    weir_rules *rules = NULL;
+    CHECK_EQ(weir_rules_parse("weir.yaml", config.rules_text.data, config.rules_text.len, told_hear, &told, &rules),
+             WEIR_ERULES);
+    CHECK(told.count >= 1 && told_is(&told, 0, 6, 5, "windo"));
+    CHECK(strcmp(told.all[0].suggestion, "window") == 0);
+}
+
+TEST(rules_need_lines_of_their_own)
+{
+    CHECK_EQ(load("{ gateway: { listen: 1, upstreams: ['http://a'] }, rules: [] }\n"), WEIR_ERULES);
+    CHECK(told_is(&told, 0, 1, 3, "must begin a line"));
+    CHECK_EQ(load("{ gateway: { listen: 1, upstreams: ['http://a'] }, rules: rules.d }\n"), 0);
+}
+
+TEST_MAIN

@@ -1,0 +1,62 @@
+/* Engines under a load that the test writes itself, as the agent would. */
+#ifndef WEIR_TESTS_PRESSED_H
+#define WEIR_TESTS_PRESSED_H
+
+#include "strict_asking.h"
+
+#include "engine/engine.h"
+
+static inline weir *pressed_engine(const char *rules)
+{
+    weir_options how = {
+        .segment = {.size = 8 << 20}, .rules_text = rules, .diagnose = test_print_diagnostic, .load = ""};
+    weir *engine = NULL;
+    if (weir_open(&how, &engine) != 0) {
+        printf("  the test's rules are bad\n");
+        exit(1);
+    }
+    CHECK(engine->load != NULL);
+    return engine;
+}
+
+/* At `s` seconds the host is so loaded. */
+static inline void load_is(weir *engine, double s, uint32_t level, uint32_t throttle)
+{
+    struct weir__load_view view = weir__load_neutral();
+    view.level = level;
+    view.throttle = throttle;
+    weir__load_write(engine->load, test_seconds(s).mono_ns, &view);
+}
+
+static inline void shed_is(weir *engine, double s, uint32_t high, uint32_t normal, uint32_t low)
+{
+    struct weir__load_view view = weir__load_neutral();
+    view.shed[WEIR_HIGH] = high;
+    view.shed[WEIR_NORMAL] = normal;
+    view.shed[WEIR_LOW] = low;
+    weir__load_write(engine->load, test_seconds(s).mono_ns, &view);
+}
+
+static inline weir_rule_stats stats_of(weir *engine, const char *rule)
+{
+    weir_rule_stats stats = {0};
+    CHECK_EQ(weir_rule_stats_read(engine, rule, false, &stats), 0);
+    return stats;
+}
+
+/* The same with a store, which the test asks by itself. */
+static inline weir *strict_engine(const char *rules)
+{
+    weir_options how = {.segment = {.size = 8 << 20},
+                        .rules_text = rules,
+                        .diagnose = test_print_diagnostic,
+                        .flags = WEIR_NO_LINK,
+                        .store = "redis://127.0.0.1:1",
+                        .load = ""};
+    weir *engine = NULL;
+    if (weir_open(&how, &engine) != 0)
+        exit(1);
+    return engine;
+}
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * weir_check asks the store itself: threads, processes, and a store that fails. The linker puts the functions below in
+ * front of the real link's; the store is played.
+ */
+#include "../../store.h"
+#include "remote/blocking_client.h"
+#include "engine/connection_pool.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct test_store store;
+static pthread_mutex_t server = PTHREAD_MUTEX_INITIALIZER; /* does one thing at a time */
+static int links, given_back;
+static bool no_link;
+static int slow_us;
+
+/* A link that notices if two threads use it at once, or another process. */
+struct weir__link {
+    int busy;
+    pid_t process;
+};
+
+struct weir__link *__wrap_weir__link_new(const struct weir__store_options *options);
+int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question);
+void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question);
+void __wrap_weir__link_free(struct weir__link *link);
+void __wrap_weir__link_settle(struct weir__link *link, int64_t most_us);
+void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats);
+
+void __wrap_weir__link_stats(struct weir__link *link, struct weir__client_stats *stats)
+{
+    CHECK_EQ(link->process, getpid());
+    *stats = (struct weir__client_stats){.questions = 2, .failed = 1, .state = WEIR__STORE_UP};
+}
+
+struct weir__link *__wrap_weir__link_new(const struct weir__store_options *options)
+{
+    CHECK_EQ(strcmp(options->prefix, "weir"), 0);
+    struct weir__link *link = no_link ? NULL : calloc(1, sizeof *link);
+    if (!link)
+        return NULL;
+    link->process = getpid();
+    __atomic_add_fetch(&links, 1, __ATOMIC_RELAXED);
+    return link;
+}
+
+int __wrap_weir__link_ask(struct weir__link *link, struct weir__question *question)
+{
+    CHECK_EQ(link->process, getpid());
+    CHECK_EQ(__atomic_add_fetch(&link->busy, 1, __ATOMIC_RELAXED), 1);
+    if (slow_us)
+        usleep((useconds_t)slow_us);
+    pthread_mutex_lock(&server);
+    test_store_answer(&store, question);
+    pthread_mutex_unlock(&server);
+    __atomic_add_fetch(&link->busy, -1, __ATOMIC_RELAXED);
+    return question->error;
+}
+
+void __wrap_weir__link_give_back(struct weir__link *link, const struct weir__question *question)
+{
+    CHECK_EQ(link->process, getpid());
+    pthread_mutex_lock(&server);
+    test_store_give_back(&store, question);
+    given_back += (int)question->ask_count;
+    pthread_mutex_unlock(&server);
+}
+
+/* Only its own process waits for what a link owes. */
+void __wrap_weir__link_settle(struct weir__link *link, int64_t most_us)
+{
+    CHECK_EQ(link->process, getpid());
+    CHECK(most_us > 0 && most_us < 1000000);
+}
+
+void __wrap_weir__link_free(struct weir__link *link)
+{
+    __atomic_add_fetch(&links, -1, __ATOMIC_RELAXED);
+    free(link);
+}
+
+static const char rules[] =
+    "rules:\n"
+    "  - { name: api, match: { path: /api/* }, key: \"u:${user_id}\", limit: 50, window: 1d, consistency: strict,\n"
+    "      algorithm: fixed_window }\n"
+    "  - { name: all, match: { path: /api/two }, limit: 120, window: 1d, consistency: strict }\n"
+    "  - { name: shut, match: { path: /shut }, limit: 5, window: 1d, consistency: strict, on_store_failure: closed }\n"
+    "  - { name: near, match: { path: /near }, limit: 5, window: 1d }\n";
+
+static weir *begin(const char *url)
+{
+    weir_options how = {.segment = {.size = 8 << 20},
+                        .rules_text = rules,
+                        .diagnose = test_print_diagnostic,
+                        .store = url ? url : "redis://127.0.0.1:1"};
+    weir *engine = NULL;
+    if (weir_open(&how, &engine) != 0)
+        exit(1);
+    return engine;
+}
+
+TEST(a_check_asks_by_itself)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL), *other = begin(NULL);
+    CHECK(test_passes(engine, "GET /near", 0));
+    CHECK_EQ(links, 0); /* nothing is connected before it is needed */
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 30) + test_passing(other, "GET /api/x user_id=1", 0, 30),
+             50);
+    CHECK_EQ(links, 2);
+    weir_engine_stats stats;
+    CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
+    CHECK_EQ(stats.store.questions, 2);
+    CHECK_EQ(stats.store.failed, 1);
+    CHECK(stats.store.up);
+    /* Denied once, and asked no more. */
+    int questions = store.questions;
+    CHECK_EQ(test_passing(other, "GET /api/x user_id=1", 0, 100), 0);
+    CHECK_EQ(store.questions, questions);
+    weir_close(engine);
+    weir_close(other);
+    CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+TEST(failures_are_the_policys)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL);
+    store.error = WEIR_ESTOREDOWN;
+    weir_answer answer = test_ask(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&answer.decision));
+    CHECK_EQ(answer.by.error, WEIR_ESTOREDOWN);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
+    store.error = 0;
+    CHECK_EQ(test_passing(engine, "GET /shut", 0, 9), 5);
+    weir_close(engine);
+    /* No memory for a link. */
+    engine = begin(NULL);
+    no_link = true;
+    answer = test_ask(engine, "GET /shut", 0);
+    CHECK(!weir_passes(&answer.decision));
+    CHECK_EQ(answer.by.error, WEIR_ENOMEM);
+    no_link = false;
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+TEST(keys_are_asked_for_too)
+{
+    test_store_open(&store);
+    weir *engine = begin(NULL), *other = begin(NULL);
+    weir_time now = test_seconds(0);
+    weir_outcome outcome;
+    weir_decision decision;
+    weir_taken taken = {.rule = "api", .key = "u:1", .key_len = 3, .quota = 50, .window_ns = WEIR_DAY};
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
+    CHECK_EQ(weir_key_state(other, "api", "u:1", 3, now, &outcome), 0);
+    CHECK_EQ(outcome.decision.remaining, 0);
+    CHECK(!weir_passes(&outcome.decision));
+    CHECK_EQ(weir_key_settle(other, &taken, -20, now, &decision), 0);
+    CHECK_EQ(decision.remaining, 20);
+    CHECK_EQ(test_passing(other, "GET /api/x user_id=1", 0, 60), 20);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), 0);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 60), 50);
+    store.error = WEIR_ESTOREDOWN;
+    CHECK_EQ(weir_key_state(engine, "api", "u:2", 3, now, &outcome), 0);
+    CHECK_EQ(outcome.error, WEIR_ESTOREDOWN);
+    CHECK_EQ(weir_key_reset(engine, "api", "u:1", 3, now), WEIR_ESTOREDOWN);
+    CHECK_EQ(weir_key_settle(engine, &taken, -20, now, &decision), WEIR_ESTOREDOWN);
+    CHECK_EQ(weir_key_settle(engine, &taken, INT64_MIN, now, &decision), WEIR_ECOST);
+    CHECK_EQ(weir_key_state(NULL, "api", "u:2", 3, now, &outcome), WEIR_EINVAL);
+    weir_close(engine);
+    weir_close(other);
+    weir_segment_close(store.segment);
+}
+
+/* ---- Many at once ---- */
+
+enum { THREADS = 24, KEYS = 4 };
+
+struct hammer {
+    weir *engine;
+    int each, passed[KEYS], two;
+};
+
+static void *hammer(void *argument)
+{
+    struct hammer *me = argument;
+    for (int i = 0; i < me->each; i++) {
+        char line[64];
+        int key = i % KEYS;
+        snprintf(line, sizeof line, "GET /api/x user_id=%d", key);
+        me->passed[key] += test_passes(me->engine, line, 0);
+    }
+    for (int i = 0; i < me->each / KEYS; i++)
+        me->two += test_passes(me->engine, "GET /api/two user_id=two", 0);
+    return NULL;
+}
+
+static bool read_on;
+
+/* Whoever is at it, figures can be read. */
+static void *read_figures(void *engine)
+{
+    while (__atomic_load_n(&read_on, __ATOMIC_RELAXED)) {
+        weir_engine_stats seen;
+        CHECK_EQ(weir_engine_stats_read(engine, &seen), 0);
+        CHECK(seen.store.questions <= UINT64_C(2) * WEIR__LINKS);
+    }
+    return NULL;
+}
+
+TEST(threads_share_links_and_the_limit)
+{
+    test_store_open(&store);
+    weir *engine = begin("redis://127.0.0.1:1?deadline=60s"); /* nobody is in a hurry */
+    static struct hammer hammers[THREADS];
+    pthread_t threads[THREADS], reader;
+    int passed[KEYS] = {0}, two = 0;
+    slow_us = 200;
+    read_on = true;
+    CHECK_EQ(pthread_create(&reader, NULL, read_figures, engine), 0);
+    for (int i = 0; i < THREADS; i++) {
+        hammers[i] = (struct hammer){.engine = engine, .each = 100};
+        CHECK_EQ(pthread_create(&threads[i], NULL, hammer, &hammers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        for (int key = 0; key < KEYS; key++)
+            passed[key] += hammers[i].passed[key];
+        two += hammers[i].two;
+    }
+    __atomic_store_n(&read_on, false, __ATOMIC_RELAXED);
+    pthread_join(reader, NULL);
+    slow_us = 0;
+    for (int key = 0; key < KEYS; key++)
+        CHECK_EQ(passed[key], 50);
+    CHECK_EQ(two, 50);
+    CHECK(links > 1 && links <= WEIR__LINKS);
+    weir_rule_stats stats;
+    CHECK_EQ(weir_rule_stats_read(engine, "api", false, &stats), 0);
+    CHECK_EQ(stats.failures, 0);
+    weir_close(engine);
+    CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+struct late {
+    weir *engine;
+    struct weir__borrowed *got;
+    int error;
+};
+
+static void *borrow(void *argument)
+{
+    struct late *late = argument;
+    late->got = weir__links_borrow(late->engine, &late->error);
+    return NULL;
+}
+
+TEST(who_waits_gets_the_first_that_is_returned)
+{
+    test_store_open(&store);
+    weir *engine = begin("redis://127.0.0.1:1?deadline=60s");
+    struct weir__borrowed *all[WEIR__LINKS];
+    int error = 0;
+    for (int i = 0; i < WEIR__LINKS; i++) {
+        all[i] = weir__links_borrow(engine, &error);
+        CHECK(all[i] && error == 0);
+    }
+    for (int i = 0; i < WEIR__LINKS; i++) { /* whichever it is */
+        struct late late = {.engine = engine};
+        pthread_t thread;
+        CHECK_EQ(pthread_create(&thread, NULL, borrow, &late), 0);
+        usleep(2000);
+        weir__links_return(all[i]);
+        pthread_join(thread, NULL);
+        CHECK(late.got == all[i] && late.error == 0);
+    }
+    weir_engine_stats stats; /* of what is returned; nobody is waited for */
+    CHECK_EQ(weir_engine_stats_read(engine, &stats), 0);
+    CHECK_EQ(stats.store.questions, 2 * WEIR__LINKS);
+    for (int i = 0; i < WEIR__LINKS; i++)
+        weir__links_return(all[i]);
+    weir_close(engine);
+    CHECK_EQ(links, 0);
+    weir_segment_close(store.segment);
+}
+
+TEST(who_waits_in_vain_is_told)
+{
+    test_store_open(&store);
+    weir *engine = begin("redis://127.0.0.1:1?deadline=20ms");
+    struct weir__borrowed *all[WEIR__LINKS];
+    int error = 0;
+    for (int i = 0; i < WEIR__LINKS; i++)
+        all[i] = weir__links_borrow(engine, &error);
+    int64_t begun = weir__link_now();
+    CHECK(!weir__links_borrow(engine, &error));
+    CHECK_EQ(error, WEIR_ESTORESLOW);
+    CHECK(weir__link_now() - begun >= 20000);
+    for (int i = 0; i < WEIR__LINKS; i++)
+        weir__links_return(all[i]);
+    CHECK(test_passes(engine, "GET /api/x user_id=1", 0));
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+TEST(a_forked_process_has_links_of_its_own)
+{
+    enum { PROCESSES = 4 };
+    test_store_open(&store);
+    weir *engine = begin(NULL);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 10), 10);
+    int children[PROCESSES], passed = 0;
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            test_failures = 0;
+            int mine = test_passing(engine, "GET /api/x user_id=1", 0, 30);
+            weir_close(engine);
+            fflush(stdout);
+            _exit(test_failures ? 255 : mine);
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = 0;
+        CHECK_EQ(waitpid(children[i], &status, 0), children[i]);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 255);
+        passed += WEXITSTATUS(status);
+    }
+    CHECK_EQ(passed, 40);
+    CHECK_EQ(test_passing(engine, "GET /api/x user_id=1", 0, 10), 0);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+TEST_MAIN

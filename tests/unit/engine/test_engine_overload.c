@@ -1,0 +1,309 @@
+/* What the load makes of limits: elastic, adaptive, reserves. */
+#include "overloaded.h"
+
+/* The limit that a request is told. */
+static int64_t limit_at(weir *engine, const char *line, double s)
+{
+    return test_ask(engine, line, s).decision.limit;
+}
+
+/* ---- Limits in force ---- */
+
+TEST(elastic_limits_follow_the_level)
+{
+    weir *engine = pressed_engine(
+        "rules:\n  - { name: a, key: \"u:${user_id}\", limit: 1000, window: 1m, algorithm: fixed_window,\n"
+        "      elastic: { up_to: 200%, while: 70% } }\n");
+    static const struct {
+        uint32_t level;
+        int64_t limit;
+    } cases[] = {{0, 2000},   {500, 2000}, {600, 2000}, {601, 1990}, {650, 1500},
+                 {699, 1010}, {700, 1000}, {701, 1000}, {1000, 1000}};
+    CHECK_EQ(limit_at(engine, "GET / user_id=1", 0), 1000); /* nobody has said anything yet: no room is known */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        load_is(engine, (double)i, cases[i].level, 1000);
+        CHECK_EQ(limit_at(engine, "GET / user_id=1", (double)i), cases[i].limit);
+        CHECK_EQ(limit_at(engine, "GET / user_id=2", (double)i + 0.1), cases[i].limit); /* the same for every key */
+    }
+    load_is(engine, 20, 0, 1000);
+    CHECK_EQ(limit_at(engine, "GET / user_id=1", 21.9), 2000);
+    CHECK_EQ(limit_at(engine, "GET / user_id=1", 22.1), 1000); /* the agent is gone: as it is written */
+    weir_close(engine);
+}
+
+TEST(adaptive_limits_follow_the_throttle)
+{
+    weir *engine =
+        pressed_engine("rules:\n  - { name: a, limit: 10, window: 1m, burst: 50, adaptive: { min: 20% } }\n");
+    static const struct {
+        uint32_t throttle;
+        int64_t burst;
+    } cases[] = {{1000, 50}, {999, 49}, {500, 30}, {250, 20}, {0, 10}};
+    CHECK_EQ(limit_at(engine, "GET /", 0), 50);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        load_is(engine, (double)i, 1000, cases[i].throttle);
+        CHECK_EQ(limit_at(engine, "GET /", (double)i), cases[i].burst);
+    }
+    CHECK_EQ(limit_at(engine, "GET /", 9), 50); /* gone: full again */
+    weir_close(engine);
+}
+
+TEST(elastic_comes_on_top_of_a_full_adaptive)
+{
+    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 1m, algorithm: sliding_window_log,\n"
+                                  "      adaptive: { min: 10%, max: 80% }, elastic: { up_to: 150% } }\n");
+    CHECK_EQ(limit_at(engine, "GET /", 0), 80);
+    load_is(engine, 1, 0, 1000);
+    CHECK_EQ(limit_at(engine, "GET /", 1), 120);
+    load_is(engine, 2, 0, 999); /* something is taken away, so nothing is to be had */
+    CHECK_EQ(limit_at(engine, "GET /", 2), 79);
+    load_is(engine, 3, 800, 1000);
+    CHECK_EQ(limit_at(engine, "GET /", 3), 80);
+    load_is(engine, 4, 1000, 0);
+    CHECK_EQ(limit_at(engine, "GET /", 4), 10);
+    weir_close(engine);
+}
+
+TEST(clients_and_operators_are_told_the_limit_in_force)
+{
+    weir *engine = pressed_engine("rules:\n  - { name: a, limit: { pro: 100, default: 10 }, window: 1m,\n"
+                                  "      algorithm: fixed_window, elastic: { up_to: 300% } }\n");
+    struct test_request r;
+    weir_answer answer;
+    weir_outcome outcome;
+    char values[WEIR_HEADER_ROOM + 1];
+    uint16_t lens[WEIR_HEADER_COUNT];
+    load_is(engine, 0, 0, 1000);
+    test_request(&r, "GET / tier=pro");
+    r.query.now = test_seconds(0);
+    r.query.outcomes = &outcome;
+    r.query.outcomes_max = 1;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    CHECK_EQ(answer.decision.limit, 300);
+    CHECK_EQ(answer.decision.remaining, 299);
+    CHECK_EQ(outcome.quota, 100);
+    CHECK_EQ(outcome.in_force, 300);
+    values[weir_answer_values(&answer, &outcome, values, lens)] = 0;
+    CHECK(strstr(values, "\"a\";q=300;w=60") != NULL);
+    CHECK_EQ(weir_key_state(engine, "a", "*", 1, test_seconds(0), &outcome), 0);
+    CHECK_EQ(outcome.decision.limit, 30); /* of the default tier */
+    CHECK_EQ(outcome.decision.remaining, 29);
+    weir_close(engine);
+}
+
+/* 150 of 200 are used when the load rises: nothing passes before the key is back below what it may have. */
+TEST(what_was_given_is_withdrawn_at_once)
+{
+    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, elastic: { up_to: 200% } }\n");
+    load_is(engine, 0, 0, 1000);
+    CHECK_EQ(test_passing(engine, "GET /", 0, 150), 150);
+    load_is(engine, 0.1, 900, 1000);
+    weir_answer answer = test_ask(engine, "GET /", 0.1);
+    CHECK(!weir_passes(&answer.decision));
+    CHECK_EQ(answer.decision.limit, 100);
+    CHECK_EQ(answer.decision.remaining, -50);
+    CHECK_EQ(answer.decision.retry_after_ns, 50900 * WEIR_SECOND / 1000);
+    for (int s = 1; s < 51; s++) {
+        load_is(engine, s, 900, 1000);
+        CHECK(!test_passes(engine, "GET /", s - 0.05));
+    }
+    CHECK_EQ(test_passing(engine, "GET /", 51, 10), 1);
+    weir_close(engine);
+}
+
+/* Who gives back a part of what it took, as one that does not know its cost before, does not make time pass faster. */
+static int64_t used_up(const char *refill, double every_s)
+{
+    char rules[300];
+    snprintf(
+        rules, sizeof rules,
+        "rules:\n  - { name: a, key: \"u:${user_id}\", limit: 100, window: 1s, burst: 20, algorithm: token_bucket,\n"
+        "      refill: %s, adaptive: { min: 20%% } }\n",
+        refill);
+    weir *engine = pressed_engine(rules);
+    int64_t used = 0;
+    for (double s = 0; s < 10; s += every_s) {
+        struct test_request r;
+        weir_answer answer;
+        load_is(engine, s, 1000, 0); /* 20 a second, 4 at once */
+        test_request(&r, "GET / user_id=1");
+        r.query.now = test_seconds(s);
+        r.query.has_cost = true;
+        r.query.cost = 3;
+        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+        if (!weir_passes(&answer.decision))
+            continue;
+        r.query.cost = -1;
+        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+        used += 2;
+    }
+    weir_close(engine);
+    return used;
+}
+
+TEST(giving_back_makes_no_time_pass_faster)
+{
+    static const double every_s[] = {0.013, 0.029, 0.031, 0.049, 0.3};
+    for (size_t i = 0; i < sizeof every_s / sizeof *every_s; i++) {
+        CHECK(used_up("continuous", every_s[i]) <= 4 + 20 * 10);
+        CHECK(used_up("interval", every_s[i]) <= 4 + 20 * 10);
+    }
+}
+
+TEST(what_is_given_back_comes_back_under_another_limit)
+{
+    weir *engine = pressed_engine("rules:\n  - { name: a, limit: 100, window: 100s, adaptive: { min: 20% } }\n");
+    struct test_request r;
+    weir_answer answer;
+    load_is(engine, 0, 0, 1000);
+    CHECK_EQ(test_passing(engine, "GET /", 0, 50), 50);
+    load_is(engine, 0.1, 1000, 0);
+    test_request(&r, "GET /");
+    r.query.now = test_seconds(0);
+    r.query.has_cost = true;
+    r.query.cost = -40;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    CHECK_EQ(answer.decision.limit, 20);
+    CHECK_EQ(answer.decision.remaining, 10);
+    weir_taken taken = {.rule = "a", .key = "*", .key_len = 1, .quota = 100, .window_ns = 100 * WEIR_SECOND};
+    weir_decision d;
+    CHECK_EQ(weir_key_settle(engine, &taken, -4, test_seconds(0), &d), 0);
+    CHECK_EQ(d.remaining - d.limit, -6); /* of which limit it is told is the present's */
+    weir_close(engine);
+}
+
+/* ---- Reserves ---- */
+
+static void play_reserve(const char *algorithm)
+{
+    char rules[1024];
+    snprintf(rules, sizeof rules,
+             "rules:\n"
+             "  - { name: all, limit: 10, %s, reserve: 20%% }\n"
+             "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n"
+             "  - { name: other, limit: 1000, window: 1d }\n",
+             algorithm);
+    weir *engine = pressed_engine(rules);
+    CHECK_EQ(test_passing(engine, "GET /x", 0, 20), 8);
+    weir_answer answer = test_ask(engine, "GET /x", 0);
+    CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+    CHECK_EQ(answer.status, 503);
+    CHECK_EQ(answer.decision.limit, 8);
+    CHECK_EQ(answer.decision.remaining, 0);
+    CHECK(answer.decision.retry_after_ns > 0);
+    CHECK_EQ(test_passing(engine, "GET /pay", 0, 1), 1);
+    CHECK_EQ(test_ask(engine, "GET /x", 0).by.reason, WEIR_BY_SHED);
+    CHECK_EQ(test_passing(engine, "GET /pay", 0, 9), 1);
+    answer = test_ask(engine, "GET /x", 0); /* all of it is gone: that is the limit */
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.status, 429);
+    answer = test_ask(engine, "GET /pay", 0);
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(answer.decision.limit, 10);
+    weir_rule_stats all = stats_of(engine, "all");
+    CHECK_EQ(all.allowed, 10);
+    CHECK_EQ(all.shed, 14);
+    CHECK_EQ(all.shed_of[WEIR_NORMAL], 14);
+    CHECK_EQ(all.denied, 10);
+    /* Nothing leaked: the other rule has what passed, and no more. */
+    weir_outcome outcome;
+    CHECK_EQ(weir_key_state(engine, "other", "*", 1, test_seconds(0), &outcome), 0);
+    CHECK_EQ(outcome.decision.remaining, 990);
+    weir_close(engine);
+}
+
+TEST(a_reserve_is_for_critical_requests)
+{
+    play_reserve("window: 1d, algorithm: fixed_window");
+    play_reserve("window: 1d, algorithm: sliding_window_log");
+    play_reserve("window: 1d, algorithm: sliding_window_counter");
+    play_reserve("window: 1d, algorithm: sliding_window_counter, buckets: 5");
+    play_reserve("algorithm: concurrency");
+}
+
+/* A limit that a slot holds, and one that does not; the reserve must not change in which form it is counted. */
+TEST(a_reserve_of_a_large_counter)
+{
+    weir *engine =
+        pressed_engine("rules:\n"
+                       "  - { name: all, limit: 40000, window: 1d, algorithm: sliding_window_counter, reserve: 20%,\n"
+                       "      cost: header:cost }\n"
+                       "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
+    CHECK(test_passes(engine, "GET /x @cost=32000", 0));
+    CHECK(!test_passes(engine, "GET /x @cost=1", 0));
+    weir_answer answer = test_ask(engine, "GET /pay @cost=8000", 0);
+    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(answer.decision.remaining, 0);
+    CHECK(!test_passes(engine, "GET /pay @cost=1", 0));
+    weir_close(engine);
+}
+
+/* A cost that could never fit into the rest is told so, not to come again. */
+TEST(a_cost_over_the_rest_never_fits)
+{
+    weir *engine = pressed_engine(
+        "rules:\n  - { name: a, limit: 10, window: 1m, algorithm: fixed_window, reserve: 50%, cost: 6 }\n");
+    weir_answer answer = test_ask(engine, "GET /", 0);
+    CHECK_EQ(answer.decision.verdict, WEIR_NEVER_FITS);
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    weir_close(engine);
+}
+
+TEST(a_reserve_of_an_adaptive_limit)
+{
+    weir *engine = pressed_engine("rules:\n"
+                                  "  - { name: all, limit: 100, window: 1d, algorithm: fixed_window, reserve: 20%,\n"
+                                  "      adaptive: { min: 50% } }\n"
+                                  "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
+    load_is(engine, 0, 1000, 0);
+    CHECK_EQ(test_passing(engine, "GET /x", 0, 100), 40);
+    CHECK_EQ(test_passing(engine, "GET /pay", 0, 100), 10);
+    CHECK_EQ(test_ask(engine, "GET /x", 0).by.reason, WEIR_BY_LIMIT);
+    load_is(engine, 1, 0, 1000);
+    CHECK_EQ(test_passing(engine, "GET /x", 1, 100), 30);
+    CHECK_EQ(test_ask(engine, "GET /x", 1).by.reason, WEIR_BY_SHED);
+    weir_close(engine);
+}
+
+/* Who is over a limit of its own is told that, whoever else would have shed it. */
+TEST(a_limit_speaks_before_a_reserve)
+{
+    weir *engine = pressed_engine("rules:\n"
+                                  "  - { name: all, limit: 10, window: 1d, algorithm: fixed_window, reserve: 50% }\n"
+                                  "  - { name: own, limit: 5, window: 1m, algorithm: fixed_window }\n");
+    CHECK_EQ(test_passing(engine, "GET /", 0, 10), 5);
+    weir_answer answer = test_ask(engine, "GET /", 0);
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(strcmp(answer.by.rule, "own"), 0);
+    CHECK_EQ(answer.status, 429);
+    weir_close(engine);
+}
+
+/* ---- With a store ---- */
+
+TEST(limits_in_force_go_along_to_the_store)
+{
+    test_store_open(&store);
+    weir *engine =
+        strict_engine("rules:\n"
+                      "  - { name: all, limit: 100, window: 1d, algorithm: fixed_window, consistency: strict,\n"
+                      "      adaptive: { min: 20% }, reserve: 50% }\n"
+                      "  - { name: pay, match: { path: /pay }, limit: unlimited, priority: critical }\n");
+    load_is(engine, 0, 1000, 0);
+    CHECK_EQ(passing(engine, "GET /", 0, 30), 10);
+    struct result result = ask(engine, "GET /", 0); /* remembered, and told the same */
+    CHECK_EQ(result.prepared, 0);
+    CHECK_EQ(result.answer.by.reason, WEIR_BY_SHED);
+    CHECK_EQ(passing(engine, "GET /pay", 0, 30), 10);
+    load_is(engine, 1, 0, 1000);
+    CHECK_EQ(passing(engine, "GET /", 1, 60), 30); /* a larger limit is asked for anew */
+    CHECK_EQ(passing(engine, "GET /pay", 1, 60), 50);
+    load_is(engine, 1, 1000, 0);
+    result = run(engine, "GET /pay", 1, (struct moment){.cost = -95});
+    CHECK_EQ(result.answer.decision.limit, 20);
+    CHECK_EQ(result.answer.decision.remaining, 15);
+    weir_close(engine);
+    weir_segment_close(store.segment);
+}
+
+TEST_MAIN

@@ -1,0 +1,213 @@
+/* What is told briefly at its edges: lengths, numbers, ties, and limits that are not as they were written. */
+#include "overloaded.h"
+
+#include "engine/fast_path.h"
+#include "rules/attribute.h"
+
+#include <unistd.h>
+
+static struct {
+    weir_outcome outcomes[8];
+    weir_answer answer;
+    struct weir__second reset;
+    char text[WEIR__BRIEF_ROOM];
+} told;
+
+static weir_query query_of(weir_text path, double seconds)
+{
+    static const uint8_t peer[4] = {10, 0, 0, 1};
+    return (weir_query){.lookup = test_no_attributes,
+                        .peer = peer,
+                        .peer_len = sizeof peer,
+                        .path = path,
+                        .now = test_seconds(seconds),
+                        .outcomes = told.outcomes,
+                        .outcomes_max = 8};
+}
+
+static struct weir__brief ask_briefly(weir *engine, const weir_query *query)
+{
+    struct weir__brief brief = {.reset = &told.reset, .text = told.text, .headers = true};
+    CHECK_EQ(weir__check_brief(engine, query, &told.answer, &brief), 0);
+    return brief;
+}
+
+static struct weir__brief ask_root(weir *engine, double seconds)
+{
+    weir_query query = query_of((weir_text){"/", 1}, seconds);
+    return ask_briefly(engine, &query);
+}
+
+/* The value of a header. */
+static bool says(const struct weir__brief *brief, enum weir_header header, const char *value)
+{
+    const char *at = brief->text + brief->rule_len + brief->key_len;
+    for (unsigned i = 0; i < header; i++)
+        at += brief->lens[i];
+    return brief->lens[header] == strlen(value) && memcmp(at, value, strlen(value)) == 0;
+}
+
+/* Before any other number was told: nothing is held, so it is all there in no time. */
+TEST(a_first_reset_of_no_seconds)
+{
+    weir *engine = test_engine("rules:\n  - { name: a, key: k, limit: 9, window: 1m, response: { reset: delta } }\n");
+    weir_query query = query_of((weir_text){"/", 1}, 1);
+    query.has_cost = true;
+    told.reset = (struct weir__second){0};
+    struct weir__brief brief = ask_briefly(engine, &query);
+    CHECK(brief.told);
+    CHECK(says(&brief, WEIR_HEADER_LIMIT, "9"));
+    CHECK(says(&brief, WEIR_HEADER_REMAINING, "9"));
+    CHECK(says(&brief, WEIR_HEADER_RESET, "0"));
+    weir_close(engine);
+}
+
+/* A key is shown as a whole or not told briefly, on the long way (the first request) and on the quick one. */
+TEST(the_longest_key_that_is_shown)
+{
+    for (int len = WEIR_SHOWN_MAX - 1; len <= WEIR_SHOWN_MAX + 2; len++) {
+        char rules[512], key[WEIR_SHOWN_MAX + 8];
+        memset(key, 'k', sizeof key);
+        snprintf(rules, sizeof rules, "rules:\n  - { name: a, key: '%.*s', limit: 9, window: 1m }\n", len, key);
+        weir *engine = test_engine(rules);
+        for (int i = 0; i < 2; i++) {
+            struct weir__brief brief = ask_root(engine, 1);
+            CHECK_EQ(brief.told, len <= WEIR_SHOWN_MAX);
+            CHECK_EQ(brief.told ? brief.remaining : told.answer.decision.remaining, 8 - i);
+            if (brief.told)
+                CHECK(brief.key_len == len && memcmp(told.text + brief.rule_len, key, (size_t)len) == 0);
+            else
+                CHECK_EQ(told.answer.by.key_len, WEIR_SHOWN_MAX);
+        }
+        weir_close(engine);
+    }
+}
+
+/* Rules "r0" and so on, all alike. */
+static weir *engine_of(int count)
+{
+    char rules[2048];
+    int len = snprintf(rules, sizeof rules, "rules:\n");
+    for (int i = 0; i < count; i++)
+        len += snprintf(rules + len, sizeof rules - (size_t)len,
+                        "  - { name: r%d, key: 'k:%d:${client_ip}', limit: 9, window: 1m }\n", i, i);
+    return test_engine(rules);
+}
+
+/* As many as are a few, and one more. All are as tight as each other: the first one speaks. */
+TEST(as_many_rules_as_are_told_briefly)
+{
+    for (int count = 1; count <= WEIR__FEW_MAX + 1; count++) {
+        weir *engine = engine_of(count);
+        for (int i = 0; i < 2; i++) {
+            struct weir__brief brief = ask_root(engine, 1);
+            CHECK_EQ(brief.told, count <= WEIR__FEW_MAX);
+            if (brief.told)
+                CHECK(brief.rule_len == 2 && memcmp(told.text, "r0", 2) == 0);
+            else
+                CHECK(strcmp(told.answer.by.rule, "r0") == 0);
+            CHECK_EQ(brief.told ? brief.remaining : told.answer.decision.remaining, 8 - i);
+        }
+        weir_close(engine);
+    }
+}
+
+/* Only so much of a path is looked at: what comes after that keeps it from no rule, whichever way it goes. */
+TEST(a_path_that_is_longer_than_is_looked_at)
+{
+    static char path[WEIR__PATH_MAX + 2], rules[WEIR__PATH_MAX + 256];
+    memset(path, 'p', sizeof path);
+    path[0] = '/';
+    snprintf(rules, sizeof rules,
+             "rules:\n  - { name: all, match: { path: '/*' }, key: k, limit: 99, window: 1m }\n"
+             "  - { name: long, match: { path: '%.*s' }, key: k, limit: 9, window: 1m }\n",
+             WEIR__PATH_MAX, path);
+    weir *engine = test_engine(rules);
+    for (int i = 0; i < 4; i++) {
+        weir_query query = query_of((weir_text){path, WEIR__PATH_MAX + (size_t)i / 2}, 1);
+        struct weir__brief brief = ask_briefly(engine, &query);
+        CHECK(brief.told);
+        CHECK(brief.rule_len == 4 && memcmp(told.text, "long", 4) == 0);
+        CHECK_EQ(brief.remaining, 8 - i);
+    }
+    weir_close(engine);
+}
+
+/* While the host is loaded, the limit is another, and so is what is said of it. */
+TEST(a_limit_that_varies)
+{
+    weir *engine = pressed_engine("rules:\n  - { name: a, key: k, limit: 10, window: 10m, "
+                                  "adaptive: { min: 20%, max: 100% } }\n");
+    struct weir__brief brief = ask_root(engine, 1);
+    CHECK(!brief.told || says(&brief, WEIR_HEADER_LIMIT, "10"));
+    CHECK_EQ(brief.told ? brief.limit : told.answer.decision.limit, 10);
+    load_is(engine, 1, 0, 0);
+    brief = ask_root(engine, 1);
+    CHECK(!brief.told || says(&brief, WEIR_HEADER_LIMIT, "2"));
+    CHECK_EQ(brief.told ? brief.limit : told.answer.decision.limit, 2);
+    brief = ask_root(engine, 1);
+    CHECK(!brief.told);
+    CHECK_EQ(told.answer.decision.verdict, WEIR_DENY);
+    weir_close(engine);
+}
+
+/* What the store decides is not decided here, although there is an entry from when it could not be asked. */
+TEST(a_rule_that_the_store_decides)
+{
+    weir *engine = strict_engine("rules:\n  - { name: a, key: k, limit: 9, window: 10m, consistency: strict, "
+                                 "on_store_failure: local }\n");
+    for (uint64_t i = 1; i <= 3; i++) {
+        struct weir__brief brief = ask_root(engine, 1);
+        CHECK(!brief.told);
+        CHECK_EQ(told.answer.decision.remaining, 9 - (int64_t)i);
+        CHECK_EQ(stats_of(engine, "a").failures, i);
+    }
+    weir_close(engine);
+}
+
+/* A rule under which requests cost nothing but what they say. */
+TEST(a_request_that_costs_nothing_leaves_no_entry)
+{
+    weir *engine = test_engine("rules:\n  - { name: a, key: k, limit: 10, window: 1s, cost: 0 }\n");
+    weir_query query = query_of((weir_text){"/", 1}, 1);
+    query.has_cost = true;
+    query.cost = 2;
+    struct weir__brief brief = ask_briefly(engine, &query);
+    CHECK_EQ(brief.remaining, 8);
+    brief = ask_root(engine, 100); /* all has come back */
+    CHECK_EQ(brief.remaining, 10);
+    const struct weir__table *table = &engine->segment->table;
+    int64_t now_us = test_seconds(100).mono_ns / 1000;
+    for (uint64_t i = 0; i < table->lines * WEIR__SLOTS; i++)
+        CHECK(weir__cell_life(table->line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS], now_us, now_us) <= 0);
+    weir_close(engine);
+}
+
+static weir *engine_at(const char *path, const char *on_missing)
+{
+    char rules[256];
+    weir *engine = NULL;
+    snprintf(rules, sizeof rules, "rules:\n  - { name: a, key: '${user_id}', limit: 9, window: 1m%s }\n", on_missing);
+    weir_options how = {.segment = {.path = path, .size = 1 << 20, .flags = WEIR_OPEN_CREATE}, .rules_text = rules};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    return engine;
+}
+
+/* Those without a user shared a counter, before the rule was changed. It is still there. */
+TEST(a_key_that_is_missing_is_shared_no_more)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/weir-told-%ld", (long)getpid());
+    weir *engine = engine_at(path, ", on_missing_key: share");
+    CHECK_EQ(ask_root(engine, 1).remaining, 8);
+    CHECK_EQ(ask_root(engine, 1).remaining, 7);
+    weir_close(engine);
+    engine = engine_at(path, ", on_missing_key: deny");
+    unlink(path);
+    struct weir__brief brief = ask_root(engine, 1);
+    CHECK(!brief.told);
+    CHECK_EQ(told.answer.by.reason, WEIR_BY_MISSING_KEY);
+    weir_close(engine);
+}
+
+TEST_MAIN

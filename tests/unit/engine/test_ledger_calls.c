@@ -1,0 +1,305 @@
+/* What eventual rules let pass is written down, all of it and nothing else. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "engine/ledger.h"
+#include "engine/fast_path.h"
+#include "engine/counter_by_hash.h"
+#include "remote/counter_name.h"
+
+#include "../../engine.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char rules[] =
+    "rules:\n"
+    "  - {name: a, key: \"${client_ip}\", limit: 5, window: 1m, consistency: eventual}\n"
+    "  - {name: b, match: {path: /b}, key: \"${client_ip}\", limit: 3, window: 1m}\n"
+    "  - {name: c, match: {path: /c}, key: \"${client_ip}\", limit: 2, window: 1m, consistency: eventual}\n"
+    "  - name: tiered\n"
+    "    match: {path: /t}\n"
+    "    key: \"${user_id}\"\n"
+    "    limit: {default: 3, pro: 30}\n"
+    "    window: 1m\n"
+    "    consistency: eventual\n";
+
+static weir *open_with(const char *text, const char *ledger, uint64_t bytes)
+{
+    weir_options how = {.segment = {.size = 1 << 20},
+                        .rules_text = text,
+                        .diagnose = test_print_diagnostic,
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_LINK,
+                        .ledger = ledger,
+                        .ledger_bytes = bytes};
+    weir *engine = NULL;
+    int error = weir_open(&how, &engine);
+    if (error) {
+        printf("  %s\n", weir_strerror(error));
+        exit(1);
+    }
+    return engine;
+}
+
+/* The sum of what is written down for a rule; of all keys, or of one. */
+static int64_t written(weir *engine, const char *rule, const char *key)
+{
+    int64_t sum = 0;
+    uint64_t id = weir__rule_id((weir_text){rule, strlen(rule)}, false);
+    for (uint64_t i = 0; i < engine->book->ledger.entries; i++) {
+        struct weir__ledger_entry entry;
+        weir__ledger_read(&engine->book->ledger, i, &entry);
+        if (!entry.identity)
+            continue;
+        CHECK(entry.ready);
+        if (!entry.ready || entry.text.rule != id)
+            continue;
+        if (!key || (strlen(key) == entry.text.key_len && memcmp(key, entry.text.key, entry.text.key_len) == 0))
+            sum += entry.amount;
+    }
+    return sum;
+}
+
+TEST(what_passes_is_written_down)
+{
+    weir *engine = open_with(rules, "", 1 << 20);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 7), 5);
+    CHECK_EQ(written(engine, "a", "192.0.2.1"), 5);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 2), 2);
+    CHECK_EQ(written(engine, "a", "192.0.2.2"), 2);
+    CHECK_EQ(written(engine, "a", NULL), 7);
+    weir_close(engine);
+}
+
+/* Also on the way that a gateway takes. */
+TEST(what_passes_quickly_is_written_down)
+{
+    weir *engine = open_with(rules, "", 1 << 20);
+    char text[WEIR__BRIEF_ROOM];
+    struct weir__second reset = {0};
+    for (int i = 0; i < 7; i++) {
+        const uint8_t peer[4] = {192, 0, 2, 1};
+        struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+        weir_query query = {.peer = peer, .peer_len = 4, .path = {"/x", 2}, .now = test_seconds(0)};
+        weir_answer answer;
+        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
+        CHECK_EQ(brief.told, i < 5);
+        CHECK_EQ(written(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
+    }
+    weir_close(engine);
+}
+
+TEST(what_another_rule_denies_is_not)
+{
+    weir *engine = open_with(rules, "", 1 << 20);
+    CHECK_EQ(test_passing(engine, "GET /b ip=192.0.2.1", 0, 5), 3);
+    CHECK_EQ(written(engine, "a", NULL), 3);
+    CHECK_EQ(written(engine, "b", NULL), 0); /* local */
+    CHECK_EQ(test_passing(engine, "GET /c ip=192.0.2.1", 0, 5), 2);
+    CHECK_EQ(written(engine, "a", NULL), 5);
+    CHECK_EQ(written(engine, "c", NULL), 2);
+    weir_close(engine);
+}
+
+TEST(nothing_without_a_ledger_or_an_eventual_rule)
+{
+    weir *engine = open_with(rules, NULL, 0);
+    CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
+    CHECK(!engine->book);
+    weir_close(engine);
+
+    char folder[] = "/tmp/weir-book-XXXXXX", path[64];
+    struct stat what;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/ledger", folder);
+    engine = open_with("rules: [{name: a, key: \"${client_ip}\", limit: 5, window: 1m}]\n", path, 1 << 20);
+    CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
+    /* It is made with the engine all the same: a worker of another user could not make it later. */
+    CHECK(weir_ledger_stats_read(engine, &(weir_ledger_stats){0}) == WEIR_ENOENT && stat(path, &what) == 0);
+    weir_close(engine);
+    engine = open_with(rules, path, 1 << 20);
+    CHECK(engine->book && stat(path, &what) == 0 && what.st_size == 1 << 20 && (what.st_mode & 0777) == 0600);
+    CHECK(test_passes(engine, "GET /x ip=192.0.2.1", 0));
+    weir_close(engine);
+
+    /* It outlives its engine; a damaged one is replaced; one that is something else is left alone. */
+    engine = open_with(rules, path, 1 << 22);
+    CHECK_EQ(written(engine, "a", NULL), 1);
+    engine->book->ledger.header->entries++;
+    weir_close(engine);
+    engine = open_with(rules, path, 1 << 22);
+    CHECK_EQ(written(engine, "a", NULL), 0);
+    CHECK_EQ(engine->book->mapped.bytes, 1 << 22);
+    weir_close(engine);
+    FILE *other = fopen(path, "w");
+    fputs("something that is not ours, and somewhat longer than the header of a ledger", other);
+    for (int i = 0; i < 100; i++)
+        fputs("0123456789", other);
+    fclose(other);
+    weir_options how = {.segment = {.size = 1 << 20},
+                        .rules_text = rules,
+                        .ledger = path,
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_LINK};
+    CHECK_EQ(weir_open(&how, &engine), WEIR_ELEDGER);
+    how.ledger_bytes = 4096;
+    unlink(path);
+    CHECK_EQ(weir_open(&how, &engine), WEIR_ESIZE);
+    CHECK(stat(path, &what) != 0);
+    rmdir(folder);
+}
+
+TEST(refunds_settling_and_resets)
+{
+    weir *engine = open_with(rules, "", 1 << 20);
+    struct test_request r;
+    weir_answer answer;
+    test_request(&r, "GET /x ip=192.0.2.1");
+    r.query.now = test_seconds(0);
+    r.query.has_cost = true;
+    r.query.cost = 4;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    CHECK_EQ(written(engine, "a", NULL), 4);
+    r.query.cost = -1;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    CHECK_EQ(written(engine, "a", NULL), 3);
+    r.query.cost = -100; /* only what is there comes back */
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    CHECK_EQ(written(engine, "a", NULL), 0);
+
+    weir_taken taken = {.rule = "a", .key = "192.0.2.1", .key_len = 9, .quota = 5, .window_ns = 60 * WEIR_SECOND};
+    weir_decision d;
+    CHECK_EQ(weir_key_settle(engine, &taken, 9, test_seconds(0), &d), 0);
+    CHECK_EQ(written(engine, "a", NULL), 9);
+    CHECK_EQ(weir_key_settle(engine, &taken, -2, test_seconds(0), &d), 0);
+    CHECK_EQ(written(engine, "a", NULL), 7);
+    /* After a time in which 5 came back by themselves. */
+    CHECK_EQ(weir_key_settle(engine, &taken, 0, test_seconds(60), &d), 0);
+    CHECK_EQ(weir_key_reset(engine, "a", "192.0.2.1", 9, test_seconds(60)), 0);
+    CHECK_EQ(written(engine, "a", NULL), 5);
+    weir_close(engine);
+}
+
+TEST(tiers_and_long_keys)
+{
+    weir *engine = open_with(rules, "", 1 << 20);
+    CHECK(test_passes(engine, "GET /t user_id=7", 0));
+    CHECK(test_passes(engine, "GET /t user_id=7 tier=pro", 0));
+    CHECK_EQ(written(engine, "tiered", "7"), 2);
+    const struct weir__ledger *ledger = &engine->book->ledger;
+    uint64_t tiers = 0;
+    struct weir__ledger_entry entry;
+    for (uint64_t i = 0; i < ledger->entries; i++) {
+        weir__ledger_read(ledger, i, &entry);
+        tiers += entry.ready && entry.text.tier;
+    }
+    CHECK_EQ(tiers, 1);
+
+    char line[256], key[101], digits[WEIR__NAME_DIGITS];
+    memset(key, 'k', 100);
+    key[100] = 0;
+    snprintf(line, sizeof line, "GET /t user_id=%s", key);
+    CHECK(test_passes(engine, line, 0));
+    weir__store_digits((weir_text){key, 100}, digits);
+    int found = 0;
+    for (uint64_t i = 0; i < ledger->entries; i++) {
+        weir__ledger_read(ledger, i, &entry);
+        if (!entry.ready || !entry.text.cut)
+            continue;
+        found++;
+        CHECK_EQ(entry.text.key_len, WEIR__NAME_KEY_CUT + WEIR__NAME_DIGITS);
+        CHECK(memcmp(entry.text.key, key, WEIR__NAME_KEY_CUT) == 0);
+        CHECK(memcmp(entry.text.key + WEIR__NAME_KEY_CUT, digits, sizeof digits) == 0);
+        /* The counter is found without the key. */
+        weir_params params = {.limit = 3, .window_ns = 60 * WEIR_SECOND};
+        weir_limit limit;
+        weir_decision d;
+        CHECK_EQ(weir_limit_init(&limit, &params), 0);
+        CHECK_EQ(weir__counter_move(engine->segment, &limit, entry.identity, 0, test_seconds(0), &d), 0);
+        CHECK_EQ(d.remaining, 2);
+        CHECK_EQ(weir__counter_move(engine->segment, &limit, entry.identity, 7, test_seconds(0), &d), 0);
+        CHECK_EQ(d.remaining, -5);
+        CHECK_EQ(weir__counter_move(engine->segment, &limit, entry.identity, -4, test_seconds(0), &d), 0);
+        CHECK_EQ(d.remaining, -1);
+    }
+    CHECK_EQ(found, 1);
+    weir_close(engine);
+}
+
+TEST(full_disturbs_nobody)
+{
+    weir *engine = open_with(rules, "", WEIR__LEDGER_BYTES_MIN);
+    char line[64];
+    for (int i = 0; i < 3000; i++) {
+        snprintf(line, sizeof line, "GET /x ip=10.0.%d.%d", i / 250, i % 250);
+        CHECK(test_passes(engine, line, 0));
+    }
+    CHECK(engine->book->ledger.header->full > 1000);
+    weir_close(engine);
+}
+
+TEST(a_ledger_that_is_cut_short_ends_nobody)
+{
+    char folder[] = "/tmp/weir-book-XXXXXX", path[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/ledger", folder);
+    weir *engine = open_with(rules, path, 1 << 20);
+    CHECK_EQ(weir_segment_guard(engine->segment), 0);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 2), 2);
+    CHECK_EQ(truncate(path, 0), 0);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 3);
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.2", 0, 9), 5);
+    CHECK(engine->book->mapped.lost && !weir_segment_lost(engine->segment));
+    weir_close(engine);
+    engine = open_with(rules, path, 1 << 20); /* made anew */
+    CHECK_EQ(test_passing(engine, "GET /x ip=192.0.2.1", 0, 9), 5);
+    CHECK_EQ(written(engine, "a", NULL), 5);
+    weir_close(engine);
+    unlink(path);
+    rmdir(folder);
+}
+
+/* ---- When the store is away ---- */
+
+static const char policies[] =
+    "rules:\n"
+    "  - {name: o, match: {path: /o}, key: \"${client_ip}\", limit: 1, window: 1m, consistency: eventual, "
+    "on_store_failure: "
+    "open}\n"
+    "  - {name: c, match: {path: /c}, key: \"${client_ip}\", limit: 9, window: 1m, consistency: eventual, "
+    "on_store_failure: "
+    "closed}\n"
+    "  - {name: l, match: {path: /l}, key: \"${client_ip}\", limit: 1, window: 1m, consistency: eventual}\n";
+
+static void check_policies(weir *engine, bool away)
+{
+    weir_answer answer = test_ask(engine, "GET /c ip=192.0.2.1", 0);
+    CHECK_EQ(weir_passes(&answer.decision), !away);
+    CHECK_EQ(answer.by.reason, away ? WEIR_BY_FAILURE : WEIR_BY_LIMIT);
+    CHECK_EQ(answer.by.error, away ? WEIR_ESTOREAWAY : 0);
+    CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), away ? 3 : 0);
+    CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 0);
+}
+
+TEST(policies_when_the_store_is_away)
+{
+    weir *engine = open_with(policies, "", 1 << 20);
+    struct weir__ledger_header *header = engine->book->ledger.header;
+    CHECK_EQ(test_passing(engine, "GET /o ip=192.0.2.1", 0, 3), 1);
+    CHECK_EQ(test_passing(engine, "GET /l ip=192.0.2.1", 0, 3), 1);
+    check_policies(engine, false); /* the agent is still being started */
+    engine->book->opened_ms -= WEIR__BOOK_SILENT_MS + 100;
+    check_policies(engine, true); /* it never was */
+    weir__store64(&header->beat_ms, weir__book_ms());
+    check_policies(engine, false); /* it lives */
+    weir__store64(&header->state, WEIR__LEDGER_DOWN);
+    check_policies(engine, true);
+    weir__store64(&header->state, WEIR__LEDGER_UP);
+    check_policies(engine, false);
+    weir__store64(&header->beat_ms, weir__book_ms() - WEIR__BOOK_SILENT_MS - 100);
+    check_policies(engine, true); /* it is silent */
+    weir__store64(&header->beat_ms, weir__book_ms() + 100000);
+    check_policies(engine, true); /* that of an earlier boot */
+    weir_close(engine);
+}
+
+TEST_MAIN

@@ -1,0 +1,173 @@
+/* The load level of an engine: opening its file, what is read of it, and workers. */
+#define _GNU_SOURCE /* mkdtemp, CLOCK_REALTIME_COARSE */
+#include "../../standing_clock.h"
+#include "../../test.h"
+
+#include "engine/engine.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <weir/load.h>
+
+static char folder[64], path[96];
+static int warnings;
+
+static void hear(void *context, const weir_diagnostic *told)
+{
+    (void)context;
+    warnings += told->severity == WEIR_IS_WARNING && strstr(told->message, "the load level is not known") != NULL;
+}
+
+static weir *opened(const char *load)
+{
+    weir *engine = NULL;
+    weir_options how = {.segment = {.size = 1 << 20, .flags = WEIR_OPEN_CREATE},
+                        .rules_text = "rules: [{ name: a, limit: 1, window: 1s }]\n",
+                        .diagnose = hear,
+                        .load = load};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    return engine;
+}
+
+static const char *file(void)
+{
+    strcpy(folder, "/tmp/weir-test-XXXXXX");
+    if (!mkdtemp(folder))
+        exit(1);
+    snprintf(path, sizeof path, "%s/segment.load", folder);
+    return path;
+}
+
+static void clean(void)
+{
+    unlink(path);
+    rmdir(folder);
+}
+
+static void say(weir *engine, uint32_t level)
+{
+    struct weir__load_view view = weir__load_neutral();
+    view.level = level;
+    view.shed[3] = 500;
+    view.signal[WEIR__SIGNAL_LATENCY] = 123;
+    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
+}
+
+TEST(without)
+{
+    weir *engine = opened(NULL);
+    weir_load load;
+    weir_load_worker worker;
+    CHECK_EQ(weir_load_read(engine, &load), WEIR_ENOENT);
+    CHECK_EQ(weir_load_read(NULL, &load), WEIR_EINVAL);
+    CHECK_EQ(weir_load_read(engine, NULL), WEIR_EINVAL);
+    weir_load_join(engine, &worker);
+    weir_load_beat(engine, &worker);
+    weir_load_begin(engine, &worker);
+    weir_load_upstream(engine, &worker, 1, true);
+    weir_load_end(engine, &worker);
+    weir_load_leave(engine, &worker);
+    weir_close(engine);
+}
+
+TEST(two_engines_share_a_file)
+{
+    weir *one = opened(file()), *other = opened(path);
+    weir_load load;
+    CHECK_EQ(weir_load_read(other, &load), 0);
+    CHECK(!load.known && load.level == 0 && load.throttle == 1000 && load.signal[0] == -1);
+    say(one, 700);
+    CHECK_EQ(weir_load_read(other, &load), 0);
+    CHECK(load.known && load.level == 700 && load.shed[3] == 500 && load.shed[0] == 0);
+    CHECK(load.signal[WEIR__SIGNAL_LATENCY] == 123 && load.signal[WEIR__SIGNAL_CPU] == -1);
+    weir_close(one);
+    weir_close(other);
+    clean();
+}
+
+TEST(a_damaged_file_is_replaced)
+{
+    FILE *to = fopen(file(), "w");
+    for (size_t i = 0; to && i < sizeof(struct weir__load); i++)
+        fputc('x', to);
+    CHECK(to && fclose(to) == 0);
+    weir *engine = opened(path);
+    CHECK(engine->load != NULL);
+    say(engine, 5);
+    weir_close(engine);
+    struct stat is;
+    CHECK(stat(path, &is) == 0 && is.st_size == sizeof(struct weir__load));
+    clean();
+}
+
+TEST(what_cannot_be_opened_is_told)
+{
+    weir_load load;
+    warnings = 0;
+    weir *engine = opened("/nowhere/at/all.load");
+    CHECK_EQ(warnings, 1);
+    CHECK_EQ(weir_load_read(engine, &load), WEIR_ENOENT);
+    weir_close(engine);
+}
+
+TEST(workers)
+{
+    weir *engine = opened("");
+    weir_load_worker a, b;
+    weir_load load;
+    weir_load_join(engine, &a);
+    weir_load_join(engine, &b);
+    weir_load_begin(engine, &a);
+    weir_load_begin(engine, &a);
+    weir_load_begin(engine, &b);
+    weir_load_end(engine, &a);
+    CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && load.workers == 2);
+    /* Whatever happens to its stripe, the next beat puts it right. */
+    engine->load->stripe[a.stripe].in_flight = 77;
+    engine->load->stripe[b.stripe].owner = 5; /* as one who takes it over does */
+    engine->load->stripe[b.stripe].in_flight = 0;
+    weir_load_beat(engine, &a);
+    weir_load_beat(engine, &b);
+    CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && b.stripe != a.stripe);
+    weir_load_leave(engine, &a);
+    CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 1);
+    weir_load_leave(engine, &b);
+    weir_close(engine);
+}
+
+/* An engine that only looks has its page read-only: it tells nothing, and does not end of it. */
+TEST(who_only_looks_tells_nothing)
+{
+    char segment[sizeof path + 8];
+    weir_options how = {.rules_text = "rules: []\n", .load = file()};
+    weir *engine = NULL;
+    weir_load_worker worker;
+    weir_load load;
+    snprintf(segment, sizeof segment, "%s/segment", folder);
+    how.segment = (weir_segment_options){.path = segment, .size = 1 << 20, .flags = WEIR_OPEN_CREATE};
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    weir_close(engine);
+    how.segment.flags = WEIR_OPEN_READONLY;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    CHECK(engine->load != NULL);
+    weir_load_join(engine, &worker);
+    weir_load_begin(engine, &worker);
+    weir_load_upstream(engine, &worker, 1000, true);
+    weir_load_beat(engine, &worker);
+    weir_load_end(engine, &worker);
+    weir_load_leave(engine, &worker);
+    CHECK(weir_load_read(engine, &load) == 0 && load.workers == 0);
+    weir_close(engine);
+    unlink(segment);
+    clean();
+}
+
+TEST(names)
+{
+    CHECK(strcmp(weir_load_signal_name(0), "cpu") == 0 && strcmp(weir_load_signal_name(5), "in_flight") == 0);
+    CHECK(!weir_load_signal_name(6) && !weir_load_signal_name(-1));
+    CHECK(strcmp(weir_load_class_name(0), "critical") == 0 && strcmp(weir_load_class_name(3), "low") == 0);
+    CHECK(!weir_load_class_name(4) && !weir_load_class_name(-1));
+}
+
+TEST_MAIN

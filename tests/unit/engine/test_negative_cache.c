@@ -1,0 +1,111 @@
+/* Remembered denials: how long they last, for whom, and two who remember at the same time. */
+#include "../../engine.h"
+#include "engine/negative_cache.h"
+
+static bool stale; /* the next look sees nothing: somebody came in between */
+
+int __real_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
+                     weir_decision *d);
+int __wrap_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
+                     weir_decision *d);
+int __wrap_weir_peek(const weir_segment *s, const weir_limit *l, const void *k, size_t n, int64_t c, weir_time t,
+                     weir_decision *d)
+{
+    int error = __real_weir_peek(s, l, k, n, c, t, d);
+    if (stale)
+        d->reset_after_ns = 0;
+    stale = false;
+    return error;
+}
+
+static weir_segment *segment;
+static weir_limit denials, limit;
+
+static void begin(void)
+{
+    weir_segment_options how = {.size = 1 << 20};
+    weir_params params = {.limit = 5, .window_ns = 60 * WEIR_SECOND, .id = 7};
+    CHECK_EQ(weir_segment_open(&how, &segment), 0);
+    CHECK_EQ(weir__denials_init(&denials), 0);
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+}
+
+static weir_request of(const char *key, int64_t cost)
+{
+    return (weir_request){.limit = &limit, .key = key, .key_len = strlen(key), .cost = cost};
+}
+
+static void remember(weir_request request, int64_t for_ns, double s)
+{
+    weir__denial_remember(segment, &denials, &request, for_ns, test_seconds(s));
+}
+
+static int64_t left(weir_request request, double s)
+{
+    return weir__denial_left(segment, &denials, &request, test_seconds(s));
+}
+
+TEST(last_as_long_as_they_said)
+{
+    begin();
+    CHECK_EQ(left(of("a", 1), 0), 0);
+    remember(of("a", 1), 3 * WEIR_SECOND + 999, 0);
+    CHECK_EQ(left(of("a", 1), 0), 3 * WEIR_SECOND);
+    CHECK_EQ(left(of("a", 1), 2), WEIR_SECOND);
+    CHECK_EQ(left(of("a", 1), 2.999999), 1000);
+    CHECK_EQ(left(of("a", 1), 3), 0);
+    /* Neither another key's, nor another cost's, nor another limit's. */
+    CHECK_EQ(left(of("b", 1), 0), 0);
+    CHECK_EQ(left(of("a", 2), 0), 0);
+    weir_params larger = {.limit = 6, .window_ns = 60 * WEIR_SECOND, .id = 7};
+    CHECK_EQ(weir_limit_init(&limit, &larger), 0);
+    CHECK_EQ(left(of("a", 1), 0), 0);
+    /* Nor does the counter itself know of it. */
+    weir_decision decision;
+    CHECK_EQ(weir_peek(segment, &limit, "a", 1, 0, test_seconds(0), &decision), 0);
+    CHECK_EQ(decision.remaining, 6);
+    weir_segment_close(segment);
+}
+
+TEST(the_longest_counts)
+{
+    begin();
+    remember(of("a", 1), 2 * WEIR_SECOND, 0);
+    remember(of("a", 1), 5 * WEIR_SECOND, 1);
+    CHECK_EQ(left(of("a", 1), 1), 5 * WEIR_SECOND);
+    remember(of("a", 1), 3 * WEIR_SECOND, 1);
+    CHECK_EQ(left(of("a", 1), 1), 5 * WEIR_SECOND);
+    remember(of("a", 1), 0, 1);
+    remember(of("a", 1), 999, 1);
+    CHECK_EQ(left(of("a", 1), 1), 5 * WEIR_SECOND);
+    remember(of("b", 1), 400 * WEIR_DAY, 0);
+    CHECK(left(of("b", 1), 0) > 4290 * WEIR_SECOND && left(of("b", 1), 0) < 4300 * WEIR_SECOND);
+    weir_segment_close(segment);
+}
+
+TEST(two_at_the_same_time_do_not_add_up)
+{
+    begin();
+    remember(of("a", 1), 2 * WEIR_SECOND, 0);
+    stale = true;
+    remember(of("a", 1), 2 * WEIR_SECOND, 0);
+    CHECK_EQ(left(of("a", 1), 0), 2 * WEIR_SECOND);
+    stale = true;
+    remember(of("a", 1), 3 * WEIR_SECOND, 0);
+    CHECK(left(of("a", 1), 0) <= 3 * WEIR_SECOND);
+    weir_segment_close(segment);
+}
+
+TEST(can_be_forgotten)
+{
+    begin();
+    weir_request one = of("a", 1), two = of("a", 2);
+    remember(one, 2 * WEIR_SECOND, 0);
+    remember(two, 2 * WEIR_SECOND, 0);
+    CHECK_EQ(weir__denial_forget(segment, &denials, &one, test_seconds(0)), 0);
+    CHECK_EQ(left(one, 0), 0);
+    CHECK_EQ(left(two, 0), 2 * WEIR_SECOND);
+    weir_segment_close(segment);
+}
+
+TEST_MAIN

@@ -1,0 +1,546 @@
+/* Requests in flight under strict rules: engines of several hosts, one real Redis. */
+#include "../../engine.h"
+#include "../remote/server.h"
+#include "engine/permits.h"
+#include "remote/client.h"
+
+#include <weir/store.h>
+
+#define SLOTS(name, more)                                                                                              \
+    "  - { name: " name ", key: '${user_id}', algorithm: concurrency, consistency: strict" more " }\n"
+
+static const char rules[] = "rules:\n" SLOTS("slow", ", match: { path: /slow }, limit: 3, lease: 60s");
+
+static weir *host_with(const char *text, const char *with, int flags)
+{
+    char url[192];
+    snprintf(url, sizeof url, "redis+unix://%s?deadline=30s&connect_timeout=30s&%s", server.socket, with);
+    weir_options how = {.segment = {.size = 8 << 20},
+                        .rules_text = text,
+                        .diagnose = test_print_diagnostic,
+                        .store = url,
+                        .flags = flags};
+    weir *engine = NULL;
+    if (weir_open(&how, &engine) != 0)
+        exit(1);
+    return engine;
+}
+
+static weir *host(const char *text)
+{
+    return host_with(text, "", 0);
+}
+
+static bool begin(void)
+{
+    if (!server_start())
+        return false;
+    server_do("FLUSHALL");
+    return true;
+}
+
+static weir_answer answer;
+
+static bool hold(weir *engine, const char *line, weir_held *held)
+{
+    struct test_request r;
+    test_request(&r, line);
+    r.query.held = held;
+    CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    return weir_passes(&answer.decision);
+}
+
+static int64_t left(weir *engine, const char *rule, const char *key)
+{
+    weir_outcome outcome;
+    CHECK_EQ(weir_key_state(engine, rule, key, strlen(key), (weir_time){0, 0}, &outcome), 0);
+    CHECK_EQ(outcome.error, 0);
+    return outcome.decision.remaining;
+}
+
+TEST(hosts_share_slots)
+{
+    if (!begin())
+        return;
+    weir *a = host(rules), *b = host(rules);
+    weir_held first, second, third, none;
+    CHECK(hold(a, "GET /slow user_id=7", &first));
+    CHECK_EQ(first.count, 1);
+    CHECK_EQ(first.lease_ns, 60 * WEIR_SECOND);
+    CHECK_EQ(answer.decision.limit, 3);
+    CHECK_EQ(answer.decision.remaining, 2);
+    CHECK_EQ(answer.by.error, 0);
+    CHECK(hold(b, "GET /slow user_id=7", &second));
+    CHECK(hold(a, "GET /slow user_id=7", &third));
+    for (int i = 0; i < 3; i++) { /* no denial is remembered */
+        CHECK(!hold(b, "GET /slow user_id=7", &none));
+        CHECK_EQ(none.count, 0);
+        CHECK_EQ(answer.decision.retry_after_ns, WEIR_SECOND);
+        CHECK_EQ(answer.decision.reset_after_ns, -1);
+    }
+    CHECK(hold(b, "GET /slow user_id=8", &none));
+    weir_held copy;
+    memcpy(&copy, &first, weir_held_size(&first));
+    CHECK(weir_held_size(&first) < 500);
+    CHECK_EQ(weir_held_release(a, &first), 1);
+    CHECK_EQ(first.count, 0);
+    CHECK_EQ(weir_held_release(a, &first), 0);
+    CHECK(hold(b, "GET /slow user_id=7", &first));
+    CHECK_EQ(weir_held_release(a, &copy), 0); /* twice: frees nobody else's */
+    CHECK_EQ(left(a, "slow", "7"), 0);
+    CHECK_EQ(weir_held_release(a, &second), 1); /* whoever took it */
+    CHECK_EQ(weir_held_renew(a, &third), 0);
+    CHECK_EQ(third.count, 1);
+    CHECK_EQ(weir_held_release(a, &third), 1);
+    CHECK_EQ(weir_held_release(b, &first), 1);
+    CHECK_EQ(left(a, "slow", "7"), 3);
+    weir_close(a);
+    weir_close(b);
+}
+
+TEST(tiers_soft_and_resets)
+{
+    if (!begin())
+        return;
+    weir *a = host("identity: { tier: header:X-Plan }\n"
+                   "rules:\n" SLOTS("slow", ", limit: { free: 1, pro: 3, default: 1 }, lease: 60s")
+                       SLOTS("soft", ", match: { path: /soft }, limit: 10, soft: 10%"));
+    weir_held held[3], none;
+    for (int i = 0; i < 3; i++)
+        CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &held[i]));
+    CHECK(!hold(a, "GET / user_id=7 @x-plan=free", &none));
+    CHECK_EQ(weir_held_release(a, &held[0]), 1);
+    CHECK_EQ(weir_held_release(a, &held[1]), 1);
+    CHECK(!hold(a, "GET / user_id=7 @x-plan=free", &none));
+    CHECK(hold(a, "GET / user_id=7 @x-plan=pro", &held[1]));
+    CHECK_EQ(weir_key_reset(a, "slow", "7", 1, (weir_time){0, 0}), 0);
+    CHECK(hold(a, "GET / user_id=7 @x-plan=free", &none));
+    CHECK_EQ(weir_held_release(a, &held[1]), 0);
+    /* Soft: one more, marked. */
+    int passed = 0;
+    for (int i = 0; i < 12; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "GET /soft user_id=%d @x-plan=pro", 9);
+        passed += i >= 3 || hold(a, line, &none); /* the other rule lets three in */
+    }
+    CHECK_EQ(passed, 12);
+    weir_close(a);
+    a = host("rules:\n" SLOTS("soft", ", limit: 10, soft: 10%"));
+    CHECK_EQ(weir_key_reset(a, "soft", "9", 1, (weir_time){0, 0}), 0);
+    for (passed = 0; passed < 20 && hold(a, "GET / user_id=9", &none); passed++)
+        CHECK_EQ(answer.decision.flags, passed < 10 ? 0 : WEIR_OVER_SOFT);
+    CHECK_EQ(passed, 11);
+    weir_close(a);
+}
+
+TEST(a_reserve_over_all_hosts)
+{
+    static const char text[] =
+        "rules:\n" SLOTS("slots", ", limit: 10, reserve: 20%") "  - { name: vip, match: { path: /vip }, priority: "
+                                                               "critical, limit: 100000, window: 1h }\n";
+    if (!begin())
+        return;
+    weir *a = host(text), *b = host(text);
+    weir_held held[10], none;
+    for (int i = 0; i < 8; i++)
+        CHECK(hold(i % 2 ? a : b, "GET /any user_id=7", &held[i]));
+    CHECK(!hold(a, "GET /any user_id=7", &none)); /* for the sake of the rest alone */
+    CHECK_EQ(answer.by.reason, WEIR_BY_SHED);
+    CHECK(hold(b, "GET /vip user_id=7", &held[8]));
+    CHECK(hold(a, "GET /vip user_id=7", &held[9]));
+    CHECK(!hold(b, "GET /vip user_id=7", &none));
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK(!hold(b, "GET /any user_id=7", &none)); /* nobody gets one now */
+    CHECK_EQ(answer.by.reason, WEIR_BY_LIMIT);
+    CHECK_EQ(none.count, 0);
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(weir_held_release(a, &held[i]), 1);
+    CHECK_EQ(left(b, "slots", "7"), 10);
+    weir_close(a);
+    weir_close(b);
+}
+
+TEST(all_or_nothing_with_other_rules)
+{
+    static const char several[] = "rules:\n" SLOTS("slow", ", limit: 5") SLOTS(
+        "wide", ", limit: 50") "  - { name: rate, key: '${user_id}', limit: 3, window: 1h, consistency: strict }\n"
+                               "  - { name: near, key: '${user_id}', algorithm: concurrency, limit: 2 }\n";
+    if (!begin())
+        return;
+    weir *a = host(several);
+    weir_held held[3], none;
+    CHECK(hold(a, "GET / user_id=7", &held[0]));
+    CHECK_EQ(held[0].count, 3);
+    CHECK(hold(a, "GET / user_id=7", &held[1]));
+    for (int i = 0; i < 20; i++) { /* the host's own slots deny */
+        CHECK(!hold(a, "GET / user_id=7", &none));
+        CHECK_EQ(strcmp(answer.by.rule, "near"), 0);
+    }
+    CHECK_EQ(left(a, "rate", "7"), 1);
+    CHECK_EQ(left(a, "slow", "7"), 3);
+    CHECK_EQ(weir_held_release(a, &held[0]), 3);
+    CHECK(hold(a, "GET / user_id=7", &held[0]));
+    CHECK_EQ(weir_held_release(a, &held[1]), 3);
+    for (int i = 0; i < 20; i++) { /* the rate denies */
+        CHECK(!hold(a, "GET / user_id=7", &none));
+        CHECK_EQ(none.count, 0);
+    }
+    CHECK_EQ(left(a, "slow", "7"), 4);
+    CHECK_EQ(left(a, "wide", "7"), 49);
+    CHECK_EQ(left(a, "near", "7"), 1);
+    CHECK_EQ(weir_held_release(a, &held[0]), 3);
+    CHECK_EQ(left(a, "slow", "7"), 5);
+    weir_close(a);
+}
+
+TEST(a_local_denial_in_the_last_moment_gives_back)
+{
+    static const char both[] = "rules:\n" SLOTS(
+        "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 1, key: '${user_id}' }\n";
+    if (!begin())
+        return;
+    weir *a = host_with(both, "", WEIR_NO_LINK), *b = host(both);
+    struct test_request r;
+    weir_ask *ask = NULL;
+    weir_held held, other;
+    CHECK_EQ(weir_ask_new(a, &ask), 0);
+    test_request(&r, "GET / user_id=7");
+    r.query.held = &held;
+    r.query.ask = ask;
+    CHECK_EQ(weir_check_prepare(a, &r.query), 1);
+    CHECK_EQ(server_question(weir_ask_question(ask)), 0);
+    r.query.ask = NULL; /* another request is faster, without the store */
+    r.query.held = &other;
+    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
+    CHECK(weir_passes(&answer.decision));
+    CHECK_EQ(left(b, "far", "7"), 4);
+    r.query.ask = ask;
+    r.query.held = &held;
+    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
+    CHECK(!weir_passes(&answer.decision));
+    CHECK_EQ(held.count, 0);
+    struct weir__question *back = weir_ask_back(ask);
+    CHECK(back && back->ask_count == 1);
+    if (back) {
+        back->asks[0].how = WEIR__ASK_REFUND;
+        CHECK_EQ(server_question(back), 0);
+    }
+    CHECK_EQ(left(b, "far", "7"), 5);
+    weir_ask_free(ask);
+    weir_close(a);
+    weir_close(b);
+}
+
+TEST(shadows_and_more_than_can_be_held)
+{
+    char text[4096] = "rules:\n" SLOTS("a", ", limit: 2") SLOTS("b", ", limit: 1, shadow: true");
+    if (!begin())
+        return;
+    weir *a = host(text);
+    weir_held held[2], none;
+    CHECK(hold(a, "GET / user_id=7", &held[0]));
+    CHECK_EQ(held[0].count, 2);
+    CHECK(hold(a, "GET / user_id=7", &held[1]));
+    CHECK_EQ(held[1].count, 1);
+    CHECK(answer.shadow_denied);
+    CHECK(!hold(a, "GET / user_id=7", &none));
+    CHECK_EQ(weir_held_release(a, &held[0]), 2);
+    CHECK_EQ(left(a, "b", "7"), 1);
+    weir_close(a);
+
+    for (int kinds = 1; kinds < 3; kinds++) { /* all in the store, or every other */
+        strcpy(text, "rules:\n");
+        for (int i = 0; i <= WEIR_HELD_MAX; i++)
+            snprintf(text + strlen(text), sizeof text - strlen(text),
+                     "  - { name: r%d, algorithm: concurrency, limit: 1, consistency: %s, on_store_failure: closed }\n",
+                     i, i % kinds ? "local" : "strict");
+        server_do("FLUSHALL");
+        a = host(text);
+        for (int i = 0; i < 3; i++) {
+            CHECK(!hold(a, "GET /", &none));
+            CHECK_EQ(answer.by.error, WEIR_ETOOMANY);
+            CHECK_EQ(none.count, 0);
+        }
+        CHECK_EQ(left(a, "r0", "*"), 1);
+        CHECK_EQ(left(a, "r1", "*"), 1);
+        weir_close(a);
+    }
+}
+
+/* ---- Texts ---- */
+
+TEST(texts_are_good_at_every_host_of_the_store)
+{
+    static const char both[] = "rules:\n" SLOTS("far", ", match: { path: /far }, limit: 5, lease: 20s")
+        SLOTS("both",
+              ", match: { path: /both }, limit: 5, lease: 20s") "  - { name: near, match: { path: /both }, algorithm: "
+                                                                "concurrency, limit: 4, key: '${user_id}' }\n";
+    if (!begin())
+        return;
+    weir *a = host(both), *b = host(both), *other = host_with(both, "prefix=other", 0), *alone = test_engine(both);
+    char text[WEIR_HELD_TEXT_MAX + 1], wrong[WEIR_HELD_TEXT_MAX + 1];
+    weir_held held, again;
+    CHECK(hold(a, "GET /far user_id=7", &held));
+    size_t len = weir_held_to_text(a, &held, text);
+    CHECK(len > 0 && len < 200);
+    CHECK_EQ(weir_held_from_text(other, (weir_text){text, len}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_held_from_text(alone, (weir_text){text, len}, &again), WEIR_ELEASE);
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(again.count, 1);
+    CHECK_EQ(again.lease_ns, 20 * WEIR_SECOND);
+    CHECK_EQ(weir_held_renew(b, &again), 0);
+    weir_held others[2];
+    CHECK(hold(a, "GET /far user_id=7", &others[0]));
+    CHECK(hold(a, "GET /far user_id=8", &others[1]));
+    for (size_t i = 0; i < len; i++) { /* whatever is changed: it is the same lease, or nobody's */
+        memcpy(wrong, text, len + 1);
+        wrong[i] = wrong[i] == 'A' ? 'B' : 'A';
+        if (weir_held_from_text(b, (weir_text){wrong, len}, &again) == 0)
+            CHECK(weir_held_release(b, &again) <= 1);
+        if (weir_held_from_text(b, (weir_text){text, i}, &again) == 0)
+            CHECK(weir_held_release(b, &again) <= 1);
+    }
+    CHECK_EQ(left(a, "far", "7"), 4);
+    CHECK_EQ(left(a, "far", "8"), 4);
+    CHECK_EQ(weir_held_release(a, &others[0]), 1);
+    CHECK(hold(a, "GET /far user_id=7", &held));
+    len = weir_held_to_text(a, &held, text);
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(weir_held_release(b, &again), 1);
+    CHECK_EQ(left(a, "far", "7"), 5);
+    CHECK_EQ(weir_held_release(a, &held), 0);
+
+    /* Of both kinds: elsewhere only the store's part. */
+    CHECK(hold(a, "GET /both user_id=7", &held));
+    CHECK_EQ(held.count, 2);
+    len = weir_held_to_text(a, &held, text);
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(again.count, 1);
+    CHECK_EQ(weir_held_release(b, &again), 1);
+    CHECK_EQ(weir_held_from_text(a, (weir_text){text, len}, &again), 0);
+    CHECK_EQ(again.count, 2);
+    CHECK_EQ(weir_held_release(a, &again), 1);
+    CHECK_EQ(left(a, "near", "7"), 4);
+    weir_close(a);
+    weir_close(b);
+    weir_close(other);
+    weir_close(alone);
+}
+
+static int64_t number_of(const char *command)
+{
+    redisReply *reply = server_reply(command);
+    int64_t number = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1000;
+    freeReplyObject(reply);
+    return number;
+}
+
+/* A client writes its own text around an identity that it has, or around one of its own making. */
+TEST(a_forged_text_gets_what_the_rule_gives)
+{
+    static const char text_of[] = "rules:\n" SLOTS("far", ", match: { path: /far }, limit: 2, lease: 20s") SLOTS(
+        "tiers",
+        ", match: { path: /tiers }, limit: { free: 1, pro: 3, default: 1 }, lease: 30s") "  - { name: bucket, key: "
+                                                                                         "'${user_id}', limit: 5, "
+                                                                                         "window: 1h, consistency: "
+                                                                                         "strict, match: { path: "
+                                                                                         "/bucket } }\n";
+    if (!begin())
+        return;
+    weir *a = host(text_of), *b = host(text_of);
+    char text[WEIR_HELD_TEXT_MAX + 1];
+    weir_held held, forged, again;
+    CHECK(hold(a, "GET /bucket user_id=7", &held));
+    CHECK(hold(a, "GET /far user_id=7", &held));
+    forged = held;
+    forged.lease[0].for_us = INT64_C(86400000000);
+    forged.lease[0].word = 1000;
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), 0);
+    CHECK_EQ(again.lease[0].for_us, 20000000);
+    CHECK_EQ(again.lease[0].word, 2);
+    CHECK_EQ(again.lease_ns, 20 * WEIR_SECOND);
+    CHECK_EQ(weir_held_renew(b, &again), 0);
+    int64_t ttl = number_of("PTTL weir:far:7");
+    CHECK(ttl > 0 && ttl <= 20002);
+    forged.lease[0].for_us = 5000000; /* less is the client's own affair */
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), 0);
+    CHECK_EQ(again.lease[0].for_us, 5000000);
+
+    /* Other names: of a rule that counts otherwise, of none, and of one whose name only begins so. */
+    static const char *const names[] = {"weir:bucket:7", "weir:none:7", "weir:fa:7",
+                                        "weir:far",      "weir::hosts", "far:7"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        forged = held;
+        forged.names_len = (uint32_t)strlen(names[i]);
+        memcpy(forged.names, names[i], forged.names_len);
+        forged.lease[0].place = forged.names_len;
+        CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &forged, text)}, &again), WEIR_ELEASE);
+    }
+    CHECK_EQ(left(a, "bucket", "7"), 4);
+    CHECK_EQ(weir_held_release(a, &held), 1);
+
+    CHECK(hold(a, "GET /tiers user_id=7 tier=pro", &held));
+    CHECK_EQ(weir_held_from_text(b, (weir_text){text, weir_held_to_text(a, &held, text)}, &again), 0);
+    CHECK_EQ(again.lease[0].for_us, 30000000);
+    CHECK_EQ(again.lease[0].word, held.lease[0].word);
+    CHECK_EQ(weir_held_release(b, &again), 1);
+    weir_close(a);
+    weir_close(b);
+}
+
+/* ---- When the store forgets, or is away ---- */
+
+TEST(what_the_store_forgot_is_taken_again)
+{
+    if (!begin())
+        return;
+    weir *a = host(rules);
+    weir_held held[3], others[3];
+    for (int i = 0; i < 3; i++)
+        CHECK(hold(a, "GET /slow user_id=7", &held[i]));
+    server_do("FLUSHALL");
+    CHECK(hold(a, "GET /slow user_id=7", &others[0])); /* comes before we know */
+    CHECK_EQ(weir_held_renew(a, &held[0]), 0);
+    CHECK_EQ(weir_held_renew(a, &held[1]), 0);
+    CHECK_EQ(weir_held_renew(a, &held[2]), WEIR_ELEASE); /* no room; tried again with the next */
+    CHECK_EQ(held[2].count, 1);
+    CHECK(!hold(a, "GET /slow user_id=7", &others[1]));
+    CHECK_EQ(weir_held_release(a, &others[0]), 1);
+    CHECK_EQ(weir_held_renew(a, &held[2]), 0);
+    CHECK(!hold(a, "GET /slow user_id=7", &others[1]));
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weir_held_release(a, &held[i]), 1);
+
+    /* Who only has a text does not take again. */
+    char text[WEIR_HELD_TEXT_MAX + 1];
+    weir *asking = host_with(rules, "", WEIR_NO_LINK);
+    weir_ask *ask;
+    CHECK_EQ(weir_ask_new(asking, &ask), 0);
+    CHECK(hold(a, "GET /slow user_id=7", &held[0]));
+    size_t len = weir_held_to_text(a, &held[0], text);
+    for (int forgotten = 0; forgotten < 2; forgotten++) {
+        CHECK_EQ(weir_held_from_text(asking, (weir_text){text, len}, &held[1]), 0);
+        CHECK_EQ(weir_held_renew_prepare(asking, &held[1], false, ask), 1);
+        CHECK_EQ(server_question(weir_ask_question(ask)), 0);
+        CHECK_EQ(weir_held_renew_asked(asking, &held[1], false, ask), 0);
+        CHECK_EQ(held[1].count, !forgotten);
+        CHECK(weir_ask_back(ask) == NULL);
+        weir_ask_clear(ask);
+        server_do("FLUSHALL");
+    }
+    weir_ask_free(ask);
+    weir_close(asking);
+    weir_close(a);
+}
+
+TEST(leaving_without_waiting)
+{
+    if (!begin())
+        return;
+    weir *a =
+        host_with("rules:\n" SLOTS(
+                      "far", ", limit: 5") "  - { name: near, algorithm: concurrency, limit: 4, key: '${user_id}' }\n",
+                  "", WEIR_NO_LINK);
+    weir_ask *ask;
+    weir_held held;
+    struct test_request r;
+    CHECK_EQ(weir_ask_new(a, &ask), 0);
+    test_request(&r, "GET / user_id=7");
+    r.query.ask = ask;
+    r.query.held = &held;
+    CHECK_EQ(weir_check_prepare(a, &r.query), 1);
+    CHECK_EQ(server_question(weir_ask_question(ask)), 0);
+    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
+    CHECK_EQ(held.count, 2);
+    CHECK(weir_ask_back(ask) == NULL);
+    weir_ask_clear(ask);
+    CHECK_EQ(weir_held_leave(a, &held, ask), 1);
+    CHECK_EQ(held.count, 0);
+    struct weir__question *back = weir_ask_back(ask);
+    CHECK(back && back->ask_count == 1 && back->asks[0].taken && back->asks[0].lease[0]);
+    CHECK_EQ(weir_held_release_prepare(a, &held, ask), 0);
+    CHECK_EQ(weir_held_leave(a, &held, NULL), WEIR_EINVAL);
+    CHECK_EQ(weir_held_release_asked(a, &held, NULL), WEIR_EINVAL);
+    /* Nobody asked, and the engine cannot. */
+    weir_ask_clear(ask);
+    CHECK_EQ(weir_check_prepare(a, &r.query), 1);
+    CHECK_EQ(server_question(weir_ask_question(ask)), 0);
+    CHECK_EQ(weir_check(a, &r.query, &answer), 0);
+    CHECK_EQ(weir_held_renew(a, &held), WEIR_ESTOREAWAY);
+    CHECK_EQ(held.count, 2);
+    CHECK_EQ(weir_held_release(a, &held), WEIR_ESTOREAWAY);
+    CHECK_EQ(held.count, 0);
+    weir_ask_free(ask);
+    weir_close(a);
+}
+
+TEST(policies_when_the_store_is_away)
+{
+    static const char policies[] = "rules:\n" SLOTS("near", ", match: { path: /near }, limit: 2")
+        SLOTS("open", ", match: { path: /open }, limit: 2, on_store_failure: open")
+            SLOTS("shut", ", match: { path: /shut }, limit: 2, on_store_failure: closed");
+    weir_options how = {
+        .segment = {.size = 8 << 20}, .rules_text = policies, .store = "redis+unix:///nonexistent/socket"};
+    weir *a = NULL;
+    weir_held held[3], none;
+    CHECK_EQ(weir_open(&how, &a), 0);
+    CHECK(hold(a, "GET /near user_id=7", &held[0])); /* the host's own slots */
+    CHECK(hold(a, "GET /near user_id=7", &held[1]));
+    CHECK_EQ(held[0].count, 1);
+    CHECK_EQ(held[0].names_len, 0);
+    CHECK(!hold(a, "GET /near user_id=7", &none));
+    CHECK_EQ(weir_held_renew(a, &held[0]), 0);
+    CHECK_EQ(weir_held_release(a, &held[0]), 1);
+    CHECK(hold(a, "GET /near user_id=7", &held[0]));
+    for (int i = 0; i < 5; i++) {
+        CHECK(hold(a, "GET /open user_id=7", &none));
+        CHECK_EQ(none.count, 0);
+        CHECK(!hold(a, "GET /shut user_id=7", &none));
+    }
+    CHECK_EQ(answer.by.reason, WEIR_BY_FAILURE);
+    weir_close(a);
+}
+
+/* ---- Rules ---- */
+
+static char told[512];
+
+static void hear(void *context, const weir_diagnostic *d)
+{
+    (void)context;
+    snprintf(told, sizeof told, "%s", d->message);
+}
+
+TEST(eventual_is_refused_and_named)
+{
+    static const char text[] = "rules:\n  - { name: a, algorithm: concurrency, limit: 1, consistency: eventual }\n";
+    weir_rules *read;
+    CHECK_EQ(weir_rules_parse("x", text, strlen(text), hear, NULL, &read), WEIR_ERULES);
+    CHECK(strstr(told, "use strict") != NULL);
+    weir *a = host_with("rules:\n  - { name: a, algorithm: concurrency, limit: 1 }\n", "", WEIR_NO_LINK);
+    weir_held held;
+    CHECK(hold(a, "GET /", &held)); /* without a word it is local, as all rules are */
+    CHECK_EQ(held.names_len, 0);
+    weir_close(a);
+}
+
+TEST(what_is_decided_there_is_counted_here)
+{
+    if (!begin())
+        return;
+    weir *a = host(
+        "rules:\n" SLOTS("slow", ", match: { path: /slow }, limit: 2") "  - { name: rate, match: { path: /rate }, "
+                                                                       "limit: 3, window: 1h, consistency: strict }\n");
+    weir_held held;
+    weir_stats stats;
+    for (int i = 0; i < 5; i++) {
+        (void)hold(a, "GET /slow user_id=1", &held);
+        (void)hold(a, "GET /rate", &held);
+    }
+    CHECK_EQ(weir_stats_read(weir_engine_segment(a), &stats), 0);
+    CHECK_EQ(stats.allowed, 5);
+    CHECK_EQ(stats.denied, 5);
+    weir_close(a);
+}
+
+TEST_MAIN

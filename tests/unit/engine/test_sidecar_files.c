@@ -1,0 +1,289 @@
+/* Files beside a segment: whose they may be, what else may have their names, and what happens when they are cut short.
+ */
+#define _GNU_SOURCE
+#include "../../engine.h"
+#include "../../own.h"
+
+#include "engine/ledger.h"
+#include "engine/hot_key_sampler.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <weir/load.h>
+
+enum { STRANGER = 65534, SIZE = 1 << 20 };
+
+static const char eventual[] = "rules: [{name: a, limit: 5, window: 1m, consistency: eventual}]\n";
+static const char local[] = "rules: [{name: a, limit: 5, window: 1m}]\n";
+
+static char folder[64], paths[3][80]; /* of hot keys, load level, ledger */
+static char heard[4096];
+static int warnings, errors;
+
+static void hear(void *context, const weir_diagnostic *told)
+{
+    (void)context;
+    size_t len = strlen(heard);
+    snprintf(heard + len, sizeof heard - len, "%s: %s\n", told->file ? told->file : "", told->message);
+    warnings += told->severity == WEIR_IS_WARNING;
+    errors += told->severity == WEIR_IS_ERROR;
+}
+
+static void begin(void)
+{
+    static const char *const endings[] = {"hot", "load", "ledger"};
+    own_path(folder, sizeof folder, "open");
+    CHECK_EQ(mkdir(folder, 0700), 0);
+    CHECK_EQ(chmod(folder, 01777), 0);
+    for (int i = 0; i < 3; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/segment.%s", folder, endings[i]);
+}
+
+static void end(void)
+{
+    for (int i = 0; i < 3; i++)
+        unlink(paths[i]);
+    CHECK_EQ(rmdir(folder), 0);
+}
+
+static int open_engine(const char *rules, weir **engine)
+{
+    weir_options how = {.segment = {.size = SIZE},
+                        .rules_text = rules,
+                        .store = "redis://127.0.0.1:1",
+                        .flags = WEIR_NO_LINK,
+                        .diagnose = hear,
+                        .hot = paths[0],
+                        .hot_bytes = 1 << 20,
+                        .load = paths[1],
+                        .ledger = paths[2],
+                        .ledger_bytes = 1 << 20};
+    heard[0] = 0;
+    warnings = errors = 0;
+    *engine = NULL;
+    return weir_open(&how, engine);
+}
+
+/* All three files are there, and of this user. */
+static void make_files(void)
+{
+    weir *engine;
+    CHECK_EQ(open_engine(eventual, &engine), 0);
+    CHECK(engine->noting && engine->load && engine->book);
+    weir_close(engine);
+}
+
+static bool told_of(const char *path, const char *what)
+{
+    const char *line = strstr(heard, path);
+    return line && strstr(line, what) && strstr(line, what) < strchr(line, '\n');
+}
+
+/* Hot keys and the load level are done without; the ledger is needed where a rule is eventual. */
+static void check_refused(const char *why)
+{
+    weir *engine;
+    CHECK_EQ(open_engine(local, &engine), 0);
+    CHECK(!engine->noting && !engine->load && !engine->book);
+    CHECK(warnings == 3 && errors == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(told_of(paths[i], why) && told_of(paths[i], "remove"));
+    CHECK(test_passes(engine, "GET /", 0));
+    weir_close(engine);
+    CHECK(open_engine(eventual, &engine) < 0 && errors == 1);
+    CHECK(told_of(paths[2], why));
+}
+
+TEST(files_of_another_user_are_refused)
+{
+    if (geteuid() != 0)
+        return;
+    begin();
+    make_files();
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(chown(paths[i], STRANGER, (gid_t)-1), 0);
+    check_refused("uid 65534");
+    weir *engine;
+    CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
+    /* They are refused, not replaced: it is for root to look at them. */
+    struct stat what;
+    CHECK(stat(paths[0], &what) == 0 && what.st_uid == STRANGER);
+
+    CHECK_EQ(chmod(folder, 0755), 0); /* where only root makes files, root has put them there */
+    CHECK_EQ(open_engine(eventual, &engine), 0);
+    CHECK(engine->noting && engine->load && engine->book && warnings == 0);
+    weir_close(engine);
+    CHECK_EQ(chmod(folder, 0777), 0); /* without the sticky bit others may replace them at any time */
+    CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
+    CHECK_EQ(chown(folder, STRANGER, (gid_t)-1), 0); /* the folder's owner may do all that anyhow */
+    CHECK_EQ(open_engine(eventual, &engine), 0);
+    weir_close(engine);
+    end();
+}
+
+/* Who shares another user's segment shares the files beside it. */
+TEST(files_of_the_segments_owner_are_taken)
+{
+    char segment[96];
+    weir *engine = NULL;
+    if (geteuid() != 0)
+        return;
+    begin();
+    make_files();
+    snprintf(segment, sizeof segment, "%s/segment", folder);
+    for (int turn = 0; turn < 2; turn++) {
+        weir_options how = {.segment = {.path = segment, .size = SIZE, .flags = WEIR_OPEN_CREATE},
+                            .rules_text = local,
+                            .hot = paths[0]};
+        CHECK_EQ(weir_open(&how, &engine), 0);
+        CHECK(engine->noting != NULL);
+        weir_close(engine);
+        CHECK(chown(segment, STRANGER, (gid_t)-1) == 0 && chown(paths[0], STRANGER, (gid_t)-1) == 0);
+    }
+    unlink(segment);
+    end();
+}
+
+TEST(what_is_no_file_is_refused_and_nothing_waits_for_it)
+{
+    begin();
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(mkfifo(paths[i], 0600), 0);
+    check_refused("not a regular file");
+    for (int i = 0; i < 3; i++)
+        CHECK(unlink(paths[i]) == 0 && mkdir(paths[i], 0700) == 0);
+    check_refused("not a regular file");
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(rmdir(paths[i]), 0);
+    end();
+}
+
+TEST(links_are_not_followed)
+{
+    char other[3][80];
+    begin();
+    make_files();
+    for (int i = 0; i < 3; i++) {
+        snprintf(other[i], sizeof other[i], "%s/other.%d", folder, i);
+        CHECK(rename(paths[i], other[i]) == 0 && symlink(other[i], paths[i]) == 0);
+    }
+    check_refused("symbolic link");
+    for (int i = 0; i < 3; i++)
+        CHECK(unlink(paths[i]) == 0 && link(other[i], paths[i]) == 0);
+    check_refused("hard links");
+    for (int i = 0; i < 3; i++)
+        unlink(other[i]);
+    weir *engine;
+    CHECK_EQ(open_engine(eventual, &engine), 0);
+    weir_close(engine);
+    end();
+}
+
+/* What was cut short is made anew with the next engine, whatever is left of it. */
+TEST(what_is_left_of_a_file_is_replaced)
+{
+    static const off_t left[] = {0, 1, 8, 100, 4096, SIZE / 2};
+    begin();
+    make_files();
+    for (size_t k = 0; k < sizeof left / sizeof *left; k++) {
+        weir *engine;
+        for (int i = 0; i < 3; i++)
+            CHECK_EQ(truncate(paths[i], left[k]), 0);
+        CHECK_EQ(open_engine(eventual, &engine), 0);
+        CHECK(engine->noting && engine->load && engine->book && !warnings);
+        weir_close(engine);
+    }
+    end();
+}
+
+enum { ENGINES = 12 };
+
+/* More files than one engine has: the agent maps a dozen. */
+static int use_all(void)
+{
+    weir_segment_options anonymous = {.size = SIZE};
+    weir_options how = {.rules_text = local};
+    weir *engine[ENGINES];
+    char path[ENGINES][128];
+    if (weir_segment_open(&anonymous, &how.attached) != 0 || weir_segment_guard(how.attached) != 0)
+        return 2;
+    for (int i = 0; i < ENGINES; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%d.hot", folder, i);
+        how.hot = path[i];
+        how.hot_bytes = SIZE;
+        if (weir_open(&how, &engine[i]) != 0 || !engine[i]->noting)
+            return 3;
+    }
+    for (int i = 0; i < ENGINES; i++)
+        if (truncate(path[i], 0) != 0)
+            return 4;
+    int lost = 0, reported = 0;
+    for (int i = 0; i < ENGINES; i++) {
+        engine[i]->noting->hot.header->seconds++; /* as the one that ages them does */
+        test_passes(engine[i], "GET /", 0);
+        lost += engine[i]->noting->mapped.lost != 0;
+    }
+    while (weir__lost_beside())
+        reported++;
+    for (int i = 0; i < ENGINES; i++) {
+        weir_close(engine[i]);
+        unlink(path[i]);
+    }
+    weir_segment_close(how.attached);
+    return lost == ENGINES && reported == ENGINES ? 0 : 5;
+}
+
+TEST(every_file_is_guarded)
+{
+    begin();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(use_all());
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    end();
+}
+
+/* There is an end to what the handler knows: a file more is refused rather than left without a guard. */
+TEST(there_is_an_end_to_what_can_be_guarded)
+{
+    enum { MOST = 256 };
+    static struct weir__mapped mapped[MOST + 1];
+    begin();
+    make_files();
+    struct weir__making how = {.path = paths[1], .read_only = true};
+    for (int i = 0; i <= MOST; i++)
+        CHECK_EQ(weir__mapped_open(&how, &mapped[i]), i < MOST ? 0 : WEIR_EGUARDS);
+    CHECK(!mapped[MOST].memory);
+    weir__mapped_close(&mapped[7]);
+    CHECK_EQ(weir__mapped_open(&how, &mapped[MOST]), 0);
+    for (int i = 0; i <= MOST; i++)
+        weir__mapped_close(&mapped[i]);
+    end();
+}
+
+TEST(locks_of_another_user_are_refused)
+{
+    char path[96];
+    begin();
+    snprintf(path, sizeof path, "%s/segment.lock", folder);
+    int lock = weir__lock_open(path, 0);
+    CHECK(lock >= 0);
+    close(lock);
+    if (geteuid() == 0) {
+        CHECK_EQ(chown(path, STRANGER, (gid_t)-1), 0);
+        CHECK_EQ(weir__lock_open(path, 0), -1);
+        lock = weir__lock_open(path, STRANGER);
+        CHECK(lock >= 0);
+        close(lock);
+    }
+    CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    CHECK_EQ(weir__lock_open(path, 0), -1);
+    unlink(path);
+    end();
+}
+
+TEST_MAIN

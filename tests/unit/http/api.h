@@ -1,0 +1,82 @@
+/* The API on an engine of the test's own: calls as one line. */
+#ifndef WEIR_TESTS_API_H
+#define WEIR_TESTS_API_H
+
+#include "../../engine.h"
+#include "../../own.h"
+
+#include "services/http/api.h"
+#include "engine/mapped_file.h"
+
+#include <unistd.h>
+
+#define TEST_RESERVATIONS 64
+
+struct test_api {
+    weir *engine;
+    struct weir__reservations *reservations;
+    struct weir__api api;
+    char path[64];
+    int status;         /* of the last call */
+    char said[1 << 20]; /* its body */
+    char room[512];     /* small, so that longer answers have to grow */
+};
+
+static inline struct test_api *test_api_open(const char *rules)
+{
+    struct test_api *t = calloc(1, sizeof *t);
+    t->engine = test_engine(rules);
+    own_path(t->path, sizeof t->path, "reservations");
+    unlink(t->path);
+    CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = t->path}, TEST_RESERVATIONS, &t->reservations), 0);
+    CHECK_EQ(weir__api_open(&t->api, t->engine, t->reservations), 0);
+    return t;
+}
+
+static inline void test_api_close(struct test_api *t)
+{
+    weir__api_close(&t->api);
+    weir__reservations_close(t->reservations);
+    unlink(t->path);
+    weir_close(t->engine);
+    free(t);
+}
+
+static inline const char *test_call(struct test_api *t, enum weir__api_method method, const char *path,
+                                    const char *body)
+{
+    struct weir__api_route route;
+    struct weir__api_reply reply;
+    weir__out_begin(&reply.out, t->room, sizeof t->room);
+    weir__api_find_route(method, (weir_text){path, strlen(path)}, &route);
+    weir__api_run(&t->api, &route, (weir_text){body, strlen(body)}, false, &reply);
+    t->status = reply.status;
+    snprintf(t->said, sizeof t->said, "%.*s", (int)reply.out.len, reply.out.at);
+    weir__out_free(&reply.out);
+    return t->said;
+}
+
+static inline const char *test_post(struct test_api *t, const char *path, const char *body)
+{
+    return test_call(t, WEIR__POST, path, body);
+}
+
+/* A number in what was said, such as "remaining"; -999 if there is none. */
+static inline int64_t test_said(const struct test_api *t, const char *name)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", name);
+    const char *at = strstr(t->said, quoted);
+    char *end = NULL;
+    int64_t value = at ? strtoll(at + strlen(quoted), &end, 10) : -999;
+    return at && end == at + strlen(quoted) ? -999 : value;
+}
+
+#define SAYS(t, text)                                                                                                  \
+    do {                                                                                                               \
+        CHECK(strstr((t)->said, (text)) != NULL);                                                                      \
+        if (!strstr((t)->said, (text)))                                                                                \
+            printf("  %d %s\n", (t)->status, (t)->said);                                                               \
+    } while (0)
+
+#endif

@@ -1,0 +1,206 @@
+/*
+ * A simulated host for the control laws, request by request: a gateway with limits by tenant, and behind it an upstream
+ * as bench/upstream.c is one, which works on some requests at once and lets others wait. Clients that get no answer
+ * leave; the gateway notices, and the upstream does not, so it goes on to work on what nobody waits for.
+ */
+#ifndef WEIR_TESTS_PLANT_H
+#define WEIR_TESTS_PLANT_H
+
+#include "overload/controller.h"
+#include "overload/signals.h"
+#include "engine/engine.h"
+
+#include <math.h>
+
+#define PLANT_DT      0.005
+#define PLANT_TURN    20 /* steps between two turns of the agent */
+#define PLANT_ROOM    (1 << 20)
+#define PLANT_SECONDS 200
+#define PLANT_STREAMS 9
+
+/* Shares are of what is offered; the critical is of the capacity. */
+struct plant_stream {
+    int tenant; /* -1: has no limit */
+    enum weir_priority priority;
+    double share;
+};
+
+struct plant {
+    /* What it is. */
+    double slots, service_s, queue; /* as many wait at the most */
+    double patience_s;              /* of clients */
+    double critical;                /* of the capacity */
+    double limit, min;              /* of a tenant, of the capacity; 0: none. Adaptive down to `min` of it. */
+    struct weir__load_config config;
+    struct weir__law_settings settings;
+    uint64_t seed;
+
+    /* How it fares. */
+    struct weir__senses senses;
+    struct weir__reading reading;
+    struct weir__law law;
+    struct weir__load_view view;
+    double now_s, tokens[4], due_s[PLANT_STREAMS];
+    int64_t step;
+    struct plant_request {
+        double sent_s, until_s;
+        enum weir_priority priority;
+        bool over; /* answered, or its client has left */
+    } * request;   /* [first, busy) are worked on, [busy, last) wait; all take the same time, so they end in their order
+                    */
+    size_t first, busy, last, leaving;
+
+    /* What came of it, by seconds. */
+    struct {
+        double good, critical, critical_sent, passed, level, throttle, shed;
+    } second[PLANT_SECONDS];
+};
+
+static const struct plant_stream plant_streams[PLANT_STREAMS] = {
+    {-1, WEIR_CRITICAL, 0},        {0, WEIR_NORMAL, 0.7 * 4 / 8}, {0, WEIR_LOW, 0.3 * 4 / 8},
+    {1, WEIR_NORMAL, 0.7 * 2 / 8}, {1, WEIR_LOW, 0.3 * 2 / 8},    {2, WEIR_NORMAL, 0.7 / 8},
+    {2, WEIR_LOW, 0.3 / 8},        {3, WEIR_NORMAL, 0.7 / 8},     {3, WEIR_LOW, 0.3 / 8}};
+
+static inline double plant_capacity(const struct plant *plant)
+{
+    return plant->slots / plant->service_s;
+}
+
+static inline void plant_begin(struct plant *plant)
+{
+    plant->request = calloc(PLANT_ROOM, sizeof *plant->request);
+    if (!plant->request)
+        exit(1);
+    plant->reading.mono_ns = 1000000000;
+    plant->view = weir__load_neutral();
+    weir__law_begin(&plant->law);
+}
+
+static inline void plant_end(struct plant *plant)
+{
+    free(plant->request);
+    plant->request = NULL;
+}
+
+static inline double plant_random(struct plant *plant)
+{
+    return ((double)(test_random(&plant->seed) >> 11) + 1) / 9007199254740993.0;
+}
+
+/* A bucket of a twentieth of a second, as the load has it now. */
+static inline bool plant_admits(struct plant *plant, const struct plant_stream *stream)
+{
+    double share = plant->view.shed[stream->priority] / 1000.0;
+    if (share > 0 && plant_random(plant) <= share)
+        return false;
+    if (stream->tenant < 0 || plant->limit <= 0)
+        return true;
+    double *tokens = &plant->tokens[stream->tenant];
+    if (*tokens < 1)
+        return false;
+    *tokens -= 1;
+    return true;
+}
+
+static inline void plant_arrive(struct plant *plant, const struct plant_stream *stream)
+{
+    size_t at = (size_t)plant->now_s;
+    if (stream->priority == WEIR_CRITICAL)
+        plant->second[at].critical_sent++;
+    if (!plant_admits(plant, stream))
+        return;
+    plant->second[at].passed++;
+    if ((double)(plant->last - plant->busy) >= plant->queue) {
+        plant->reading.upstream.done++; /* refused at once */
+        plant->reading.upstream.errors++;
+        return;
+    }
+    plant->request[plant->last++ % PLANT_ROOM] =
+        (struct plant_request){.sent_s = plant->now_s, .priority = stream->priority};
+    plant->reading.upstream.in_flight++;
+}
+
+static inline void plant_answer(struct plant *plant, struct plant_request *request)
+{
+    double took_s = plant->now_s - request->sent_s;
+    if (request->over)
+        return;
+    request->over = true;
+    plant->reading.upstream.in_flight--;
+    plant->reading.upstream.done++;
+    plant->reading.upstream.took_us += (uint64_t)(took_s * 1e6);
+    plant->second[(size_t)request->sent_s].good++;
+    plant->second[(size_t)request->sent_s].critical += request->priority == WEIR_CRITICAL;
+}
+
+static inline void plant_work(struct plant *plant)
+{
+    struct plant_request *all = plant->request;
+    for (; plant->first < plant->busy && all[plant->first % PLANT_ROOM].until_s <= plant->now_s; plant->first++)
+        plant_answer(plant, &all[plant->first % PLANT_ROOM]);
+    for (; plant->busy < plant->last && (double)(plant->busy - plant->first) < plant->slots; plant->busy++)
+        all[plant->busy % PLANT_ROOM].until_s = plant->now_s + plant->service_s;
+    /* Who waits for too long leaves. */
+    for (; plant->leaving < plant->last && plant->now_s - all[plant->leaving % PLANT_ROOM].sent_s > plant->patience_s;
+         plant->leaving++) {
+        struct plant_request *request = &all[plant->leaving % PLANT_ROOM];
+        if (request->over)
+            continue;
+        request->over = true;
+        plant->reading.upstream.in_flight--;
+        plant->reading.upstream.done++; /* no error, but an answer that took so long at least */
+        plant->reading.upstream.took_us += (uint64_t)(plant->patience_s * 1e6);
+    }
+}
+
+static inline void plant_look(struct plant *plant)
+{
+    double signal[WEIR__SIGNALS];
+    plant->reading.mono_ns += (int64_t)(PLANT_DT * PLANT_TURN * 1e9);
+    double highest = weir__senses_take(&plant->senses, &plant->config, &plant->reading, signal);
+    weir__law_step(&plant->law, &plant->settings, highest, weir__senses_waits(&plant->senses), PLANT_DT * PLANT_TURN);
+    weir__law_view(&plant->law, &plant->settings, &plant->view);
+    size_t at = (size_t)plant->now_s;
+    plant->second[at].level = plant->law.level;
+    plant->second[at].throttle = plant->view.throttle / 1000.0;
+    plant->second[at].shed = plant->law.shed;
+}
+
+/* So many seconds of so many times the capacity. */
+static inline void plant_run(struct plant *plant, double seconds, double times)
+{
+    double capacity = plant_capacity(plant), until_s = plant->now_s + seconds;
+    for (int i = 0; i < PLANT_STREAMS; i++)
+        plant->due_s[i] = plant->now_s;
+    while (plant->now_s < until_s && plant->now_s < PLANT_SECONDS) {
+        double scale = plant->min + (1 - plant->min) * plant->view.throttle / 1000.0;
+        for (int i = 0; i < 4; i++)
+            plant->tokens[i] = fmin(plant->tokens[i] + plant->limit * capacity * scale * PLANT_DT,
+                                    plant->limit * capacity * scale / 20 + 1);
+        for (int i = 0; i < PLANT_STREAMS; i++) {
+            const struct plant_stream *stream = &plant_streams[i];
+            double rate = capacity * (i ? stream->share * fmax(times - plant->critical, 0) : plant->critical);
+            if (rate <= 0)
+                continue;
+            while (plant->due_s[i] <= plant->now_s) {
+                plant_arrive(plant, stream);
+                plant->due_s[i] -= log(plant_random(plant)) / rate;
+            }
+        }
+        plant_work(plant);
+        if (++plant->step % PLANT_TURN == 0)
+            plant_look(plant);
+        plant->now_s = (double)plant->step * PLANT_DT;
+    }
+}
+
+/* Of what was sent in these seconds: what was answered in time, of the capacity. */
+static inline double plant_goodput(const struct plant *plant, int from, int to)
+{
+    double good = 0;
+    for (int i = from; i < to; i++)
+        good += plant->second[i].good;
+    return good / (to - from) / plant_capacity(plant);
+}
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * Elastic limits with all that is behind them: an engine, the load page, the control laws, and a host whose load is
+ * what passes. What is given is shared fairly between those who ask, and withdrawn within a second.
+ */
+#include "../../engine.h"
+
+#include "overload/controller.h"
+#include "engine/engine.h"
+
+#include <math.h>
+
+#define DT   0.01
+#define TURN 10 /* steps between two turns of the agent */
+#define KEYS 5
+
+static const struct weir__law_settings usual = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
+
+/* So many a second are asked for; 100 a second each, and up to 300 while there is room. */
+struct host {
+    weir *engine;
+    struct weir__law law;
+    double capacity; /* requests a second that are a load of 100 */
+    double others;   /* a load that is not ours */
+    double asks[KEYS], owed[KEYS];
+    int64_t step, passed[KEYS], lately; /* lately: since the agent's last turn */
+};
+
+static void begin(struct host *host, double capacity)
+{
+    weir_options how = {.segment = {.size = 8 << 20},
+                        .rules_text =
+                            "rules:\n  - { name: a, key: \"u:${user_id}\", limit: 100, window: 1s, burst: 10,\n"
+                            "      elastic: { up_to: 300%, while: 70% } }\n",
+                        .diagnose = test_print_diagnostic,
+                        .load = ""};
+    *host = (struct host){.capacity = capacity};
+    if (weir_open(&how, &host->engine) != 0 || !host->engine->load)
+        exit(1);
+    weir__law_begin(&host->law);
+}
+
+static void agent_turn(struct host *host)
+{
+    struct weir__load_view view = weir__load_neutral();
+    double passes = (double)host->lately / (TURN * DT) / host->capacity;
+    weir__law_step(&host->law, &usual, passes + host->others, 0, TURN * DT);
+    weir__law_view(&host->law, &usual, &view);
+    weir__load_write(host->engine->load, test_seconds((double)host->step * DT).mono_ns, &view);
+    host->lately = 0;
+}
+
+/* What passes of each key in so many seconds is in `passed`. */
+static void run(struct host *host, double seconds)
+{
+    memset(host->passed, 0, sizeof host->passed);
+    for (int64_t end = host->step + (int64_t)(seconds / DT + 0.5); host->step < end; host->step++) {
+        if (host->step % TURN == 0)
+            agent_turn(host);
+        for (int i = 0; i < KEYS; i++) {
+            char line[32];
+            snprintf(line, sizeof line, "GET / user_id=%d", i);
+            host->owed[i] += host->asks[i] * DT;
+            while (host->owed[i] >= 1) {
+                bool passes = test_passes(host->engine, line, (double)host->step * DT);
+                host->owed[i] -= 1;
+                host->passed[i] += passes;
+                host->lately += passes;
+            }
+        }
+    }
+}
+
+/* One that asks for more than its limit while others sleep gets it. */
+TEST(what_nobody_else_needs_is_given)
+{
+    struct host host;
+    begin(&host, 1000);
+    host.asks[0] = 500;
+    run(&host, 2);
+    run(&host, 10);
+    CHECK(host.passed[0] >= 2900 && host.passed[0] <= 3030);
+    weir_close(host.engine);
+}
+
+/*
+ * Room for 0.6 to 0.7 of 800 a second is given; keys ask 10:6:4:3 and one for less than its limit. Each of those that
+ * ask for more gets the same, however much it asks for, and more than its limit; the modest gets all it wants.
+ */
+TEST(the_extra_is_shared_by_those_who_ask)
+{
+    struct host host;
+    static const double asks[KEYS] = {1000, 600, 400, 300, 40};
+    begin(&host, 800);
+    memcpy(host.asks, asks, sizeof asks);
+    run(&host, 10);
+    run(&host, 30);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < 4; i++) {
+        double rate = (double)host.passed[i] / 30;
+        CHECK(rate > 110); /* something of the extra */
+        sum += rate;
+        squares += rate * rate;
+    }
+    CHECK(sum * sum / (4 * squares) > 0.999); /* Jain's index; by what they ask it is 0.83 */
+    CHECK(sum / 800 > 0.55 && sum / 800 < 0.72);
+    CHECK(host.passed[4] >= 40 * 30 - 1);
+    /* One more that wakes up gets as much as the others, who get less for it. */
+    host.asks[4] = 500;
+    run(&host, 5);
+    run(&host, 20);
+    for (int i = 0; i < 4; i++)
+        CHECK(llabs(host.passed[i] - host.passed[4]) * 50 < host.passed[4]);
+    weir_close(host.engine);
+}
+
+/* A load that rises at any moment: a second later no key has more than its own limit. */
+TEST(the_extra_is_withdrawn_within_a_second)
+{
+    for (int offset = 0; offset < TURN; offset++) {
+        struct host host;
+        begin(&host, 1000);
+        host.asks[0] = host.asks[1] = 250;
+        run(&host, 5 + offset * DT);
+        run(&host, 1);
+        CHECK(host.passed[0] >= 240 && host.passed[1] >= 240);
+        host.others = 1; /* full, and no more than that */
+        run(&host, 1);
+        weir_answer answer = test_ask(host.engine, "GET / user_id=7", (double)host.step * DT);
+        CHECK_EQ(answer.decision.limit, 10); /* the burst, as it is written */
+        run(&host, 2);
+        CHECK(host.passed[0] <= 201 && host.passed[1] <= 201);
+        weir_close(host.engine);
+    }
+}
+
+TEST_MAIN

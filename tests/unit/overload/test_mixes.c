@@ -1,0 +1,229 @@
+/*
+ * Latency against its baseline, with the control laws behind it: where fast and slow requests take turns there is no
+ * overload, and where everything becomes three times as slow there is one.
+ */
+#include "../../test.h"
+
+#include "overload/controller.h"
+#include "overload/signals.h"
+
+#include <math.h>
+
+#define SECOND   INT64_C(1000000000)
+#define TURN     (SECOND / 10)
+#define DT       0.1
+#define TURNS(s) ((int)((s) / DT + 0.5))
+#define CHEAP_S  0.010
+#define DEAR_S   0.050
+
+static const struct weir__load_config config = {.on = true, .target = {[WEIR__SIGNAL_LATENCY] = 3}};
+static const struct weir__law_settings settings = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 0.9};
+
+/* An agent that sees answers, and what it has said meanwhile. */
+struct agent {
+    struct weir__senses senses;
+    struct weir__reading reading;
+    struct weir__law law;
+    double highest, lowest; /* level; throttle */
+    uint64_t seed;
+};
+
+static void agent_begin(struct agent *agent)
+{
+    *agent = (struct agent){.reading = {.mono_ns = 1000 * SECOND}, .lowest = 1, .seed = 11};
+    weir__law_begin(&agent->law);
+}
+
+static void watch_anew(struct agent *agent)
+{
+    agent->highest = 0;
+    agent->lowest = 1;
+}
+
+/* A turn in which so many answers came, which took so long in all. */
+static void agent_turn(struct agent *agent, uint64_t done, double took_s)
+{
+    double signal[WEIR__SIGNALS];
+    agent->reading.mono_ns += TURN;
+    agent->reading.upstream.done += done;
+    agent->reading.upstream.took_us += (uint64_t)(took_s * 1e6);
+    double highest = weir__senses_take(&agent->senses, &config, &agent->reading, signal);
+    weir__law_step(&agent->law, &settings, highest, weir__senses_waits(&agent->senses), DT);
+    agent->highest = fmax(agent->highest, agent->law.level);
+    agent->lowest = fmin(agent->lowest, weir__law_throttle(&agent->law, &settings));
+}
+
+/* Of about that mean, as answers are: most are faster, and some much slower. */
+static double some_time(struct agent *agent, double mean_s)
+{
+    return -mean_s * log(((double)(test_random(&agent->seed) % 1000000) + 1) / 1000001);
+}
+
+/* So many a turn; a part of each period, at its end, is of the slow kind; all of it so many times as slow. */
+struct mix {
+    double period_s, dear; /* a share */
+    uint64_t rate;
+    bool at_random; /* each answer by itself, instead of in turns */
+};
+
+static void play(struct agent *agent, const struct mix *mix, double from_s, double seconds, double times)
+{
+    for (int i = 0; i < TURNS(seconds); i++) {
+        double at = fmod(from_s + i * DT, mix->period_s) / mix->period_s, took_s = 0;
+        for (uint64_t j = 0; j < mix->rate; j++) {
+            bool dear = mix->at_random ? (double)(test_random(&agent->seed) % 1000) < mix->dear * 1000
+                                       : at + 1e-9 >= 1 - mix->dear;
+            took_s += times * some_time(agent, dear ? DEAR_S : CHEAP_S);
+        }
+        agent_turn(agent, mix->rate, took_s);
+    }
+}
+
+static const struct mix mixes[] = {
+    {.period_s = 1, .dear = 0.5, .rate = 10},
+    {.period_s = 4, .dear = 0.5, .rate = 10},
+    {.period_s = 8, .dear = 0.5, .rate = 10},
+    {.period_s = 10, .dear = 0.5, .rate = 20},
+    {.period_s = 10, .dear = 0.3, .rate = 20},
+    {.period_s = 8, .dear = 0.8, .rate = 10},
+    {.period_s = 1, .dear = 0.2, .rate = 10, .at_random = true},
+};
+
+TEST(fast_and_slow_in_turns_are_no_overload)
+{
+    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++) {
+        struct agent agent;
+        agent_begin(&agent);
+        play(&agent, &mixes[i], 0, 12, 1);
+        watch_anew(&agent);
+        play(&agent, &mixes[i], 12, 1200, 1);
+        if (getenv("WEIR_LAW_TELL"))
+            printf("  mix %zu: level up to %.2f, throttle down to %.2f, baseline %.0f ms\n", i, agent.highest,
+                   agent.lowest, agent.senses.usual.baseline_s * 1000);
+        CHECK(agent.highest < 0.65); /* adaptive limits begin at 0.8, shedding at 0.9, and elastic ones end at 0.7 */
+        CHECK(agent.lowest >= 1);
+    }
+}
+
+/*
+ * Of requests of one kind, and in the slow part of each mix; soon after the start, and after a long time of it. Three
+ * times is what the configuration calls full, and what is seen is a mean of the last second or so.
+ */
+static void slows_down(const struct mix *mix, double after_s, double by, double in_two_s, double at_last)
+{
+    struct agent agent;
+    double begun = ceil(after_s / mix->period_s) * mix->period_s + (1 - mix->dear) * mix->period_s;
+    agent_begin(&agent);
+    play(&agent, mix, 0, begun, 1);
+    watch_anew(&agent);
+    play(&agent, mix, begun, 2, by);
+    double seen = agent.highest;
+    play(&agent, mix, begun + 2, 20, by);
+    if (getenv("WEIR_LAW_TELL"))
+        printf("  period %.0f s, dear %.1f, %g times as slow: level %.2f after 2 s, then %.2f; throttle %.2f\n",
+               mix->period_s, mix->dear, by, seen, agent.highest, agent.lowest);
+    CHECK(seen > in_two_s);
+    CHECK(agent.highest > at_last && agent.lowest < 1);
+}
+
+TEST(what_gets_slower_and_stays_so_is_an_overload_within_two_seconds)
+{
+    static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 10};
+    static const double after_s[] = {15, 1200};
+    for (size_t i = 0; i <= sizeof mixes / sizeof *mixes; i++) {
+        for (int j = 0; j < 2; j++) {
+            slows_down(i ? &mixes[i - 1] : &one_kind, after_s[j], 3, 0.6, 0.8);
+            slows_down(i ? &mixes[i - 1] : &one_kind, after_s[j], 4, 0.85, 0.95);
+        }
+    }
+}
+
+/* It stays one, for minutes. */
+TEST(an_overload_is_not_the_usual)
+{
+    static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
+    struct agent agent;
+    agent_begin(&agent);
+    play(&agent, &one_kind, 0, 60, 1);
+    play(&agent, &one_kind, 60, 120, 5);
+    CHECK(agent.law.level >= 0.95);
+    play(&agent, &one_kind, 180, 10, 1);
+    CHECK(agent.law.level < 0.1);
+}
+
+/* A slow kind that was never there before: nobody can tell it from an overload, but it is learnt, and stays so. */
+TEST(a_mix_that_begins_later_is_learnt)
+{
+    static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
+    static const struct mix in_turns = {.period_s = 40, .dear = 0.5, .rate = 20};
+    struct agent agent;
+    agent_begin(&agent);
+    play(&agent, &one_kind, 0, 120, 1);
+    play(&agent, &in_turns, 0, 60, 1);
+    CHECK(agent.highest > 0.9);
+    play(&agent, &in_turns, 60, 3600, 1);
+    watch_anew(&agent);
+    play(&agent, &in_turns, 3660, 600, 1);
+    CHECK(agent.highest < 0.5);
+    /* It goes on as it was before a minute after the slow kind is gone for good. */
+    play(&agent, &one_kind, 0, 60, 1);
+    CHECK(agent.senses.usual.baseline_s < 1.3 * CHEAP_S);
+}
+
+/* What is seen first is taken for the usual, and that is put right within a minute of the overload's end. */
+TEST(a_start_in_the_middle_of_an_overload)
+{
+    static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
+    struct agent agent;
+    agent_begin(&agent);
+    play(&agent, &one_kind, 0, 60, 5);
+    CHECK(agent.senses.usual.baseline_s > 4 * CHEAP_S);
+    play(&agent, &one_kind, 60, 60, 1);
+    CHECK(agent.senses.usual.baseline_s < 1.3 * CHEAP_S);
+    watch_anew(&agent);
+    play(&agent, &one_kind, 120, 2, 5);
+    CHECK(agent.highest > 0.9);
+}
+
+/* One that comes after another goes on with its baseline, however slow or fast what it sees first is. */
+TEST(an_agent_that_comes_after_another)
+{
+    static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
+    struct agent agent;
+    agent_begin(&agent);
+    weir__senses_resume(&agent.senses, CHEAP_S);
+    play(&agent, &one_kind, 0, 2, 5);
+    CHECK(agent.law.level > 0.9);
+    play(&agent, &one_kind, 2, 30, 5);
+    CHECK(agent.law.level > 0.9);
+    agent_begin(&agent);
+    weir__senses_resume(&agent.senses, DEAR_S);
+    play(&agent, &one_kind, 0, 30, 1);
+    CHECK(agent.senses.usual.baseline_s > 0.9 * DEAR_S);
+    /* Whatever it is told. */
+    static const double odd[] = {-1, 0, 1e-300, 1e300};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        agent_begin(&agent);
+        weir__senses_resume(&agent.senses, odd[i]);
+        CHECK(agent.senses.usual.baseline_s >= 0 && agent.senses.usual.baseline_s <= 3600);
+        play(&agent, &one_kind, 0, 60, 1);
+        CHECK(agent.senses.usual.baseline_s > CHEAP_S / 20 && agent.senses.usual.baseline_s < 1.3 * CHEAP_S);
+    }
+}
+
+/* Of silence nothing is learnt: after a quiet hour the usual is what it was. */
+TEST(silence_teaches_nothing)
+{
+    static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
+    struct agent agent;
+    agent_begin(&agent);
+    play(&agent, &mixes[1], 0, 60, 1);
+    double before_s = agent.senses.usual.baseline_s;
+    for (int i = 0; i < TURNS(3600); i++)
+        agent_turn(&agent, 0, 0);
+    CHECK(fabs(agent.senses.usual.baseline_s - before_s) < before_s / 100);
+    play(&agent, &one_kind, 0, 10, 1);
+    CHECK(fabs(agent.senses.usual.baseline_s - before_s) < before_s / 100);
+}
+
+TEST_MAIN

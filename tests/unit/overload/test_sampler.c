@@ -1,0 +1,110 @@
+/* The agent's part of the load level, as a whole: what it says, and when it says nothing. */
+#define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
+#include "../../engine.h"
+#include "../../own.h"
+#include "../../standing_clock.h"
+
+#include "overload/sampler.h"
+#include "engine/engine.h"
+
+#include <weir/load.h>
+
+static struct weir__config config;
+static char segment[64];
+
+static weir *begin(enum weir__signal signal, double target)
+{
+    weir_options how = {.segment = {.size = 8 << 20}, .rules_text = "rules: []\n", .load = ""};
+    weir *engine = NULL;
+    own_path(segment, sizeof segment, "segment");
+    config = (struct weir__config){.segment_path = segment};
+    config.load = (struct weir__load_config){.on = true, .smooth_ms = 60000, .adapt_to = 80};
+    config.load.target[signal] = target;
+    if (weir_open(&how, &engine) != 0 || !engine->load)
+        exit(1);
+    return engine;
+}
+
+static weir_load turns(weir *engine, int count)
+{
+    static const struct weir__journal quiet = {.file = 2};
+    weir_load load = {0};
+    struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
+    CHECK(sensor != NULL);
+    for (int i = 0; i < count; i++) {
+        weir__sensor_turn(sensor);
+        standing_ns += WEIR_SECOND / 100;
+    }
+    weir__sensor_close(sensor);
+    CHECK_EQ(weir_load_read(engine, &load), 0);
+    return load;
+}
+
+static void end(weir *engine)
+{
+    weir_close(engine);
+}
+
+/* A level of which nothing is seen (a kernel without PSI, and no signal but memory) is not 0: nobody knows it. */
+TEST(without_any_signal_nothing_is_said)
+{
+    weir *engine = begin(WEIR__SIGNAL_MEMORY, 0);
+    CHECK(!turns(engine, 5).known);
+    end(engine);
+}
+
+/* However slowly it is smoothed: elastic limits would grow on a host that is full. */
+TEST(the_first_that_is_said_is_what_is_seen)
+{
+    weir_load_worker worker;
+    weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 2);
+    weir_load_join(engine, &worker);
+    CHECK(!turns(engine, 1).known); /* one look has nothing to be compared with */
+    weir_load_begin(engine, &worker);
+    CHECK_EQ(turns(engine, 2).level, 500);
+    end(engine);
+}
+
+TEST(an_agent_goes_on_from_the_one_before)
+{
+    weir_load_worker worker;
+    weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 1);
+    struct weir__load_view said = weir__load_neutral();
+    said.level = 950;
+    said.throttle = 300;
+    weir_load_join(engine, &worker);
+    weir_load_begin(engine, &worker);
+    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    weir_load load = turns(engine, 3);
+    CHECK(load.known && load.level >= 940 && load.throttle >= 250 && load.throttle <= 305);
+    end(engine);
+}
+
+/* What upstreams usually take goes from one agent to the next: an overload is not the usual for the one that comes. */
+TEST(the_usual_goes_on_with_the_next)
+{
+    weir_load_worker worker;
+    weir *engine = begin(WEIR__SIGNAL_LATENCY, 3);
+    struct weir__load_view said = weir__load_neutral();
+    weir_load_join(engine, &worker);
+    weir__load_usual_write(engine->load, 20000);
+    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    static const struct weir__journal quiet = {.file = 2};
+    struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
+    CHECK(sensor != NULL);
+    for (int i = 0; i < 10; i++) {
+        for (int j = 0; j < 100; j++)
+            weir_load_upstream(engine, &worker, WEIR_SECOND / 10, false);
+        weir__sensor_turn(sensor);
+        standing_ns += WEIR_SECOND / 100;
+    }
+    weir__sensor_close(sensor);
+    weir_load load = {0};
+    CHECK_EQ(weir_load_read(engine, &load), 0);
+    CHECK_EQ(load.signal[WEIR__SIGNAL_LATENCY], 1000); /* five times as long */
+    uint64_t usual = weir__load_usual(engine->load, weir_clock(engine->segment).mono_ns);
+    CHECK(usual >= 20000 && usual < 20100);
+    end(engine);
+}
+
+TEST_MAIN

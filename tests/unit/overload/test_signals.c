@@ -1,0 +1,264 @@
+/* What the kernel's files say, and what becomes of readings. */
+#include "../../test.h"
+
+#include "overload/procfs.h"
+#include "overload/signals.h"
+
+#include <math.h>
+
+#define SECOND INT64_C(1000000000)
+#define TURN   (SECOND / 10)
+
+static weir_text text(const char *of)
+{
+    return (weir_text){of, strlen(of)};
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 0.02;
+}
+
+/* Of times. */
+static bool is(double seconds, double expected)
+{
+    return fabs(seconds - expected) < expected / 20;
+}
+
+/* ---- Files ---- */
+
+TEST(pressure)
+{
+    static const char *const bad[] = {"",
+                                      "some",
+                                      "some ",
+                                      "some avg10=0.00 total=",
+                                      "some total=x",
+                                      "some total=-1",
+                                      "some total=99999999999999999999999",
+                                      "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
+                                      "total=5\n",
+                                      "\n\n\n"};
+    uint64_t us = 0;
+    CHECK(weir__procfs_stalled(text("some avg10=43.68 avg60=33.54 avg300=15.55 total=12071440574\n"
+                                    "full avg10=0.00 avg60=0.00 avg300=0.00 total=17\n"),
+                               &us));
+    CHECK_EQ(us, INT64_C(12071440574));
+    CHECK(weir__procfs_stalled(text("some total=0"), &us) && us == 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!weir__procfs_stalled(text(bad[i]), &us));
+}
+
+TEST(busy)
+{
+    static const char *const bad[] = {
+        "", "cpu", "cpu ", "cpu  1 2 3", "cpu0 1 2 3 4 5", "intr 1 2 3 4 5", "cpu  18446744073709551615 1 1 1 1"};
+    uint64_t busy_ticks = 0, all = 0;
+    CHECK(weir__procfs_busy(text("cpu  100 10 20 500 50 1 2 3 7 8\ncpu0 1 1 1 1 1 1 1 1 1 1\n"), &busy_ticks, &all));
+    CHECK(all == 686 && busy_ticks == 136);
+    CHECK(weir__procfs_busy(text("cpu 1 2 3 4"), &busy_ticks, &all) && all == 10 && busy_ticks == 6);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!weir__procfs_busy(text(bad[i]), &busy_ticks, &all));
+}
+
+TEST(running)
+{
+    static const char *const bad[] = {
+        "", "1.77", "1.77 1.45 1.51", "1.77 1.45 1.51 x/125 1", "1.77 1.45 1.51 2 125", "1.77 1.45 1.51 2/", "\n"};
+    uint64_t tasks = 0;
+    CHECK(weir__procfs_running(text("1.77 1.45 1.51 12/125 12649\n"), &tasks) && tasks == 12);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!weir__procfs_running(text(bad[i]), &tasks));
+}
+
+/* Any bytes: nothing but an answer. */
+TEST(any_bytes)
+{
+    static const char letters[] = "some total=cpu 0123456789/.\n";
+    uint64_t seed = 9, a, b;
+    char bytes[64];
+    for (int i = 0; i < 20000; i++) {
+        size_t len = (size_t)(test_random(&seed) % sizeof bytes);
+        for (size_t j = 0; j < len; j++)
+            bytes[j] = letters[test_random(&seed) % (sizeof letters - 1)];
+        weir_text any = {bytes, len};
+        (void)weir__procfs_stalled(any, &a);
+        (void)weir__procfs_busy(any, &a, &b);
+        (void)weir__procfs_running(any, &a);
+    }
+    CHECK(true);
+}
+
+/* ---- Signals ---- */
+
+static struct weir__senses senses;
+static struct weir__reading reading;
+static double signals[WEIR__SIGNALS];
+
+static const struct weir__load_config all = {.on = true, .target = {0.5, 0.1, 2, 3, 0.1, 200}};
+
+static void begin(void)
+{
+    senses = (struct weir__senses){0};
+    reading = (struct weir__reading){.mono_ns = 1000 * SECOND,
+                                     .has_cpu = true,
+                                     .has_memory = true,
+                                     .has_running = true,
+                                     .running = 1,
+                                     .processors = 2};
+    weir__senses_take(&senses, &all, &reading, signals);
+    for (int i = 0; i < WEIR__SIGNALS; i++)
+        CHECK(signals[i] < 0); /* one reading says nothing */
+}
+
+static double turn(void)
+{
+    reading.mono_ns += TURN;
+    return weir__senses_take(&senses, &all, &reading, signals);
+}
+
+/* So many answers a turn, of so many milliseconds. */
+static void answers(int turns, uint64_t count, uint64_t ms, uint64_t errors)
+{
+    for (int i = 0; i < turns; i++) {
+        reading.upstream.done += count;
+        reading.upstream.took_us += (count - errors) * ms * 1000;
+        reading.upstream.errors += errors;
+        reading.upstream.failed_us += errors * ms * 1000;
+        turn();
+    }
+}
+
+TEST(kernel_signals)
+{
+    begin();
+    reading.cpu_us += 25000; /* of 100 ms, where 50 are full */
+    reading.memory_us += 5000;
+    reading.running = 3;
+    CHECK(near(turn(), 0.5));
+    CHECK(near(signals[WEIR__SIGNAL_CPU], 0.5) && near(signals[WEIR__SIGNAL_MEMORY], 0.5));
+    CHECK(near(signals[WEIR__SIGNAL_RUN_QUEUE], 0.5));
+    reading.cpu_us += 90000;
+    reading.running = 500;
+    reading.upstream.in_flight = 50;
+    CHECK(turn() >= 1);
+    CHECK(near(signals[WEIR__SIGNAL_CPU], 1.8) && near(signals[WEIR__SIGNAL_RUN_QUEUE], 100)); /* more is no more */
+    CHECK(signals[WEIR__SIGNAL_MEMORY] <= 0 && near(signals[WEIR__SIGNAL_IN_FLIGHT], 0.25));
+    reading.cpu_us = 0; /* begins anew */
+    reading.running = 0;
+    reading.upstream.in_flight = 0;
+    CHECK(turn() <= 0);
+}
+
+TEST(without_pressure)
+{
+    begin();
+    senses = (struct weir__senses){0};
+    reading.has_cpu = reading.has_memory = false;
+    reading.has_busy = true;
+    weir__senses_take(&senses, &all, &reading, signals);
+    reading.busy += 15;
+    reading.ticks += 20;
+    turn();
+    CHECK(near(signals[WEIR__SIGNAL_CPU], 0.5));
+    CHECK(signals[WEIR__SIGNAL_MEMORY] < 0);
+    reading.ticks += 20;
+    turn();
+    CHECK(signals[WEIR__SIGNAL_CPU] >= 0 && signals[WEIR__SIGNAL_CPU] <= 0);
+    reading.has_busy = false;
+    turn();
+    CHECK(signals[WEIR__SIGNAL_CPU] < 0);
+}
+
+TEST(off_is_off)
+{
+    struct weir__load_config some = {.on = true, .target = {0, 0, 0, 0, 0, 10}};
+    begin();
+    reading.cpu_us += 100000;
+    reading.upstream.in_flight = 5;
+    reading.mono_ns += TURN;
+    CHECK(near(weir__senses_take(&senses, &some, &reading, signals), 0.5));
+    for (int i = 0; i < WEIR__SIGNAL_IN_FLIGHT; i++)
+        CHECK(signals[i] < 0);
+    /* A clock that stands still, or goes back, says nothing. */
+    CHECK(weir__senses_take(&senses, &some, &reading, signals) <= 0 && signals[WEIR__SIGNAL_IN_FLIGHT] < 0);
+    reading.mono_ns -= SECOND;
+    CHECK(weir__senses_take(&senses, &some, &reading, signals) <= 0);
+}
+
+TEST(latency_against_its_baseline)
+{
+    begin();
+    answers(20, 10, 20, 0);
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0) && is(senses.usual.baseline_s, 0.02)); /* at once */
+    answers(130, 10, 20, 0);
+    answers(50, 10, 40, 0); /* twice; three times is full */
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0.5));
+    answers(600, 10, 40, 0);
+    CHECK(signals[WEIR__SIGNAL_LATENCY] > 0.35); /* a minute of it is not the usual yet */
+    answers(300, 10, 10, 0);
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0) && senses.usual.baseline_s > 0.02); /* nor is half a minute faster */
+    answers(320, 10, 10, 0);
+    CHECK(senses.usual.baseline_s > 0.0099 && senses.usual.baseline_s < 0.011); /* but a minute is */
+    answers(20, 0, 0, 0);
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+}
+
+/* An upstream that is down for a while refuses at once: that it answers again as ever is no overload. */
+TEST(what_fails_at_once_is_not_fast)
+{
+    begin();
+    answers(150, 10, 50, 0);
+    answers(300, 10, 0, 10);
+    CHECK(is(senses.usual.baseline_s, 0.05));
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    for (int i = 0; i < 100; i++) {
+        answers(1, 10, 50, 0);
+        CHECK(signals[WEIR__SIGNAL_LATENCY] < 0.1);
+    }
+    answers(50, 10, 50, 5); /* half of them */
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    answers(50, 10, 5000, 10); /* but who waits for what does not come sees it */
+    CHECK(signals[WEIR__SIGNAL_LATENCY] >= 1);
+    CHECK(is(senses.usual.baseline_s, 0.05));
+}
+
+TEST(a_slow_answer_is_no_overload)
+{
+    begin();
+    answers(100, 1, 20, 0);
+    answers(1, 1, 100, 0);
+    CHECK(signals[WEIR__SIGNAL_LATENCY] < 0.3);
+    begin();
+    for (int i = 0; i < 10; i++) {
+        answers(20, 0, 0, 0);
+        answers(1, 1, i % 2 ? 5000 : 20, 0);
+        CHECK(signals[WEIR__SIGNAL_LATENCY] <= 0.2);
+    }
+}
+
+/* What nginx cannot tell apart is no difference. */
+TEST(fast_upstreams)
+{
+    begin();
+    answers(50, 100, 0, 0);
+    CHECK(senses.usual.baseline_s >= 0.001);
+    answers(20, 100, 1, 0);
+    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+}
+
+TEST(errors_of_upstreams)
+{
+    begin();
+    answers(50, 100, 5, 5);
+    CHECK(near(signals[WEIR__SIGNAL_ERRORS], 0.5));
+    answers(50, 100, 5, 100);
+    CHECK(signals[WEIR__SIGNAL_ERRORS] >= 1);
+    answers(80, 100, 5, 0);
+    CHECK(near(signals[WEIR__SIGNAL_ERRORS], 0));
+    begin();
+    answers(1, 1, 5, 1); /* one of one */
+    CHECK(signals[WEIR__SIGNAL_ERRORS] <= 0.11);
+}
+
+TEST_MAIN

@@ -1,0 +1,315 @@
+/*
+ * The drain over time: slow rules beside quick ones, and an upstream that is away for a minute. Deliveries are real, to
+ * a server of the test's own; the clock is the test's, so that a minute does not last one.
+ */
+#include "../../engine.h"
+
+#include "../../awake.h"
+#include "queues.h"
+#include "queue/dispatcher_internal.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#define PEERS     256
+#define ITEMS     256
+#define TURN_MS   50
+#define PATIENCE  60 /* seconds, on a machine that has much else to do */
+#define KEY_LIMIT "limit: 1000000, window: 1s"
+
+static const char rules[] = "rules:\n"
+                            "  - { name: slow, match: { path: /* }, key: ip, " KEY_LIMIT " }\n"
+                            "  - { name: slow2, match: { path: /* }, key: ip, " KEY_LIMIT " }\n"
+                            "  - { name: slow3, match: { path: /* }, key: ip, " KEY_LIMIT " }\n"
+                            "  - { name: slow4, match: { path: /* }, key: ip, " KEY_LIMIT " }\n"
+                            "  - { name: quick, match: { path: /* }, key: ip, " KEY_LIMIT " }\n";
+
+int64_t weir__drain_clock_ms(void)
+{
+    return clock_now;
+}
+
+/* ---- The upstream ---- */
+
+/* One thread. Requests for /slow wait as long as `holds` is set. */
+static struct {
+    pthread_t thread;
+    int listener, port;
+    int peers[PEERS];
+    size_t peer_count;
+    pthread_mutex_t lock; /* for what follows */
+    bool ends, holds;
+    int held;
+} upstream = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool reads_slow(int peer)
+{
+    char text[2048];
+    ssize_t len = recv(peer, text, sizeof text - 1, MSG_PEEK);
+    text[len > 0 ? len : 0] = 0;
+    return strncmp(text, "POST /slow", 10) == 0;
+}
+
+static void answer(int peer)
+{
+    static const char text[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    char request[2048];
+    (void)!recv(peer, request, sizeof request, 0);
+    (void)!send(peer, text, sizeof text - 1, MSG_NOSIGNAL);
+    close(peer);
+}
+
+/* What is asked is answered, or held; how many are. */
+static int look_at_peers(bool holds)
+{
+    int held = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < upstream.peer_count; i++) {
+        struct pollfd look = {.fd = upstream.peers[i], .events = POLLIN};
+        bool asked = poll(&look, 1, 0) > 0, slow = asked && reads_slow(look.fd);
+        held += slow;
+        if (!asked || (slow && holds))
+            upstream.peers[kept++] = look.fd;
+        else
+            answer(look.fd);
+    }
+    upstream.peer_count = kept;
+    return held;
+}
+
+static void *serve(void *context)
+{
+    bool ends = false;
+    (void)context;
+    while (!ends) {
+        struct pollfd look = {.fd = upstream.listener, .events = POLLIN};
+        if (poll(&look, 1, 2) > 0 && upstream.peer_count < PEERS)
+            upstream.peers[upstream.peer_count++] = accept(upstream.listener, NULL, NULL);
+        pthread_mutex_lock(&upstream.lock);
+        ends = upstream.ends;
+        bool holds = upstream.holds;
+        pthread_mutex_unlock(&upstream.lock);
+        int held = look_at_peers(holds);
+        pthread_mutex_lock(&upstream.lock);
+        upstream.held = held;
+        pthread_mutex_unlock(&upstream.lock);
+    }
+    while (upstream.peer_count > 0)
+        close(upstream.peers[--upstream.peer_count]);
+    return NULL;
+}
+
+static void hold(bool holds)
+{
+    pthread_mutex_lock(&upstream.lock);
+    upstream.holds = holds;
+    pthread_mutex_unlock(&upstream.lock);
+}
+
+static int held(void)
+{
+    pthread_mutex_lock(&upstream.lock);
+    int count = upstream.held;
+    pthread_mutex_unlock(&upstream.lock);
+    return count;
+}
+
+/* A port of its own; nobody answers there until upstream_begin. */
+static void upstream_find(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    upstream.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(bind(upstream.listener, (struct sockaddr *)&at, len), 0);
+    CHECK_EQ(getsockname(upstream.listener, (struct sockaddr *)&at, &len), 0);
+    upstream.port = ntohs(at.sin_port);
+}
+
+static void upstream_begin(void)
+{
+    upstream.ends = false;
+    CHECK_EQ(listen(upstream.listener, PEERS), 0);
+    CHECK_EQ(pthread_create(&upstream.thread, NULL, serve, NULL), 0);
+}
+
+static void upstream_end(void)
+{
+    pthread_mutex_lock(&upstream.lock);
+    upstream.ends = true;
+    pthread_mutex_unlock(&upstream.lock);
+    pthread_join(upstream.thread, NULL);
+    close(upstream.listener);
+}
+
+/* ---- The drain ---- */
+
+static struct place place;
+static char url[64];
+static const struct weir__journal journal = {.file = 2};
+static struct weir__config config;
+static struct weir__drain drain;
+static char tickets[ITEMS][WEIR__TICKET_LEN + 1];
+static size_t ticket_count;
+
+static void begin(bool on_redis)
+{
+    place_new(&place, on_redis, true);
+    upstream_find();
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", upstream.port);
+    config = (struct weir__config){.state_path = "/tmp", .queue = {.wanted = true, .database = "", .retries = 8}};
+    drain = (struct weir__drain){.config = &config,
+                                 .journal = &journal,
+                                 .engine = test_engine(rules),
+                                 .to = {.url = url, .timeout_ms = 60000},
+                                 .turn = -1,
+                                 .waiting = 1,
+                                 .multi = curl_multi_init()};
+    drain.queue = place_open(&place, (struct weir__queue_options){.name = "test"});
+    ticket_count = 0;
+}
+
+static void end(void)
+{
+    weir__drain_abandon(&drain);
+    weir__drain_close(&drain);
+    weir_close(drain.engine);
+    upstream_end();
+    place_end(&place);
+}
+
+/* One request of each of so many keys; the place of the first among the tickets. */
+static size_t put_keys(const char *rule, const char *target, int keys)
+{
+    size_t first = ticket_count;
+    for (int i = 0; i < keys && ticket_count < ITEMS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        struct weir__deferred item = item_of(rule, key, "");
+        item.target = text_of(target);
+        CHECK_EQ(put_one(drain.queue, item, (struct weir__queue_bounds){0}, tickets[ticket_count++]), 0);
+    }
+    return first;
+}
+
+static int count_state(size_t from, size_t to, enum weir__deferred_state state)
+{
+    int count = 0;
+    for (size_t i = from; i < to; i++)
+        count += state_of(drain.queue, tickets[i]) == (int)state;
+    return count;
+}
+
+/* As the drain's thread does it. */
+static void turn(void)
+{
+    int woken;
+    clock_now += TURN_MS;
+    if (clock_now >= drain.look_ms)
+        weir__drain_claim(&drain, clock_now);
+    (void)weir__drain_tend(&drain, clock_now);
+    weir__drain_receive(&drain);
+    (void)curl_multi_poll(drain.multi, NULL, 0, 1, &woken);
+}
+
+static int in_state(enum weir__delivery_state state)
+{
+    int count = 0;
+    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
+        count += drain.delivery[i].state == state;
+    return count;
+}
+
+/* Turns until so many are held by the upstream, or `from` to `to` are delivered. */
+static bool turns_until(int held_ones, size_t from, size_t to)
+{
+    double until = awake_seconds() + PATIENCE;
+    while (awake_seconds() < until) {
+        turn();
+        if (held_ones >= 0 ? held() == held_ones : count_state(from, to, WEIR__DELIVERED) == (int)(to - from))
+            return true;
+    }
+    return false;
+}
+
+/* ---- The tests ---- */
+
+/* All deliveries of a rule hang, and there are more of its keys than fit: others go on as if it were not there. */
+BOTH(a_slow_rule_leaves_room)
+{
+    begin(on_redis);
+    upstream_begin();
+    hold(true);
+    put_keys("slow", "/slow", 64);
+    CHECK(turns_until(WEIR__DRAIN_AT_ONCE / 2, 0, 0));
+    for (int round = 0; round < 3; round++) {
+        size_t first = put_keys("quick", "/quick", 8);
+        CHECK(turns_until(-1, first, first + 8));
+        CHECK_EQ(held(), WEIR__DRAIN_AT_ONCE / 2);
+        CHECK_EQ(count_state(0, 64, WEIR__DELIVERED), 0);
+    }
+    hold(false);
+    CHECK(turns_until(-1, 0, 64));
+    end();
+}
+
+/* Each that comes takes half of what the ones before it left: there is some for the next. */
+BOTH(so_do_several_slow_rules)
+{
+    static const char *const slow[] = {"slow", "slow2", "slow3", "slow4"};
+    int expected = 0;
+    begin(on_redis);
+    upstream_begin();
+    hold(true);
+    for (int i = 0; i < 4; i++) {
+        expected += WEIR__DRAIN_AT_ONCE >> (i + 1);
+        put_keys(slow[i], "/slow", 40);
+        CHECK(turns_until(expected, 0, 0));
+    }
+    size_t first = put_keys("quick", "/quick", 8);
+    CHECK(turns_until(-1, first, first + 8));
+    CHECK_EQ(held(), expected);
+    hold(false);
+    CHECK(turns_until(-1, 0, ticket_count));
+    end();
+}
+
+static int most_attempts, all_attempts;
+
+static int note_attempts(void *context, const struct weir__deferred *item)
+{
+    (void)context;
+    most_attempts = item->attempts > most_attempts ? item->attempts : most_attempts;
+    all_attempts += item->attempts;
+    return 0;
+}
+
+/* Many keys, eight retries each, and nobody there for a minute: nobody's retries are used up, and then all goes on. */
+BOTH(a_minute_without_an_upstream)
+{
+    enum { KEYS = 60 };
+    begin(on_redis);
+    put_keys("slow", "/x", KEYS);
+    put_keys("quick", "/x", KEYS);
+    double patience = awake_seconds() + PATIENCE;
+    for (int64_t until = clock_now + 60000; clock_now < until && awake_seconds() < patience;) {
+        turn();
+        /* What was sent fails at once, by the clock of the test. */
+        while (in_state(WEIR__DELIVERY_SENT) > 0 && awake_seconds() < patience)
+            weir__drain_receive(&drain);
+    }
+    CHECK_EQ(count_state(0, ticket_count, WEIR__WAITING), ticket_count);
+    most_attempts = all_attempts = 0;
+    for (size_t i = 0; i < ticket_count; i++)
+        CHECK_EQ(weir__queue_find(drain.queue, tickets[i], note_attempts, NULL), 0);
+    printf("  a minute away: %d attempts for %d requests of two rules, %d at most for one\n", all_attempts, 2 * KEYS,
+           most_attempts);
+    CHECK(most_attempts <= 4);
+    CHECK(all_attempts >= 2 * WEIR__PAUSE_AFTER && all_attempts <= WEIR__DRAIN_AT_ONCE + 20);
+    upstream_begin();
+    CHECK(turns_until(-1, 0, ticket_count));
+    end();
+}
+
+TEST_MAIN

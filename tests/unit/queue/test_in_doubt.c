@@ -1,0 +1,140 @@
+/* What was put into Redis without an answer is taken back, and not delivered. */
+#include "queues.h"
+#include "queue/in_doubt.h"
+
+static struct seen seen;
+static const struct weir__queue_bounds unbounded;
+
+/* Who waits for an answer that does not come waits no longer than usual. */
+__attribute__((constructor)) static void wait_as_usual(void)
+{
+    place_wait_ms = 0;
+}
+
+/* It is carried out as soon as the server goes on. */
+static void put_unanswered(struct weir__queue *queue)
+{
+    kill(server.pid, SIGSTOP);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNKNOWN);
+    kill(server.pid, SIGCONT);
+}
+
+static int count_one(void *context, const struct weir__deferred *item)
+{
+    int *counts = context;
+    counts[item->state]++;
+    return 0;
+}
+
+/* How many there are of each state. */
+static int count(struct weir__queue *queue, int counts[WEIR__DEFERRED_STATES])
+{
+    memset(counts, 0, WEIR__DEFERRED_STATES * sizeof *counts);
+    return weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 100}, count_one, counts);
+}
+
+/* Opened, with one item in it. */
+static struct weir__queue *place_begin(struct place *place)
+{
+    place_new(place, true, true);
+    struct weir__queue *queue = place_open(place, (struct weir__queue_options){0});
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), 0);
+    return queue;
+}
+
+/* One was taken back, so many wait, and that is all. */
+static void place_finish(struct place *place, struct weir__queue *queue, int waiting)
+{
+    int counts[WEIR__DEFERRED_STATES];
+    CHECK_EQ(count(queue, counts), 0);
+    CHECK_EQ(counts[WEIR__WAITING], waiting);
+    CHECK_EQ(counts[WEIR__CANCELLED], 1);
+    weir__queue_close(queue);
+    place_end(place);
+}
+
+/* No answer comes although the put is carried out: it is taken back when the server is there again. */
+TEST(no_answer)
+{
+    struct place place;
+    if (!server_begin())
+        return;
+    struct weir__queue *queue = place_begin(&place);
+    put_unanswered(queue);
+    CHECK_EQ(put_in_time(queue, "c", NULL), 0);
+    place_finish(&place, queue, 2);
+}
+
+/* The same when nobody puts anything any more: who has put it withdraws it as soon as the server is there again. */
+TEST(withdrawn_without_another_put)
+{
+    struct place place;
+    if (!server_begin())
+        return;
+    struct weir__queue *queue = place_begin(&place);
+    CHECK_EQ(weir__queue_withdraw(queue), 0);
+    put_unanswered(queue);
+    size_t left = 1;
+    for (int i = 0; i < 500 && left; i++) {
+        usleep(20000);
+        left = weir__queue_withdraw(queue);
+    }
+    CHECK_EQ(left, 0);
+    place_finish(&place, queue, 1);
+}
+
+/* Whoever shares the list of those does not deliver them, though it asks first. */
+TEST(withdrawn_instead_of_delivered)
+{
+    static struct weir__withdrawn shared = WEIR__WITHDRAWN_INIT;
+    struct place place;
+    int counts[WEIR__DEFERRED_STATES] = {0};
+    if (!server_begin())
+        return;
+    place_new(&place, true, true);
+    struct weir__queue *puts = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
+    struct weir__queue *drains = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
+    CHECK_EQ(put_one(puts, item_of("r", "k", "a"), unbounded, NULL), 0);
+    CHECK_EQ(claim_some(drains, 9, HOUR, &seen), 1);
+    CHECK_EQ(end_delivered(drains, seen.items[0].ticket, 200), 0);
+    put_unanswered(puts);
+    for (int i = 0; i < 500 && !counts[WEIR__CANCELLED]; i++) {
+        usleep(20000);
+        CHECK(claim_some(drains, 9, HOUR, &seen) <= 0);
+        (void)count(drains, counts);
+    }
+    CHECK_EQ(counts[WEIR__CANCELLED], 1);
+    CHECK_EQ(counts[WEIR__DELIVERED], 1);
+    CHECK_EQ(weir__queue_withdraw(puts), 0);
+    weir__queue_close(puts);
+    weir__queue_close(drains);
+    place_end(&place);
+}
+
+/* The list is bounded, and what was carried out late is known for a while. */
+TEST(withdrawn_tickets)
+{
+    static struct weir__withdrawn all = WEIR__WITHDRAWN_INIT;
+    char tickets[2][WEIR__TICKET_LEN + 1], ticket[WEIR__TICKET_LEN + 1];
+    for (int i = 0; i < WEIR__WITHDRAWN_MAX + 2; i++) {
+        snprintf(ticket, sizeof ticket, "%032d", i);
+        weir__withdrawn_add(&all, ticket, 1000);
+    }
+    CHECK_EQ(all.count, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(weir__withdrawn_open(&all, 0, tickets, 2), 2);
+    CHECK_EQ(atoi(tickets[0]), 2);
+    CHECK_EQ(weir__withdrawn_open(&all, WEIR__WITHDRAWN_MAX - 1, tickets, 2), 1);
+    weir__withdrawn_done(&all, tickets[0], 1000);
+    weir__withdrawn_done(&all, tickets[0], 1000);
+    weir__withdrawn_done(&all, "unknown", 1000);
+    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX - 1);
+    CHECK(weir__withdrawn_has(&all, tickets[0]));
+    weir__withdrawn_add(&all, ticket, 1000 + WEIR__WITHDRAWN_MS);
+    CHECK_EQ(all.count, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX);
+    CHECK_EQ(weir__withdrawn_open(&all, 0, tickets, 1), 1);
+    CHECK_EQ(atoi(tickets[0]), 2); /* the one that was done went, and no other */
+}
+
+TEST_MAIN

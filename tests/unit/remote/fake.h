@@ -1,0 +1,493 @@
+/*
+ * Servers that the client talks to without sockets: they read commands, keep counters that hold LIMIT units each, and
+ * misbehave as a test wants. The script's call and answer are replaced by plain text (the linker's --wrap), which
+ * test_script.c and the end-to-end tests do not do.
+ */
+#ifndef WEIR_TEST_FAKE_H
+#define WEIR_TEST_FAKE_H
+
+#include "asked.h"
+#include "remote/client.h"
+#include "remote/script.h"
+#include "remote/cluster_slots.h"
+
+#include <hiredis/hiredis.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#define FAKE_SERVERS 6
+#define FAKE_LIMIT   10
+#define FAKE_KEYS    600
+
+struct fake_server {
+    bool down;   /* refuses connections */
+    bool black;  /* neither accepts nor refuses */
+    bool paused; /* accepts, and answers nothing */
+    bool script; /* knows it */
+    bool replica;
+    const char *password, *user;
+    const char *says; /* what it answers to EVALSHA, `says_times` times; all of the reply's bytes */
+    int says_times;
+    const char *greets; /* what it answers to PING */
+    int first_slot, last_slot, ask_slot, ask_port, moved_port;
+    bool apart;      /* a slot moves: several keys at once are put off */
+    int master_port; /* a sentinel says so; 0: it knows none */
+    bool slots_empty;
+    int evals, loads, pings, selects, asks_after_asking, connects;
+    bool asking;
+    struct {
+        char name[64];
+        int64_t used;
+    } keys[FAKE_KEYS];
+    int key_count;
+};
+
+struct fake_channel {
+    bool open, opening, output;
+    int server;
+    redisReader *commands;
+    char *answers;
+    size_t answered, delivered;
+    unsigned serial;
+};
+
+static struct fake_server fake_servers[FAKE_SERVERS];
+static struct fake_channel fake_channels[WEIR__CHANNELS];
+static struct weir__store_options fake_options;
+static struct weir__client *fake_client;
+static int64_t fake_now, fake_wake;
+static int fake_done_count, fake_ups, fake_downs, fake_last_told;
+static size_t fake_piece; /* answers come in pieces of this many bytes; 0: whole */
+static void (*fake_done_hook)(struct weir__question *question);
+
+/* ---- The script, as plain words ---- */
+
+void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
+                              const struct weir__sending *sending);
+int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count);
+
+static void fake_word(struct weir__buffer *to, const char *format, ...)
+{
+    char text[600], head[32];
+    va_list list;
+    va_start(list, format);
+    int len = vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    weir__buffer_add(to, head, (size_t)snprintf(head, sizeof(head), "$%d\r\n", len));
+    weir__buffer_add(to, text, (size_t)len);
+    weir__buffer_add(to, "\r\n", 2);
+}
+
+/* EVALSHA, a word a group: "(" or "(+" after the first or "(-" after a first that did not pass; a word an ask. */
+void __wrap_weir__script_call(struct weir__buffer *to, const struct weir__batch_part *parts, size_t count,
+                              const struct weir__sending *sending)
+{
+    char head[32];
+    const char *sender_key = sending ? sending->key : NULL;
+    size_t words = 2 + (sender_key != NULL);
+    for (size_t i = 0; i < count; i++)
+        words += 1 + parts[i].question->groups[parts[i].group].count;
+    weir__buffer_add(to, head, (size_t)snprintf(head, sizeof(head), "*%zu\r\n", words));
+    fake_word(to, "EVALSHA");
+    if (sender_key)
+        fake_word(to, "@%s %llu", sender_key, (unsigned long long)sending->batch);
+    fake_word(to, "#");
+    for (size_t i = 0; i < count; i++) {
+        const struct weir__question *question = parts[i].question;
+        const struct weir__group *group = &question->groups[parts[i].group];
+        bool inside = false, passed = true;
+        for (size_t j = 0; j < i; j++)
+            inside |= parts[j].question == question && parts[j].group == 0;
+        for (uint32_t j = 0; j < question->groups[0].count; j++) {
+            const struct weir__ask *ask = &question->asks[question->groups[0].first + j];
+            passed &= !ask->error && weir_passes(&ask->decision);
+        }
+        fake_word(to, !group->after_first ? "(" : inside ? "(+" : passed ? "(" : "(-");
+        for (uint32_t j = 0; j < group->count; j++) {
+            const struct weir__ask *ask = &question->asks[group->first + j];
+            fake_word(to, "%d %lld %s", (int)ask->how, (long long)ask->cost, ask->name);
+        }
+    }
+}
+
+/* Numbers: 1 passed, 2 passed and taken, 0 denied. */
+int __wrap_weir__script_read(const struct redisReply *reply, const struct weir__batch_part *parts, size_t count)
+{
+    size_t at = 0;
+    if (reply->type != REDIS_REPLY_ARRAY)
+        return WEIR_ESTOREGARBAGE;
+    for (size_t i = 0; i < count; i++) {
+        const struct weir__group *group = &parts[i].question->groups[parts[i].group];
+        for (uint32_t j = 0; j < group->count; j++, at++) {
+            struct weir__ask *ask = &parts[i].question->asks[group->first + j];
+            if (at >= reply->elements || reply->element[at]->type != REDIS_REPLY_INTEGER)
+                return WEIR_ESTOREGARBAGE;
+            ask->error = 0;
+            ask->taken = reply->element[at]->integer == 2;
+            ask->decision = (weir_decision){.verdict = reply->element[at]->integer > 0 ? WEIR_ALLOW : WEIR_DENY};
+        }
+    }
+    return at == reply->elements ? 0 : WEIR_ESTOREGARBAGE;
+}
+
+/* ---- Servers ---- */
+
+static int64_t *fake_used(struct fake_server *server, const char *name)
+{
+    for (int i = 0; i < server->key_count; i++)
+        if (strcmp(server->keys[i].name, name) == 0)
+            return &server->keys[i].used;
+    if (server->key_count == FAKE_KEYS)
+        abort();
+    snprintf(server->keys[server->key_count].name, sizeof(server->keys[0].name), "%s", name);
+    server->keys[server->key_count].used = 0;
+    return &server->keys[server->key_count++].used;
+}
+
+static void fake_say(struct fake_channel *channel, const char *format, ...)
+{
+    va_list list, again;
+    va_start(list, format);
+    va_copy(again, list);
+    int len = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    channel->answers = realloc(channel->answers, channel->answered + (size_t)len + 1);
+    vsnprintf(channel->answers + channel->answered, (size_t)len + 1, format, again);
+    va_end(again);
+    channel->answered += (size_t)len;
+}
+
+static unsigned fake_slot(const redisReply *command)
+{
+    for (size_t i = 2; i < command->elements; i++) {
+        const char *word = command->element[i]->str;
+        if (word[0] != '(' && word[0] != '#' && word[0] != '@') {
+            const char *name = strchr(strchr(word, ' ') + 1, ' ') + 1;
+            return weir__slot(name, strlen(name));
+        }
+    }
+    return 0;
+}
+
+/* One group: words from `at` on. Returns where it ends. */
+static size_t fake_group(struct fake_server *server, const redisReply *command, size_t at, bool *first_passed,
+                         char *answer)
+{
+    const char *mark = command->element[at]->str;
+    bool look = mark[1] == '-' || (mark[1] == '+' && !*first_passed), passes = true;
+    size_t end = at + 1;
+    while (end < command->elements && command->element[end]->str[0] != '(') {
+        char *rest;
+        long how = strtol(command->element[end]->str, &rest, 10);
+        long long cost = strtoll(rest, &rest, 10);
+        passes &= (how != WEIR__ASK_TAKE && how != WEIR__ASK_PEEK) || *fake_used(server, rest + 1) + cost <= FAKE_LIMIT;
+        end++;
+    }
+    for (size_t i = at + 1; i < end; i++) {
+        char *rest;
+        long how = strtol(command->element[i]->str, &rest, 10);
+        long long cost = strtoll(rest, &rest, 10);
+        int64_t *used = fake_used(server, rest + 1);
+        bool fits = (how != WEIR__ASK_TAKE && how != WEIR__ASK_PEEK) || *used + cost <= FAKE_LIMIT;
+        bool taken = passes && !look && how == WEIR__ASK_TAKE && cost > 0;
+        if (taken || how == WEIR__ASK_CHARGE || how == WEIR__ASK_EXCHANGE)
+            *used += cost;
+        if (how == WEIR__ASK_REFUND)
+            *used -= cost;
+        sprintf(answer + strlen(answer), ":%d\r\n", taken ? 2 : fits ? 1 : 0);
+    }
+    if (mark[1] == '\0')
+        *first_passed = passes;
+    return end;
+}
+
+static void fake_eval(struct fake_server *server, struct fake_channel *channel, const redisReply *command)
+{
+    unsigned slot = fake_slot(command);
+    bool asking = server->asking, first_passed = true;
+    char answer[16384] = "";
+    size_t asks = 0, at = 1;
+    server->asking = false;
+    server->evals++;
+    if (server->says && server->says_times-- > 0) {
+        fake_say(channel, "%s", server->says);
+        return;
+    }
+    if (!server->script) {
+        fake_say(channel, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+        return;
+    }
+    if (fake_options.kind == WEIR__CLUSTER && (int)slot == server->ask_slot && !asking) {
+        fake_say(channel, "-ASK %u f:%d\r\n", slot, server->ask_port);
+        return;
+    }
+    if (fake_options.kind == WEIR__CLUSTER && !asking &&
+        ((int)slot < server->first_slot || (int)slot > server->last_slot)) {
+        fake_say(channel, "-MOVED %u f:%d\r\n", slot, server->moved_port);
+        return;
+    }
+    server->asks_after_asking += asking;
+    while (command->element[at]->str[0] != '(')
+        at++;
+    for (size_t i = at; i < command->elements; i++)
+        asks += command->element[i]->str[0] != '(';
+    if (server->apart && asks > 1) {
+        fake_say(channel, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
+        return;
+    }
+    while (at < command->elements)
+        at = fake_group(server, command, at, &first_passed, answer);
+    fake_say(channel, "*%zu\r\n%s", asks, answer);
+}
+
+static void fake_slots(struct fake_channel *channel)
+{
+    int count = 0;
+    for (int i = 0; i < FAKE_SERVERS; i++)
+        count += fake_servers[i].last_slot > 0;
+    fake_say(channel, "*%d\r\n", count);
+    for (int i = 0; i < FAKE_SERVERS; i++)
+        if (fake_servers[i].last_slot > 0)
+            fake_say(channel, "*3\r\n:%d\r\n:%d\r\n*2\r\n$1\r\nf\r\n:%d\r\n", fake_servers[i].first_slot,
+                     fake_servers[i].last_slot, i + 1);
+}
+
+static void fake_command(struct fake_channel *channel, const redisReply *command)
+{
+    struct fake_server *server = &fake_servers[channel->server];
+    const char *word = command->element[0]->str;
+    if (strcmp(word, "PING") == 0) {
+        server->pings++;
+        fake_say(channel, "%s", server->greets ? server->greets : "+PONG\r\n");
+    } else if (strcmp(word, "AUTH") == 0) {
+        bool good = server->password && strcmp(command->element[command->elements - 1]->str, server->password) == 0 &&
+                    (command->elements == 2 || (server->user && strcmp(command->element[1]->str, server->user) == 0));
+        fake_say(channel, good ? "+OK\r\n" : "-WRONGPASS invalid username-password pair\r\n");
+    } else if (strcmp(word, "SELECT") == 0) {
+        server->selects = atoi(command->element[1]->str);
+        fake_say(channel, "+OK\r\n");
+    } else if (strcmp(word, "ROLE") == 0) {
+        fake_say(channel, server->replica ? "*1\r\n$5\r\nslave\r\n" : "*1\r\n$6\r\nmaster\r\n");
+    } else if (strcmp(word, "SCRIPT") == 0) {
+        server->script = true;
+        server->loads++;
+        fake_say(channel, "$3\r\nsha\r\n");
+    } else if (strcmp(word, "ASKING") == 0) {
+        server->asking = true;
+        fake_say(channel, "+OK\r\n");
+    } else if (strcmp(word, "CLUSTER") == 0) {
+        if (server->slots_empty)
+            fake_say(channel, "*0\r\n");
+        else
+            fake_slots(channel);
+    } else if (strcmp(word, "SENTINEL") == 0) {
+        if (server->master_port)
+            fake_say(channel, "*2\r\n$1\r\nf\r\n$1\r\n%d\r\n", server->master_port);
+        else
+            fake_say(channel, "*-1\r\n");
+    } else if (strcmp(word, "EVALSHA") == 0) {
+        fake_eval(server, channel, command);
+    } else {
+        fake_say(channel, "-ERR unknown command\r\n");
+    }
+}
+
+/* ---- The driver ---- */
+
+static void fake_shut(struct fake_channel *channel)
+{
+    if (channel->commands)
+        redisReaderFree(channel->commands);
+    free(channel->answers);
+    *channel = (struct fake_channel){.serial = channel->serial + 1};
+}
+
+/* The other end has closed it. */
+static inline void fake_lose(unsigned number)
+{
+    fake_shut(&fake_channels[number]);
+    weir__client_closed(fake_client, number, 0, fake_now);
+}
+
+static void fake_open(void *context, unsigned number, const char *host, uint16_t port)
+{
+    struct fake_channel *channel = &fake_channels[number];
+    (void)context;
+    (void)host;
+    if (channel->opening || channel->open)
+        abort();
+    channel->serial++;
+    channel->opening = true;
+    channel->server = port - 1;
+    fake_servers[channel->server].connects++;
+}
+
+static void fake_close(void *context, unsigned number)
+{
+    (void)context;
+    if (!fake_channels[number].opening && !fake_channels[number].open)
+        abort();
+    fake_shut(&fake_channels[number]);
+}
+
+static void fake_send(void *context, unsigned number)
+{
+    (void)context;
+    if (fake_channels[number].output)
+        abort(); /* called once until all of it is sent */
+    fake_channels[number].output = true;
+}
+
+static void fake_set_wake(void *context, int64_t at_us)
+{
+    (void)context;
+    fake_wake = at_us;
+}
+
+static void fake_done(void *context, struct weir__question *question)
+{
+    (void)context;
+    if (question->owner)
+        ++*(int *)question->owner;
+    fake_done_count++;
+    if (fake_done_hook)
+        fake_done_hook(question);
+}
+
+static void fake_changed(void *context, bool up, int error, const char *where)
+{
+    (void)context;
+    (void)where;
+    fake_ups += up;
+    fake_downs += !up;
+    fake_last_told = error;
+}
+
+static const struct weir__driver fake_driver = {.open = fake_open,
+                                                .close = fake_close,
+                                                .send = fake_send,
+                                                .wake = fake_set_wake,
+                                                .done = fake_done,
+                                                .changed = fake_changed};
+
+/* What has been sent reaches the server. */
+static void fake_transmit(unsigned number)
+{
+    struct fake_channel *channel = &fake_channels[number];
+    size_t len;
+    const char *data = weir__client_output(fake_client, number, &len);
+    if (len > 0)
+        redisReaderFeed(channel->commands, data, len);
+    channel->output = false;
+    weir__client_sent(fake_client, number, len, fake_now);
+}
+
+static bool fake_move(unsigned number)
+{
+    struct fake_channel *channel = &fake_channels[number];
+    bool moved = false;
+    if (channel->opening) {
+        struct fake_server *server = &fake_servers[channel->server];
+        if (server->black)
+            return false;
+        if (server->down) {
+            fake_lose(number);
+            return true;
+        }
+        channel->opening = false;
+        channel->open = true;
+        channel->commands = redisReaderCreate();
+        weir__client_opened(fake_client, number, fake_now);
+        moved = true;
+    }
+    if (!channel->open)
+        return moved;
+    if (channel->output) {
+        fake_transmit(number);
+        moved = true;
+    }
+    void *command = NULL;
+    while (!fake_servers[channel->server].paused && redisReaderGetReply(channel->commands, &command) == REDIS_OK &&
+           command) {
+        fake_command(channel, command);
+        freeReplyObject(command);
+        moved = true;
+    }
+    unsigned serial = channel->serial;
+    while (channel->serial == serial && channel->delivered < channel->answered) {
+        size_t left = channel->answered - channel->delivered,
+               piece = fake_piece && fake_piece < left ? fake_piece : left;
+        channel->delivered += piece;
+        char *copy = malloc(piece);
+        memcpy(copy, channel->answers + channel->delivered - piece, piece);
+        weir__client_received(fake_client, number, copy, piece, fake_now);
+        free(copy);
+        moved = true;
+    }
+    return moved;
+}
+
+/* Everything that can happen without time passing. */
+static void fake_run(void)
+{
+    weir__client_flush(fake_client, fake_now);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (unsigned i = 0; i < WEIR__CHANNELS; i++)
+            moved |= fake_move(i);
+        if (fake_wake <= fake_now) {
+            weir__client_tick(fake_client, fake_now);
+            moved = true;
+        }
+    }
+}
+
+/* Time passes, with every wake on the way. */
+static void fake_pass(int64_t us)
+{
+    int64_t until = fake_now + us;
+    fake_run();
+    while (fake_wake <= until) {
+        fake_now = fake_wake > fake_now ? fake_wake : fake_now;
+        weir__client_tick(fake_client, fake_now);
+        fake_run();
+    }
+    fake_now = until;
+}
+
+static void fake_begin(const char *url)
+{
+    char why[256];
+    memset(fake_servers, 0, sizeof(fake_servers));
+    for (int i = 0; i < FAKE_SERVERS; i++) {
+        fake_servers[i].script = true;
+        fake_servers[i].ask_slot = -1;
+    }
+    if (weir__store_parse(url, &fake_options, why, sizeof(why)))
+        abort();
+    fake_now = 1000000;
+    fake_wake = INT64_MAX;
+    fake_done_count = fake_ups = fake_downs = fake_last_told = 0;
+    fake_piece = 0;
+    fake_done_hook = NULL;
+    fake_client = weir__client_new(&fake_options, &fake_driver, 1, fake_now);
+}
+
+static void fake_end(void)
+{
+    weir__client_free(fake_client);
+    for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
+        if (fake_channels[i].open || fake_channels[i].opening)
+            abort(); /* the client closes what it has opened */
+        fake_channels[i] = (struct fake_channel){0};
+    }
+}
+
+static inline struct weir__client_stats fake_stats(void)
+{
+    struct weir__client_stats stats;
+    weir__client_stats_read(fake_client, &stats);
+    return stats;
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* A Redis of a test's own with the script loaded, and how it is asked. */
+#ifndef WEIR_TEST_STORE_SERVER_H
+#define WEIR_TEST_STORE_SERVER_H
+
+#include "../../redis.h"
+#include "remote/script.h"
+
+/* False, loudly: there is none on this machine. */
+static bool server_start(void)
+{
+    if (server.context)
+        return true;
+    if (!server_begin())
+        return false;
+    redisReply *reply = redisCommand(server.context, "SCRIPT LOAD %b", weir__script, weir__script_len());
+    CHECK(reply && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, weir__script_sha) == 0);
+    if (reply && reply->type == REDIS_REPLY_ERROR)
+        printf("  %s\n", reply->str);
+    freeReplyObject(reply);
+    return true;
+}
+
+/* When an exchange was sent, by the server's clock; 0: that is not known. */
+static int64_t server_sent_us;
+
+/* One run of the script; 0 or the error. */
+static inline int server_ask(const struct weir__batch_part *parts, size_t count, const char *sender, uint64_t batch)
+{
+    static struct weir__buffer buffer;
+    void *reply = NULL;
+    buffer.len = 0;
+    struct weir__sending sending = {.key = sender, .batch = batch, .clock_us = server_sent_us};
+    weir__script_call(&buffer, parts, count,
+                      parts[0].question->asks[0].how == WEIR__ASK_EXCHANGE || sender ? &sending : NULL);
+    if (buffer.failed || redisAppendFormattedCommand(server.context, buffer.data, buffer.len) != REDIS_OK ||
+        redisGetReply(server.context, &reply) != REDIS_OK)
+        return WEIR_ESTOREDOWN;
+    redisReply *answer = reply;
+    int error = answer->type == REDIS_REPLY_ERROR ? weir__store_error(answer->str, answer->len)
+                                                  : weir__script_read(answer, parts, count);
+    if (answer->type == REDIS_REPLY_ERROR)
+        printf("  %s\n", answer->str);
+    freeReplyObject(answer);
+    return error;
+}
+
+/* One question with all its groups in one run. */
+static inline int server_question(struct weir__question *question)
+{
+    struct weir__batch_part parts[WEIR__BATCH_GROUPS];
+    for (uint32_t i = 0; i < question->group_count; i++)
+        parts[i] = (struct weir__batch_part){question, i};
+    return server_ask(parts, question->group_count, question->sender, question->batch);
+}
+
+static inline void ask_name(struct weir__ask *ask, const char *name)
+{
+    ask->name_len = (uint16_t)strlen(name);
+    memcpy(ask->name, name, ask->name_len + 1U);
+}
+
+/* Asks for one counter. */
+static inline int server_one(struct weir__ask *ask)
+{
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {.asks = ask, .ask_count = 1, .groups = &group, .group_count = 1};
+    return server_question(&question);
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* The circuit breaker: when it opens, how it looks, and how it closes. */
+#include "../../test.h"
+#include "remote/circuit_breaker.h"
+
+static struct weir__breaker breaker;
+
+static void open_it(uint64_t seed)
+{
+    weir__breaker_init(&breaker, 5, 50000, 1000000, seed);
+    for (int i = 0; i < 5; i++)
+        weir__breaker_failed(&breaker, 1000);
+}
+
+TEST(opens_after_failures_in_a_row_only)
+{
+    weir__breaker_init(&breaker, 5, 50000, 1000000, 1);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++)
+            CHECK(!weir__breaker_failed(&breaker, 0));
+        CHECK(weir__breaker_allows(&breaker));
+        CHECK(!weir__breaker_succeeded(&breaker));
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(!weir__breaker_failed(&breaker, 0));
+    CHECK(weir__breaker_failed(&breaker, 0));
+    CHECK(!weir__breaker_allows(&breaker));
+    CHECK(!weir__breaker_failed(&breaker, 0)); /* it is open already */
+    CHECK(!weir__breaker_succeeded(&breaker)); /* an old answer closes nothing */
+    CHECK(!weir__breaker_allows(&breaker));
+}
+
+TEST(one_probe_at_a_time_then_one_trial)
+{
+    open_it(2);
+    int64_t due = weir__breaker_due(&breaker);
+    CHECK(due >= 1000 + 25000 && due <= 1000 + 50000);
+    CHECK(!weir__breaker_probe(&breaker, due - 1));
+    CHECK(weir__breaker_probe(&breaker, due));
+    CHECK(!weir__breaker_probe(&breaker, due));
+    CHECK_EQ(weir__breaker_due(&breaker), INT64_MAX);
+    CHECK(!weir__breaker_allows(&breaker));
+    weir__breaker_greeted(&breaker);
+    CHECK(weir__breaker_allows(&breaker));
+    CHECK(!weir__breaker_allows(&breaker)); /* one tries */
+    weir__breaker_untried(&breaker);
+    CHECK(weir__breaker_allows(&breaker));
+    CHECK(!weir__breaker_allows(&breaker));
+    CHECK(weir__breaker_succeeded(&breaker));
+    CHECK(weir__breaker_allows(&breaker) && weir__breaker_allows(&breaker));
+    CHECK_EQ(breaker.failures, 0);
+}
+
+TEST(looks_get_rarer_up_to_a_bound_with_jitter)
+{
+    int64_t lowest = INT64_MAX, highest = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        open_it(seed);
+        int64_t now = 1000;
+        for (int look = 0; look < 100; look++) {
+            int64_t wait = weir__breaker_due(&breaker) - now, whole = look < 5 ? INT64_C(50000) << look : 1000000;
+            CHECK(wait >= whole / 2 && wait <= whole);
+            if (look == 10) {
+                lowest = wait < lowest ? wait : lowest;
+                highest = wait > highest ? wait : highest;
+            }
+            now += wait;
+            CHECK(weir__breaker_probe(&breaker, now));
+            /* Some come back, but the question fails: no reason to look more often. */
+            if (look % 3 == 0) {
+                weir__breaker_greeted(&breaker);
+                CHECK(weir__breaker_allows(&breaker));
+            }
+            CHECK(!weir__breaker_failed(&breaker, now));
+            CHECK(!weir__breaker_allows(&breaker));
+        }
+    }
+    /* 200 hosts do not look at the same time. */
+    CHECK(highest - lowest > 400000);
+}
+
+TEST_MAIN

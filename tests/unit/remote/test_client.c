@@ -1,0 +1,335 @@
+/* The client with one server that answers, rightly or wrongly: pipelines, the script, errors, groups. */
+#include "client_asks.h"
+
+#include "remote/client_internal.h"
+
+static struct asked many[200];
+
+TEST(a_question_is_answered)
+{
+    fake_begin("redis://f:1/7");
+    CHECK_EQ(fake_stats().state, WEIR__STORE_NEW);
+    for (int i = 0; i < 12; i++) {
+        CHECK_EQ(ask_one("k", 1), 0);
+        CHECK_EQ(weir_passes(&one.asks[0].decision), i < 10);
+        CHECK_EQ(one.asks[0].taken, i < 10);
+    }
+    CHECK_EQ(fake_servers[0].connects, 1);
+    CHECK_EQ(fake_servers[0].selects, 7);
+    CHECK_EQ(fake_done_count, 12);
+    CHECK_EQ(fake_stats().state, WEIR__STORE_UP);
+    CHECK_EQ(fake_stats().answered, 12);
+    fake_end();
+}
+
+TEST(what_is_asked_together_goes_together)
+{
+    fake_begin("redis://f:1");
+    ask_one("k", 1);
+    int before = fake_servers[0].evals;
+    for (int i = 0; i < 200; i++) {
+        asked_one(&many[i], "m", 1, limit());
+        ask(&many[i]);
+    }
+    fake_run();
+    CHECK_EQ(fake_done_count, 201);
+    CHECK_EQ(fake_servers[0].evals - before, 4); /* 64 + 64 + 64 + 8 */
+    int passed = 0;
+    for (int i = 0; i < 200; i++)
+        passed += weir_passes(&many[i].asks[0].decision);
+    CHECK_EQ(passed, FAKE_LIMIT);
+    fake_end();
+}
+
+TEST(pieces_of_answers_are_put_together)
+{
+    fake_begin("redis://f:1");
+    fake_piece = 1;
+    for (int i = 0; i < 12; i++) {
+        CHECK_EQ(ask_one("k", 1), 0);
+        CHECK_EQ(one.asks[0].taken, i < 10);
+    }
+    fake_end();
+}
+
+TEST(a_forgotten_script_is_loaded_once_and_nothing_is_lost)
+{
+    fake_begin("redis://f:1");
+    ask_one("k", 1);
+    for (int round = 1; round <= 3; round++) {
+        fake_servers[0].script = false; /* SCRIPT FLUSH */
+        for (int i = 0; i < 200; i++) {
+            asked_one(&many[i], "k", 0, limit());
+            ask(&many[i]);
+        }
+        fake_run();
+        CHECK_EQ(fake_servers[0].loads, round);
+        CHECK_EQ(fake_done_count, 1 + 200 * round);
+        for (int i = 0; i < 200; i++)
+            CHECK_EQ(many[i].question.error, 0);
+    }
+    CHECK_EQ(fake_stats().script_loads, 3);
+    fake_end();
+}
+
+TEST(a_script_that_cannot_be_loaded_is_an_error_in_the_end)
+{
+    fake_begin("redis://f:1");
+    fake_servers[0].says = "-NOSCRIPT never\r\n";
+    fake_servers[0].says_times = 1000;
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREERROR);
+    CHECK(fake_servers[0].evals < 20);
+    fake_end();
+}
+
+TEST(errors_have_their_names)
+{
+    static const struct {
+        const char *says;
+        int error;
+    } known[] = {{"-LOADING x\r\n", WEIR_ESTORELOADING},
+                 {"-READONLY x\r\n", WEIR_ESTOREREADONLY},
+                 {"-OOM x\r\n", WEIR_ESTOREOOM},
+                 {"-MISCONF x\r\n", WEIR_ESTOREDISK},
+                 {"-NOAUTH x\r\n", WEIR_ESTOREAUTH},
+                 {"-NOPERM x\r\n", WEIR_ESTOREAUTH},
+                 {"-MOVED 1 f:1\r\n", WEIR_ESTORECROSSSLOT},
+                 {"-CROSSSLOT x\r\n", WEIR_ESTORECROSSSLOT},
+                 {"-WHAT x\r\n", WEIR_ESTOREERROR},
+                 {"+OK\r\n", WEIR_ESTOREGARBAGE},
+                 {":1\r\n", WEIR_ESTOREGARBAGE},
+                 {"*1\r\n$1\r\nx\r\n", WEIR_ESTOREGARBAGE},
+                 {"HTTP/1.1 400 Bad Request\r\n", WEIR_ESTOREGARBAGE},
+                 {"$999999999999999999999\r\n", WEIR_ESTOREGARBAGE},
+                 {"*2147483647\r\n", WEIR_ESTOREGARBAGE},
+                 {"*400001\r\n", WEIR_ESTOREGARBAGE},
+                 {"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", WEIR_ESTOREGARBAGE}};
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+        fake_begin("redis://f:1");
+        ask_one("k", 1);
+        fake_servers[0].says = known[i].says;
+        fake_servers[0].says_times = 1;
+        CHECK_EQ(ask_one("k", 1), known[i].error);
+        CHECK_EQ(fake_stats().last_error, known[i].error);
+        /* And it goes on. */
+        CHECK_EQ(ask_one("k", 1), 0);
+        CHECK_EQ(fake_done_count, 3);
+        fake_end();
+    }
+}
+
+TEST(arrays_of_arrays_do_not_eat_the_memory)
+{
+    fake_begin("redis://f:1");
+    ask_one("k", 1);
+    char *says = malloc(64 + 100 * 16);
+    strcpy(says, "*100\r\n");
+    for (int i = 0; i < 100; i++)
+        strcat(says, "*100000\r\n");
+    fake_servers[0].says = says;
+    fake_servers[0].says_times = 1;
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+    fake_end();
+    free(says);
+}
+
+TEST(arrays_within_arrays_do_not_eat_the_stack)
+{
+    enum { DEEP = 390000 };
+    fake_begin("redis://f:1");
+    ask_one("k", 1);
+    char *says = malloc(DEEP * 4 + 8), *at = says;
+    for (int i = 0; i < DEEP; i++, at += 4)
+        memcpy(at, "*1\r\n", 4);
+    strcpy(at, ":1\r\n");
+    fake_servers[0].says = says;
+    fake_servers[0].says_times = 1;
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+    fake_end();
+    free(says);
+}
+
+TEST(an_endless_answer_is_cut)
+{
+    fake_begin("redis://f:1");
+    asked_one(&one, "k", 1, limit());
+    one.question.deadline_us = fake_now + 3600 * INT64_C(1000000);
+    ask(&one);
+    char *bytes = malloc(1 << 20);
+    memset(bytes, 'x', 1 << 20);
+    fake_run();
+    fake_servers[0].paused = true;
+    one.question.deadline_us = fake_now + 3600 * INT64_C(1000000);
+    ask(&one);
+    fake_run();
+    weir__client_received(fake_client, 0, "$500000000\r\n", 12, fake_now);
+    int fed = 0;
+    for (; fed < 100 && fake_channels[0].open; fed++)
+        weir__client_received(fake_client, 0, bytes, 1 << 20, fake_now);
+    CHECK(fed < 10);
+    CHECK_EQ(one.question.error, WEIR_ESTOREGARBAGE);
+    free(bytes);
+    fake_end();
+}
+
+TEST(an_answer_that_nobody_asked_for_shuts)
+{
+    fake_begin("redis://f:1");
+    ask_one("k", 1);
+    weir__client_received(fake_client, 0, "+OK\r\n", 5, fake_now);
+    CHECK(!fake_channels[0].open);
+    CHECK_EQ(ask_one("k", 1), 0);
+    CHECK_EQ(fake_servers[0].connects, 2);
+    fake_end();
+}
+
+TEST(logging_in)
+{
+    fake_begin("redis://al:pw@f:1");
+    fake_servers[0].user = "al";
+    fake_servers[0].password = "pw";
+    CHECK_EQ(ask_one("k", 1), 0);
+    fake_end();
+    fake_begin("redis://:no@f:1");
+    fake_servers[0].password = "pw";
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    CHECK_EQ(fake_servers[0].evals, 0);
+    fake_end();
+    fake_begin("redis://f:1");
+    fake_servers[0].greets = "-NOAUTH Authentication required.\r\n";
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    fake_end();
+    fake_begin("redis://f:1"); /* what a server before version 6 says of a user's name */
+    fake_servers[0].greets = "-ERR wrong number of arguments for 'auth' command\r\n";
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREAUTH);
+    fake_end();
+    fake_begin("redis://f:1");
+    fake_servers[0].greets = "-LOADING Redis is loading the dataset in memory\r\n";
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTORELOADING);
+    fake_servers[0].greets = NULL;
+    CHECK_EQ(ask_one("k", 1), 0);
+    fake_end();
+    fake_begin("redis://f:1");
+    fake_servers[0].greets = "$5\r\nHELLO\r\n";
+    CHECK_EQ(ask_one("k", 1), WEIR_ESTOREGARBAGE);
+    fake_end();
+}
+
+static int asked_again;
+
+static void ask_again(struct weir__question *question)
+{
+    if (asked_again++ < 100000)
+        weir__client_ask(fake_client, question, fake_now);
+}
+
+TEST(asking_again_when_done_does_not_go_deeper)
+{
+    fake_begin("redis://f:1?breaker_failures=1");
+    fake_servers[0].down = true;
+    ask_one("k", 0);
+    fake_done_hook = ask_again;
+    asked_again = 0;
+    ask_one("k", 0); /* the breaker is open: done at once, a hundred thousand times */
+    CHECK_EQ(asked_again, 100001);
+    fake_end();
+}
+
+TEST(groups_after_the_first)
+{
+    fake_begin("redis://f:1");
+    for (int i = 0; i < 12; i++) {
+        asked_begin(&one);
+        asked_group(&one, false);
+        asked_add(&one, "a", WEIR__ASK_TAKE, 1, limit());
+        asked_group(&one, true);
+        asked_add(&one, "shadow", WEIR__ASK_TAKE, 1, limit());
+        ask(&one);
+        fake_run();
+        CHECK_EQ(one.question.error, 0);
+        CHECK_EQ(one.asks[1].taken, i < 10);
+    }
+    CHECK_EQ(*fake_used(&fake_servers[0], "shadow"), 10);
+    fake_end();
+}
+
+TEST(more_groups_than_go_with_one_command)
+{
+    fake_begin("redis://f:1");
+    for (int round = 0; round < 2; round++) {
+        asked_begin(&one);
+        for (int i = 0; i < 150; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "g%d", i);
+            asked_group(&one, i > 0);
+            asked_add(&one, name, WEIR__ASK_TAKE, round == 1 && i == 0 ? 10 : 1, limit());
+        }
+        ask(&one);
+        fake_run();
+        CHECK_EQ(one.question.error, 0);
+        for (int i = 0; i < 150; i++) {
+            CHECK_EQ(one.asks[i].taken, round == 0); /* the second time the first does not pass */
+            CHECK_EQ(one.asks[i].how, WEIR__ASK_TAKE);
+        }
+    }
+    CHECK_EQ(*fake_used(&fake_servers[0], "g149"), 1);
+    CHECK_EQ(fake_done_count, 2);
+    /* Missed deadlines: everything comes back. */
+    fake_servers[0].paused = true;
+    asked_begin(&one);
+    for (int i = 0; i < 150; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "g%d", i);
+        asked_group(&one, false);
+        asked_add(&one, name, WEIR__ASK_TAKE, 2, limit());
+    }
+    ask(&one);
+    fake_pass(30000);
+    CHECK_EQ(one.question.error, WEIR_ESTORESLOW);
+    memset(&one, 0xee, sizeof(one));
+    fake_servers[0].paused = false;
+    fake_run();
+    CHECK_EQ(*fake_used(&fake_servers[0], "g0"), 1);
+    CHECK_EQ(*fake_used(&fake_servers[0], "g149"), 1);
+    fake_end();
+}
+
+TEST(nonsense_is_refused)
+{
+    fake_begin("redis://f:1");
+    asked_begin(&one);
+    ask(&one);
+    CHECK_EQ(one.question.error, WEIR_EINVAL);
+    asked_one(&one, "k", 1, limit());
+    one.groups[0].count = 2;
+    ask(&one);
+    CHECK_EQ(one.question.error, WEIR_EINVAL);
+    asked_one(&one, "k", 1, limit());
+    one.groups[0].first = 4000000000;
+    ask(&one);
+    CHECK_EQ(one.question.error, WEIR_EINVAL);
+    fake_end();
+}
+
+/* By the replies: the server read its clock between sending and receiving. */
+TEST(how_far_a_servers_clock_is_ahead)
+{
+    struct weir__ahead ahead = {0};
+    static const struct {
+        int64_t sent, received, clock, least, most;
+    } replies[] = {
+        {100, 200, 5150, 4950, 5050},              /* the first */
+        {300, 310, 5310, 5000, 5010},              /* a fast one says more */
+        {400, 9400, 5500, 4992, 5018},             /* a slow one nothing; clocks drift */
+        {10000, 10002, 5015000, 5004998, 5005000}, /* stepped by 5 s */
+        {20000, 21000, 25500, 4500, 5500},         /* and back */
+    };
+    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+        weir__ahead_learn(&ahead, replies[i].clock, replies[i].sent, replies[i].received);
+        CHECK_EQ(ahead.least_us, replies[i].least);
+        CHECK_EQ(ahead.most_us, replies[i].most);
+        CHECK_EQ(ahead.at_us, replies[i].received);
+    }
+}
+
+TEST_MAIN

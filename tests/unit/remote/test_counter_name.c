@@ -1,0 +1,103 @@
+/* What counters are called in the store. */
+#include "../../test.h"
+#include "base/text.h"
+#include "remote/counter_name.h"
+
+static const struct weir__naming usual = {.prefix = "weir"}, hashed = {.prefix = "weir", .hash_keys = true};
+
+static char got[WEIR__STORE_NAME_MAX + 1];
+
+static bool is(const struct weir__naming *naming, weir_text rule, bool shadow, weir_text key, const char *want)
+{
+    size_t len = weir__store_name(naming, rule, shadow, key, got);
+    if (len == strlen(want) && strcmp(got, want) == 0)
+        return true;
+    printf("  got %s\n", got);
+    return false;
+}
+
+TEST(names_are_readable)
+{
+    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("user-42"), "weir:api:user-42"));
+    CHECK(is(&usual, WEIR__TEXT("api"), true, WEIR__TEXT("user-42"), "weir:api!:user-42"));
+    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("a:b:c"), "weir:api:a:b:c"));
+    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("2001:db8::1"), "weir:api:2001:db8::1"));
+    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT("\xc3\xbc"), "weir:api:\xc3\xbc"));
+    CHECK(is(&usual, WEIR__TEXT("api"), false, WEIR__TEXT(""), "weir:api:"));
+}
+
+TEST(what_would_mislead_is_escaped)
+{
+    CHECK(is(&usual, WEIR__TEXT("a:b"), false, WEIR__TEXT("k"), "weir:a%3ab:k"));
+    CHECK(is(&usual, WEIR__TEXT("a!"), false, WEIR__TEXT("k"), "weir:a%21:k"));
+    CHECK(is(&usual, WEIR__TEXT("{a}"), false, WEIR__TEXT("{k}"), "weir:%7ba%7d:%7bk%7d"));
+    CHECK(is(&usual, WEIR__TEXT("a b"), false, WEIR__TEXT("\r\n%\0\x7f"), "weir:a%20b:%0d%0a%25%00%7f"));
+    CHECK(is(&usual, WEIR__TEXT("a"), false, WEIR__TEXT("~k!"), "weir:a:%7ek!"));
+}
+
+TEST(long_keys_are_hashed)
+{
+    char key[200];
+    memset(key, 'x', sizeof key);
+    CHECK_EQ(weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){key, 80}, got), 5 + 2 + 80);
+    CHECK(!strchr(got, '~'));
+    CHECK_EQ(weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){key, 81}, got), 5 + 2 + 40 + 33);
+    CHECK_EQ(got[5 + 2 + 40], '~');
+    char other[sizeof got];
+    key[80] = 'y';
+    weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){key, 81}, other);
+    CHECK(strcmp(got, other) != 0);
+    CHECK_EQ(strncmp(got, other, 5 + 2 + 41), 0);
+    /* The shortened name as a key of its own is another's. */
+    weir__store_name(&usual, WEIR__TEXT("r"), false, (weir_text){other + 7, strlen(other) - 7}, got);
+    CHECK(strcmp(got, other) != 0);
+}
+
+TEST(keys_are_hashed_on_demand)
+{
+    CHECK_EQ(weir__store_name(&hashed, WEIR__TEXT("r"), false, WEIR__TEXT("secret"), got), 5 + 2 + 33);
+    CHECK(!strstr(got, "secret"));
+    CHECK_EQ(strspn(got + 8, "0123456789abcdef"), 32);
+    CHECK_EQ(weir__store_name(&hashed, WEIR__TEXT("r"), true, WEIR__TEXT(""), got), 5 + 3 + 33);
+}
+
+/* Who has only a part of the key comes to the same name. */
+TEST(names_of_keys_that_were_cut)
+{
+    char key[200], part[sizeof got], hash[WEIR__NAME_DIGITS];
+    memset(key, '{', sizeof key);
+    for (int on_demand = 0; on_demand < 2; on_demand++)
+        for (size_t len = 81; len < sizeof key; len++) {
+            const struct weir__naming *naming = on_demand ? &hashed : &usual;
+            weir__store_digits((weir_text){key, len}, hash);
+            weir__store_name_cut(naming, WEIR__TEXT("r"), true, (weir_text){key, WEIR__NAME_KEY_CUT}, hash, part);
+            CHECK(is(naming, WEIR__TEXT("r"), true, (weir_text){key, len}, part));
+        }
+}
+
+/* Anybody can find a key by its hash: it is SHA-256's first half. */
+TEST(hashes_are_those_of_sha256)
+{
+    CHECK(is(&hashed, WEIR__TEXT("api"), false, WEIR__TEXT("abc"), "weir:api:~ba7816bf8f01cfea414140de5dae2223"));
+}
+
+TEST(every_name_has_room)
+{
+    static char worst[70000];
+    char prefix[100];
+    memset(worst, '{', sizeof worst);
+    memset(prefix, 'p', sizeof prefix);
+    prefix[99] = 0;
+    struct weir__naming naming = {.prefix = prefix};
+    size_t most = 0;
+    for (size_t rule = 0; rule < 300; rule++)
+        for (size_t key = 0; key < 90; key++) {
+            size_t len = weir__store_name(&naming, (weir_text){worst, rule}, true, (weir_text){worst, key}, got);
+            CHECK(len <= WEIR__STORE_NAME_MAX && len == strlen(got));
+            most = len > most ? len : most;
+        }
+    CHECK(most > 350);
+    CHECK(weir__store_name(&naming, (weir_text){worst, 65535}, true, (weir_text){worst, 65535}, got) <= most);
+}
+
+TEST_MAIN

@@ -1,0 +1,332 @@
+/* The call of the script and its answer, without a server: bytes out, bytes in, and bytes that make no sense. */
+#include "../../test.h"
+#include "remote/script.h"
+
+#include "algo/algo.h"
+
+#include <hiredis/hiredis.h>
+
+#define ASK_LEN 25
+
+static weir_limit limit_of(weir_params params)
+{
+    weir_limit limit;
+    params.id = 1;
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    return limit;
+}
+
+static struct weir__ask asking(const char *name, enum weir__ask_how how, int64_t cost)
+{
+    struct weir__ask ask = {.limit = limit_of((weir_params){.limit = 10, .window_ns = WEIR_SECOND}),
+                            .how = how,
+                            .cost = cost,
+                            .name_len = (uint16_t)strlen(name)};
+    memcpy(ask.name, name, ask.name_len + 1U);
+    return ask;
+}
+
+/* The command as a server reads it. */
+static redisReply *parsed(const struct weir__buffer *buffer)
+{
+    void *reply = NULL;
+    redisReader *reader = redisReaderCreate();
+    CHECK_EQ(redisReaderFeed(reader, buffer->data, buffer->len), REDIS_OK);
+    CHECK_EQ(redisReaderGetReply(reader, &reply), REDIS_OK);
+    CHECK(reply != NULL);
+    void *more = NULL;
+    CHECK_EQ(redisReaderGetReply(reader, &more), REDIS_OK);
+    CHECK(more == NULL); /* nothing is left over */
+    redisReaderFree(reader);
+    return reply;
+}
+
+/* The numbers of the argument, up to `most`; how many there are. */
+static size_t numbers_of(const redisReply *argument, int64_t *to, size_t most)
+{
+    const unsigned char *at = (const unsigned char *)argument->str, *end = at + argument->len;
+    size_t count = 0, said = 0;
+    if (at[0] == 0xdd) {
+        said = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
+        at += 5;
+    }
+    for (; at < end && count < most; count++) {
+        unsigned mark = *at++, bytes = mark >= 0xcc && mark <= 0xd3 ? 1U << ((mark - 0xcc) & 3) : 0;
+        uint64_t bits = mark < 0x80 ? mark : mark >= 0xe0 ? (uint64_t)(int64_t)(int8_t)mark : 0;
+        for (unsigned i = 0; i < bytes; i++)
+            bits = bits << 8 | *at++;
+        to[count] = (int64_t)bits;
+    }
+    CHECK(at == end);
+    CHECK(said ? count == said && said > 2000 : count <= 2000);
+    return count;
+}
+
+static void check_text(const redisReply *reply, const char *want)
+{
+    CHECK(reply->type == REDIS_REPLY_STRING && reply->len == strlen(want) && strcmp(reply->str, want) == 0);
+}
+
+TEST(a_call_of_one_counter)
+{
+    struct weir__ask ask = asking("weir:api:k", WEIR__ASK_TAKE, 3);
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {.asks = &ask, .ask_count = 1, .groups = &group, .group_count = 1};
+    struct weir__batch_part part = {&question, 0};
+    struct weir__buffer buffer = {0};
+    weir__script_call(&buffer, &part, 1, NULL);
+    redisReply *call = parsed(&buffer);
+    CHECK_EQ(call->elements, 5);
+    check_text(call->element[0], "EVALSHA");
+    check_text(call->element[1], weir__script_sha);
+    check_text(call->element[2], "1");
+    check_text(call->element[3], "weir:api:k");
+    static const int64_t want[] = {1, 1, 10, 10, 100000, 1, -1, 0, 1, 0, 2, 0, 3};
+    int64_t got[64];
+    CHECK_EQ(numbers_of(call->element[4], got, 64), sizeof want / sizeof want[0]);
+    CHECK_EQ(memcmp(got, want, sizeof want), 0);
+    freeReplyObject(call);
+    weir__buffer_free(&buffer);
+    CHECK(!buffer.data && !buffer.len);
+}
+
+TEST(limits_travel_once)
+{
+    struct weir__ask asks[40];
+    struct weir__group groups[40];
+    struct weir__batch_part parts[40];
+    struct weir__question question = {.asks = asks, .ask_count = 40, .groups = groups, .group_count = 40};
+    for (uint32_t i = 0; i < 40; i++) {
+        asks[i] = asking("k", i == 39 ? WEIR__ASK_EXCHANGE : i == 38 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE, 1);
+        asks[i].limit = limit_of((weir_params){.limit = 10 + i % 2, .window_ns = WEIR_SECOND});
+        groups[i] = (struct weir__group){i, 1, i == 1};
+        parts[i] = (struct weir__batch_part){&question, i};
+    }
+    asks[38].at_us = INT64_C(1794735452185947);
+    asks[39].level = -70000;
+    asks[39].doubt = true;
+    asks[39].left_us = 70000000;
+    struct weir__buffer buffer = {0};
+    weir__script_call(&buffer, parts, 40, &(struct weir__sending){"sender", UINT64_MAX, INT64_C(1794735452185947)});
+    redisReply *call = parsed(&buffer);
+    CHECK_EQ(call->elements, 3 + 41 + 4);
+    check_text(call->element[2], "41");
+    check_text(call->element[43], "sender");
+    check_text(call->element[45], "1794735452185947");
+    check_text(call->element[46], "18446744073709551615");
+    check_text(call->element[47], "18446744073709551614");
+    int64_t got[512];
+    size_t count = numbers_of(call->element[44], got, 512);
+    CHECK_EQ(count, 1 + 2 * 7 + 40 * 5 + 1 + 3);
+    CHECK_EQ(got[0], 2);
+    CHECK_EQ(got[15 + 5 + 1], 1); /* the second group goes by the first */
+    CHECK_EQ(got[15 + 5 + 2], 9);
+    CHECK_EQ(got[15 + 38 * 5 + 5], asks[38].at_us);
+    CHECK_EQ(got[count - 3], -70000);
+    CHECK_EQ(got[count - 2], 70000000);
+    CHECK_EQ(got[count - 1], 1);
+    freeReplyObject(call);
+    weir__buffer_free(&buffer);
+}
+
+TEST(more_limits_than_are_compared)
+{
+    enum { MANY = 600 };
+    static struct weir__ask asks[MANY];
+    struct weir__group group = {0, MANY, false};
+    struct weir__question question = {.asks = asks, .ask_count = MANY, .groups = &group, .group_count = 1};
+    struct weir__batch_part part = {&question, 0};
+    for (int i = 0; i < MANY; i++) {
+        asks[i] = asking("k", WEIR__ASK_TAKE, INT64_MAX);
+        asks[i].limit = limit_of((weir_params){.limit = 1 + i % 30, .window_ns = WEIR_DAY});
+    }
+    struct weir__buffer buffer = {0};
+    weir__script_call(&buffer, &part, 1, NULL);
+    redisReply *call = parsed(&buffer);
+    static int64_t got[8192];
+    size_t count = numbers_of(call->element[call->elements - 1], got, 8192);
+    CHECK(count > 0 && count == 1 + 7 * (size_t)got[0] + 2 + 3 * MANY);
+    /* Each ask names the row of its limit. */
+    for (size_t i = 0; i < MANY; i++) {
+        int64_t place = got[1 + 7 * got[0] + 2 + 3 * (int64_t)i];
+        CHECK_EQ(got[place - 1 + 1], 1 + (int64_t)i % 30);
+        CHECK(got[1 + 7 * got[0] + 2 + 3 * (int64_t)i + 2] < INT64_C(1) << 53);
+    }
+    freeReplyObject(call);
+    weir__buffer_free(&buffer);
+}
+
+/* ---- Answers ---- */
+
+struct answer {
+    char text[8 + 2 * ASK_LEN];
+    size_t len;
+};
+
+static void put(char *to, int64_t number)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (char)((uint64_t)number >> (56 - 8 * i));
+}
+
+static struct answer answer_of(int64_t now, int code, int64_t remaining, int64_t reset, int64_t wait)
+{
+    struct answer answer = {.len = 8 + ASK_LEN};
+    put(answer.text, now);
+    answer.text[8] = (char)code;
+    put(answer.text + 9, remaining);
+    put(answer.text + 17, reset);
+    put(answer.text + 25, wait);
+    return answer;
+}
+
+static struct weir__ask answered;
+
+static int read_as(struct answer answer, enum weir__ask_how how, int type)
+{
+    struct weir__group group = {0, 1, false};
+    struct weir__question question = {.asks = &answered, .ask_count = 1, .groups = &group, .group_count = 1};
+    struct weir__batch_part part = {&question, 0};
+    /* In memory of its own, so that a sanitizer sees what is read beyond its end. */
+    char *copy = malloc(answer.len ? answer.len : 1);
+    memcpy(copy, answer.text, answer.len);
+    redisReply reply = {.type = type, .str = copy, .len = answer.len};
+    answered = asking("k", how, 1);
+    int error = weir__script_read(&reply, &part, 1);
+    free(copy);
+    return error;
+}
+
+static int read_take(struct answer answer)
+{
+    return read_as(answer, WEIR__ASK_TAKE, REDIS_REPLY_STRING);
+}
+
+TEST(answers_are_read)
+{
+    CHECK_EQ(read_take(answer_of(1794735452185947, 16, 9, 100000, 7)), 0);
+    CHECK_EQ(answered.decision.verdict, WEIR_ALLOW);
+    CHECK_EQ(answered.decision.limit, 10);
+    CHECK_EQ(answered.decision.remaining, 9);
+    CHECK_EQ(answered.decision.reset_after_ns, 100000000);
+    CHECK_EQ(answered.decision.retry_after_ns, 0);
+    CHECK_EQ(answered.decision.delay_ns, 0);
+    CHECK_EQ(answered.at_us, 1794735452185947);
+    CHECK(answered.taken && !answered.error);
+    CHECK_EQ(read_take(answer_of(5, 2, -3, 1, 7)), 0);
+    CHECK_EQ(answered.decision.retry_after_ns, 7000);
+    CHECK(!answered.taken);
+    CHECK_EQ(read_take(answer_of(5, 16 + 8 + 1, -3, 1, 7)), 0);
+    CHECK_EQ(answered.decision.verdict, WEIR_DELAY);
+    CHECK_EQ(answered.decision.flags, WEIR_OVER_SOFT);
+    CHECK_EQ(answered.decision.delay_ns, 7000);
+    CHECK_EQ(read_take(answer_of(5, 3, 10, 0, 0)), 0);
+    CHECK_EQ(answered.decision.retry_after_ns, -1);
+    CHECK_EQ(read_take(answer_of(5, WEIR_ESTOREWRONGTYPE, 0, 0, 0)), 0);
+    CHECK_EQ(answered.error, WEIR_ESTOREWRONGTYPE);
+    CHECK_EQ(read_as(answer_of(5, 0, 10, 0, 0), WEIR__ASK_REFUND, REDIS_REPLY_STRING), 0);
+    CHECK_EQ(answered.at_us, 0); /* stays the take's */
+}
+
+TEST(nonsense_is_garbage)
+{
+    struct answer good = answer_of(5, 16, 9, 1, 1);
+    CHECK_EQ(read_take(good), 0);
+    for (size_t len = 0; len < sizeof good.text; len++) {
+        struct answer cut = good;
+        cut.len = len;
+        CHECK_EQ(read_take(cut), len == good.len ? 0 : WEIR_ESTOREGARBAGE);
+    }
+    static const int types[] = {REDIS_REPLY_STATUS, REDIS_REPLY_ERROR, REDIS_REPLY_ARRAY, REDIS_REPLY_NIL,
+                                REDIS_REPLY_INTEGER};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        CHECK_EQ(read_as(good, WEIR__ASK_TAKE, types[i]), WEIR_ESTOREGARBAGE);
+    for (int code = -128; code < 128; code++) {
+        bool fine = code == WEIR_ESTOREWRONGTYPE || code == WEIR_ESTORECLOCK ||
+                    (code >= 0 && code < 32 && (code & 7) < 4 && (code < 16 || (code & 7) < 2));
+        CHECK_EQ(read_take(answer_of(5, code, 9, 1, 1)), fine ? 0 : WEIR_ESTOREGARBAGE);
+    }
+    static const int64_t wild[] = {INT64_MIN, INT64_MIN + 1, -1, INT64_MAX, INT64_MAX / 1000 + 1, INT64_C(1) << 53};
+    for (size_t i = 0; i < sizeof wild / sizeof wild[0]; i++) {
+        CHECK_EQ(read_take(answer_of(wild[i], 16, 9, 1, 1)), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(answer_of(5, 16, wild[i], 1, 1)), wild[i] == -1 ? 0 : WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(answer_of(5, 16, 9, wild[i], 1)), WEIR_ESTOREGARBAGE);
+        CHECK_EQ(read_take(answer_of(5, 16, 9, 1, wild[i])), WEIR_ESTOREGARBAGE);
+    }
+    CHECK_EQ(read_take(answer_of(5, 16, 11, 1, 1)), WEIR_ESTOREGARBAGE); /* more than there is */
+    /* Another window is for exchanges of windows. */
+    CHECK_EQ(read_as(answer_of(5, 32, 9, 1, 1), WEIR__ASK_EXCHANGE, REDIS_REPLY_STRING), WEIR_ESTOREGARBAGE);
+    CHECK_EQ(weir__script_read(NULL, NULL, 0), WEIR_ESTOREGARBAGE);
+}
+
+TEST(errors_have_names)
+{
+    static const struct {
+        const char *text;
+        int error;
+    } known[] = {
+        {"LOADING Redis is loading the dataset in memory", WEIR_ESTORELOADING},
+        {"READONLY You can't write against a read only replica.", WEIR_ESTOREREADONLY},
+        {"OOM command not allowed when used memory > 'maxmemory'.", WEIR_ESTOREOOM},
+        {"CROSSSLOT Keys in request don't hash to the same slot", WEIR_ESTORECROSSSLOT},
+        {"MOVED 3999 127.0.0.1:6381", WEIR_ESTORECROSSSLOT},
+        {"WRONGTYPE Operation against a key holding the wrong kind of value", WEIR_ESTOREWRONGTYPE},
+        {"NOAUTH Authentication required.", WEIR_ESTOREAUTH},
+        {"WRONGPASS invalid username-password pair or user is disabled.", WEIR_ESTOREAUTH},
+        {"NOPERM this user has no permissions", WEIR_ESTOREAUTH},
+        {"BUSY Redis is busy running a script.", WEIR_ESTORESLOW},
+        {"CLUSTERDOWN The cluster is down", WEIR_ESTOREDOWN},
+        {"MISCONF Redis is configured to save RDB snapshots", WEIR_ESTOREDISK},
+        {"ERR max number of clients reached", WEIR_ESTORECLIENTS},
+        {"ERR max number of clients + cluster connections reached", WEIR_ESTORECLIENTS},
+        {"ERR max number of clientele", WEIR_ESTOREERROR},
+        {"ERR Error running script (call to f_0123): @user_script: 1: -MISCONF Redis is configured to",
+         WEIR_ESTOREDISK},
+        {"ERR Error running script (call to f_0123): @user_script:1: WRONGTYPE Operation against a key",
+         WEIR_ESTOREWRONGTYPE},
+        {"ERR Error running script (call to f_0123): @user_script: 1: -OOM command not allowed", WEIR_ESTOREOOM},
+        {"ERR Error running script (call to f_0123): @user_script: 1: -READONLY You can't write", WEIR_ESTOREREADONLY},
+        {"ERR Error running script (call to f_0123): a NOOM", WEIR_ESTOREERROR},
+        {"ERR Error running script", WEIR_ESTOREERROR},
+        {"ERR something about OOM there", WEIR_ESTOREERROR},
+        {"OOM", WEIR_ESTOREOOM},
+        {"OOMPH", WEIR_ESTOREERROR},
+        {"ERR unknown command", WEIR_ESTOREERROR},
+        {"", WEIR_ESTOREERROR},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        CHECK_EQ(weir__store_error(known[i].text, strlen(known[i].text)), known[i].error);
+}
+
+TEST(every_limit_that_can_be_made_fits)
+{
+    CHECK(weir__script_fits(&(weir_limit){0}) == false);
+    uint64_t seed = 6;
+    for (int i = 0; i < 20000; i++) {
+        weir_limit limit;
+        weir_params params = {.limit = (int64_t)(test_random(&seed) >> (test_random(&seed) % 64)),
+                              .window_ns = (int64_t)(test_random(&seed) >> (test_random(&seed) % 64)) / 1000 * 1000,
+                              .algorithm = (enum weir_algorithm)(test_random(&seed) % 5)};
+        if (weir_limit_init(&limit, &params) == 0)
+            CHECK(weir__script_fits(&limit));
+    }
+}
+
+TEST(buffers_grow)
+{
+    struct weir__buffer buffer = {0};
+    char piece[1000];
+    for (int i = 0; i < 100; i++) {
+        memset(piece, 'a' + i % 26, sizeof piece);
+        weir__buffer_add(&buffer, piece, (size_t)i * 10);
+    }
+    CHECK_EQ(buffer.len, 49500);
+    CHECK(!buffer.failed && buffer.data[49499] == 'a' + 99 % 26 && buffer.data[0] == 'b');
+    weir__buffer_add(&buffer, piece, SIZE_MAX / 2);
+    CHECK(buffer.failed && buffer.len == 49500);
+    weir__buffer_add(&buffer, piece, 1);
+    CHECK_EQ(buffer.len, 49500);
+    weir__buffer_free(&buffer);
+}
+
+TEST_MAIN

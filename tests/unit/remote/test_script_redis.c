@@ -1,0 +1,433 @@
+/*
+ * The script in a real server against the library: the same random operations go through both, the library at the
+ * server's time, and every figure of every answer must be the same. There is no tolerance.
+ */
+#include "server.h"
+
+#include "algo/algo.h"
+#include "algo/calendar.h"
+#include "algo/scaled_limit.h"
+
+#include <time.h>
+
+#define KEYS 12
+#define ASKS 48
+
+struct kind {
+    const char *name;
+    weir_params params;
+    int64_t most; /* the largest usual cost */
+};
+
+#define MS (INT64_C(1000000))
+
+static const struct kind kinds[] = {
+    {"one at a time", {.limit = 10, .window_ns = 10 * MS}, 3},
+    {"one at a time, burst", {.limit = 5, .window_ns = 20 * MS, .burst = 30, .soft_percent = 20}, 9},
+    {"several at a time", {.limit = 7, .window_ns = 5 * MS, .burst = 10}, 4},
+    {"one a microsecond", {.limit = 9000, .window_ns = 9 * MS}, 5000},
+    {"uneven", {.limit = 1234567, .window_ns = 86399999999000, .burst = 50}, 20},
+    {"beyond doubles", {.limit = 4290000001, .window_ns = 34559999999999000, .burst = 900000}, 400000},
+    {"interval", {.limit = 6, .window_ns = 4 * MS, .burst = 20, .refill = WEIR_REFILL_INTERVAL}, 5},
+    {"interval, small burst",
+     {.limit = 60, .window_ns = 3 * MS, .burst = 20, .refill = WEIR_REFILL_INTERVAL, .soft_percent = 50},
+     9},
+    {"leaky meter", {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 10 * MS, .burst = 4}, 2},
+    {"leaky delay", {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = 10 * MS, .burst = 9, .delay = true}, 2},
+    {"leaky delay, bounded",
+     {.algorithm = WEIR_LEAKY_BUCKET,
+      .limit = 7,
+      .window_ns = 5 * MS,
+      .burst = 9,
+      .delay = true,
+      .max_delay_ns = 2 * MS},
+     2},
+    {"first request", {.algorithm = WEIR_FIXED_WINDOW, .limit = 9, .window_ns = 6 * MS, .align = 1}, 3},
+    {"clock", {.algorithm = WEIR_FIXED_WINDOW, .limit = 9, .window_ns = 6 * MS, .soft_percent = 30}, 3},
+    {"clock, large", {.algorithm = WEIR_FIXED_WINDOW, .limit = 4000000000, .window_ns = 5 * MS}, 700000000},
+    {"calendar", {.algorithm = WEIR_FIXED_WINDOW, .limit = 70, .align = WEIR_ALIGN_CALENDAR, .calendar = 1}, 5},
+    {"counter", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20, .window_ns = 5 * MS}, 3},
+    {"counter, up", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20, .window_ns = 5001000, .round = 1}, 3},
+    {"counter, large", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 90000, .window_ns = 4 * MS}, 9000},
+    {"counter, slow",
+     {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 2147483647, .window_ns = 34559999999999000},
+     90000000},
+    {"counter of 3", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 20, .window_ns = 9 * MS, .buckets = 3}, 3},
+    {"counter of 60", {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 99, .window_ns = 30 * MS, .buckets = 60}, 5},
+    {"log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 5 * MS}, 3},
+    {"log that counts all",
+     {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 12, .window_ns = 4 * MS, .count_rejected = true},
+     3},
+    {"long log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = 60 * MS}, 60},
+    {"longest log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 65535, .window_ns = 90 * MS}, 6000},
+    {"coarse log", {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 300, .window_ns = 86400 * WEIR_SECOND}, 9},
+    {"slow debt", {.limit = 1, .window_ns = 86400 * WEIR_SECOND, .burst = 3}, 3},
+};
+
+struct last {
+    int64_t at_us, cost; /* of the last take that can be given back */
+};
+
+static int64_t pick_cost(const struct kind *kind, uint64_t *seed)
+{
+    uint64_t dice = test_random(seed) % 40;
+    if (dice == 0)
+        return 0;
+    if (dice == 1)
+        return kind->most < WEIR__USED_MAX / 11 ? 10 * kind->most + 7 : WEIR__USED_MAX;
+    if (dice == 2)
+        return (int64_t)(test_random(seed) % 4294967296U);
+    return 1 + (int64_t)(test_random(seed) % (uint64_t)kind->most);
+}
+
+/* As a host fills them, by its own clock. */
+static void set_bounds(struct weir__ask *ask)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t at = (int64_t)now.tv_sec * 1000000, *b = ask->bounds_us;
+    enum weir_calendar unit = (enum weir_calendar)ask->limit.calendar;
+    weir__calendar_window(ask->limit.zone, unit, at, &b[1], &b[2]);
+    weir__calendar_window(ask->limit.zone, unit, b[1] - 1, &b[0], &b[1]);
+    weir__calendar_window(ask->limit.zone, unit, b[2], &b[2], &b[3]);
+}
+
+static void pick_ask(const struct kind *kind, const weir_limit *limit, struct weir__ask *ask, struct last *last,
+                     uint64_t *seed)
+{
+    uint64_t dice = test_random(seed) % 200, key = test_random(seed) % KEYS;
+    char name[64];
+    *ask = (struct weir__ask){.limit = *limit, .tag = key, .cost = pick_cost(kind, seed)};
+    ask->how = dice < 130   ? WEIR__ASK_TAKE
+               : dice < 150 ? WEIR__ASK_PEEK
+               : dice < 185 ? WEIR__ASK_REFUND
+               : dice < 196 ? WEIR__ASK_CHARGE
+                            : WEIR__ASK_RESET;
+    if (ask->how == WEIR__ASK_CHARGE && ask->cost > 5 * kind->most && dice < 195)
+        ask->cost = kind->most;
+    if (ask->how == WEIR__ASK_REFUND) {
+        ask->at_us = last[key].at_us;
+        ask->cost = last[key].cost;
+        last[key].cost = 0;
+        if (!ask->cost)
+            ask->how = WEIR__ASK_PEEK;
+    }
+    if (limit->align == WEIR_ALIGN_CALENDAR)
+        set_bounds(ask);
+    snprintf(name, sizeof name, "weir:%s:%d", kind->name, (int)key);
+    ask_name(ask, name);
+}
+
+/* What the library says to the same. */
+static int model(weir_segment *segment, const struct weir__ask *ask, weir_decision *decision)
+{
+    int64_t at = ask->at_us * 1000;
+    weir_time now = {at, at};
+    const weir_limit *limit = &ask->limit;
+    *decision = (weir_decision){.limit = limit->hard, .remaining = limit->hard};
+    switch (ask->how) {
+    case WEIR__ASK_TAKE:
+        return weir_take(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    case WEIR__ASK_PEEK:
+        return weir_peek(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    case WEIR__ASK_REFUND:
+        return weir_refund(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    case WEIR__ASK_CHARGE:
+        return weir_charge(segment, limit, ask->name, ask->name_len, ask->cost, now, decision);
+    default:
+        return weir_reset(segment, limit, ask->name, ask->name_len, now);
+    }
+}
+
+/*
+ * A refund is answered as of the take. What has recovered since then is gone from the store, while the library still
+ * sees it as it was: the one answer that may differ, and nothing follows from it.
+ */
+static bool gone(const struct weir__ask *ask, const weir_decision *want, int64_t now_us)
+{
+    return ask->how == WEIR__ASK_REFUND && ask->at_us + want->reset_after_ns / 1000 <= now_us &&
+           ask->decision.verdict == WEIR_ALLOW && ask->decision.remaining == ask->limit.hard &&
+           !ask->decision.reset_after_ns;
+}
+
+static bool same(const struct weir__ask *ask, const weir_decision *want)
+{
+    const weir_decision *got = &ask->decision;
+    bool taken = weir_passes(want) && ask->cost > 0 && (ask->how == WEIR__ASK_TAKE || ask->how == WEIR__ASK_CHARGE);
+    return got->verdict == want->verdict && got->flags == want->flags && got->limit == want->limit &&
+           got->remaining == want->remaining && got->delay_ns == want->delay_ns &&
+           got->retry_after_ns == want->retry_after_ns && got->reset_after_ns == want->reset_after_ns &&
+           ask->taken == taken && !ask->error && !ask->other_window;
+}
+
+static void show(const char *who, const weir_decision *d)
+{
+    printf("    %s: verdict %d flags %u remaining %" PRId64 " delay %" PRId64 " retry %" PRId64 " reset %" PRId64 "\n",
+           who, (int)d->verdict, d->flags, d->remaining, d->delay_ns, d->retry_after_ns, d->reset_after_ns);
+}
+
+/* With `varies` each request has a limit of its own, from a quarter of the kind's on, as the load may have it. */
+static bool run_kind(const struct kind *kind, bool varies, int64_t operations, uint64_t *seed, int64_t *refused)
+{
+    static struct weir__ask asks[ASKS];
+    struct weir__group groups[ASKS];
+    struct last last[KEYS] = {{0}};
+    weir_limit limit;
+    weir_segment *segment;
+    weir_params params = kind->params;
+    params.id = 1;
+    weir_segment_options how = {.size = 64 << 20, .slab_bytes = 32 << 20};
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    CHECK_EQ(weir_segment_open(&how, &segment), 0);
+    CHECK(weir__script_fits(&limit));
+    if (varies)
+        weir__limit_vary(&limit, &limit);
+    int64_t passed = 0, denied = 0, others = 0;
+    int before = test_failures;
+    for (int64_t done = 0; done < operations && test_failures == before; done += ASKS) {
+        for (uint32_t i = 0; i < ASKS; i++) {
+            pick_ask(kind, &limit, &asks[i], last, seed);
+            if (varies && test_random(seed) % 2)
+                weir__limit_scale(&limit, WEIR__SCALE_ONE / 4 + (int64_t)(test_random(seed) % 750000000),
+                                  &asks[i].limit);
+            groups[i] = (struct weir__group){i, 1, false};
+        }
+        struct weir__question question = {.asks = asks, .ask_count = ASKS, .groups = groups, .group_count = ASKS};
+        CHECK_EQ(server_question(&question), 0);
+        int64_t now_us = 0;
+        for (uint32_t i = 0; i < ASKS; i++)
+            now_us = asks[i].how == WEIR__ASK_REFUND ? now_us : asks[i].at_us;
+        for (uint32_t i = 0; i < ASKS && test_failures == before; i++) {
+            weir_decision want;
+            int error = model(segment, &asks[i], &want);
+            CHECK_EQ(error, 0);
+            CHECK(same(&asks[i], &want) || gone(&asks[i], &want, now_us));
+            if (test_failures != before) {
+                printf("    %s: how %d cost %" PRId64 " at %" PRId64 " error %d\n", asks[i].name, (int)asks[i].how,
+                       asks[i].cost, asks[i].at_us, asks[i].error);
+                show("script ", &asks[i].decision);
+                show("library", &want);
+            }
+            if (asks[i].how == WEIR__ASK_TAKE && asks[i].taken)
+                last[asks[i].tag] = (struct last){asks[i].at_us, asks[i].cost};
+            passed += want.verdict == WEIR_ALLOW;
+            denied += want.verdict == WEIR_DENY;
+            others += want.verdict == WEIR_DELAY;
+        }
+    }
+    CHECK(passed > operations / 20);
+    *refused += denied + others;
+    weir_segment_close(segment);
+    return test_failures == before;
+}
+
+TEST(the_script_says_what_the_library_says)
+{
+    uint64_t seed = 20261115;
+    size_t count = sizeof kinds / sizeof kinds[0];
+    int64_t operations = test_scaled(6000, 960), refused = 0;
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (!run_kind(&kinds[i], false, operations, &seed, &refused))
+            printf("  in: %s\n", kinds[i].name);
+    }
+    /* Random operations that meet no limit prove nothing; how many do depends on how fast the server is. */
+    CHECK(refused > operations * (int64_t)count / 20);
+}
+
+/*
+ * Limits that follow the load. Not buckets: how long one that a larger limit has written is remembered differs between
+ * store and segment; what holds for both is in docs/pressure.md.
+ */
+TEST(under_limits_that_vary_as_well)
+{
+    uint64_t seed = 8;
+    int64_t operations = test_scaled(4000, 960), refused = 0;
+    if (!server_start())
+        return;
+    freeReplyObject(redisCommand(server.context, "FLUSHALL"));
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].params.algorithm < WEIR_FIXED_WINDOW)
+            continue;
+        if (!run_kind(&kinds[i], true, operations, &seed, &refused))
+            printf("  in: %s\n", kinds[i].name);
+    }
+    CHECK(refused > operations / 2);
+}
+
+/* Six units taken at some moment, by a server whose clock may have been ahead: in the library … */
+static void use_in_segment(const weir_limit *limit, weir_segment *segment, const char *name, int64_t then_us)
+{
+    weir_decision decision;
+    weir_time then = {then_us * 1000, then_us * 1000};
+    CHECK_EQ(weir_take(segment, limit, name, strlen(name), 6, then, &decision), 0);
+}
+
+/* … and in the store. */
+static void use_in_store(const weir_limit *limit, const char *name, int64_t then_us)
+{
+    int64_t since = then_us;
+    if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER || weir__on_wall(limit))
+        since -= since % limit->window_us;
+    const char *format = limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER ? "SET %s s%lld:6:0"
+                         : limit->algorithm == WEIR_FIXED_WINDOW         ? "SET %s w%lld:6"
+                                                                         : "SET %s b%lld:6";
+    freeReplyObject(redisCommand(server.context, format, name, (long long)since));
+}
+
+/* Buckets, and windows that begin with a request: used ahead is used now. Others stay where they are, as the library's
+ * do. */
+static bool goes_on(const weir_limit *limit)
+{
+    return limit->algorithm != WEIR_SLIDING_WINDOW_COUNTER && !weir__on_wall(limit);
+}
+
+TEST(a_clock_that_goes_back_gives_nothing)
+{
+    static const weir_params params[] = {
+        {.limit = 10, .window_ns = WEIR_SECOND / 5},
+        {.limit = 7, .window_ns = WEIR_SECOND / 5, .burst = 10},
+        {.limit = 10, .window_ns = WEIR_SECOND / 5, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = WEIR_SECOND / 5, .delay = true},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND / 5, .align = WEIR_ALIGN_FIRST_REQUEST},
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND / 5}, /* so far back begins anew */
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = 2 * WEIR_SECOND},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = WEIR_SECOND / 5},
+        {.algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 10, .window_ns = 2 * WEIR_SECOND},
+    };
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
+        weir_limit limit;
+        weir_segment *segment;
+        weir_params p = params[i];
+        weir_segment_options how = {.size = 1 << 20};
+        p.id = 1;
+        CHECK_EQ(weir_limit_init(&limit, &p), 0);
+        CHECK_EQ(weir_segment_open(&how, &segment), 0);
+        struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
+        ask_name(&ask, "ahead");
+        server_do("DEL ahead");
+        CHECK_EQ(server_one(&ask), 0);
+        int64_t taken = ask.at_us + 1000000;
+        use_in_store(&limit, "ahead", taken);
+        if (!goes_on(&limit))
+            use_in_segment(&limit, segment, "ahead", taken);
+        static const enum weir__ask_how hows[] = {WEIR__ASK_PEEK, WEIR__ASK_TAKE, WEIR__ASK_TAKE,   WEIR__ASK_REFUND,
+                                                  WEIR__ASK_TAKE, WEIR__ASK_TAKE, WEIR__ASK_CHARGE, WEIR__ASK_PEEK};
+        for (size_t j = 0; j < sizeof hows / sizeof hows[0]; j++) {
+            weir_decision want;
+            ask.how = hows[j];
+            ask.cost = 3;
+            CHECK_EQ(server_one(&ask), 0);
+            if (goes_on(&limit) && j < 2) { /* a look, which changes nothing; and the first that does */
+                weir_time then = {ask.at_us * 1000, ask.at_us * 1000};
+                CHECK_EQ(weir_reset(segment, &limit, ask.name, ask.name_len, then), 0);
+                use_in_segment(&limit, segment, "ahead", ask.at_us);
+            }
+            CHECK_EQ(model(segment, &ask, &want), 0);
+            CHECK(same(&ask, &want));
+            if (!same(&ask, &want)) {
+                printf("    limit %zu, step %zu\n", i, j);
+                show("script ", &ask.decision);
+                show("library", &want);
+            }
+        }
+        weir_segment_close(segment);
+    }
+}
+
+/* The clock was set back by an hour: what is denied now is let pass when as much has recovered from now on. */
+TEST(a_clock_that_goes_back_takes_nothing)
+{
+    static const struct {
+        weir_params params;
+        const char *stored;
+    } cases[] = {
+        {{.limit = 10, .window_ns = WEIR_SECOND}, "SET %s b%lld:10"},
+        {{.limit = 10, .window_ns = WEIR_SECOND, .refill = WEIR_REFILL_INTERVAL}, "SET %s b%lld:10"},
+        {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .window_ns = WEIR_SECOND}, "SET %s b%lld:10"},
+        {{.algorithm = WEIR_LEAKY_BUCKET,
+          .limit = 10,
+          .burst = 20,
+          .window_ns = WEIR_SECOND,
+          .delay = true,
+          .max_delay_ns = WEIR_SECOND / 2},
+         "SET %s b%lld:10"},
+        {{.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .window_ns = WEIR_SECOND, .align = WEIR_ALIGN_FIRST_REQUEST},
+         "SET %s w%lld:10"},
+    };
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weir__ask ask = {.how = WEIR__ASK_PEEK, .cost = 1};
+        CHECK_EQ(weir_limit_init(&ask.limit, &cases[i].params), 0);
+        ask_name(&ask, "later");
+        server_do("DEL later");
+        CHECK_EQ(server_one(&ask), 0);
+        freeReplyObject(
+            redisCommand(server.context, cases[i].stored, "later", (long long)ask.at_us + INT64_C(3600000000)));
+        ask.how = WEIR__ASK_TAKE;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(ask.decision.verdict, WEIR_DENY);
+        CHECK(ask.decision.retry_after_ns > 0 && ask.decision.retry_after_ns <= WEIR_SECOND);
+        if (ask.decision.retry_after_ns > WEIR_SECOND)
+            continue; /* nobody waits that long */
+        int64_t until_us = ask.at_us + ask.decision.retry_after_ns / 1000;
+        /* Denied again on the way there, which must not begin it anew. */
+        usleep((unsigned)(ask.decision.retry_after_ns / 2000));
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK(ask.decision.verdict == WEIR_DENY ? ask.at_us + ask.decision.retry_after_ns / 1000 == until_us
+                                                : ask.at_us >= until_us);
+        if (until_us > ask.at_us)
+            usleep((unsigned)(until_us - ask.at_us));
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK(weir_passes(&ask.decision));
+        if (!weir_passes(&ask.decision))
+            printf("    limit %zu\n", i);
+    }
+}
+
+/* What is given back is what can still be owed at the limit's fastest, whatever is in force; in both. */
+TEST(what_is_owed_of_a_bucket_that_varies)
+{
+    static const weir_params params[] = {
+        {.limit = 10, .window_ns = 100 * WEIR_SECOND},
+        {.limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 10},
+        {.limit = 1, .window_ns = 10 * WEIR_SECOND, .burst = 10, .refill = WEIR_REFILL_INTERVAL},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 7, .window_ns = 100 * WEIR_SECOND, .burst = 10, .delay = true},
+    };
+    if (!server_start())
+        return;
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++) {
+        weir_limit limit, ceiling;
+        weir_segment *segment;
+        weir_decision want;
+        weir_params p = params[i];
+        weir_segment_options how = {.size = 1 << 20};
+        p.id = 1;
+        CHECK_EQ(weir_limit_init(&limit, &p), 0);
+        p.limit *= p.refill ? 2 : 30;
+        CHECK_EQ(weir_limit_init(&ceiling, &p), 0);
+        weir__limit_vary(&ceiling, &ceiling);
+        weir__limit_vary(&limit, &ceiling);
+        CHECK_EQ(weir_segment_open(&how, &segment), 0);
+        struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
+        ask_name(&ask, "owed");
+        server_do("DEL owed");
+        CHECK_EQ(server_one(&ask), 0);
+        use_in_store(&limit, "owed", ask.at_us);
+        use_in_segment(&limit, segment, "owed", ask.at_us);
+        ask.how = WEIR__ASK_REFUND; /* taken a second ago, and a second of it has come back */
+        ask.at_us -= 1000000;
+        ask.cost = 5;
+        CHECK_EQ(server_one(&ask), 0);
+        CHECK_EQ(model(segment, &ask, &want), 0);
+        CHECK(same(&ask, &want));
+        CHECK(want.remaining > 10 - 6 && want.remaining < 10 - 6 + 5); /* at the limit in force nothing had */
+        weir_segment_close(segment);
+    }
+}
+
+TEST_MAIN

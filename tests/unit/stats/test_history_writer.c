@@ -1,0 +1,359 @@
+/* What the agent writes for others to see, and what they are told of it. */
+#define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
+#include "../../engine.h"
+#include "../../own.h"
+#include "../../standing_clock.h"
+
+#include "stats/stats_json.h"
+#include "stats/history_writer.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char RULES[] = "rules:\n"
+                            "  - name: api\n"
+                            "    key: user:${user_id}\n"
+                            "    limit: 1000\n"
+                            "    window: 1h\n"
+                            "  - name: api\n"
+                            "    key: user:${user_id}\n"
+                            "    limit: 10\n"
+                            "    window: 1h\n"
+                            "    shadow: true\n"
+                            "  - { name: other, match: { path: /other }, limit: 10, window: 1h }\n";
+
+static const char *ending;
+static char segment[64], hot[80];
+
+__attribute__((constructor)) static void choose_paths(void)
+{
+    own_path(segment, sizeof segment, "segment");
+    snprintf(hot, sizeof hot, "%s.hot", segment);
+}
+
+static void remove_all(void)
+{
+    static const char *const endings[] = {"", ".hot", ".history", ".observer", ".ledger"};
+    char path[128];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, sizeof path, "%s%s", segment, endings[i]);
+        unlink(path);
+    }
+}
+
+static weir *opened(bool with_hot)
+{
+    weir_options how = {.segment = {.path = segment, .size = 8 << 20, .flags = WEIR_OPEN_CREATE},
+                        .rules_text = RULES,
+                        .diagnose = test_print_diagnostic,
+                        .hot = with_hot ? hot : NULL,
+                        .hot_bytes = 1 << 20};
+    weir *engine = NULL;
+    CHECK_EQ(weir_open(&how, &engine), 0);
+    return engine;
+}
+
+/* At no moment of the test's: the observer has a clock of its own. */
+static void use(weir *engine, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct test_request r;
+        weir_answer answer;
+        test_request(&r, i % 2 ? "GET / user_id=a" : "GET / user_id=b");
+        CHECK_EQ(weir_check(engine, &r.query, &answer), 0);
+    }
+}
+
+static void next_second(struct weir__observer *observer)
+{
+    standing_ns += WEIR_SECOND;
+    CHECK_EQ(weir__observer_look(observer), 0);
+}
+
+static json_t *parsed(int error, char **json)
+{
+    json_error_t wrong;
+    CHECK_EQ(error, 0);
+    json_t *root = error ? NULL : json_loads(*json, 0, &wrong);
+    CHECK(root != NULL);
+    if (!error)
+        free(*json);
+    return root;
+}
+
+static double value(json_t *root, const char *one, const char *two, const char *three)
+{
+    json_t *at = json_object_get(root, one);
+    at = two ? json_object_get(at, two) : at;
+    at = three ? json_object_get(at, three) : at;
+    return json_is_number(at) ? json_number_value(at) : -1;
+}
+
+static double sum_of(json_t *root, const char *name)
+{
+    double sum = 0;
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(root, name), i, one) sum += json_number_value(one);
+    return sum;
+}
+
+TEST(seconds_are_written_and_told)
+{
+    remove_all();
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL, *second = NULL;
+    struct weir__sight sight;
+    char *json = NULL;
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    CHECK_EQ(weir__observer_open(engine, segment, &second, &ending), WEIR_EBUSY);
+    next_second(observer);
+    use(engine, 3000);
+    next_second(observer);
+    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+
+    json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
+    json_t *rules = json_object_get(root, "rules");
+    CHECK_EQ(json_array_size(rules), 3);
+    json_t *api = json_array_get(rules, 0), *shadow = json_array_get(rules, 1);
+    CHECK_EQ((int)value(api, "totals", "allowed", NULL), 2000);
+    CHECK_EQ((int)value(api, "totals", "denied", NULL), 1000);
+    CHECK_EQ((int)value(shadow, "totals", "denied", NULL), 2980);
+    CHECK(json_is_true(json_object_get(shadow, "shadow")));
+    CHECK_EQ((int)value(api, "rates", "1s", "allowed"), 2000);
+    CHECK(value(root, "rates", "10s", "denied") > 300); /* of both seconds there are */
+    CHECK(strcmp(json_string_value(json_object_get(json_array_get(rules, 2), "name")), "other") == 0);
+    CHECK(json_is_null(json_object_get(root, "store")));
+    CHECK(value(root, "segment", "slots", NULL) > 0 && value(root, "host", "processors", NULL) >= 1);
+    json_decref(root);
+
+    root = parsed(weir__figures_history(&sight, "api", 60, 1, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 60);
+    CHECK_EQ((int)sum_of(root, "allowed"), 2000);
+    CHECK_EQ((int)sum_of(root, "denied"), 1000);
+    CHECK_EQ((int)sum_of(root, "shadow_denied"), 2980);
+    json_decref(root);
+    root = parsed(weir__figures_history(&sight, NULL, 100000, 60, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "allowed")), 59);
+    json_decref(root);
+    CHECK_EQ(weir__figures_history(&sight, "gone", 60, 1, &json), WEIR_ENORULE);
+
+    struct weir__figures_hot what = {.rule = "api", .denied = true, .n = 5};
+    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "keys")), 2);
+    CHECK(sum_of(root, "keys") >= 0 && value(root, "seconds", NULL, NULL) >= 1);
+    what.hide = true; /* the same keys by their pseudonyms, not by the table's hashes */
+    json_t *hidden = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    for (size_t i = 0; i < json_array_size(json_object_get(root, "keys")); i++) {
+        char expected[32];
+        const char *key = json_string_value(json_object_get(json_array_get(json_object_get(root, "keys"), i), "key"));
+        uint64_t hash = weir__noting_hash(engine->segment, key, strlen(key));
+        snprintf(expected, sizeof expected, "~%016" PRIx64, weir__pseudonym(engine->segment, hash));
+        key = json_string_value(json_object_get(json_array_get(json_object_get(hidden, "keys"), i), "key"));
+        CHECK(key && strcmp(key, expected) == 0);
+    }
+    json_decref(hidden);
+    what.hide = false;
+    json_decref(root);
+    what.near = true;
+    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    /* Two; but now and then their hashes share a seat, among those near their limit or in the sample. */
+    CHECK(json_array_size(json_object_get(root, "keys")) >= 1 && json_array_size(json_object_get(root, "keys")) <= 2);
+    CHECK(value(root, "uses", "keys", NULL) >= 1 && value(root, "uses", "keys", NULL) <= 2);
+    json_decref(root);
+    what.rule = "gone";
+    CHECK_EQ(weir__figures_hot(&sight, &what, &json), WEIR_ENORULE);
+
+    root = parsed(weir__figures_advice(&sight, NULL, NULL, &json), &json);
+    CHECK_EQ(json_array_size(json_object_get(root, "advice")), 0); /* two seconds say nothing */
+    json_decref(root);
+    CHECK_EQ(weir__figures_advice(&sight, "gone", NULL, &json), WEIR_ENORULE);
+
+    weir__sight_close(&sight);
+    weir__observer_close(observer);
+    weir_close(engine);
+}
+
+/* Weights halve when they stand for ten minutes; what was noted before anybody counted the seconds goes. */
+TEST(hot_keys_age)
+{
+    remove_all();
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL;
+    const struct weir__hot_panel *panel =
+        weir__hot_look(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
+    uint64_t *seconds = &engine->noting->hot.header->seconds;
+    use(engine, 2000);
+    CHECK(panel->sketch[0].total > 500);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    CHECK_EQ(weir__observer_look(observer), 0);
+    CHECK_EQ(*seconds, 1);
+    CHECK(panel->sketch[0].total < 2);
+    for (int i = 0; i < 50; i++)
+        use(engine, 1000);
+    uint64_t before = panel->sketch[WEIR__HOT_DENIED].total;
+    *seconds = 599;
+    next_second(observer);
+    CHECK_EQ(*seconds, 300);
+    CHECK(panel->sketch[WEIR__HOT_DENIED].total <= before / 2 + 1 && before > 30000);
+    weir__observer_close(observer);
+    weir_close(engine);
+}
+
+/* Half an hour in which forty users asked for twice their limit, as the files would have it. */
+static void write_strict_past(weir *engine)
+{
+    char path[128], key[32];
+    struct weir__mapped mapped;
+    struct weir__history history;
+    struct weir__tally_stripe sums = {0};
+    uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__sight_second(weir_clock(engine->segment));
+    snprintf(path, sizeof path, "%s.history", segment);
+    CHECK_EQ(weir__mapped_open(&(struct weir__making){.path = path}, &mapped), 0);
+    CHECK(weir__history_attach(mapped.memory, mapped.bytes, &history));
+    for (uint64_t s = now - 1800; s <= now; s++) {
+        sums.allowed += 12;
+        sums.denied += 12;
+        weir__history_begin(&history, s);
+        weir__history_add(&history, s, id, &sums, WEIR__HISTORY_UNSEEN);
+        weir__history_end(&history, s);
+    }
+    weir__mapped_close(&mapped);
+    struct weir__hot_panel *panel = weir__hot_find(&engine->noting->hot, id, 1);
+    for (int user = 0; user < 40; user++) {
+        snprintf(key, sizeof key, "user:%d", user);
+        struct weir__hot_note note = {.hash = weir__noting_hash(engine->segment, key, strlen(key)),
+                                      .key = key,
+                                      .key_len = strlen(key),
+                                      .dice = UINT64_C(0x8000000000000000),
+                                      .per_mille = 1000,
+                                      .minute = (uint32_t)(now / 60)};
+        for (int kind = 0; kind < 2; kind++) { /* 166 in ten minutes are 1,000 an hour */
+            note.kind = (enum weir__hot_kind)kind;
+            note.weight = 166;
+            weir__hot_note(panel, &note);
+        }
+    }
+    engine->noting->hot.header->seconds = 600;
+}
+
+TEST(advice_from_what_is_in_the_files)
+{
+    remove_all();
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL;
+    struct weir__sight sight;
+    struct weir__rule_source source = {.text = {RULES, sizeof RULES - 1}};
+    char *json = NULL;
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    weir__observer_close(observer);
+    write_strict_past(engine);
+    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+    json_t *root = parsed(weir__figures_advice(&sight, NULL, &source, &json), &json);
+    json_t *list = json_object_get(root, "advice"), *first = json_array_get(list, 0);
+    CHECK_EQ(json_array_size(list), 1);
+    const char *kind = json_string_value(json_object_get(first, "kind"));
+    const char *changed = json_string_value(json_object_get(first, "changed"));
+    CHECK(kind && strcmp(kind, "too_strict") == 0);
+    CHECK(changed && strstr(changed, "limit: 2200\n") && strstr(changed, "shadow: true\n"));
+    CHECK_EQ((int)value(first, "figures", "denied_keys", NULL), 40);
+    json_decref(root);
+    weir__rule_source_free(&source);
+    weir__sight_close(&sight);
+    weir_close(engine);
+    remove_all();
+}
+
+/* Without hot keys and without a history there are still sums. A file that comes, goes or is none is taken as it is. */
+TEST(what_is_not_there)
+{
+    remove_all();
+    weir *engine = opened(false);
+    struct weir__sight sight;
+    struct weir__observer *observer = NULL;
+    char *json = NULL, path[128];
+    use(engine, 10);
+    CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
+    CHECK(!sight.hot.panels && !sight.history.rows);
+    json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
+    CHECK(json_is_false(json_object_get(root, "history")) && json_is_false(json_object_get(root, "hot")));
+    CHECK(json_is_null(
+        json_object_get(json_object_get(json_array_get(json_object_get(root, "rules"), 0), "rates"), "1s")));
+    json_decref(root);
+    root = parsed(weir__figures_history(&sight, NULL, 10, 1, &json), &json);
+    CHECK(json_is_false(json_object_get(root, "known")));
+    json_decref(root);
+    struct weir__figures_hot what = {.rule = "api", .n = 5};
+    root = parsed(weir__figures_hot(&sight, &what, &json), &json);
+    CHECK(json_is_false(json_object_get(root, "known")));
+    json_decref(root);
+
+    FILE *file = fopen(hot, "w");
+    fputs("this is no such file", file);
+    fclose(file);
+    CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
+    CHECK_EQ(weir__observer_look(observer), 0);
+    weir__sight_look(&sight);
+    CHECK(!sight.hot.panels && sight.history.rows);
+    weir__observer_close(observer);
+    snprintf(path, sizeof path, "%s.history", segment);
+    unlink(path);
+    unlink(hot);
+    weir__sight_look(&sight);
+    CHECK(!sight.history.rows);
+    weir__sight_close(&sight);
+    weir_close(engine);
+    remove_all();
+}
+
+static int cut_history(void)
+{
+    char path[128];
+    weir *engine = opened(true);
+    struct weir__observer *observer = NULL;
+    struct weir__sight sight;
+    snprintf(path, sizeof path, "%s.history", segment);
+    if (weir_segment_guard(engine->segment) != 0 || weir__observer_open(engine, segment, &observer, &ending) != 0 ||
+        weir__sight_open(&sight, engine, segment) != 0)
+        return 2;
+    for (int round = 0; round < 2; round++) {
+        use(engine, 100);
+        next_second(observer);
+        if (truncate(path, 0) != 0 || truncate(hot, 0) != 0)
+            return 3;
+        standing_ns += WEIR_SECOND;
+        (void)weir__observer_look(observer); /* finds it lost, and writes into memory of its own */
+        standing_ns += WEIR_SECOND;
+        if (weir__observer_look(observer) != WEIR_ELOST)
+            return 4;
+        use(engine, 100);
+        next_second(observer);
+        (void)weir__sight_panel(&sight, 1); /* looks into the file, and is given other memory */
+        weir__sight_look(&sight);
+        if (!sight.history.rows || sight.hot.panels)
+            return 5;
+    }
+    weir__sight_close(&sight);
+    weir__observer_close(observer);
+    weir_close(engine);
+    return test_failures ? 6 : 0;
+}
+
+/* The agent's files are cut short under it: the history is made anew, and nobody ends. */
+TEST(a_history_that_is_cut_short_is_made_anew)
+{
+    remove_all();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(cut_history());
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    remove_all();
+}
+
+TEST_MAIN

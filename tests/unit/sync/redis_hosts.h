@@ -1,0 +1,89 @@
+/* Hosts that exchange with a real server. */
+#ifndef WEIR_TESTS_REDIS_HOSTS_H
+#define WEIR_TESTS_REDIS_HOSTS_H
+
+#include "hosts.h"
+
+#include "../../redis.h"
+
+#include "remote/blocking_client.h"
+#include "remote/options.h"
+
+#include <time.h>
+
+#define RULE(more) "rules: [{name: a, key: \"${client_ip}\", consistency: eventual, " more "}]\n"
+#define REQUEST    "GET / ip=192.0.2.1"
+#define KEY        "192.0.2.1"
+#define HOSTS      3
+
+/* The server answers in the end, on a machine that stands still for a second, too. */
+#define PATIENCE_US 30000000
+
+static struct weir__store_options store_options;
+static struct host hosts[HOSTS_MAX];
+static struct weir__link *links[HOSTS_MAX];
+
+static bool redis_away; /* nothing gets there */
+
+static int bring(void *context, struct weir__question *question)
+{
+    if (redis_away)
+        return question->error = WEIR_ESTOREDOWN;
+    return weir__link_ask(context, question);
+}
+
+/* Hosts with a store that is empty. False: there is no server to be had. */
+static bool begin(const char *rules, int count)
+{
+    if (!server_begin())
+        return false;
+    char url[160], why[256];
+    snprintf(url, sizeof url, "redis+unix://%s?connect_timeout=30s", server.socket);
+    CHECK_EQ(weir__store_parse(url, &store_options, why, sizeof why), 0);
+    store_options.deadline_us = hosts_patience_us = PATIENCE_US;
+    server_do("FLUSHALL");
+    for (int i = 0; i < count; i++) {
+        links[i] = weir__link_new(&store_options);
+        host_make(&hosts[i], rules, bring, links[i], weir_clock);
+    }
+    return true;
+}
+
+static void end(int count)
+{
+    for (int i = 0; i < count; i++) {
+        host_free(&hosts[i]);
+        weir__link_free(links[i]);
+    }
+}
+
+static inline double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static inline void sleep_until(double when)
+{
+    double left = when - seconds();
+    if (left > 0)
+        usleep((useconds_t)(left * 1e6));
+}
+
+/* What one more host, which has never seen the key, hears of it. */
+static inline int64_t left_in_store(const char *rules)
+{
+    struct host other;
+    struct weir__link *link = weir__link_new(&store_options);
+    host_make(&other, rules, bring, link, weir_clock);
+    CHECK_EQ(host_ask(&other, REQUEST, 1), 1);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weir__sync_round(other.sync), 0);
+    int64_t left = host_left(&other, "a", KEY) + 1;
+    host_free(&other);
+    weir__link_free(link);
+    return left;
+}
+
+#endif

@@ -1,0 +1,331 @@
+/* The counter in two slots when others come between the steps of a request. */
+#include "others.h"
+#include "table/table.h"
+
+/* Before the next look at a slot's lines but one, before the next swap, after the next decision. */
+static void (*before_second_look)(void), (*before_swap)(void), (*after_decision)(void);
+static int looks;
+
+static int look_after_others(const struct weir__op *op, const struct weir__where *where, weir__cell **slot,
+                             weir__cell *seen)
+{
+    if (++looks == 2)
+        let_others(&before_second_look);
+    return weir__look(op, where, slot, seen);
+}
+
+static bool swap_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
+{
+    let_others(&before_swap);
+    return weir__cell_cas(cell, expected, desired);
+}
+
+static bool decide_before_others(const weir_limit *limit, struct weir__sliding *state, int64_t now_us, int64_t cost,
+                                 enum weir__mode mode, weir_decision *decision)
+{
+    bool changes = weir__counter2_take(limit, state, now_us, cost, mode, decision);
+    let_others(&after_decision);
+    return changes;
+}
+
+#define weir__look          look_after_others
+#define weir__cell_cas      swap_after_others
+#define weir__counter2_take decide_before_others
+#include "table/slot_pair.c"
+
+#include "slabs.h"
+#include "table/hash.h"
+
+#define LIMIT INT64_C(100000)
+
+static struct fixture *f;
+static weir_limit limit;
+static struct weir__where where;
+
+/* A hundred thousand a minute. Second 0 is where a window begins. */
+static void begin(void)
+{
+    weir_params params = {
+        .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = LIMIT, .window_ns = 60 * WEIR_SECOND, .buckets = 2};
+    f = fixture_make(0);
+    CHECK_EQ(weir_limit_init(&limit, &params), 0);
+    CHECK(!weir__is_packed(&limit) && START_US % (60 * SECOND_US) == 0);
+    weir__key_locate(&f->table, &limit, "k", 1, &where);
+    looks = 0;
+}
+
+static struct weir__op at(int64_t seconds)
+{
+    struct weir__op op = f->op;
+    op.mono_us += seconds * SECOND_US;
+    op.wall_us += seconds * SECOND_US;
+    return op;
+}
+
+static weir_decision take(int64_t cost, int64_t seconds)
+{
+    struct weir__op op = at(seconds);
+    weir_decision d = {0};
+    CHECK_EQ(weir__pair_take(&op, &limit, &where, cost, WEIR__TAKE, &d), 0);
+    return d;
+}
+
+/* Where the window of this second is counted. */
+static struct weir__where window_of(int64_t seconds)
+{
+    struct weir__op op = at(seconds);
+    return of_parity(&op, &where, (uint64_t)(op.mono_us / limit.part_us) & 1);
+}
+
+static weir__cell *slot_at(int64_t seconds)
+{
+    struct weir__op op = at(seconds);
+    struct weir__where here = window_of(seconds);
+    weir__cell *slot, seen;
+    CHECK_EQ(weir__look(&op, &here, &slot, &seen), 0);
+    return slot;
+}
+
+/* ---- A decision that writes nothing ---- */
+
+static void give_all_back(void)
+{
+    take(-LIMIT, 60);
+}
+
+static void reset(void)
+{
+    struct weir__op op = at(60);
+    CHECK_EQ(weir__pair_drop(&op, &where), 0);
+}
+
+/* What it was based on is not there any more. */
+TEST(a_denial_is_of_what_is_there)
+{
+    begin();
+    take(LIMIT, 60);
+    after_decision = give_all_back;
+    CHECK_EQ(take(1, 60).verdict, WEIR_ALLOW);
+    CHECK(!after_decision);
+    fixture_free(f);
+
+    begin();
+    take(LIMIT, 59);
+    after_decision = reset;
+    CHECK_EQ(take(1, 60).verdict, WEIR_ALLOW);
+    CHECK(!after_decision);
+    fixture_free(f);
+}
+
+/* ---- Windows ---- */
+
+static void use_next_window(void)
+{
+    CHECK_EQ(take(LIMIT, 60).verdict, WEIR_ALLOW);
+}
+
+/* The slot of this window still holds one of long ago; while it is entered, others are in the next one already. */
+TEST(a_window_that_is_over_before_it_is_entered)
+{
+    begin();
+    weir__cell *first = f->table.line[where.home].slot;
+    *first = weir__cell_tentative(&f->op, 12345); /* so that the next window is not entered in place of this one */
+    take(1, -70);
+    *first = (weir__cell){0, 0};
+    CHECK(slot_at(0) && slot_at(0) != first);
+    before_swap = use_next_window;
+    CHECK_EQ(take(1, 59).verdict, WEIR_DENY);
+    CHECK(!before_swap);
+    CHECK_EQ(take(0, 60).remaining, 0);
+    fixture_free(f);
+}
+
+static void use_last_window(void)
+{
+    struct weir__op op = at(60);
+    struct weir__where here = window_of(60);
+    weir__cell *slot, seen;
+    CHECK_EQ(take(LIMIT, 59).verdict, WEIR_ALLOW);
+    /* And somebody is about to enter this one. */
+    struct bucket bucket = {0};
+    CHECK_EQ(enter_window(&op, &here, &bucket, op.mono_us), 0);
+    CHECK_EQ(weir__look(&op, &here, &slot, &seen), 0);
+    CHECK(slot && weir__cell_state(seen.lo) == WEIR__TENTATIVE);
+}
+
+/* An entry that was seen lets count in its window only who looks at the window before after that. */
+TEST(the_window_before_is_looked_at_last)
+{
+    begin();
+    before_second_look = use_last_window;
+    CHECK_EQ(take(1, 60).verdict, WEIR_DENY);
+    CHECK(!before_second_look);
+    fixture_free(f);
+}
+
+TEST(giving_back_to_a_window_that_was_not_entered_makes_no_entry)
+{
+    begin();
+    CHECK_EQ(take(-5, 0).remaining, LIMIT);
+    CHECK(!slot_at(0) && !slot_at(60));
+    take(5, 0);
+    take(-5, 60); /* what was taken in the window before stays taken */
+    CHECK(!slot_at(60));
+    CHECK_EQ(take(0, 60).remaining, LIMIT - 5);
+    fixture_free(f);
+}
+
+/* Who sealed it may have died, or be about to enter the next: whoever is still in this one counts there. */
+TEST(nothing_is_counted_in_a_sealed_window)
+{
+    begin();
+    take(5, 0);
+    weir__cell *slot = slot_at(0);
+    struct weir__parts parts = weir__cell_unpack(*slot);
+    parts.used |= WEIR__SEALED;
+    *slot = weir__cell_pack(parts);
+    CHECK_EQ(take(7, 59).remaining, LIMIT - 12);
+    CHECK_EQ(weir__cell_unpack(*slot).used, 5 | WEIR__SEALED);
+    CHECK(slot_at(60) != NULL);
+    CHECK_EQ(take(0, 120).remaining, LIMIT - 7);
+    fixture_free(f);
+}
+
+/* Or one that is moved to and fro would look as it did before. */
+TEST(an_entry_keeps_its_version)
+{
+    begin();
+    take(5, 0);
+    weir__cell *slot = slot_at(0);
+    *slot = weir__cell_with_state(*slot, WEIR__NORMAL, 5);
+    take(5, 0);
+    CHECK_EQ(weir__cell_version(slot->lo), 5);
+    CHECK_EQ(weir__cell_unpack(*slot).used, 10);
+    take(5, 60); /* seals it */
+    CHECK_EQ(weir__cell_version(slot->lo), 5);
+    CHECK_EQ(weir__cell_unpack(*slot).used, 10 | WEIR__SEALED);
+    fixture_free(f);
+}
+
+/* ---- At a glance, as batches decide ---- */
+
+static bool glance(int64_t cost, int64_t seconds, weir_decision *d)
+{
+    struct weir__op op = at(seconds);
+    weir__cell *slot[2];
+    (void)weir__pair_at(&f->table.line[where.home], where.tag, slot);
+    *d = (weir_decision){0};
+    return weir__pair_swap(op.mono_us, &limit, weir__window_of(&limit, op.mono_us), slot, where.tag, cost, d);
+}
+
+/* Five in the first minute, seven in the second: the first is sealed. */
+static void begin_second_minute(void)
+{
+    begin();
+    take(5, 0);
+    take(7, 60);
+    CHECK_EQ(weir__cell_unpack(*slot_at(0)).used, 5 | WEIR__SEALED);
+}
+
+TEST(at_a_glance_as_the_long_way)
+{
+    begin_second_minute();
+    weir_decision d, same;
+    CHECK(glance(3, 75, &d));
+    CHECK_EQ(weir__cell_unpack(*slot_at(75)).used, 10);
+    CHECK_EQ(weir__cell_unpack(*slot_at(0)).used, 5 | WEIR__SEALED);
+    take(-3, 75);
+    same = take(3, 75);
+    CHECK_EQ(memcmp(&d, &same, sizeof d), 0);
+    CHECK_EQ(d.remaining, LIMIT - 10 - 3); /* of the five three quarters, rounded down */
+    fixture_free(f);
+
+    /* One before the last weighs nothing, sealed or not. */
+    begin_second_minute();
+    weir__cell *old = slot_at(0);
+    *old = weir__pair_cell(&limit, weir__cell_tag(old->lo), *old, f->op.mono_us - 120 * SECOND_US, 5);
+    CHECK(glance(1, 60, &d));
+    CHECK_EQ(d.remaining, LIMIT - 8);
+    fixture_free(f);
+}
+
+static void forget_first_minute(void)
+{
+    struct weir__op op = at(60);
+    struct weir__where first = window_of(0);
+    CHECK_EQ(weir__slot_drop(&op, &first), 0);
+}
+
+TEST(a_denial_at_a_glance)
+{
+    begin_second_minute();
+    weir_decision d, same;
+    take(LIMIT - 12, 60);
+    CHECK(glance(1, 60, &d));
+    CHECK_EQ(d.verdict, WEIR_DENY);
+    same = take(1, 60);
+    CHECK_EQ(memcmp(&d, &same, sizeof d), 0);
+    after_decision = give_all_back;
+    CHECK(!glance(1, 60, &d)); /* what it was based on is not there any more */
+    CHECK(!after_decision);
+    fixture_free(f);
+
+    begin_second_minute();
+    take(LIMIT - 12, 60);
+    after_decision = forget_first_minute;
+    CHECK(!glance(1, 60, &d));
+    CHECK(!after_decision);
+    fixture_free(f);
+}
+
+static void take_one(void)
+{
+    take(1, 60);
+}
+
+TEST(a_glance_after_which_others_take)
+{
+    begin_second_minute();
+    weir_decision d;
+    before_swap = take_one;
+    CHECK(!glance(1, 60, &d));
+    CHECK_EQ(weir__cell_unpack(*slot_at(60)).used, 8);
+    fixture_free(f);
+}
+
+/* Nothing is done at a glance unless both slots are there, the window was entered, and the one before it is over. */
+TEST(what_is_not_usual_is_not_decided_at_a_glance)
+{
+    weir_decision d;
+    begin();
+    CHECK(!glance(1, 0, &d));
+    take(5, 0);
+    CHECK(!glance(1, 0, &d)); /* the window before has no slot, or one that is elsewhere */
+    CHECK(!glance(1, 60, &d));
+    fixture_free(f);
+
+    begin_second_minute();
+    CHECK(!glance(1, 59, &d));  /* a later window was reached */
+    CHECK(!glance(1, 120, &d)); /* and this one was not */
+    weir__cell *last = slot_at(0), *present = slot_at(60), kept = *last;
+    last->hi &= ~UINT64_C(0x1ffff);
+    last->lo &= ~UINT64_C(0x7fff); /* not sealed: somebody may still count there */
+    CHECK(!glance(1, 60, &d));
+    *last = weir__pair_cell(&limit, weir__cell_tag(kept.lo), kept, f->op.mono_us + 120 * SECOND_US, 5);
+    CHECK(!glance(1, 60, &d)); /* the window after this one was reached */
+    *last = weir__cell_with_state(kept, WEIR__FROZEN, 0);
+    CHECK(!glance(1, 60, &d));
+    *last = weir__cell_with_state(kept, WEIR__TENTATIVE, 0);
+    CHECK(!glance(1, 60, &d));
+    *last = kept;
+    kept = *present;
+    present->lo |= WEIR__SEALED >> 17;
+    CHECK(!glance(1, 60, &d));
+    *present = weir__cell_with_state(kept, WEIR__TENTATIVE, 0);
+    CHECK(!glance(1, 60, &d));
+    *present = kept;
+    CHECK(glance(1, 60, &d));
+    fixture_free(f);
+}
+
+TEST_MAIN
