@@ -64,10 +64,10 @@ static size_t quote(const char *text, char *to)
     return used;
 }
 
-enum { WHOLE_LINE = 6 * WEIR__LINE_MAX + 128 };
+enum { WHOLE_LINE = 6 * WEIR__LOG_MESSAGE_MAX + 128 };
 
 /* The whole line of a message; returns its length. */
-static size_t compose(const struct weir__journal *journal, enum weir__level level, const char *message,
+static size_t compose(const struct weir__logger *log, enum weir__log_level level, const char *message,
                       char line[WHOLE_LINE])
 {
     static const char *const names[] = {"info", "warning", "error"};
@@ -76,27 +76,28 @@ static size_t compose(const struct weir__journal *journal, enum weir__level leve
     struct tm utc;
     size_t used;
     gmtime_r(&now, &utc);
-    if (journal->json) {
+    if (log->json) {
         strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
         used = (size_t)snprintf(line, WHOLE_LINE, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", at, names[level]);
         used += quote(message, line + used);
         line[used++] = '}';
     } else {
         strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S", &utc);
-        if (journal->plain)
+        if (log->plain)
             at[0] = 0;
-        used = (size_t)snprintf(line, WHOLE_LINE, "%s%sweir: %s%s%s", at, *at ? " " : "",
-                                level == WEIR__INFO ? "" : names[level], level == WEIR__INFO ? "" : ": ", message);
+        used =
+            (size_t)snprintf(line, WHOLE_LINE, "%s%sweir: %s%s%s", at, *at ? " " : "",
+                             level == WEIR__LOG_INFO ? "" : names[level], level == WEIR__LOG_INFO ? "" : ": ", message);
     }
     line[used++] = '\n';
     return used;
 }
 
 /* Writes a line, or counts it among those that were left out. */
-static void put(const struct weir__journal *journal, const char *line, size_t len)
+static void put(const struct weir__logger *log, const char *line, size_t len)
 {
     static unsigned long left_out;
-    if (!is_read(journal->file)) {
+    if (!is_read(log->file)) {
         left_out++;
         return;
     }
@@ -104,39 +105,39 @@ static void put(const struct weir__journal *journal, const char *line, size_t le
         char message[64], told[WHOLE_LINE];
         snprintf(message, sizeof message, "%lu lines were left out: nobody read them", left_out);
         left_out = 0;
-        write_all(journal->file, told, compose(journal, WEIR__WARNING, message, told));
+        write_all(log->file, told, compose(log, WEIR__LOG_WARNING, message, told));
     }
-    write_all(journal->file, line, len);
+    write_all(log->file, line, len);
 }
 
-void weir__say(const struct weir__journal *journal, enum weir__level level, const char *format, ...)
+void weir__logf(const struct weir__logger *log, enum weir__log_level level, const char *format, ...)
 {
-    char raw[WEIR__LINE_MAX], message[WEIR__LINE_MAX], line[WHOLE_LINE];
+    char raw[WEIR__LOG_MESSAGE_MAX], message[WEIR__LOG_MESSAGE_MAX], line[WHOLE_LINE];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(raw, sizeof raw, format, arguments);
     va_end(arguments);
     /* nginx tells what clients send as they sent it. */
     weir__printable((weir_text){raw, strlen(raw)}, message, sizeof message);
-    put(journal, line, compose(journal, level, message, line));
+    put(log, line, compose(log, level, message, line));
 }
 
-void weir__pass_on(const struct weir__journal *journal, weir_text text)
+void weir__log_raw(const struct weir__logger *log, weir_text text)
 {
-    put(journal, text.data, text.len);
+    put(log, text.data, text.len);
 }
 
-void weir__say_diagnostic(void *context, const weir_diagnostic *told)
+void weir__log_diagnostic(void *context, const weir_diagnostic *told)
 {
     char place[32] = "";
     if (told->line > 0)
         snprintf(place, sizeof place, ":%d:%d", told->line, told->column);
-    weir__say(context, told->severity == WEIR_IS_ERROR ? WEIR__ERROR : WEIR__WARNING, "%s%s: %s%s%s%s",
-              told->file ? told->file : "", place, told->message, told->suggestion ? "; did you mean '" : "",
-              told->suggestion ? told->suggestion : "", told->suggestion ? "'?" : "");
+    weir__logf(context, told->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s%s: %s%s%s%s",
+               told->file ? told->file : "", place, told->message, told->suggestion ? "; did you mean '" : "",
+               told->suggestion ? told->suggestion : "", told->suggestion ? "'?" : "");
 }
 
-bool weir__journal_open(struct weir__journal *journal, const char *path, bool json)
+bool weir__logger_open(struct weir__logger *log, const char *path, bool json)
 {
     int file = STDERR_FILENO;
     if (path) {
@@ -144,14 +145,14 @@ bool weir__journal_open(struct weir__journal *journal, const char *path, bool js
         if (file < 0)
             return false;
     }
-    weir__journal_close(journal);
-    *journal = (struct weir__journal){file, json, false};
+    weir__logger_close(log);
+    *log = (struct weir__logger){file, json, false};
     return true;
 }
 
-void weir__journal_close(struct weir__journal *journal)
+void weir__logger_close(struct weir__logger *log)
 {
-    if (journal->file > STDERR_FILENO)
-        close(journal->file);
-    journal->file = STDERR_FILENO;
+    if (log->file > STDERR_FILENO)
+        close(log->file);
+    log->file = STDERR_FILENO;
 }

@@ -16,6 +16,6 @@ bool weir__first_is_due(const struct weir__config *config);
  * of it is told, but not that the database is away.
  */
 int weir__first_import(const struct weir__config *config, struct weir__control *control,
-                       const struct weir__journal *journal);
+                       const struct weir__logger *log);
 
 #endif

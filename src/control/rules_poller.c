@@ -18,7 +18,7 @@
 
 struct weir__retriever {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     CURL *curl;
     char tag[TAG_MAX];                  /* of what is on disk; "": ask for it whatever it is */
     char trouble[CURL_ERROR_SIZE + 64]; /* the last, so that each is told once */
@@ -30,12 +30,12 @@ struct weir__retriever {
     void *tell_context;
 };
 
-struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__journal *journal)
+struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__retriever *retriever = calloc(1, sizeof *retriever);
     if (!retriever)
         return NULL;
-    *retriever = (struct weir__retriever){.config = config, .journal = journal, .curl = curl_easy_init()};
+    *retriever = (struct weir__retriever){.config = config, .log = log, .curl = curl_easy_init()};
     if (!retriever->curl) {
         free(retriever);
         return NULL;
@@ -65,8 +65,8 @@ static int trouble(struct weir__retriever *retriever, const char *what)
     if (strcmp(retriever->trouble, what) == 0)
         return -1;
     snprintf(retriever->trouble, sizeof retriever->trouble, "%s", what);
-    weir__say(retriever->journal, WEIR__WARNING, "rules of %s: %s; those on disk stay in force",
-              retriever->config->origin.url, what);
+    weir__logf(retriever->log, WEIR__LOG_WARNING, "rules of %s: %s; those on disk stay in force",
+               retriever->config->origin.url, what);
     return -1;
 }
 
@@ -204,8 +204,8 @@ static int replace(struct weir__retriever *retriever)
     weir_rules *rules;
     char what[256];
     const char *text = retriever->body ? retriever->body : "";
-    int error = weir_rules_parse(retriever->config->origin.url, text, retriever->len, weir__say_diagnostic,
-                                 (void *)(uintptr_t)retriever->journal, &rules);
+    int error = weir_rules_parse(retriever->config->origin.url, text, retriever->len, weir__log_diagnostic,
+                                 (void *)(uintptr_t)retriever->log, &rules);
     if (error)
         return trouble(retriever, weir_strerror(error));
     size_t count = weir_rules_count(rules);
@@ -215,8 +215,9 @@ static int replace(struct weir__retriever *retriever)
         return trouble(retriever, what);
     }
     memcpy(retriever->tag, retriever->new_tag, sizeof retriever->tag);
-    weir__say(retriever->journal, WEIR__INFO, "%zu rule%s of %s, revision %s, are in force", count,
-              count == 1 ? "" : "s", retriever->config->origin.url, *retriever->tag ? retriever->tag : "without a tag");
+    weir__logf(retriever->log, WEIR__LOG_INFO, "%zu rule%s of %s, revision %s, are in force", count,
+               count == 1 ? "" : "s", retriever->config->origin.url,
+               *retriever->tag ? retriever->tag : "without a tag");
     return 1;
 }
 
@@ -241,7 +242,7 @@ int weir__retriever_look(struct weir__retriever *retriever)
     if (done < 0)
         return -1;
     if (*retriever->trouble)
-        weir__say(retriever->journal, WEIR__INFO, "rules of %s: it answers again", retriever->config->origin.url);
+        weir__logf(retriever->log, WEIR__LOG_INFO, "rules of %s: it answers again", retriever->config->origin.url);
     *retriever->trouble = 0;
     retriever->failures = 0;
     return done;

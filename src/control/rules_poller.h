@@ -12,8 +12,8 @@
 
 struct weir__retriever;
 
-/* NULL: no memory. The configuration and the journal must stay. */
-struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__journal *journal);
+/* NULL: no memory. The configuration and the log must stay. */
+struct weir__retriever *weir__retriever_new(const struct weir__config *config, const struct weir__logger *log);
 /*
  * Looks once; waits for the answer, some seconds at most. 1: new rules are on disk; 0: nothing has changed; -1: there
  * was no answer or none that is good, and the rules are as they were. Told once for each change of that.

@@ -21,7 +21,7 @@ enum { CPU, MEMORY, STAT, LOADAVG, FILES };
 
 struct weir__sensor {
     const struct weir__load_config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     weir *engine;
     struct weir__law_settings settings;
     struct weir__law law;
@@ -45,25 +45,25 @@ static void files_open(struct weir__sensor *sensor)
     for (int i = 0; i < FILES; i++)
         sensor->file[i] = needed[i] ? open(paths[i], O_RDONLY | O_CLOEXEC) : -1;
     if (needed[CPU] && sensor->file[CPU] < 0)
-        weir__say(sensor->journal, WEIR__WARNING,
-                  "load: the kernel tells no pressure (%s); cpu is how busy the processors are", paths[CPU]);
+        weir__logf(sensor->log, WEIR__LOG_WARNING,
+                   "load: the kernel tells no pressure (%s); cpu is how busy the processors are", paths[CPU]);
     if (needed[MEMORY] && sensor->file[MEMORY] < 0)
-        weir__say(sensor->journal, WEIR__WARNING,
-                  "load: the kernel tells no pressure (%s); there is no signal of memory", paths[MEMORY]);
+        weir__logf(sensor->log, WEIR__LOG_WARNING,
+                   "load: the kernel tells no pressure (%s); there is no signal of memory", paths[MEMORY]);
 }
 
-struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine,
-                                       const struct weir__journal *journal)
+struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine, const struct weir__logger *log)
 {
     char path[4200];
     struct weir__sensor *sensor = engine->load ? calloc(1, sizeof *sensor) : NULL;
     if (!sensor) {
-        weir__say(journal, WEIR__WARNING, "load: %s.load cannot be opened, so the level stays 0", config->segment_path);
+        weir__logf(log, WEIR__LOG_WARNING, "load: %s.load cannot be opened, so the level stays 0",
+                   config->segment_path);
         return NULL;
     }
     const struct weir__load_config *load = &config->load;
     sensor->config = load;
-    sensor->journal = journal;
+    sensor->log = log;
     sensor->engine = engine;
     sensor->settings = (struct weir__law_settings){.smooth_s = (double)load->smooth_ms / 1000,
                                                    .adapt_to = (double)load->adapt_to / 100,
@@ -75,8 +75,8 @@ struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *
     sensor->lock = weir__lock_open(path, engine->segment->owner);
     int error = errno == EPERM ? WEIR_EOWNER : weir__errno_error(errno);
     if (sensor->lock < 0)
-        weir__say(journal, WEIR__WARNING, "load: %s cannot be opened, so the level stays 0: %s", path,
-                  weir__mapped_why(path, error, why, sizeof why));
+        weir__logf(log, WEIR__LOG_WARNING, "load: %s cannot be opened, so the level stays 0: %s", path,
+                   weir__mapped_why(path, error, why, sizeof why));
     files_open(sensor);
     return sensor;
 }

@@ -13,8 +13,7 @@
 struct weir__sensor;
 
 /* NULL: the engine has no load page, or there is no memory. The engine and the others must stay. */
-struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine,
-                                       const struct weir__journal *journal);
+struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine, const struct weir__logger *log);
 void weir__sensor_turn(struct weir__sensor *sensor);
 void weir__sensor_close(struct weir__sensor *sensor);
 

@@ -20,13 +20,13 @@ void weir__drain_trouble(struct weir__drain *drain, int error, const char *why)
     if (error == drain->trouble)
         return;
     if (!error)
-        weir__say(drain->journal, WEIR__INFO, "queue: deferred requests are delivered");
+        weir__logf(drain->log, WEIR__LOG_INFO, "queue: deferred requests are delivered");
     else if (error == WEIR__QUEUE_STANDBY)
-        weir__say(drain->journal, WEIR__INFO, "queue: %s; this one stands by", weir__queue_strerror(error));
+        weir__logf(drain->log, WEIR__LOG_INFO, "queue: %s; this one stands by", weir__queue_strerror(error));
     else
-        weir__say(drain->journal, WEIR__ERROR, "queue: %s%s%s; %s", weir__queue_strerror(error),
-                  why && *why ? ": " : "", why ? why : "",
-                  error == WEIR__QUEUE_REMOVED ? "a new one is begun" : "it is tried again");
+        weir__logf(drain->log, WEIR__LOG_ERROR, "queue: %s%s%s; %s", weir__queue_strerror(error),
+                   why && *why ? ": " : "", why ? why : "",
+                   error == WEIR__QUEUE_REMOVED ? "a new one is begun" : "it is tried again");
     drain->trouble = error;
 }
 
@@ -56,7 +56,7 @@ static bool has_turn(struct weir__drain *drain)
 static void open_queue(struct weir__drain *drain)
 {
     char why[WEIR__QUEUE_SOURCE_TEXT] = "";
-    int error = has_turn(drain) ? weir__queue_of(drain->config, drain->name, drain->journal, &drain->queue, why)
+    int error = has_turn(drain) ? weir__queue_of(drain->config, drain->name, drain->log, &drain->queue, why)
                                 : WEIR__QUEUE_STANDBY;
     if (!error)
         return;
@@ -91,9 +91,10 @@ static void every_second(struct weir__drain *drain, int64_t now)
         weir__drain_trouble(drain, WEIR__QUEUE_REMOVED, weir__queue_why(drain->queue));
     (void)weir__drain_figures(drain->queue, &drain->counts, now, drain->figures_path, &drain->waiting);
     if (drain->dead_untold)
-        weir__say(drain->journal, WEIR__WARNING,
-                  "queue: %llu deferred request%s given up (%s); weir queue list --state dead shows them",
-                  (unsigned long long)drain->dead_untold, drain->dead_untold == 1 ? " was" : "s were", drain->dead_why);
+        weir__logf(drain->log, WEIR__LOG_WARNING,
+                   "queue: %llu deferred request%s given up (%s); weir queue list --state dead shows them",
+                   (unsigned long long)drain->dead_untold, drain->dead_untold == 1 ? " was" : "s were",
+                   drain->dead_why);
     drain->dead_untold = 0;
 }
 
@@ -180,7 +181,7 @@ static void aim(struct weir__drain *drain)
                                             .unverified = !drain->config->upstream_verify};
     if (!to) {
         /* weir agent beside an nginx of somebody else's: there is no gateway of ours. */
-        weir__say(drain->journal, WEIR__ERROR, "queue: nothing is delivered: say under deliver_to where it goes");
+        weir__logf(drain->log, WEIR__LOG_ERROR, "queue: nothing is delivered: say under deliver_to where it goes");
     } else if (local || !queue->deliver_to) {
         drain->to.url = "http://localhost";
         drain->to.socket = local ? to + sizeof socket - 1 : to;
@@ -200,15 +201,14 @@ static bool begin(struct weir__drain *drain)
     return false;
 }
 
-struct weir__drain *weir__drain_start(const struct weir__config *config, weir *engine,
-                                      const struct weir__journal *journal)
+struct weir__drain *weir__drain_start(const struct weir__config *config, weir *engine, const struct weir__logger *log)
 {
     struct weir__drain *drain = calloc(1, sizeof *drain);
     if (!drain)
         return NULL;
     drain->config = config;
     drain->engine = engine;
-    drain->journal = journal;
+    drain->log = log;
     drain->turn = -1;
     snprintf(drain->figures_path, sizeof drain->figures_path, "%s.queue", config->segment_path);
     name_it(drain);

@@ -22,8 +22,7 @@ struct weir__drain;
  * Starts it, for a configuration that has a queue. NULL: no memory. A queue that cannot be opened is told once and
  * tried again. All three must stay.
  */
-struct weir__drain *weir__drain_start(const struct weir__config *config, weir *engine,
-                                      const struct weir__journal *journal);
+struct weir__drain *weir__drain_start(const struct weir__config *config, weir *engine, const struct weir__logger *log);
 /* Something has been put into the queue. From any thread. NULL is allowed. */
 void weir__drain_wake(struct weir__drain *drain);
 /* How many were put into it and how many were refused since the agent began: told with the other figures. */

@@ -29,7 +29,7 @@ struct weir__aside {
 
 struct weir__drain {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     weir *engine;
     struct weir__drain_target to;
     char name[WEIR__QUEUE_SOURCE_TEXT]; /* whose claims these are */

@@ -323,7 +323,7 @@ static struct MHD_Daemon *listen_on(struct weir__acceptor *acceptor, int socket)
                             MHD_OPTION_NOTIFY_COMPLETED, last_byte, acceptor, MHD_OPTION_END);
 }
 
-struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, const struct weir__journal *journal,
+struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, const struct weir__logger *log,
                                             void (*put)(void *context), void *context, char *why, size_t why_size)
 {
     struct weir__acceptor *acceptor = calloc(1, sizeof *acceptor);
@@ -335,7 +335,7 @@ struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, c
     pthread_mutex_init(&acceptor->lock, NULL);
     int socket = weir__accept_listen(config, why, why_size);
     if (socket >= 0)
-        acceptor->committer = weir__committer_start(config, journal, done, was_put, acceptor);
+        acceptor->committer = weir__committer_start(config, log, done, was_put, acceptor);
     if (acceptor->committer && !(acceptor->daemon = listen_on(acceptor, socket)))
         snprintf(why, why_size, "cannot listen on %s: %s", config->queue.socket, strerror(errno));
     if (acceptor->daemon)

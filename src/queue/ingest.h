@@ -23,9 +23,9 @@ struct weir__acceptor_figures {
 
 /*
  * Listens and answers, for a configuration that has a queue. `put` (may be NULL) is called when something was put into
- * it, from the acceptor's thread. NULL, and why. The configuration and the journal must stay.
+ * it, from the acceptor's thread. NULL, and why. The configuration and the log must stay.
  */
-struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, const struct weir__journal *journal,
+struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, const struct weir__logger *log,
                                             void (*put)(void *context), void *context, char *why, size_t why_size);
 /* What is being put is answered first. NULL is allowed. */
 void weir__acceptor_stop(struct weir__acceptor *acceptor);

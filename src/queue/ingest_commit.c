@@ -26,7 +26,7 @@ struct list {
 
 struct weir__committer {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     void (*done)(void *context, struct weir__errand *errand);
     void (*put)(void *context);
     void *context;
@@ -85,8 +85,8 @@ static struct list cut(struct list *list, size_t max)
 
 static void tell_error(const struct weir__committer *committer, int error, const char *why)
 {
-    weir__say(committer->journal, WEIR__WARNING, "queue: %s%s%s; requests are denied instead of kept",
-              weir__queue_strerror(error), *why ? ": " : "", why);
+    weir__logf(committer->log, WEIR__LOG_WARNING, "queue: %s%s%s; requests are denied instead of kept",
+               weir__queue_strerror(error), *why ? ": " : "", why);
 }
 
 /* What goes wrong with all of them is told when it begins, and when it is over. */
@@ -95,7 +95,7 @@ static void tell(struct weir__committer *committer, int error)
     if (error && error != committer->told)
         tell_error(committer, error, weir__queue_why(committer->queue));
     else if (!error && committer->told)
-        weir__say(committer->journal, WEIR__INFO, "queue: requests are kept again");
+        weir__logf(committer->log, WEIR__LOG_INFO, "queue: requests are kept again");
     committer->told = error;
 }
 
@@ -118,7 +118,7 @@ static int open_queue(struct weir__committer *committer)
     if (committer->opened_ms && now - committer->opened_ms < OPEN_AGAIN_MS)
         return WEIR__QUEUE_AWAY;
     committer->opened_ms = now;
-    int error = weir__queue_of(committer->config, "acceptor", committer->journal, &committer->queue, why);
+    int error = weir__queue_of(committer->config, "acceptor", committer->log, &committer->queue, why);
     if (error && committer->told != error)
         tell_error(committer, error, why);
     committer->told = error ? error : committer->told;
@@ -255,7 +255,7 @@ static void *run(void *context)
 
 /* ---- From outside ---- */
 
-struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__journal *journal,
+struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__logger *log,
                                               void (*done)(void *context, struct weir__errand *errand),
                                               void (*put)(void *context), void *context)
 {
@@ -263,7 +263,7 @@ struct weir__committer *weir__committer_start(const struct weir__config *config,
     if (!committer)
         return NULL;
     committer->config = config;
-    committer->journal = journal;
+    committer->log = log;
     committer->done = done;
     committer->put = put;
     committer->context = context;

@@ -23,7 +23,7 @@ struct weir__errand {
 struct weir__committer;
 
 /* `done` is called for each errand in the committer's thread, when `error` is known. NULL: no memory. */
-struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__journal *journal,
+struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__logger *log,
                                               void (*done)(void *context, struct weir__errand *errand),
                                               void (*put)(void *context), void *context);
 /* False: too many wait already, or it is ending; then nothing is done with it. */

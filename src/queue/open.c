@@ -12,15 +12,15 @@
 /* A process has one queue, and several handles of it: what one put without an answer no other may deliver. */
 static struct weir__withdrawn withdrawn = WEIR__WITHDRAWN_INIT;
 
-static void tell_set_aside(const void *journal, const char *path)
+static void tell_set_aside(const void *log, const char *path)
 {
-    weir__say(
-        journal, WEIR__WARNING,
+    weir__logf(
+        log, WEIR__LOG_WARNING,
         "queue: the log of the file that was removed or moved could not be written back into it, and is kept as %s",
         path);
 }
 
-int weir__queue_of(const struct weir__config *config, const char *name, const struct weir__journal *journal,
+int weir__queue_of(const struct weir__config *config, const char *name, const struct weir__logger *log,
                    struct weir__queue **queue, char *why)
 {
     const struct weir__queue_config *wanted = &config->queue;
@@ -33,7 +33,7 @@ int weir__queue_of(const struct weir__config *config, const char *name, const st
                                           .name = name,
                                           .withdrawn = &withdrawn,
                                           .set_aside = tell_set_aside,
-                                          .context = journal};
+                                          .context = log};
     *why = 0;
     if (wanted->database && !weir__publish_folder(wanted->socket)) {
         snprintf(why, WEIR__QUEUE_SOURCE_TEXT, "%.200s cannot be made: %s", config->state_path, strerror(errno));

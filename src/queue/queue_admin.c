@@ -13,7 +13,7 @@
 
 struct weir__desk {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     pthread_mutex_t lock;
     struct weir__queue *queue; /* NULL: not opened yet */
     struct weir__control_queue calls;
@@ -26,7 +26,7 @@ static int enter(struct weir__desk *desk, char *why)
 {
     char said[WEIR__QUEUE_SOURCE_TEXT] = "";
     pthread_mutex_lock(&desk->lock);
-    int error = desk->queue ? 0 : weir__queue_of(desk->config, "desk", desk->journal, &desk->queue, said);
+    int error = desk->queue ? 0 : weir__queue_of(desk->config, "desk", desk->log, &desk->queue, said);
     if (!error)
         return 0;
     desk->queue = NULL;
@@ -265,13 +265,13 @@ static int figures(void *context, char **json, char *why)
 
 /* ---- Opening ---- */
 
-struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__journal *journal)
+struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__desk *desk = calloc(1, sizeof *desk);
     if (!desk)
         return NULL;
     desk->config = config;
-    desk->journal = journal;
+    desk->log = log;
     desk->calls = (struct weir__control_queue){desk, figures, list, get, cancel, requeue};
     pthread_mutex_init(&desk->lock, NULL);
     return desk;

@@ -9,10 +9,10 @@
 struct weir__desk;
 
 /*
- * For a configuration that has a queue; it and the journal must stay. The queue is opened when it is first asked. NULL:
+ * For a configuration that has a queue; it and the log must stay. The queue is opened when it is first asked. NULL:
  * no memory.
  */
-struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__journal *journal);
+struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__logger *log);
 /* NULL is allowed. */
 void weir__desk_close(struct weir__desk *desk);
 const struct weir__control_queue *weir__desk_calls(const struct weir__desk *desk);

@@ -15,7 +15,7 @@
 
 struct weir__host {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     weir *engine;
     struct weir__observer *observer; /* NULL: somebody else is, or it cannot */
     pthread_mutex_t lock;            /* for the sight, which requests share */
@@ -86,7 +86,7 @@ static uint64_t key_hash(void *context, weir_text key)
 static void say(void *context, const char *message)
 {
     struct weir__host *host = context;
-    weir__say(host->journal, WEIR__WARNING, "rules service: %s", message);
+    weir__logf(host->log, WEIR__LOG_WARNING, "rules service: %s", message);
 }
 
 /* Workers look once a second; this process is to know at once. */
@@ -94,7 +94,7 @@ static void published(void *context, int64_t revision)
 {
     struct weir__host *host = context;
     (void)!weir_reload(host->engine);
-    weir__say(host->journal, WEIR__INFO, "revision %" PRId64 " of the rules is in force", revision);
+    weir__logf(host->log, WEIR__LOG_INFO, "revision %" PRId64 " of the rules is in force", revision);
 }
 
 /* ---- Figures ---- */
@@ -173,10 +173,10 @@ static void tell_history(const struct weir__host *host, int error, const char *e
     char path[4200], why[256];
     snprintf(path, sizeof path, "%s%s", host->config->segment_path, ending);
     if (error == WEIR_ELOST)
-        weir__say(host->journal, WEIR__WARNING, "%s was cut short; it is made anew, and begins empty", path);
+        weir__logf(host->log, WEIR__LOG_WARNING, "%s was cut short; it is made anew, and begins empty", path);
     else
-        weir__say(host->journal, WEIR__WARNING, "no history is written, as %s cannot be opened: %s", path,
-                  weir__mapped_why(path, error, why, sizeof why));
+        weir__logf(host->log, WEIR__LOG_WARNING, "no history is written, as %s cannot be opened: %s", path,
+                   weir__mapped_why(path, error, why, sizeof why));
 }
 
 void weir__host_look(struct weir__host *host)
@@ -186,12 +186,12 @@ void weir__host_look(struct weir__host *host)
         tell_history(host, error, ".history");
     host->look_error = error;
     for (const char *disabled; (disabled = weir__lost_beside()) != NULL;)
-        weir__say(host->journal, WEIR__ERROR, "a file beside %s was cut short: %s until the agent is started anew",
-                  host->config->segment_path, disabled);
+        weir__logf(host->log, WEIR__LOG_ERROR, "a file beside %s was cut short: %s until the agent is started anew",
+                   host->config->segment_path, disabled);
     if (!host->lost && weir_segment_lost(host->engine->segment)) {
         host->lost = true;
-        weir__say(host->journal, WEIR__ERROR, "%s was cut short: the agent sees no counters until it is started anew",
-                  host->config->segment_path);
+        weir__logf(host->log, WEIR__LOG_ERROR, "%s was cut short: the agent sees no counters until it is started anew",
+                   host->config->segment_path);
     }
 }
 
@@ -206,13 +206,13 @@ static void observe(struct weir__host *host)
         tell_history(host, error, ending);
 }
 
-struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal)
+struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__host *host = calloc(1, sizeof *host);
     char url[8192] = "", why[256] = "", ledger[4096], load[4096];
     int error = host ? 0 : WEIR_ENOMEM;
     if (!error && config->store.url && !weir__store_url(&config->store, url, sizeof url, why, sizeof why)) {
-        weir__say(journal, WEIR__ERROR, "store: %s", why);
+        weir__logf(log, WEIR__LOG_ERROR, "store: %s", why);
         free(host);
         return NULL;
     }
@@ -230,8 +230,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                             .ledger = *url ? ledger : NULL,
                             .load = config->load.on ? load : NULL};
     if (!error) {
-        *host =
-            (struct weir__host){.config = config, .journal = journal, .beside_say = {config->segment_path, journal}};
+        *host = (struct weir__host){.config = config, .log = log, .beside_say = {config->segment_path, log}};
         options.diagnose = weir__say_beside;
         options.diagnose_context = &host->beside_say;
         host->calls = (struct weir__control_host){.context = host,
@@ -249,14 +248,14 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .log = say};
         host->followers = weir__followers_new();
         weir__fleet_open(&host->fleet, config->segment_path, config->store.url != NULL);
-        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config, journal)) == NULL))
+        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config, log)) == NULL))
             error = WEIR_ENOMEM;
         host->calls.queue = weir__desk_calls(host->desk);
     }
     if (!error)
         error = weir_open(&options, &host->engine);
     if (!error)
-        weir__guard_said(weir_engine_segment(host->engine), config->segment_path, journal);
+        weir__guard_said(weir_engine_segment(host->engine), config->segment_path, log);
     if (!error && (error = weir__sight_open(&host->sight, host->engine, config->segment_path)) != 0)
         weir_close(host->engine);
     if (!error) {
@@ -265,8 +264,8 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
         observe(host);
         return host;
     }
-    weir__say(journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
-              weir_error_name(error));
+    weir__logf(log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
+               weir_error_name(error));
     if (host) {
         weir__desk_close(host->desk);
         weir__followers_free(host->followers);

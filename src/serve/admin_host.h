@@ -10,7 +10,7 @@
 struct weir__host;
 
 /* Opens the segment and the rules in force. NULL after it was told why not. */
-struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__journal *journal);
+struct weir__host *weir__host_open(const struct weir__config *config, const struct weir__logger *log);
 void weir__host_close(struct weir__host *host);
 /* What it opened, for its other threads. */
 weir *weir__host_engine(struct weir__host *host);

@@ -21,7 +21,7 @@ enum { LOOK_MS = 500 /* between two looks at the disk */, TURN_MS = 100 };
 /* What runs, and what is on disk. */
 struct watched {
     struct weir__config *config, *next;
-    struct weir__journal *journal;
+    struct weir__logger *log;
     uint64_t print, seen;
 };
 
@@ -61,9 +61,9 @@ static bool changed(void *context, bool asked)
     if (!asked && (!print || print == w->print || !settled))
         return false;
     w->print = print;
-    w->next = config_read(w->config->file, weir__say_diagnostic, w->journal);
+    w->next = config_read(w->config->file, weir__log_diagnostic, w->log);
     if (!w->next)
-        weir__say(w->journal, WEIR__ERROR, "%s was not taken; what ran before goes on", w->config->file);
+        weir__logf(w->log, WEIR__LOG_ERROR, "%s was not taken; what ran before goes on", w->config->file);
     return w->next != NULL;
 }
 
@@ -74,15 +74,15 @@ static void take_next(struct watched *w)
     free(w->config);
     w->config = w->next;
     w->next = NULL;
-    if (!weir__journal_open(w->journal, w->config->log_path, w->config->log_json))
-        weir__say(w->journal, WEIR__ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
+    if (!weir__logger_open(w->log, w->config->log_path, w->config->log_json))
+        weir__logf(w->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", w->config->log_path, strerror(errno));
 }
 
 static void tell(const struct watched *w)
 {
     if (w->config->store.url)
-        weir__say(w->journal, WEIR__INFO, "weir %s exchanges what passes under eventual rules with %s", weir_version(),
-                  w->config->store.shown);
+        weir__logf(w->log, WEIR__LOG_INFO, "weir %s exchanges what passes under eventual rules with %s", weir_version(),
+                   w->config->store.shown);
 }
 
 static int64_t milliseconds(void)
@@ -91,14 +91,14 @@ static int64_t milliseconds(void)
 }
 
 /* False: it ended by itself, as it cannot begin, and not for another one; that was logged. */
-static bool reap(struct weir__companion *agent, const struct weir__journal *journal)
+static bool reap(struct weir__companion *agent, const struct weir__logger *log)
 {
     int status;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
         bool failed = child == agent->pid && !agent->renewing && WIFEXITED(status);
         if (failed)
             return false;
-        weir__companion_ended(agent, child, status, journal, milliseconds());
+        weir__companion_ended(agent, child, status, log, milliseconds());
     }
     return true;
 }
@@ -111,18 +111,18 @@ static int run_child(struct watched *w, int signals)
 {
     struct weir__companion agent = {.death = SIGKILL}; /* kill -9 of one is kill -9 of both */
     bool stopping = false;
-    weir__privilege_limit(w->journal);
-    bool good = weir__companion_prepare(w->config, w->journal);
+    weir__privilege_limit(w->log);
+    bool good = weir__companion_prepare(w->config, w->log);
     w->print = w->seen = weir__supervise_print(w->config);
     tell(w);
     for (int64_t looked = milliseconds(); good && !stopping;) {
         struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
                                 {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN}};
         bool asked = false;
-        weir__companion_tend(&agent, w->config, w->journal, milliseconds());
+        weir__companion_tend(&agent, w->config, w->log, milliseconds());
         poll(wait, 2, TURN_MS);
-        weir__companion_serve(&agent, w->config, w->journal, milliseconds());
-        good = reap(&agent, w->journal);
+        weir__companion_serve(&agent, w->config, w->log, milliseconds());
+        good = reap(&agent, w->log);
         for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; asked = true)
             stopping |= wish == WEIR__WISH_STOP;
         if (stopping || !good || (!asked && milliseconds() - looked < LOOK_MS))
@@ -133,12 +133,12 @@ static int run_child(struct watched *w, int signals)
         take_next(w);
         w->print = w->seen = weir__supervise_print(w->config);
         tell(w);
-        good = weir__companion_prepare(w->config, w->journal);
+        good = weir__companion_prepare(w->config, w->log);
         weir__companion_renew(&agent);
     }
     if (good) {
         weir__companion_stop(&agent);
-        weir__say(w->journal, WEIR__INFO, "stopped");
+        weir__logf(w->log, WEIR__LOG_INFO, "stopped");
     }
     return good ? 0 : 1;
 }
@@ -147,26 +147,26 @@ static int run(struct watched *w, int signals)
 {
     struct weir__exchange_watch watch = {changed, w};
     enum weir__exchange_end end = WEIR__EXCHANGE_CHANGED;
-    if (!weir__companion_become(w->config, w->journal))
+    if (!weir__companion_become(w->config, w->log))
         return 1;
     while (end == WEIR__EXCHANGE_CHANGED) {
-        if (!weir__keeper_prepare(w->config, w->journal))
+        if (!weir__keeper_prepare(w->config, w->log))
             return 1;
         tell(w);
-        end = weir__process_run(w->config, w->journal, signals, &watch);
+        end = weir__process_run(w->config, w->log, signals, &watch);
         if (end != WEIR__EXCHANGE_CHANGED || !w->next)
             break;
         take_next(w);
     }
     if (end == WEIR__EXCHANGE_STOPPED)
-        weir__say(w->journal, WEIR__INFO, "stopped");
+        weir__logf(w->log, WEIR__LOG_INFO, "stopped");
     return end == WEIR__EXCHANGE_STOPPED ? 0 : 1;
 }
 
 static int agent(const char *file, bool once, int signals, weir_diagnose *diagnose, void *context)
 {
-    struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
-    struct watched w = {.journal = &journal, .print = print_of(file)};
+    struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
+    struct watched w = {.log = &log, .print = print_of(file)};
     w.seen = w.print;
     w.config = config_read(file, diagnose, context);
     if (!w.config)
@@ -174,16 +174,16 @@ static int agent(const char *file, bool once, int signals, weir_diagnose *diagno
     int code = 1;
     signal(SIGPIPE, SIG_IGN);
     if (once && !w.config->store.url) {
-        weir__say(&journal, WEIR__ERROR, "%s names no store: there is nothing to exchange once", file);
+        weir__logf(&log, WEIR__LOG_ERROR, "%s names no store: there is nothing to exchange once", file);
     } else if (once) {
-        code = weir__companion_become(w.config, &journal) && weir__exchange_once(w.config, &journal) == 0 ? 0 : 1;
-    } else if (!weir__journal_open(&journal, w.config->log_path, w.config->log_json)) {
-        weir__say(&journal, WEIR__ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
+        code = weir__companion_become(w.config, &log) && weir__exchange_once(w.config, &log) == 0 ? 0 : 1;
+    } else if (!weir__logger_open(&log, w.config->log_path, w.config->log_json)) {
+        weir__logf(&log, WEIR__LOG_ERROR, "%s cannot be opened: %s", w.config->log_path, strerror(errno));
     } else {
-        journal.plain = false;
+        log.plain = false;
         code = geteuid() == 0 ? run_child(&w, signals) : run(&w, signals);
     }
-    weir__journal_close(&journal);
+    weir__logger_close(&log);
     weir__config_free(w.config);
     free(w.config);
     return code;

@@ -24,14 +24,14 @@ static enum weir__exchange_end wait_for_end(int signals, const struct weir__exch
     }
 }
 
-enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__journal *journal,
+enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__logger *log,
                                           int signals, const struct weir__exchange_watch *watch)
 {
-    struct weir__keeper *keeper = weir__keeper_start(config, journal);
+    struct weir__keeper *keeper = weir__keeper_start(config, log);
     if (!keeper)
         return WEIR__EXCHANGE_FAILED;
     enum weir__exchange_end end =
-        config->store.url ? weir__exchange_run(config, journal, signals, watch) : wait_for_end(signals, watch);
+        config->store.url ? weir__exchange_run(config, log, signals, watch) : wait_for_end(signals, watch);
     weir__keeper_stop(keeper);
     return end;
 }

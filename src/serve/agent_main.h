@@ -5,7 +5,7 @@
 #include "sync/exchange.h"
 
 /* Runs until told to end, as weir__exchange_run does. For configurations that weir__keeper_needed is true of. */
-enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__journal *journal,
+enum weir__exchange_end weir__process_run(const struct weir__config *config, const struct weir__logger *log,
                                           int signals, const struct weir__exchange_watch *watch);
 
 #endif

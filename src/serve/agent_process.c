@@ -31,11 +31,10 @@ enum {
 };
 
 /* Closes the descriptors of the process that stays root: nginx's output, signals, the lock of the runtime folder. */
-static void descriptors_close(const struct weir__journal *journal, int channel)
+static void descriptors_close(const struct weir__logger *log, int channel)
 {
     struct rlimit files = {.rlim_cur = 1024};
-    const int keep[] = {channel < journal->file ? channel : journal->file,
-                        channel < journal->file ? journal->file : channel, INT_MAX};
+    const int keep[] = {channel < log->file ? channel : log->file, channel < log->file ? log->file : channel, INT_MAX};
     unsigned from = STDERR_FILENO + 1;
     getrlimit(RLIMIT_NOFILE, &files);
     for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) {
@@ -50,22 +49,22 @@ static void descriptors_close(const struct weir__journal *journal, int channel)
 
 /* In the child. The configuration is its own copy: texts that root read stay in it. False after it was logged. */
 static bool become_agent(struct weir__config *config, const struct weir__agent_user *user,
-                         const struct weir__journal *journal)
+                         const struct weir__logger *log)
 {
-    weir__handover_take(config, user, journal);
-    return weir__privilege_drop(user, journal) && weir__handover_check(config, user, journal);
+    weir__handover_take(config, user, log);
+    return weir__privilege_drop(user, log) && weir__handover_check(config, user, log);
 }
 
 /* In a process group of its own, so that a terminal's Ctrl-C does not end it before the workers; and not without us. */
 _Noreturn static void be_the_agent(const struct weir__companion *companion, const struct weir__config *config,
-                                   const struct weir__journal *journal, pid_t parent, int channel)
+                                   const struct weir__logger *log, pid_t parent, int channel)
 {
     struct weir__config own = *config;
-    descriptors_close(journal, channel);
+    descriptors_close(log, channel);
     setpgid(0, 0);
     if (channel > 0)
         weir__beside_send_by(channel, config->segment_path);
-    if (!become_agent(&own, &companion->user, journal))
+    if (!become_agent(&own, &companion->user, log))
         _exit(1);
     prctl(PR_SET_NAME, "weir-agent"); /* a process of this name has no privileges any more */
     prctl(PR_SET_PDEATHSIG,
@@ -73,52 +72,52 @@ _Noreturn static void be_the_agent(const struct weir__companion *companion, cons
     int signals = weir__take_signals();
     if (signals < 0 || getppid() != parent)
         _exit(1);
-    enum weir__exchange_end end = weir__process_run(&own, journal, signals, NULL);
+    enum weir__exchange_end end = weir__process_run(&own, log, signals, NULL);
     _exit(end == WEIR__EXCHANGE_STOPPED ? 0 : 1);
 }
 
 /* What has to be there first. False after it was logged. */
-static bool share(struct weir__agent_user *user, const struct weir__config *config, const struct weir__journal *journal)
+static bool share(struct weir__agent_user *user, const struct weir__config *config, const struct weir__logger *log)
 {
     char why[256];
     if (!weir__agent_user_find(config, user, why, sizeof why)) {
-        weir__say(journal, WEIR__ERROR, "the agent does not start: %s", why);
+        weir__logf(log, WEIR__LOG_ERROR, "the agent does not start: %s", why);
         return false;
     }
-    return weir__handover_share(config, user, journal);
+    return weir__handover_share(config, user, log);
 }
 
-bool weir__companion_become(struct weir__config *config, const struct weir__journal *journal)
+bool weir__companion_become(struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__agent_user user;
-    return share(&user, config, journal) && become_agent(config, &user, journal);
+    return share(&user, config, log) && become_agent(config, &user, log);
 }
 
-bool weir__companion_prepare(const struct weir__config *config, const struct weir__journal *journal)
+bool weir__companion_prepare(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__agent_user user;
     int status = 0;
     if (geteuid() != 0 || !config->published)
-        return weir__keeper_prepare(config, journal);
-    if (!share(&user, config, journal))
+        return weir__keeper_prepare(config, log);
+    if (!share(&user, config, log))
         return false;
     pid_t child = fork();
     if (child == 0) {
         struct weir__config own = *config;
-        descriptors_close(journal, 0);
+        descriptors_close(log, 0);
         own.admin.listener = NULL; /* the port is for the agent itself */
-        if (!become_agent(&own, &user, journal))
+        if (!become_agent(&own, &user, log))
             _exit(1);
         own.admin.listener = config->admin.listener;
-        _exit(weir__keeper_prepare(&own, journal) ? 0 : 1);
+        _exit(weir__keeper_prepare(&own, log) ? 0 : 1);
     }
     if (child < 0)
-        weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
     bool good = child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!good)
-        weir__handover_warn(config, &user, false, journal);
+        weir__handover_warn(config, &user, false, log);
     return good;
 }
 
@@ -156,29 +155,29 @@ static void port_look(struct weir__companion *companion, const struct weir__conf
 }
 
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
-                          const struct weir__journal *journal, int64_t now_ms)
+                          const struct weir__logger *log, int64_t now_ms)
 {
     if (companion->pid || !weir__keeper_needed(config) || now_ms < companion->due_ms)
         return;
     int ends[2] = {0, 0};
     companion->due_ms = now_ms + PAUSE_MAX_MS; /* if anything fails here */
-    if (!share(&companion->user, config, journal))
+    if (!share(&companion->user, config, log))
         return;
     if (companion->user.drops && !weir__beside_channel(ends)) {
-        weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
         return;
     }
     companion->portless = port_is_taken(config);
     companion->port_due_ms = now_ms + PAUSE_MAX_MS;
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        be_the_agent(companion, config, journal, parent, ends[1]);
+        be_the_agent(companion, config, log, parent, ends[1]);
     }
     if (ends[1] > 0)
         close(ends[1]);
     companion->channel = ends[0];
     if (child < 0) {
-        weir__say(journal, WEIR__ERROR, "the agent cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
         channel_close(companion);
         return;
     }
@@ -187,7 +186,7 @@ void weir__companion_tend(struct weir__companion *companion, const struct weir__
 }
 
 void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config,
-                           const struct weir__journal *journal, int64_t now_ms)
+                           const struct weir__logger *log, int64_t now_ms)
 {
     char path[4200];
     if (!companion->pid || companion->channel <= 0)
@@ -210,7 +209,7 @@ void weir__companion_serve(struct weir__companion *companion, const struct weir_
     if (now_ms - companion->shared_ms < SHARE_MS)
         return;
     companion->shared_ms = now_ms;
-    companion->foreign = weir__handover_warn(config, &companion->user, companion->foreign, journal);
+    companion->foreign = weir__handover_warn(config, &companion->user, companion->foreign, log);
 }
 
 void weir__companion_renew(struct weir__companion *companion)
@@ -222,8 +221,8 @@ void weir__companion_renew(struct weir__companion *companion)
         kill(companion->pid, SIGTERM);
 }
 
-bool weir__companion_ended(struct weir__companion *companion, pid_t child, int status,
-                           const struct weir__journal *journal, int64_t now_ms)
+bool weir__companion_ended(struct weir__companion *companion, pid_t child, int status, const struct weir__logger *log,
+                           int64_t now_ms)
 {
     if (!companion->pid || child != companion->pid)
         return false;
@@ -240,10 +239,10 @@ bool weir__companion_ended(struct weir__companion *companion, pid_t child, int s
         companion->pause_ms = PAUSE_MAX_MS;
     companion->due_ms = now_ms + companion->pause_ms;
     if (WIFSIGNALED(status))
-        weir__say(journal, WEIR__WARNING, "the agent was killed by signal %d (%s); it is started again",
-                  WTERMSIG(status), strsignal(WTERMSIG(status)));
+        weir__logf(log, WEIR__LOG_WARNING, "the agent was killed by signal %d (%s); it is started again",
+                   WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
-        weir__say(journal, WEIR__WARNING, "the agent ended (exit %d); it is started again", WEXITSTATUS(status));
+        weir__logf(log, WEIR__LOG_WARNING, "the agent ended (exit %d); it is started again", WEXITSTATUS(status));
     return true;
 }
 

@@ -25,25 +25,25 @@ struct weir__companion {
 };
 
 /* This process becomes the agent: as another user if it is root. False after it was logged; it must end then. */
-bool weir__companion_become(struct weir__config *config, const struct weir__journal *journal);
+bool weir__companion_become(struct weir__config *config, const struct weir__logger *log);
 
 /*
  * weir__keeper_prepare, as the agent's user: it reads from the network and from databases. False after it was logged
  * that weir serve cannot start.
  */
-bool weir__companion_prepare(const struct weir__config *config, const struct weir__journal *journal);
+bool weir__companion_prepare(const struct weir__config *config, const struct weir__logger *log);
 
 /* Starts it if it is due, and if there is anything for it to do. Called several times a second. */
 void weir__companion_tend(struct weir__companion *companion, const struct weir__config *config,
-                          const struct weir__journal *journal, int64_t now_ms);
+                          const struct weir__logger *log, int64_t now_ms);
 /* Does what the agent asks for, and logs files of root's in the state folder. */
 void weir__companion_serve(struct weir__companion *companion, const struct weir__config *config,
-                           const struct weir__journal *journal, int64_t now_ms);
+                           const struct weir__logger *log, int64_t now_ms);
 /* There is another configuration: it ends after a last exchange, and weir__companion_tend starts another. */
 void weir__companion_renew(struct weir__companion *companion);
 /* A child has ended. False: it was not this one. */
-bool weir__companion_ended(struct weir__companion *companion, pid_t child, int status,
-                           const struct weir__journal *journal, int64_t now_ms);
+bool weir__companion_ended(struct weir__companion *companion, pid_t child, int status, const struct weir__logger *log,
+                           int64_t now_ms);
 /* Ends it, with a last exchange, and waits for that a few seconds. */
 void weir__companion_stop(struct weir__companion *companion);
 

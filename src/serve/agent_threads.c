@@ -24,7 +24,7 @@
 
 struct weir__keeper {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     struct weir__retriever *retriever; /* NULL: the rules are this host's own */
     struct weir__host *host;           /* NULL: nobody asks about this one */
     struct weir__control *control;     /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
@@ -87,9 +87,9 @@ static void serve(struct weir__keeper *keeper, bool first)
     else
         keeper->admin = weir__admin_start(&config->admin, &keeper->socket, keeper->control, why, sizeof why);
     if (!keeper->admin && first)
-        weir__say(keeper->journal, WEIR__ERROR, "admin: %s; it is tried again", why);
+        weir__logf(keeper->log, WEIR__LOG_ERROR, "admin: %s; it is tried again", why);
     if (keeper->admin && !first)
-        weir__say(keeper->journal, WEIR__INFO, "admin: listens on %s now", config->admin.listener->address);
+        weir__logf(keeper->log, WEIR__LOG_INFO, "admin: listens on %s now", config->admin.listener->address);
 }
 
 static void wake_drain(void *context)
@@ -101,12 +101,11 @@ static void wake_drain(void *context)
 static void accept_for_queue(struct weir__keeper *keeper, bool first)
 {
     char why[256];
-    keeper->acceptor =
-        weir__acceptor_start(keeper->config, keeper->journal, wake_drain, keeper->drain, why, sizeof why);
+    keeper->acceptor = weir__acceptor_start(keeper->config, keeper->log, wake_drain, keeper->drain, why, sizeof why);
     if (!keeper->acceptor && first)
-        weir__say(keeper->journal, WEIR__ERROR, "queue: %s; it is tried again", why);
+        weir__logf(keeper->log, WEIR__LOG_ERROR, "queue: %s; it is tried again", why);
     if (keeper->acceptor && !first)
-        weir__say(keeper->journal, WEIR__INFO, "queue: listens on %s now", keeper->config->queue.socket);
+        weir__logf(keeper->log, WEIR__LOG_INFO, "queue: listens on %s now", keeper->config->queue.socket);
 }
 
 /* For those who watch, and for the queue. It waits for no database. */
@@ -131,7 +130,7 @@ static bool import(struct weir__keeper *keeper)
 {
     if (weir__control_revision(keeper->control))
         return false; /* it had rules of its own */
-    int error = weir__first_import(keeper->config, keeper->control, keeper->journal);
+    int error = weir__first_import(keeper->config, keeper->control, keeper->log);
     return error && error >= WEIR__IMPORT_WRONG;
 }
 
@@ -148,7 +147,7 @@ static void *follow(void *context)
             continue;
         int error = weir__control_tick(keeper->control);
         if (error && error != failed)
-            weir__say(keeper->journal, WEIR__WARNING, "rules service: %s", weir__db_strerror(error));
+            weir__logf(keeper->log, WEIR__LOG_WARNING, "rules service: %s", weir__db_strerror(error));
         failed = error;
         if (!error && imports)
             imports = import(keeper);
@@ -172,7 +171,7 @@ static bool start_sensing(struct weir__keeper *keeper)
 {
     if (!keeper->config->load.on)
         return true;
-    keeper->sensor = weir__sensor_open(keeper->config, weir__host_engine(keeper->host), keeper->journal);
+    keeper->sensor = weir__sensor_open(keeper->config, weir__host_engine(keeper->host), keeper->log);
     if (!keeper->sensor)
         return true; /* it was told: limits are as they are written */
     keeper->senses = pthread_create(&keeper->sensing, NULL, sense, keeper) == 0;
@@ -193,7 +192,7 @@ static bool start_telling(struct weir__keeper *keeper)
 {
     if (!weir__fleet_wanted(keeper->config))
         return true;
-    keeper->teller = weir__fleet_teller_new(keeper->config, keeper->host, keeper->journal);
+    keeper->teller = weir__fleet_teller_new(keeper->config, keeper->host, keeper->log);
     keeper->tells = keeper->teller && pthread_create(&keeper->telling, NULL, tell, keeper) == 0;
     return keeper->tells;
 }
@@ -212,7 +211,7 @@ static bool start_retrieving(struct weir__keeper *keeper)
 {
     if (!keeper->config->origin.url)
         return true;
-    keeper->retriever = weir__retriever_new(keeper->config, keeper->journal);
+    keeper->retriever = weir__retriever_new(keeper->config, keeper->log);
     if (!keeper->retriever)
         return false;
     weir__retriever_tell(keeper->retriever, tell_origin, keeper);
@@ -224,7 +223,7 @@ static bool start_draining(struct weir__keeper *keeper)
 {
     if (!keeper->config->queue.wanted)
         return true;
-    keeper->drain = weir__drain_start(keeper->config, weir__host_engine(keeper->host), keeper->journal);
+    keeper->drain = weir__drain_start(keeper->config, weir__host_engine(keeper->host), keeper->log);
     return keeper->drain != NULL;
 }
 
@@ -232,7 +231,7 @@ static bool start(struct weir__keeper *keeper)
 {
     weir__deadline_cond(&keeper->end);
     pthread_mutex_init(&keeper->lock, NULL);
-    keeper->host = weir__host_open(keeper->config, keeper->journal);
+    keeper->host = weir__host_open(keeper->config, keeper->log);
     if (!keeper->host || !start_retrieving(keeper))
         return false;
     if (!start_draining(keeper)) /* before the one that accepts, which wakes it */
@@ -244,18 +243,18 @@ static bool start(struct weir__keeper *keeper)
            start_telling(keeper);
 }
 
-struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal)
+struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__logger *log)
 {
     struct weir__keeper *keeper = calloc(1, sizeof *keeper);
     curl_global_init(CURL_GLOBAL_DEFAULT);
     if (!keeper)
         return NULL;
     keeper->config = config;
-    keeper->journal = journal;
+    keeper->log = log;
     keeper->socket = config->admin.socket;
     if (start(keeper))
         return keeper;
-    weir__say(journal, WEIR__ERROR, "the agent cannot begin");
+    weir__logf(log, WEIR__LOG_ERROR, "the agent cannot begin");
     weir__keeper_stop(keeper);
     return NULL;
 }

@@ -14,9 +14,9 @@ struct weir__keeper;
 bool weir__keeper_needed(const struct weir__config *config);
 /*
  * Starts it. NULL after it was told why not. Signals must be blocked already: they are not for these threads. What the
- * configuration and the journal say must stay.
+ * configuration and the log say must stay.
  */
-struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__journal *journal);
+struct weir__keeper *weir__keeper_start(const struct weir__config *config, const struct weir__logger *log);
 void weir__keeper_stop(struct weir__keeper *keeper);
 
 /*
@@ -24,6 +24,6 @@ void weir__keeper_stop(struct weir__keeper *keeper);
  * answer the last good ones stay, and without any there are none, until another start finds some. False after it was
  * told that not even that is possible.
  */
-bool weir__keeper_prepare(const struct weir__config *config, const struct weir__journal *journal);
+bool weir__keeper_prepare(const struct weir__config *config, const struct weir__logger *log);
 
 #endif

@@ -74,17 +74,18 @@ static bool delivery_prepare(struct weir__plan *plan, const struct weir__private
 }
 
 bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
-                      unsigned number, bool trial, const struct weir__journal *journal)
+                      unsigned number, bool trial, const struct weir__logger *log)
 {
     static const char none[] = "rules: []\n";
     const struct weir__config *config = &plan->config;
     struct rlimit files = {.rlim_max = 1024};
     char rules_name[64];
     if (weir__speaks_resp(config) && !*nginx->stream_module) {
-        weir__say(journal, WEIR__ERROR, "resp needs ngx_stream_weir_module.so, which is not where the other module is");
+        weir__logf(log, WEIR__LOG_ERROR,
+                   "resp needs ngx_stream_weir_module.so, which is not where the other module is");
         return false;
     }
-    if (!trial && !weir__companion_prepare(config, journal))
+    if (!trial && !weir__companion_prepare(config, log))
         return false;
     errno = 0;
     bool good = weir__private_admit(folder, plan->facts.group_id); /* the user may be another than before */
@@ -100,9 +101,9 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
     }
     bool by_workers = config->published && !unpublished && *plan->facts.user;
     if (by_workers && !weir__workers_can_read(&plan->facts, config->rules_path)) {
-        weir__say(journal, WEIR__ERROR,
-                  "the workers run as %s, which cannot read the rules in force, %s: let it read them", plan->facts.user,
-                  config->rules_path);
+        weir__logf(log, WEIR__LOG_ERROR,
+                   "the workers run as %s, which cannot read the rules in force, %s: let it read them",
+                   plan->facts.user, config->rules_path);
         return false;
     }
     getrlimit(RLIMIT_NOFILE, &files);
@@ -120,14 +121,14 @@ bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, 
     plan->conf = good ? weir__nginx_conf(config, &plan->facts, &setting) : NULL;
     good = plan->conf && weir__private_write(folder, WEIR__PLAN_NEXT, plan->conf, strlen(plan->conf), 0);
     if (!good)
-        weir__say(journal, WEIR__ERROR, "%s cannot be written: %s", folder->path, strerror(errno ? errno : ENOMEM));
+        weir__logf(log, WEIR__LOG_ERROR, "%s cannot be written: %s", folder->path, strerror(errno ? errno : ENOMEM));
     return good;
 }
 
 enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir__nginx *nginx,
-                                const struct weir__private *folder, int interrupt, const struct weir__journal *journal)
+                                const struct weir__private *folder, int interrupt, const struct weir__logger *log)
 {
-    char path[512], output[16384], told[WEIR__LINE_MAX];
+    char path[512], output[16384], told[WEIR__LOG_MESSAGE_MAX];
     snprintf(path, sizeof path, "%s/" WEIR__PLAN_NEXT, folder->path);
     enum weir__trial result = weir__nginx_try(nginx, folder->path, path, interrupt, output, sizeof output);
     for (const char *at = output; result == WEIR__TRIAL_BAD && *at;) {
@@ -135,7 +136,7 @@ enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir
         struct weir__nginx_line line = weir__nginx_line_read((weir_text){at, len});
         if (line.level == WEIR__NGINX_ERROR || line.level == WEIR__NGINX_FATAL || line.level == WEIR__NGINX_OTHER) {
             weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
-            weir__say(journal, WEIR__ERROR, "%s", told);
+            weir__logf(log, WEIR__LOG_ERROR, "%s", told);
         }
         at += len + (at[len] == '\n');
     }
@@ -144,7 +145,7 @@ enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir
 
 /* ---- Telling ---- */
 
-static void tell_route(const struct weir__route *route, const struct weir__journal *journal)
+static void tell_route(const struct weir__route *route, const struct weir__logger *log)
 {
     char servers[1024];
     size_t used = 0;
@@ -158,38 +159,38 @@ static void tell_route(const struct weir__route *route, const struct weir__journ
                            server->address);
         used += len > 0 ? (size_t)len : 0;
     }
-    weir__say(journal, WEIR__INFO, "%s%s goes to %s", route->path, route->kind == WEIR__ROUTE_EXACT ? "" : "*",
-              servers);
+    weir__logf(log, WEIR__LOG_INFO, "%s%s goes to %s", route->path, route->kind == WEIR__ROUTE_EXACT ? "" : "*",
+               servers);
 }
 
 static void tell_listener(const struct weir__listener *listener, const char *what, const char *path,
-                          const struct weir__journal *journal)
+                          const struct weir__logger *log)
 {
     const char *scheme = listener->kind == WEIR__RESP ? "redis" : listener->kind == WEIR__GRPC ? "grpc" : "http";
-    weir__say(journal, WEIR__INFO, "%s on %s%s://%s%s%s", what, scheme, listener->tls.certificate ? "s" : "",
-              listener->host ? "" : "0.0.0.0:", listener->address, path);
+    weir__logf(log, WEIR__LOG_INFO, "%s on %s%s://%s%s%s", what, scheme, listener->tls.certificate ? "s" : "",
+               listener->host ? "" : "0.0.0.0:", listener->address, path);
 }
 
-void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *journal)
+void weir__plan_tell(const struct weir__plan *plan, const struct weir__logger *log)
 {
     static const char *const names[] = {"gateway", "Envoy's rate-limit service", "HTTP service", "Redis protocol"};
     const struct weir__config *config = &plan->config;
     for (size_t i = 0; i < config->listener_count; i++)
-        tell_listener(&config->listeners[i], names[config->listeners[i].kind], "", journal);
+        tell_listener(&config->listeners[i], names[config->listeners[i].kind], "", log);
     for (size_t i = 0; i < config->route_count; i++)
-        tell_route(&config->routes[i], journal);
-    weir__say(journal, WEIR__INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,
-              plan->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
-              config->segment_path);
+        tell_route(&config->routes[i], log);
+    weir__logf(log, WEIR__LOG_INFO, "%zu rule%s from %s, counters in %s", plan->facts.rules,
+               plan->facts.rules == 1 ? "" : "s", config->rules_path ? config->rules_path : config->file,
+               config->segment_path);
     if (config->store.url)
-        weir__say(journal, WEIR__INFO, "shared with other hosts through %s", config->store.shown);
+        weir__logf(log, WEIR__LOG_INFO, "shared with other hosts through %s", config->store.shown);
     if (config->queue.wanted)
-        weir__say(journal, WEIR__INFO, "requests of rules with on_limit: queue are kept in %s",
-                  config->queue.database ? config->queue.database : "the store");
+        weir__logf(log, WEIR__LOG_INFO, "requests of rules with on_limit: queue are kept in %s",
+                   config->queue.database ? config->queue.database : "the store");
     if (config->metrics)
-        tell_listener(config->metrics, "metrics", "/metrics", journal);
+        tell_listener(config->metrics, "metrics", "/metrics", log);
     if (config->admin.listener)
-        tell_listener(config->admin.listener, "dashboard and rules service", "/", journal);
+        tell_listener(config->admin.listener, "dashboard and rules service", "/", log);
     if (config->origin.url)
-        weir__say(journal, WEIR__INFO, "rules are those that %s publishes", config->origin.url);
+        weir__logf(log, WEIR__LOG_INFO, "rules are those that %s publishes", config->origin.url);
 }

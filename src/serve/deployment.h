@@ -28,11 +28,11 @@ void weir__plan_free(struct weir__plan *plan);
 
 /* Writes what nginx needs into the folder. `number` keeps its rules apart from those of the plans before it. */
 bool weir__plan_write(struct weir__plan *plan, const struct weir__nginx *nginx, const struct weir__private *folder,
-                      unsigned number, bool trial, const struct weir__journal *journal);
+                      unsigned number, bool trial, const struct weir__logger *log);
 /* nginx -t on what was written; says what nginx says against it. */
 enum weir__trial weir__plan_try(const struct weir__plan *plan, const struct weir__nginx *nginx,
-                                const struct weir__private *folder, int interrupt, const struct weir__journal *journal);
+                                const struct weir__private *folder, int interrupt, const struct weir__logger *log);
 /* What is running, line by line. */
-void weir__plan_tell(const struct weir__plan *plan, const struct weir__journal *journal);
+void weir__plan_tell(const struct weir__plan *plan, const struct weir__logger *log);
 
 #endif

@@ -64,7 +64,7 @@ static void segment_make(const struct weir__config *config)
 }
 
 static bool segment_share(const struct weir__config *config, const struct weir__agent_user *user,
-                          const struct weir__journal *journal)
+                          const struct weir__logger *log)
 {
     static const char *const locks[] = {".observer", ".load.lock"};
     static const char *const files[] = {"", ".ledger", ".hot", ".load", ".history", ".observer", ".load.lock"};
@@ -78,8 +78,8 @@ static bool segment_share(const struct weir__config *config, const struct weir__
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s%s", config->segment_path, files[i]);
         if (!weir__handover_file(path, user))
-            weir__say(journal, WEIR__WARNING, "%s cannot be shared with the agent's user %s: %s", path, user->name,
-                      strerror(errno));
+            weir__logf(log, WEIR__LOG_WARNING, "%s cannot be shared with the agent's user %s: %s", path, user->name,
+                       strerror(errno));
     }
     return true;
 }
@@ -206,7 +206,7 @@ static bool is_foreign(const char *path)
 }
 
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
-                         const struct weir__journal *journal)
+                         const struct weir__logger *log)
 {
     static const char *const names[] = {"rules.db",   "rules.db-wal",   "queue.db",      "queue.db-wal",
                                         "queue.lock", "published.yaml", "retrieved.yaml"};
@@ -223,10 +223,10 @@ bool weir__handover_warn(const struct weir__config *config, const struct weir__a
             continue;
         found = true;
         if (!known)
-            weir__say(journal, WEIR__WARNING,
-                      "%s belongs to root, and the agent's user %s may have no access to it; if you put it there, as "
-                      "from a backup: chown %s: %s",
-                      path, user->name, user->name, path);
+            weir__logf(log, WEIR__LOG_WARNING,
+                       "%s belongs to root, and the agent's user %s may have no access to it; if you put it there, as "
+                       "from a backup: chown %s: %s",
+                       path, user->name, user->name, path);
     }
     return found;
 }
@@ -246,7 +246,7 @@ void weir__handover_create(const char *path)
 }
 
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
-                          const struct weir__journal *journal)
+                          const struct weir__logger *log)
 {
     char inside[4200];
     if (!user->drops)
@@ -254,24 +254,24 @@ bool weir__handover_share(const struct weir__config *config, const struct weir__
     if (has_state(config)) {
         snprintf(inside, sizeof inside, "%s/x", config->state_path);
         if (!weir__publish_folder(inside)) {
-            weir__say(journal, WEIR__ERROR, "the state folder %s cannot be made: %s; choose another under state",
-                      config->state_path, strerror(errno));
+            weir__logf(log, WEIR__LOG_ERROR, "the state folder %s cannot be made: %s; choose another under state",
+                       config->state_path, strerror(errno));
             return false;
         }
         state_adopt(config, user);
     }
-    return segment_share(config, user, journal);
+    return segment_share(config, user, log);
 }
 
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
-                          const struct weir__journal *journal)
+                          const struct weir__logger *log)
 {
     if (!user->drops || !has_state(config) || faccessat(AT_FDCWD, config->state_path, W_OK | X_OK, AT_EACCESS) == 0)
         return true;
-    weir__say(journal, WEIR__ERROR,
-              "the agent does not start: the state folder %s is not writable for its user %s: %s; chown it, or name a "
-              "folder of weir's own under state",
-              config->state_path, user->name, strerror(errno));
+    weir__logf(log, WEIR__LOG_ERROR,
+               "the agent does not start: the state folder %s is not writable for its user %s: %s; chown it, or name a "
+               "folder of weir's own under state",
+               config->state_path, user->name, strerror(errno));
     return false;
 }
 
@@ -308,7 +308,7 @@ static void store_take(struct weir__store *store, struct weir__config *config)
 }
 
 void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
-                         const struct weir__journal *journal)
+                         const struct weir__logger *log)
 {
     size_t len;
     char why[256];
@@ -330,5 +330,5 @@ void weir__handover_take(struct weir__config *config, const struct weir__agent_u
     }
     admin->socket = weir__admin_bind(admin->listener, why, sizeof why);
     if (admin->socket < 0)
-        weir__say(journal, WEIR__ERROR, "admin: %s", why);
+        weir__logf(log, WEIR__LOG_ERROR, "admin: %s", why);
 }

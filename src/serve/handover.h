@@ -14,14 +14,14 @@
  * logged.
  */
 bool weir__handover_share(const struct weir__config *config, const struct weir__agent_user *user,
-                          const struct weir__journal *journal);
+                          const struct weir__logger *log);
 /*
  * Logs files of root's in the agent's state folder, with the command that hands them over: root itself does not, since
  * the agent may have moved them there. Nothing is logged if they are `known`. True: there are some. To be called now
  * and then.
  */
 bool weir__handover_warn(const struct weir__config *config, const struct weir__agent_user *user, bool known,
-                         const struct weir__journal *journal);
+                         const struct weir__logger *log);
 /* For commands that root runs: makes a missing database in the agent's folder, empty and the agent's. */
 void weir__handover_create(const char *path);
 /* Lets the agent's group write the file, if it is a plain one of root's. */
@@ -33,9 +33,9 @@ bool weir__handover_file(const char *path, const struct weir__agent_user *user);
  * read stays a path: its user reports that.
  */
 void weir__handover_take(struct weir__config *config, const struct weir__agent_user *user,
-                         const struct weir__journal *journal);
+                         const struct weir__logger *log);
 /* After weir__privilege_drop: can the agent write where it must? False after it was logged. */
 bool weir__handover_check(const struct weir__config *config, const struct weir__agent_user *user,
-                          const struct weir__journal *journal);
+                          const struct weir__logger *log);
 
 #endif

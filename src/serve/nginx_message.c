@@ -174,7 +174,7 @@ static bool reword(weir_text message, char *buffer, size_t size)
 
 void weir__nginx_line_tell(weir_text message, const char *conf, char *buffer, size_t size)
 {
-    char better[WEIR__LINE_MAX];
+    char better[WEIR__LOG_MESSAGE_MAX];
     long number = cut_place(&message);
     number = number ? number : line_of_file(conf, message);
     weir_text place = place_of(conf, number);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static const struct weir__journal terminal = {.file = 2, .plain = true};
+static const struct weir__logger terminal = {.file = 2, .plain = true};
 
 struct weir__file_queue {
     struct weir__config config;

@@ -164,15 +164,15 @@ void weir__say_beside(void *context, const weir_diagnostic *told)
     const struct weir__beside_say *say = context;
     size_t len = strlen(say->segment);
     if (told->file && strncmp(told->file, say->segment, len) == 0 && told->file[len] == '.')
-        weir__say(say->journal, told->severity == WEIR_IS_ERROR ? WEIR__ERROR : WEIR__WARNING, "%s: %s", told->file,
-                  told->message);
+        weir__logf(say->log, told->severity == WEIR_IS_ERROR ? WEIR__LOG_ERROR : WEIR__LOG_WARNING, "%s: %s",
+                   told->file, told->message);
 }
 
-void weir__guard_said(weir_segment *segment, const char *path, const struct weir__journal *journal)
+void weir__guard_said(weir_segment *segment, const char *path, const struct weir__logger *log)
 {
     int error = weir_segment_guard(segment);
     if (error)
-        weir__say(journal, WEIR__WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
+        weir__logf(log, WEIR__LOG_WARNING, "%s is not guarded against being cut short: %s", path, weir_strerror(error));
 }
 
 static void look_at_segment(struct look *look)
@@ -341,7 +341,7 @@ static void rules_compile(struct look *look, const char *path, weir_text text)
  */
 static void rules_compile_as_agent(struct look *look, const char *path)
 {
-    static const struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
+    static const struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
     struct {
         int errors;
         size_t rules;
@@ -353,7 +353,7 @@ static void rules_compile_as_agent(struct look *look, const char *path)
         return; /* reported already */
     pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
     if (child == 0) {
-        if (!weir__privilege_drop(&user, &journal))
+        if (!weir__privilege_drop(&user, &log))
             _exit(1);
         rules_compile(look, path, (weir_text){"", 0});
         found.errors = look->report->errors;

@@ -29,11 +29,11 @@ bool weir__workers_can_read(const struct weir__facts *facts, const char *path);
 /* A weir_diagnose for engines of the agent: logs only lines about files beside the segment; workers log the others. */
 struct weir__beside_say {
     const char *segment;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
 };
 void weir__say_beside(void *context, const weir_diagnostic *told);
 /* weir_segment_guard; a failure is logged. */
-void weir__guard_said(weir_segment *segment, const char *path, const struct weir__journal *journal);
+void weir__guard_said(weir_segment *segment, const char *path, const struct weir__logger *log);
 
 /* The folder of a file, into `folder`. */
 void weir__folder_of(const char *path, char *folder, size_t size);

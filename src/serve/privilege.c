@@ -49,7 +49,7 @@ static bool bounding_set_reduce(uint64_t keep)
     return true;
 }
 
-void weir__privilege_limit(const struct weir__journal *journal)
+void weir__privilege_limit(const struct weir__logger *log)
 {
     static const int needed[] = {
         CAP_CHOWN,           /* files that the agent and the workers use */
@@ -74,7 +74,7 @@ void weir__privilege_limit(const struct weir__journal *journal)
                 prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && bounding_set_reduce(keep) &&
                 capabilities_set(keep & (held[0].permitted | (uint64_t)held[1].permitted << 32)) == 0;
     if (!good)
-        weir__say(journal, WEIR__WARNING, "capabilities that are not needed cannot be dropped: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_WARNING, "capabilities that are not needed cannot be dropped: %s", strerror(errno));
 }
 
 /* ---- System calls ---- */
@@ -193,23 +193,23 @@ static bool become(const struct weir__agent_user *user, const char **step)
            geteuid() == user->user && getuid() == user->user && getegid() == user->group;
 }
 
-bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__journal *journal)
+bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__logger *log)
 {
     const char *step = "";
     const struct rlimit none = {0, 0};
     if (user->drops && !become(user, &step)) {
-        weir__say(journal, WEIR__ERROR, "the agent does not start: it cannot become user %s (%s: %s)", user->name, step,
-                  strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "the agent does not start: it cannot become user %s (%s: %s)", user->name,
+                   step, strerror(errno));
         return false;
     }
     /* It holds keys and passwords: no core, and no other process of this user looks into its memory. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         (user->drops && (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || setrlimit(RLIMIT_CORE, &none) != 0))) {
-        weir__say(journal, WEIR__ERROR, "the agent does not start: no_new_privs: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "the agent does not start: no_new_privs: %s", strerror(errno));
         return false;
     }
     int error = filter_calls();
     if (error)
-        weir__say(journal, WEIR__WARNING, "the agent runs without a filter of system calls: %s", strerror(error));
+        weir__logf(log, WEIR__LOG_WARNING, "the agent runs without a filter of system calls: %s", strerror(error));
     return true;
 }

@@ -15,9 +15,9 @@
  * any capability, sets no_new_privs and filters system calls that it never needs. False after it was logged; the
  * process must end then.
  */
-bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__journal *journal);
+bool weir__privilege_drop(const struct weir__agent_user *user, const struct weir__logger *log);
 
 /* For the process that stays root: no_new_privs, and only the capabilities that it and nginx need. Logs a failure. */
-void weir__privilege_limit(const struct weir__journal *journal);
+void weir__privilege_limit(const struct weir__logger *log);
 
 #endif

@@ -33,18 +33,18 @@ static int print(struct weir__plan *plan, struct weir__nginx *nginx)
 
 /* Has nginx look at it, too, in a folder of its own: nothing else is touched. */
 static int check(struct weir__plan *plan, const struct weir__nginx *nginx, const char *missing,
-                 const struct weir__journal *journal)
+                 const struct weir__logger *log)
 {
     struct weir__private folder;
     const struct weir__config *config = &plan->config;
     if (missing) {
-        weir__say(journal, WEIR__WARNING, "%s; nginx's own test was left out", missing);
+        weir__logf(log, WEIR__LOG_WARNING, "%s; nginx's own test was left out", missing);
     } else if (!weir__private_make(&folder, plan->facts.group_id)) {
-        weir__say(journal, WEIR__ERROR, "no private folder can be made: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "no private folder can be made: %s", strerror(errno));
         return 1;
     } else {
-        bool good = weir__plan_write(plan, nginx, &folder, 0, true, journal) &&
-                    weir__plan_try(plan, nginx, &folder, -1, journal) == WEIR__TRIAL_GOOD;
+        bool good = weir__plan_write(plan, nginx, &folder, 0, true, log) &&
+                    weir__plan_try(plan, nginx, &folder, -1, log) == WEIR__TRIAL_GOOD;
         weir__private_remove(&folder);
         if (!good)
             return 1;
@@ -57,13 +57,12 @@ static int check(struct weir__plan *plan, const struct weir__nginx *nginx, const
 
 /* A signal interrupts the trial, but only one that asks for a stop ends it. Others are for what runs afterwards. */
 static enum weir__trial try_to_the_end(struct weir__plan *plan, const struct weir__nginx *nginx,
-                                       const struct weir__private *folder, int signals,
-                                       const struct weir__journal *journal)
+                                       const struct weir__private *folder, int signals, const struct weir__logger *log)
 {
     enum weir__trial tried = WEIR__TRIAL_INTERRUPTED;
     bool reload = false;
     for (int left = 3; tried == WEIR__TRIAL_INTERRUPTED; left--) {
-        tried = weir__plan_try(plan, nginx, folder, left > 0 ? signals : -1, journal); /* the last goes to its end */
+        tried = weir__plan_try(plan, nginx, folder, left > 0 ? signals : -1, log); /* the last goes to its end */
         for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; reload = true)
             if (wish == WEIR__WISH_STOP)
                 return WEIR__TRIAL_INTERRUPTED;
@@ -74,38 +73,38 @@ static enum weir__trial try_to_the_end(struct weir__plan *plan, const struct wei
 }
 
 /* Takes the plan. */
-static int run(struct weir__plan *plan, const struct weir__nginx *nginx, int signals, struct weir__journal *journal)
+static int run(struct weir__plan *plan, const struct weir__nginx *nginx, int signals, struct weir__logger *log)
 {
     struct weir__private folder;
     const struct weir__config *config = &plan->config;
     uint64_t print = weir__supervise_print(config); /* before the trial: that may take long */
     int code = 1;
     signal(SIGPIPE, SIG_IGN);
-    weir__privilege_limit(journal);
+    weir__privilege_limit(log);
     if (!weir__private_make(&folder, plan->facts.group_id)) {
-        weir__say(journal, WEIR__ERROR, "no private folder can be made: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "no private folder can be made: %s", strerror(errno));
         weir__plan_free(plan);
         return 1;
     }
     enum weir__trial tried = WEIR__TRIAL_BAD;
-    if (weir__plan_write(plan, nginx, &folder, 0, false, journal))
-        tried = try_to_the_end(plan, nginx, &folder, signals, journal);
-    if (tried == WEIR__TRIAL_GOOD && !weir__journal_open(journal, config->log_path, config->log_json)) {
-        weir__say(journal, WEIR__ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
+    if (weir__plan_write(plan, nginx, &folder, 0, false, log))
+        tried = try_to_the_end(plan, nginx, &folder, signals, log);
+    if (tried == WEIR__TRIAL_GOOD && !weir__logger_open(log, config->log_path, config->log_json)) {
+        weir__logf(log, WEIR__LOG_ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
         tried = WEIR__TRIAL_BAD;
     }
     if (tried == WEIR__TRIAL_GOOD)
-        code = weir__supervise(plan, print, nginx, &folder, journal, signals);
+        code = weir__supervise(plan, print, nginx, &folder, log, signals);
     else
         weir__plan_free(plan);
     weir__private_remove(&folder);
-    weir__journal_close(journal);
+    weir__logger_close(log);
     return tried == WEIR__TRIAL_INTERRUPTED ? 0 : code;
 }
 
 static int serve(const char *file, enum weir__serve_mode mode, int signals, weir_diagnose *diagnose, void *context)
 {
-    struct weir__journal journal = {.file = STDERR_FILENO, .plain = true};
+    struct weir__logger log = {.file = STDERR_FILENO, .plain = true};
     struct weir__nginx nginx;
     char missing[512];
     signal(SIGCHLD, SIG_DFL); /* who started us may have had it ignored, and then nobody could be waited for */
@@ -115,14 +114,14 @@ static int serve(const char *file, enum weir__serve_mode mode, int signals, weir
         return 1;
     bool found = weir__nginx_find(&nginx, missing, sizeof missing);
     if (mode == WEIR__SERVE_RUN && found)
-        return run(plan, &nginx, signals, &journal);
+        return run(plan, &nginx, signals, &log);
     int code = 1;
     if (mode == WEIR__SERVE_RUN)
-        weir__say(&journal, WEIR__ERROR, "%s", missing);
+        weir__logf(&log, WEIR__LOG_ERROR, "%s", missing);
     else if (mode == WEIR__SERVE_PRINT)
         code = print(plan, &nginx);
     else
-        code = check(plan, &nginx, found ? NULL : missing, &journal);
+        code = check(plan, &nginx, found ? NULL : missing, &log);
     weir__plan_free(plan);
     return code;
 }

@@ -8,7 +8,7 @@
  *   nginx       finding nginx, testing a configuration, starting it
  *   nginx_line  what nginx says, in words that fit weir.yaml
  *   private     the folder that nginx's files are in
- *   journal     what weir serve itself says
+ *   log     what weir serve itself says
  *   plan        a configuration through all of these, ready to run
  *   signals     what somebody who sends one wants
  *   supervise   the loop that looks after nginx

@@ -36,7 +36,7 @@ struct supervisor {
     struct weir__plan *plan, *next; /* what runs; what nginx was asked to take, NULL if that is what runs */
     const struct weir__nginx *nginx;
     struct weir__private *folder;
-    struct weir__journal *journal;
+    struct weir__logger *log;
     struct weir__companion agent;
     int signals, children, output;
     pid_t master; /* 0: has ended */
@@ -149,19 +149,19 @@ static void reload(struct supervisor *s)
 {
     const struct weir__config *running = &s->plan->config;
     s->reload_asked = false;
-    s->next = weir__plan_read(running->file, running, weir__say_diagnostic, s->journal);
+    s->next = weir__plan_read(running->file, running, weir__log_diagnostic, s->log);
     if (s->next)
         s->next->number = ++s->number;
     enum weir__trial tried = WEIR__TRIAL_BAD;
-    if (s->next && weir__plan_write(s->next, s->nginx, s->folder, s->number, false, s->journal))
-        tried = weir__plan_try(s->next, s->nginx, s->folder, s->signals, s->journal);
+    if (s->next && weir__plan_write(s->next, s->nginx, s->folder, s->number, false, s->log))
+        tried = weir__plan_try(s->next, s->nginx, s->folder, s->signals, s->log);
     if (tried == WEIR__TRIAL_INTERRUPTED) {
         drop_next(s);
         s->reload_asked = true;
         return;
     }
     if (tried == WEIR__TRIAL_BAD || !hand_over(s)) {
-        weir__say(s->journal, WEIR__ERROR, "%s was not taken; what ran before goes on", running->file);
+        weir__logf(s->log, WEIR__LOG_ERROR, "%s was not taken; what ran before goes on", running->file);
         drop_next(s);
     }
 }
@@ -177,17 +177,17 @@ static void restore(struct supervisor *s)
     int len = snprintf(pid, sizeof pid, "%ld\n", (long)s->master);
     if (!weir__private_restore(s->folder, s->plan->facts.group_id)) {
         if (!s->folder_told)
-            weir__say(s->journal, WEIR__ERROR, "the folder %s was removed, and cannot be made again: %s", path,
-                      strerror(errno));
+            weir__logf(s->log, WEIR__LOG_ERROR, "the folder %s was removed, and cannot be made again: %s", path,
+                       strerror(errno));
         s->folder_told = true;
         return;
     }
     s->folder_told = false;
-    weir__say(s->journal, WEIR__WARNING, "the folder %s was removed; it is made again%s", path,
-              s->plan->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
-    if (!weir__plan_write(s->plan, s->nginx, s->folder, ++s->number, false, s->journal) ||
+    weir__logf(s->log, WEIR__LOG_WARNING, "the folder %s was removed; it is made again%s", path,
+               s->plan->config.queue.gateway ? ", but kept requests wait until weir serve is started anew" : "");
+    if (!weir__plan_write(s->plan, s->nginx, s->folder, ++s->number, false, s->log) ||
         !weir__private_write(s->folder, "nginx.pid", pid, (unsigned long)len, 0) || !hand_over(s))
-        weir__say(s->journal, WEIR__ERROR, "%s is not what it was; a reload tries again: %s", path, strerror(errno));
+        weir__logf(s->log, WEIR__LOG_ERROR, "%s is not what it was; a reload tries again: %s", path, strerror(errno));
 }
 
 /* nginx has started workers with the new configuration. */
@@ -198,8 +198,8 @@ static void reloaded(struct supervisor *s)
         return;
     }
     const struct weir__config *config = &s->next->config;
-    if (!weir__journal_open(s->journal, config->log_path, config->log_json))
-        weir__say(s->journal, WEIR__ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
+    if (!weir__logger_open(s->log, config->log_path, config->log_json))
+        weir__logf(s->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", config->log_path, strerror(errno));
     /* Workers that still end their last requests look at the rules they began with. */
     if (s->has_older)
         remove_rules(s, s->older);
@@ -210,8 +210,8 @@ static void reloaded(struct supervisor *s)
     s->next = NULL;
     s->phase = RUNNING;
     weir__companion_renew(&s->agent);
-    weir__say(s->journal, WEIR__INFO, "reloaded %s", config->file);
-    weir__plan_tell(s->plan, s->journal);
+    weir__logf(s->log, WEIR__LOG_INFO, "reloaded %s", config->file);
+    weir__plan_tell(s->plan, s->log);
 }
 
 static void look(struct supervisor *s)
@@ -228,7 +228,7 @@ static void look(struct supervisor *s)
     bool settled = print == s->seen; /* nobody is writing just now */
     s->seen = print;
     if (print == 0 && !s->gone_told)
-        weir__say(s->journal, WEIR__WARNING, "%s is gone; what ran before goes on", s->plan->config.file);
+        weir__logf(s->log, WEIR__LOG_WARNING, "%s is gone; what ran before goes on", s->plan->config.file);
     s->gone_told = print == 0;
     if (s->reload_asked || (print != 0 && print != s->print && settled)) {
         s->print = print;
@@ -253,9 +253,9 @@ static void started(struct supervisor *s)
         reloaded(s);
     } else if (s->phase == STARTING) {
         s->phase = RUNNING;
-        s->journal->plain = false;
-        weir__say(s->journal, WEIR__INFO, "weir %s with nginx %s is running", weir_version(), s->nginx->version_text);
-        weir__plan_tell(s->plan, s->journal);
+        s->log->plain = false;
+        weir__logf(s->log, WEIR__LOG_INFO, "weir %s with nginx %s is running", weir_version(), s->nginx->version_text);
+        weir__plan_tell(s->plan, s->log);
     }
 }
 
@@ -274,10 +274,10 @@ static bool is_usual(weir_text message)
 static void hear_line(struct supervisor *s, weir_text text)
 {
     struct weir__nginx_line line = weir__nginx_line_read((weir_text){text.data, text.len - 1});
-    char told[WEIR__LINE_MAX];
+    char told[WEIR__LOG_MESSAGE_MAX];
     const struct weir__plan *plan = s->next ? s->next : s->plan;
     if (line.level == WEIR__NGINX_OTHER) {
-        weir__pass_on(s->journal, text);
+        weir__log_raw(s->log, text);
         return;
     }
     if (line.level == WEIR__NGINX_NOTICE) {
@@ -292,10 +292,10 @@ static void hear_line(struct supervisor *s, weir_text text)
     if (changing && line.level == WEIR__NGINX_WARNING && about_rules(s, line.message))
         return;
     weir__nginx_line_tell(line.message, plan->conf, told, sizeof told);
-    weir__say(s->journal, line.level == WEIR__NGINX_WARNING ? WEIR__WARNING : WEIR__ERROR, "%s", told);
+    weir__logf(s->log, line.level == WEIR__NGINX_WARNING ? WEIR__LOG_WARNING : WEIR__LOG_ERROR, "%s", told);
     if (s->phase == RELOADING && line.level == WEIR__NGINX_FATAL) {
-        weir__say(s->journal, WEIR__ERROR, "nginx did not take the new %s; what ran before goes on",
-                  s->plan->config.file);
+        weir__logf(s->log, WEIR__LOG_ERROR, "nginx did not take the new %s; what ran before goes on",
+                   s->plan->config.file);
         drop_next(s);
     }
 }
@@ -317,14 +317,14 @@ static bool hear(struct supervisor *s)
     for (const char *end; (end = memchr(s->line + from, '\n', s->line_len - from));) {
         weir_text text = {s->line + from, (size_t)(end - s->line) + 1 - from};
         if (s->in_long)
-            weir__pass_on(s->journal, text);
+            weir__log_raw(s->log, text);
         else
             hear_line(s, text);
         s->in_long = false;
         from += text.len;
     }
     if (from == 0 && s->line_len == LINE) {
-        weir__pass_on(s->journal, (weir_text){s->line, LINE});
+        weir__log_raw(s->log, (weir_text){s->line, LINE});
         s->in_long = true;
         from = LINE;
     }
@@ -344,12 +344,12 @@ static void master_ended(struct supervisor *s, int status)
     if (s->phase == STOPPING)
         return;
     if (WIFSIGNALED(status))
-        weir__say(s->journal, WEIR__ERROR, "nginx was killed by signal %d (%s)", WTERMSIG(status),
-                  strsignal(WTERMSIG(status)));
+        weir__logf(s->log, WEIR__LOG_ERROR, "nginx was killed by signal %d (%s)", WTERMSIG(status),
+                   strsignal(WTERMSIG(status)));
     else
-        weir__say(s->journal, WEIR__ERROR,
-                  s->phase == STARTING ? "nginx did not start (exit %d)" : "nginx ended (exit %d)",
-                  WEXITSTATUS(status));
+        weir__logf(s->log, WEIR__LOG_ERROR,
+                   s->phase == STARTING ? "nginx did not start (exit %d)" : "nginx ended (exit %d)",
+                   WEXITSTATUS(status));
     s->pressure = 1;
     stop(s, 1);
 }
@@ -369,7 +369,7 @@ static bool reap(struct supervisor *s)
         if (child == s->master)
             master_ended(s, status);
         else
-            weir__companion_ended(&s->agent, child, status, s->journal, milliseconds());
+            weir__companion_ended(&s->agent, child, status, s->log, milliseconds());
     }
 }
 
@@ -381,7 +381,7 @@ static void obey(struct supervisor *s)
             continue;
         }
         if (s->phase != STOPPING)
-            weir__say(s->journal, WEIR__INFO, "stopping; requests under way have %d s to end", GRACE_MS / 1000);
+            weir__logf(s->log, WEIR__LOG_INFO, "stopping; requests under way have %d s to end", GRACE_MS / 1000);
         stop(s, 0);
     }
 }
@@ -391,7 +391,7 @@ static void late(struct supervisor *s)
     if (s->phase == STOPPING) {
         press(s);
     } else if (s->phase == RELOADING) {
-        weir__say(s->journal, WEIR__ERROR, "nginx does not answer to the new %s", s->plan->config.file);
+        weir__logf(s->log, WEIR__LOG_ERROR, "nginx does not answer to the new %s", s->plan->config.file);
         drop_next(s);
     }
 }
@@ -415,9 +415,9 @@ static void loop(struct supervisor *s)
         if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && milliseconds() > s->deadline)
             late(s);
         look(s);
-        weir__companion_serve(&s->agent, &s->plan->config, s->journal, milliseconds());
+        weir__companion_serve(&s->agent, &s->plan->config, s->log, milliseconds());
         if (s->phase == RUNNING)
-            weir__companion_tend(&s->agent, &s->plan->config, s->journal, milliseconds());
+            weir__companion_tend(&s->agent, &s->plan->config, s->log, milliseconds());
     }
 }
 
@@ -434,9 +434,9 @@ static int take_children(void)
 }
 
 int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__nginx *nginx,
-                    struct weir__private *folder, struct weir__journal *journal, int signals)
+                    struct weir__private *folder, struct weir__logger *log, int signals)
 {
-    struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .journal = journal, .signals = signals};
+    struct supervisor s = {.plan = plan, .nginx = nginx, .folder = folder, .log = log, .signals = signals};
     char from[512], to[512];
     snprintf(from, sizeof from, "%s/" WEIR__PLAN_NEXT, folder->path);
     snprintf(to, sizeof to, "%s/" WEIR__PLAN_CONF, folder->path);
@@ -451,12 +451,12 @@ int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__
         fcntl(s.output, F_SETPIPE_SZ, PIPE); /* as much as may be; nginx speaks on while a reload is tried */
         loop(&s);
     } else {
-        weir__say(journal, WEIR__ERROR, "nginx cannot be started: %s", strerror(errno));
+        weir__logf(log, WEIR__LOG_ERROR, "nginx cannot be started: %s", strerror(errno));
         s.code = 1;
     }
     weir__companion_stop(&s.agent); /* after the workers: so that all they let pass is told */
     if (s.code == 0)
-        weir__say(journal, WEIR__INFO, "stopped");
+        weir__logf(log, WEIR__LOG_INFO, "stopped");
     if (s.output >= 0)
         close(s.output);
     if (s.children >= 0)

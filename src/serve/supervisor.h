@@ -12,6 +12,6 @@ uint64_t weir__supervise_print(const struct weir__config *config);
  * `print` says. Returns the exit code.
  */
 int weir__supervise(struct weir__plan *plan, uint64_t print, const struct weir__nginx *nginx,
-                    struct weir__private *folder, struct weir__journal *journal, int signals);
+                    struct weir__private *folder, struct weir__logger *log, int signals);
 
 #endif

@@ -15,7 +15,7 @@
 
 struct weir__fleet_teller {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     struct weir__host *host;
     char path[4096], lines[4096];
     struct weir__store_options options;
@@ -39,7 +39,7 @@ static bool link_open(struct weir__fleet_teller *teller)
         return true;
     if (!weir__store_url(&teller->config->store, url, sizeof url, why, sizeof why) ||
         weir__store_parse(url, &teller->options, why, sizeof why) != 0) {
-        weir__say(teller->journal, WEIR__ERROR, "store: %s", why);
+        weir__logf(teller->log, WEIR__LOG_ERROR, "store: %s", why);
         return false;
     }
     teller->link = weir__fleet_link_new(&teller->options, PATIENCE_US);
@@ -47,12 +47,12 @@ static bool link_open(struct weir__fleet_teller *teller)
 }
 
 struct weir__fleet_teller *weir__fleet_teller_new(const struct weir__config *config, struct weir__host *host,
-                                                  const struct weir__journal *journal)
+                                                  const struct weir__logger *log)
 {
     struct weir__fleet_teller *teller = calloc(1, sizeof *teller);
     if (!teller)
         return NULL;
-    *teller = (struct weir__fleet_teller){.config = config, .journal = journal, .host = host};
+    *teller = (struct weir__fleet_teller){.config = config, .log = log, .host = host};
     teller->heard.hosts = calloc(WEIR__FLEET_MAX, sizeof *teller->heard.hosts);
     teller->list.hosts = calloc(WEIR__FLEET_MAX, sizeof *teller->list.hosts);
     snprintf(teller->path, sizeof teller->path, "%s.hosts", config->segment_path);
@@ -82,7 +82,7 @@ static void complain(struct weir__fleet_teller *teller, int error, const char *w
 {
     bool refused = error == WEIR_ESTOREAUTH || error == WEIR_ESTOREERROR || error == WEIR_ESTOREWRONGTYPE;
     if (refused && error != teller->error)
-        weir__say(teller->journal, WEIR__WARNING, "the store does not say which hosts there are: %s", why);
+        weir__logf(teller->log, WEIR__LOG_WARNING, "the store does not say which hosts there are: %s", why);
 }
 
 static void ask_store(struct weir__fleet_teller *teller, struct weir__told *self, int64_t now_ms)

@@ -10,7 +10,7 @@ struct weir__fleet_teller;
 bool weir__fleet_wanted(const struct weir__config *config);
 /* NULL: no memory. All of them must stay. */
 struct weir__fleet_teller *weir__fleet_teller_new(const struct weir__config *config, struct weir__host *host,
-                                                  const struct weir__journal *journal);
+                                                  const struct weir__logger *log);
 /* One turn, every WEIR__FLEET_EVERY_MS. Waits for the store, but not for long. */
 void weir__fleet_teller_turn(struct weir__fleet_teller *teller);
 /* Says that this host ends. NULL is allowed. */

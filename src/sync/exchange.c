@@ -24,7 +24,7 @@
 
 struct exchanger {
     const struct weir__config *config;
-    const struct weir__journal *journal;
+    const struct weir__logger *log;
     struct weir__store_options store;
     char ledger[4096];
     weir *engine;
@@ -47,7 +47,7 @@ static bool store_read(struct exchanger *x)
     if (good && x->store.deadline_us < WEIR__SYNC_PATIENCE_US)
         x->store.deadline_us = WEIR__SYNC_PATIENCE_US;
     if (!good)
-        weir__say(x->journal, WEIR__ERROR, "store: %s", why);
+        weir__logf(x->log, WEIR__LOG_ERROR, "store: %s", why);
     return good;
 }
 
@@ -55,10 +55,10 @@ static void changed(void *context, bool up, int error, const char *where)
 {
     const struct exchanger *x = context;
     if (up)
-        weir__say(x->journal, WEIR__INFO, "the store %s is there; what was let pass is exchanged", where);
+        weir__logf(x->log, WEIR__LOG_INFO, "the store %s is there; what was let pass is exchanged", where);
     else
-        weir__say(x->journal, WEIR__WARNING, "the store %s is away; what is let pass is told later: %s", where,
-                  weir_strerror(error));
+        weir__logf(x->log, WEIR__LOG_WARNING, "the store %s is away; what is let pass is told later: %s", where,
+                   weir_strerror(error));
 }
 
 static int bring(void *context, struct weir__question *question)
@@ -74,13 +74,13 @@ static bool lock_ledger(struct exchanger *x)
     x->lock = open(x->ledger, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     for (int waited = 0; x->lock >= 0 && flock(x->lock, LOCK_EX | LOCK_NB) != 0; waited += 50) {
         if (waited >= LOCK_MS) {
-            weir__say(x->journal, WEIR__ERROR, "another agent exchanges what is in %s", x->ledger);
+            weir__logf(x->log, WEIR__LOG_ERROR, "another agent exchanges what is in %s", x->ledger);
             return false;
         }
         poll(NULL, 0, 50);
     }
     if (x->lock < 0)
-        weir__say(x->journal, WEIR__ERROR, "%s cannot be opened: %s", x->ledger, strerror(errno));
+        weir__logf(x->log, WEIR__LOG_ERROR, "%s cannot be opened: %s", x->ledger, strerror(errno));
     return x->lock >= 0;
 }
 
@@ -111,7 +111,7 @@ static bool begin(struct exchanger *x)
                                          .bring_context = x->link};
     x->sync = weir__sync_new(&options);
     if (!x->sync) {
-        weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+        weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
         unlock_ledger(x);
     }
     return x->sync != NULL;
@@ -135,17 +135,17 @@ static bool open_all(struct exchanger *x)
                             .ledger = x->ledger,
                             .diagnose = weir__say_beside,
                             .diagnose_context = &x->beside_say};
-    x->beside_say = (struct weir__beside_say){config->segment_path, x->journal};
+    x->beside_say = (struct weir__beside_say){config->segment_path, x->log};
     int error = weir_open(&options, &x->engine);
     if (error) {
-        weir__say(x->journal, WEIR__ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
-                  weir_error_name(error));
+        weir__logf(x->log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
+                   weir_error_name(error));
         return false;
     }
-    weir__guard_said(weir_engine_segment(x->engine), config->segment_path, x->journal);
+    weir__guard_said(weir_engine_segment(x->engine), config->segment_path, x->log);
     x->link = weir__link_new(&x->store);
     if (!x->link) {
-        weir__say(x->journal, WEIR__ERROR, "%s", weir_strerror(WEIR_ENOMEM));
+        weir__logf(x->log, WEIR__LOG_ERROR, "%s", weir_strerror(WEIR_ENOMEM));
         return false;
     }
     weir__link_tell(x->link, changed, x);
@@ -169,10 +169,10 @@ static void complain(struct exchanger *x)
     uint64_t full = weir__load64(&x->engine->book->ledger.header->full), now = weir__book_ms();
     if (full == x->full || (x->complained_ms && now - x->complained_ms < COMPLAINT_MS))
         return;
-    weir__say(x->journal, WEIR__WARNING,
-              "the ledger %s is full: %" PRIu64 " times what was let pass stayed on this host; remove the file while "
-              "nothing runs and give it more room",
-              x->ledger, full - x->full);
+    weir__logf(x->log, WEIR__LOG_WARNING,
+               "the ledger %s is full: %" PRIu64 " times what was let pass stayed on this host; remove the file while "
+               "nothing runs and give it more room",
+               x->ledger, full - x->full);
     x->full = full;
     x->complained_ms = now;
 }
@@ -265,10 +265,10 @@ static enum weir__exchange_end loop(struct exchanger *x, int signals, const stru
     return end;
 }
 
-enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__journal *journal,
+enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,
                                            int signals, const struct weir__exchange_watch *watch)
 {
-    struct exchanger x = {.config = config, .journal = journal, .lock = -1};
+    struct exchanger x = {.config = config, .log = log, .lock = -1};
     enum weir__exchange_end end = WEIR__EXCHANGE_FAILED;
     if (open_all(&x))
         end = loop(&x, signals, watch);
@@ -276,12 +276,12 @@ enum weir__exchange_end weir__exchange_run(const struct weir__config *config, co
     return end;
 }
 
-int weir__exchange_once(const struct weir__config *config, const struct weir__journal *journal)
+int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct exchanger x = {.config = config, .journal = journal, .lock = -1};
+    struct exchanger x = {.config = config, .log = log, .lock = -1};
     int error = open_all(&x) ? exchange(&x, 0) : WEIR_ESYS;
     if (error && x.sync)
-        weir__say(journal, WEIR__ERROR, "%s (%s)", weir_strerror(error), weir_error_name(error));
+        weir__logf(log, WEIR__LOG_ERROR, "%s (%s)", weir_strerror(error), weir_error_name(error));
     close_all(&x);
     return error;
 }

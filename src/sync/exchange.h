@@ -21,9 +21,9 @@ struct weir__exchange_watch {
  * Runs until somebody wishes a stop by `signals` (weir__take_signals), with a last exchange then, or until `watch`
  * (NULL: nobody) says so.
  */
-enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__journal *journal,
+enum weir__exchange_end weir__exchange_run(const struct weir__config *config, const struct weir__logger *log,
                                            int signals, const struct weir__exchange_watch *watch);
 /* One exchange. 0; or an error, which was told. */
-int weir__exchange_once(const struct weir__config *config, const struct weir__journal *journal);
+int weir__exchange_once(const struct weir__config *config, const struct weir__logger *log);
 
 #endif

@@ -27,7 +27,7 @@ static weir *begin(enum weir__signal signal, double target)
 
 static weir_load turns(weir *engine, int count)
 {
-    static const struct weir__journal quiet = {.file = 2};
+    static const struct weir__logger quiet = {.file = 2};
     weir_load load = {0};
     struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
     CHECK(sensor != NULL);
@@ -89,7 +89,7 @@ TEST(the_usual_goes_on_with_the_next)
     weir_load_join(engine, &worker);
     weir__load_usual_write(engine->load, 20000);
     weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
-    static const struct weir__journal quiet = {.file = 2};
+    static const struct weir__logger quiet = {.file = 2};
     struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
     CHECK(sensor != NULL);
     for (int i = 0; i < 10; i++) {

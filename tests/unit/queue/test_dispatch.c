@@ -11,7 +11,7 @@ static const char rules[] = "rules:\n  - { name: api, match: { path: /* }, key: 
 
 static char folder[64], url[128];
 static struct weir__config config;
-static const struct weir__journal journal = {.file = 2};
+static const struct weir__logger test_log = {.file = 2};
 static struct weir__drain drain;
 static char tickets[COUNT][WEIR__TICKET_LEN + 1];
 
@@ -31,7 +31,7 @@ static void begin(const char *rule)
     snprintf(url, sizeof url, "sqlite:%s/queue.db", folder);
     config = (struct weir__config){.state_path = folder, .queue = {.wanted = true, .database = url, .retries = 8}};
     drain = (struct weir__drain){.config = &config,
-                                 .journal = &journal,
+                                 .log = &test_log,
                                  .engine = test_engine(rules),
                                  .to = {.url = "http://127.0.0.1:9", .timeout_ms = 60000},
                                  .turn = -1,

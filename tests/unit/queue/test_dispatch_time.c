@@ -147,7 +147,7 @@ static void upstream_end(void)
 
 static struct place place;
 static char url[64];
-static const struct weir__journal journal = {.file = 2};
+static const struct weir__logger test_log = {.file = 2};
 static struct weir__config config;
 static struct weir__drain drain;
 static char tickets[ITEMS][WEIR__TICKET_LEN + 1];
@@ -160,7 +160,7 @@ static void begin(bool on_redis)
     snprintf(url, sizeof url, "http://127.0.0.1:%d", upstream.port);
     config = (struct weir__config){.state_path = "/tmp", .queue = {.wanted = true, .database = "", .retries = 8}};
     drain = (struct weir__drain){.config = &config,
-                                 .journal = &journal,
+                                 .log = &test_log,
                                  .engine = test_engine(rules),
                                  .to = {.url = url, .timeout_ms = 60000},
                                  .turn = -1,

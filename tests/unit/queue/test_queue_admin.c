@@ -11,7 +11,7 @@
 
 static char folder[64], database[128], socket_path[128];
 static struct weir__config config;
-static const struct weir__journal terminal = {.file = 2, .plain = true};
+static const struct weir__logger terminal = {.file = 2, .plain = true};
 static char tickets[COUNT][WEIR__TICKET_LEN + 1];
 
 static weir_text text_of(const char *text)

@@ -45,7 +45,7 @@ static const struct {
 
 TEST(lines_of_nginx)
 {
-    char told[WEIR__LINE_MAX];
+    char told[WEIR__LOG_MESSAGE_MAX];
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct weir__nginx_line line = weir__nginx_line_read((weir_text){lines[i].line, strlen(lines[i].line)});
         CHECK_EQ(line.level, lines[i].level);
