@@ -261,7 +261,7 @@ def law_plots(folder):
     test = BUILD / "tests/unit/overload/test_controller"
     subprocess.run(["make", "-s", test], check=True, stdout=sys.stderr)
     with tempfile.NamedTemporaryFile("r", suffix=".csv") as file:
-        subprocess.run([test], env={**os.environ, "WEIR_LAW_CSV": file.name}, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([test], env={**os.environ, "WEIR_CONTROLLER_CSV": file.name}, check=True, stdout=subprocess.DEVNULL)
         rows = list(csv.DictReader(file))
     for course, name, title in (("step_5", "step", "Throttle: 5 times the capacity from second 10 to 100, simulated"),
                                 ("saw", "saw", "Throttle: a saw-tooth of 0.5 to 5 times the capacity, simulated")):

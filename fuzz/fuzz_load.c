@@ -19,38 +19,39 @@ static void check(bool holds)
         abort();
 }
 
-static void use(struct weir__load *load)
+static void use(struct weir__load_page *load)
 {
     struct weir__load_view view;
-    struct weir__load_sums sums;
-    weir__load_read(load, NOW, &view);
+    struct weir__upstream_sums sums;
+    weir__load_page_read(load, NOW, &view);
     check(view.level <= WEIR__LOAD_FULL && view.throttle <= WEIR__LOAD_FULL);
-    check(view.claimed <= WEIR__LOAD_FULL && view.claimed >= view.level);
+    check(view.elastic_level <= WEIR__LOAD_FULL && view.elastic_level >= view.level);
     for (int i = 0; i < WEIR__LOAD_CLASSES; i++)
         check(view.shed[i] <= WEIR__LOAD_FULL);
     for (int i = 0; i < WEIR__SIGNALS; i++)
         check(view.signal[i] <= WEIR__LOAD_FULL || view.signal[i] == WEIR__SIGNAL_NONE);
     check(view.known || (view.level == 0 && view.throttle == WEIR__LOAD_FULL));
-    check(weir__load_usual(load, NOW + 3 * WEIR__LOAD_USUAL_NS) == 0 || weir__load_usual(load, NOW) == 0);
-    unsigned stripe = weir__load_join(load, 7, NOW);
-    weir__load_begin(load, stripe);
-    weir__load_upstream(load, stripe, 5, true);
-    weir__load_end(load, stripe);
-    check(weir__load_beat(load, stripe, 7, NOW, 3) == (stripe < WEIR__LOAD_STRIPES));
-    weir__load_sum(load, NOW, &sums);
-    check(sums.workers <= WEIR__LOAD_STRIPES && (stripe == WEIR__LOAD_NO_SEAT || sums.workers > 0));
-    weir__load_leave(load, stripe, 7);
+    check(weir__load_page_baseline(load, NOW + 3 * WEIR__LOAD_BASELINE_NS) == 0 ||
+          weir__load_page_baseline(load, NOW) == 0);
+    unsigned shard = weir__load_page_join(load, 7, NOW);
+    weir__load_page_begin(load, shard);
+    weir__load_page_upstream(load, shard, 5, true);
+    weir__load_page_end(load, shard);
+    check(weir__load_page_heartbeat(load, shard, 7, NOW, 3) == (shard < WEIR__LOAD_SHARDS));
+    weir__load_page_sum(load, NOW, &sums);
+    check(sums.workers <= WEIR__LOAD_SHARDS && (shard == WEIR__LOAD_NO_SHARD || sums.workers > 0));
+    weir__load_page_leave(load, shard, 7);
     /* What is written next is read as it is. */
-    view = weir__load_neutral();
+    view = weir__load_view_neutral();
     view.level = 321;
-    weir__load_write(load, NOW, &view);
-    weir__load_read(load, NOW, &view);
+    weir__load_page_write(load, NOW, &view);
+    weir__load_page_read(load, NOW, &view);
     check(view.known && view.level == 321);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct weir__load load;
+    static struct weir__load_page load;
     weir_text text = {(const char *)data, size};
     uint64_t a = 0, b = 0;
     (void)weir__procfs_stalled(text, &a);
@@ -60,10 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2)
         return 0;
     memset(&load, 0, sizeof load);
-    check(weir__load_make(&load, sizeof load));
+    check(weir__load_page_init(&load, sizeof load));
     size_t at = (size_t)(data[0] | data[1] << 8) % sizeof load;
     memcpy((char *)&load + at, data + 2, size - 2 < sizeof load - at ? size - 2 : sizeof load - at);
-    if (weir__load_sound(&load, sizeof load))
+    if (weir__load_page_valid(&load, sizeof load))
         use(&load);
     return 0;
 }

@@ -146,7 +146,7 @@ static void check_limits(const struct weir__rule *rule)
         weir_limit at;
         if (quota->kind != WEIR__LIMITED || !quota->ceiling)
             continue;
-        int64_t scale = weir__pressure_scale(&rule->pressure, points[i % POINTS], points[i / POINTS % POINTS]);
+        int64_t scale = weir__overload_scale(&rule->overload, points[i % POINTS], points[i / POINTS % POINTS]);
         weir__limit_scale(&quota->limit, scale, &at);
         if (at.limit < 1 || at.hard < 1 || at.cap < at.hard || at.limit > quota->ceiling->limit ||
             at.hard > quota->ceiling->hard || at.cap > at.most || at.period_us < 1 || at.period_units < 1 ||

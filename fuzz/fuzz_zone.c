@@ -34,15 +34,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     int32_t offset_s = zone->offset_s;
     for (int32_t i = 0; i < zone->count; i++) {
-        const struct weir__zone_turn *turn = &zone->turn[i];
-        if ((i > 0 && turn->at_s <= turn[-1].at_s) || turn->offset_s == offset_s || turn->offset_s <= -26 * 3600 ||
-            turn->offset_s >= 26 * 3600)
+        const struct weir__zone_transition *transition = &zone->transition[i];
+        if ((i > 0 && transition->at_s <= transition[-1].at_s) || transition->offset_s == offset_s ||
+            transition->offset_s <= -26 * 3600 || transition->offset_s >= 26 * 3600)
             abort();
-        offset_s = turn->offset_s;
+        offset_s = transition->offset_s;
         /* Some of them: a file may have a hundred thousand. */
-        if (i < 64 && turn->at_s < INT64_MAX / 1000000000) {
-            check_windows(zone, turn->at_s * 1000000);
-            check_windows(zone, turn->at_s * 1000000 - 1);
+        if (i < 64 && transition->at_s < INT64_MAX / 1000000000) {
+            check_windows(zone, transition->at_s * 1000000);
+            check_windows(zone, transition->at_s * 1000000 - 1);
         }
     }
     check_windows(zone, 0);

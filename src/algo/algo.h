@@ -23,7 +23,7 @@
 struct weir__state {
     int64_t anchor_us; /* since when `used` counts */
     int64_t used;      /* 0 to WEIR__USED_MAX */
-    int64_t whole_us;  /* out: from the anchor until the state equals an unused one */
+    int64_t expiry_us; /* out: from the anchor until the state equals an unused one */
 };
 
 /* How a request wants to be counted. */
@@ -48,7 +48,7 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
                        enum weir__mode mode, weir_decision *decision);
 
 /* Sets what makes the usual case of a token bucket quick, from its period. */
-static inline void weir__limit_hasten(weir_limit *limit)
+static inline void weir__limit_init_fast_path(weir_limit *limit)
 {
     limit->usual = limit->algorithm == WEIR_TOKEN_BUCKET && limit->refill == WEIR_REFILL_CONTINUOUS &&
                    limit->period_units == 1 && limit->period_us > 4; /* table/usual.h encodes no less */
@@ -117,11 +117,11 @@ bool weir__counter2_take(const weir_limit *limit, struct weir__sliding *state, i
                          enum weir__mode mode, weir_decision *decision);
 
 /*
- * More than two: `before` is the sum of the buckets - 1 parts before the present one; `parts` holds them, newest
+ * More than two: `before` is the sum of the buckets - 1 parts before the present one; `sub_windows` holds them, newest
  * first, and is only read to tell how long to wait.
  */
-bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *parts, int64_t now_us,
-                         int64_t cost, enum weir__mode mode, weir_decision *decision);
+bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *sub_windows,
+                         int64_t now_us, int64_t cost, enum weir__mode mode, weir_decision *decision);
 
 /*
  * Sliding window log. The log itself is behind `time_of`, which tells when unit i of the `live` ones was logged,

@@ -66,12 +66,12 @@ bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_
             cost = still_owed(cost, weir__mul_div(next.anchor_us - now_us, limit->back_units, limit->back_us));
     }
     int64_t dripped = settle(limit, &next, now_us);
-    int64_t held = next.used - dripped;
-    bool taken = weir__decide(limit, held, cost, mode, decision);
+    int64_t in_use = next.used - dripped;
+    bool taken = weir__decide(limit, in_use, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY)
         decision->retry_after_ns =
-            weir__us_to_ns(dripped_at(limit, &next, dripped + held + cost - limit->cap) - now_us);
+            weir__us_to_ns(dripped_at(limit, &next, dripped + in_use + cost - limit->cap) - now_us);
     if (taken) {
         next.used += cost;
         next.used = next.used <= dripped ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
@@ -81,7 +81,7 @@ bool weir__token_take(const weir_limit *limit, struct weir__state *state, int64_
     decision->reset_after_ns = next.used ? weir__us_to_ns(weir__elapsed(full_us, now_us)) : 0;
     if (!taken || !cost)
         return false;
-    next.whole_us = full_us - next.anchor_us;
+    next.expiry_us = full_us - next.anchor_us;
     *state = next;
     return true;
 }
@@ -158,9 +158,9 @@ bool weir__interval_take(const weir_limit *limit, struct weir__state *state, int
         next.used = next.used < 0 ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
         decision->remaining = limit->hard - next.used;
     }
-    next.whole_us = refill_time(limit, next.used);
+    next.expiry_us = refill_time(limit, next.used);
     if (next.used)
-        decision->reset_after_ns = weir__us_to_ns(weir__elapsed(next.anchor_us + next.whole_us, now_us));
+        decision->reset_after_ns = weir__us_to_ns(weir__elapsed(next.anchor_us + next.expiry_us, now_us));
     if (!taken || !cost)
         return false;
     *state = next;

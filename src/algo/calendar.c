@@ -12,7 +12,8 @@
 #define DAY_S     86400
 #define SECOND_US 1000000
 
-/* No zone is further from UTC: src/engine/zone*.c take none that is. So only turns this close to a moment matter to it.
+/* No zone is further from UTC: src/engine/zone*.c take none that is. So only transitions this close to a moment matter
+ * to it.
  */
 #define REACH_S (26 * 3600)
 
@@ -34,7 +35,7 @@ static int64_t year_start(int64_t year)
 
 static int64_t year_of(int64_t day)
 {
-    /* 400 years have 146097 days. The quotient is off by one at most, near the turn of a year. */
+    /* 400 years have 146097 days. The quotient is off by one at most, near the transition of a year. */
     int64_t year = 1970 + floor_div(day * 400, 146097);
 
     if (year_start(year) > day)
@@ -80,14 +81,14 @@ static void unit_around(enum weir_calendar unit, int64_t day, int64_t *first, in
 
 /* ---- Between UTC and local time ---- */
 
-/* The last turn at or before at_s; -1 is the time before the first one. */
-static int32_t turn_before(const weir_zone *zone, int64_t at_s)
+/* The last transition at or before at_s; -1 is the time before the first one. */
+static int32_t transition_before(const weir_zone *zone, int64_t at_s)
 {
     int32_t low = 0, high = zone->count;
 
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (zone->turn[middle].at_s <= at_s)
+        if (zone->transition[middle].at_s <= at_s)
             low = middle + 1;
         else
             high = middle;
@@ -95,21 +96,22 @@ static int32_t turn_before(const weir_zone *zone, int64_t at_s)
     return low - 1;
 }
 
-static inline int32_t offset_after(const weir_zone *zone, int32_t turn)
+static inline int32_t offset_after(const weir_zone *zone, int32_t transition)
 {
-    return turn < 0 ? zone->offset_s : zone->turn[turn].offset_s;
+    return transition < 0 ? zone->offset_s : zone->transition[transition].offset_s;
 }
 
-/* The latest local time that was shown at any moment up to now_s; later than the present one after a turn back. */
+/* The latest local time that was shown at any moment up to now_s; later than the present one after a transition back.
+ */
 static int64_t latest_local(const weir_zone *zone, int64_t now_s)
 {
-    int32_t i = turn_before(zone, now_s);
+    int32_t i = transition_before(zone, now_s);
     int64_t latest = now_s + offset_after(zone, i);
 
-    for (; i >= 0 && zone->turn[i].at_s > now_s - 2 * REACH_S; i--) {
-        int64_t before_turn = zone->turn[i].at_s - 1 + offset_after(zone, i - 1);
-        if (before_turn > latest)
-            latest = before_turn;
+    for (; i >= 0 && zone->transition[i].at_s > now_s - 2 * REACH_S; i--) {
+        int64_t before_transition = zone->transition[i].at_s - 1 + offset_after(zone, i - 1);
+        if (before_transition > latest)
+            latest = before_transition;
     }
     return latest;
 }
@@ -117,13 +119,13 @@ static int64_t latest_local(const weir_zone *zone, int64_t now_s)
 /* The first moment at which local time is local_s or later. */
 static int64_t first_reaching(const weir_zone *zone, int64_t local_s)
 {
-    int32_t i = turn_before(zone, local_s - REACH_S);
+    int32_t i = transition_before(zone, local_s - REACH_S);
     int64_t at_s;
 
-    while (i + 1 < zone->count && zone->turn[i + 1].at_s - 1 + offset_after(zone, i) < local_s)
+    while (i + 1 < zone->count && zone->transition[i + 1].at_s - 1 + offset_after(zone, i) < local_s)
         i++;
     at_s = local_s - offset_after(zone, i);
-    return i >= 0 && at_s < zone->turn[i].at_s ? zone->turn[i].at_s : at_s;
+    return i >= 0 && at_s < zone->transition[i].at_s ? zone->transition[i].at_s : at_s;
 }
 
 void weir__calendar_window(const weir_zone *zone, enum weir_calendar unit, int64_t now_us, int64_t *start_us,
@@ -134,7 +136,7 @@ void weir__calendar_window(const weir_zone *zone, enum weir_calendar unit, int64
 
     if (!zone)
         zone = &utc;
-    /* Whole seconds will do: all midnights and turns are on one. */
+    /* Whole seconds will do: all midnights and transitions are on one. */
     unit_around(unit, floor_div(latest_local(zone, floor_div(now_us, SECOND_US)), DAY_S), &first, &next);
     *start_us = first_reaching(zone, first * DAY_S) * SECOND_US;
     *end_us = first_reaching(zone, next * DAY_S) * SECOND_US;

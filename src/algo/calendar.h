@@ -5,16 +5,16 @@
 #include <weir/weir.h>
 
 /* From `at_s` on (seconds since 1970, UTC), local time is UTC plus offset_s. */
-struct weir__zone_turn {
+struct weir__zone_transition {
     int64_t at_s;
     int32_t offset_s;
 };
 
 /* A zone as the arithmetic needs it: every change of offset, far enough into the future. Immutable. */
 struct weir_zone {
-    int32_t offset_s; /* before the first turn */
+    int32_t offset_s; /* before the first transition */
     int32_t count;
-    struct weir__zone_turn turn[]; /* by at_s, rising */
+    struct weir__zone_transition transition[]; /* by at_s, rising */
 };
 
 /*

@@ -6,15 +6,15 @@
 #include "algo/arith.h"
 
 /*
- * Decides whether `cost` more fits on top of `held`, and fills everything but the times. Returns true if the
+ * Decides whether `cost` more fits on top of `in_use`, and fills everything but the times. Returns true if the
  * units are to be taken (or given back).
  */
-static inline bool weir__decide(const weir_limit *limit, int64_t held, int64_t cost, enum weir__mode mode,
+static inline bool weir__decide(const weir_limit *limit, int64_t in_use, int64_t cost, enum weir__mode mode,
                                 weir_decision *decision)
 {
-    bool fits = held + cost <= limit->cap || cost < 0;
+    bool fits = in_use + cost <= limit->cap || cost < 0;
     bool taken = fits || mode == WEIR__CHARGE;
-    int64_t after = taken ? held + cost : held;
+    int64_t after = taken ? in_use + cost : in_use;
 
     if (after < 0)
         after = 0;

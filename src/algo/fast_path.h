@@ -12,15 +12,15 @@
 
 #include <weir/weir.h>
 
-struct weir__usual_state {
+struct weir__fast_bucket_state {
     int64_t elapsed_us; /* since the anchor */
     int64_t used;
-    int64_t whole_us; /* in: after which it is no state any more; out: from the anchor until it equals an unused one */
+    int64_t expiry_us; /* in: after which it is no state any more; out: from the anchor until it equals an unused one */
 };
 
 /* Gives back what has dripped in and takes `cost`, which is positive; false, with the state spoiled, if it does not
  * fit. */
-static inline bool weir__usual_add(const weir_limit *limit, struct weir__usual_state *state, int64_t cost)
+static inline bool weir__fast_bucket_take(const weir_limit *limit, struct weir__fast_bucket_state *state, int64_t cost)
 {
     int64_t period = limit->period_us;
     /* A division by a multiplication: limit->inverse is 2^64 / period, rounded down, so this is one short at most. */
@@ -32,13 +32,13 @@ static inline bool weir__usual_add(const weir_limit *limit, struct weir__usual_s
     }
     int64_t used = state->used - periods;
     /* All ones if there is something left, by both measures; what has recovered begins anew. */
-    int64_t live = ((state->elapsed_us - state->whole_us) & -used) >> 63;
+    int64_t live = ((state->elapsed_us - state->expiry_us) & -used) >> 63;
 
     state->elapsed_us = rest & live;
     state->used = (used & live) + cost;
     if (state->used > limit->hard)
         return false;
-    state->whole_us = state->used * period; /* at most 400 days: limit.c has seen to it */
+    state->expiry_us = state->used * period; /* at most 400 days: limit.c has seen to it */
     return true;
 }
 

@@ -144,7 +144,7 @@ int weir_limit_init(weir_limit *limit, const weir_params *params)
                     : weir__mul_div_up(made.cap, made.period_us, made.period_units) > WEIR__WINDOW_MAX;
     if (made.algorithm <= WEIR_LEAKY_BUCKET && slow)
         return WEIR_EOVERFLOW;
-    weir__limit_hasten(&made);
+    weir__limit_init_fast_path(&made);
     made.spread = spread(&made, p->id);
     *limit = made;
     return 0;

@@ -18,7 +18,7 @@ static void shorten(weir_limit *limit)
     int64_t units = at_least_one(weir__mul_div_up(SHORT_US, limit->limit, limit->window_us));
     limit->period_units = units < limit->limit ? units : limit->limit;
     limit->period_us = weir__mul_div_up(limit->period_units, limit->window_us, limit->limit);
-    weir__limit_hasten(limit);
+    weir__limit_init_fast_path(limit);
 }
 
 /* A sliding counter that is too large for one slot at its largest has two at any size. */
@@ -27,7 +27,7 @@ static void keep_form(weir_limit *limit, const weir_limit *largest)
     limit->wide = limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && !weir__is_packed(largest);
 }
 
-void weir__limit_vary(weir_limit *limit, const weir_limit *ceiling)
+void weir__limit_init_scaled(weir_limit *limit, const weir_limit *ceiling)
 {
     limit->most = ceiling->most;
     limit->back_us = ceiling->back_us; /* at what rate the units came back that are given back now nobody knows */
@@ -48,7 +48,7 @@ void weir__limit_scale(const weir_limit *base, int64_t scale, weir_limit *scaled
         shorten(scaled);
 }
 
-void weir__limit_rest(weir_limit *limit, int percent)
+void weir__limit_without_reserve(weir_limit *limit, int percent)
 {
     keep_form(limit, limit);
     limit->limit = at_least_one(weir__mul_div(limit->limit, 100 - percent, 100));

@@ -19,7 +19,7 @@
  * Makes a limit one that varies, between itself and `ceiling`, the same limit at its largest, which may be itself:
  * then it becomes fit to be one.
  */
-void weir__limit_vary(weir_limit *limit, const weir_limit *ceiling);
+void weir__limit_init_scaled(weir_limit *limit, const weir_limit *ceiling);
 
 /*
  * The limit at a scale, of a base that varies: units, burst and soft, rounded down, at least 1. It must not be more
@@ -28,6 +28,6 @@ void weir__limit_vary(weir_limit *limit, const weir_limit *ceiling);
 void weir__limit_scale(const weir_limit *base, int64_t scale, weir_limit *scaled);
 
 /* The part of a limit that is left when `percent` of it is kept for others: rounded down, at least 1. No buckets. */
-void weir__limit_rest(weir_limit *limit, int percent);
+void weir__limit_without_reserve(weir_limit *limit, int percent);
 
 #endif

@@ -90,24 +90,24 @@ bool weir__packed_take(const weir_limit *limit, struct weir__state *state, int64
         return false;
     state->anchor_us = both.start_us;
     state->used = both.current | both.before << 16;
-    state->whole_us = (both.current ? 2 : both.before ? 1 : 0) * limit->part_us;
+    state->expiry_us = (both.current ? 2 : both.before ? 1 : 0) * limit->part_us;
     return true;
 }
 
-bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *parts, int64_t now_us,
-                         int64_t cost, enum weir__mode mode, weir_decision *decision)
+bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, const uint32_t *sub_windows,
+                         int64_t now_us, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    int64_t w = limit->part_us, n = limit->buckets, held = state->current + state->before;
+    int64_t w = limit->part_us, n = limit->buckets, in_use = state->current + state->before;
     if (cost < 0)
         mode = WEIR__CHARGE; /* a refund is never denied */
     cost = of_this_part(limit, state, now_us, cost);
-    bool taken = weir__decide(limit, held, cost, mode, decision);
+    bool taken = weir__decide(limit, in_use, cost, mode, decision);
 
     if (decision->verdict == WEIR_DENY) {
         /* The oldest part leaves first: part i leaves n - 1 - i parts after the present one has begun. */
-        int64_t missing = held + cost - limit->cap, i = n - 1;
+        int64_t missing = in_use + cost - limit->cap, i = n - 1;
         while (i > 0 && missing > 0)
-            missing -= parts[--i];
+            missing -= sub_windows[--i];
         int64_t at = missing > 0 ? n * w : (n - 1 - i) * w;
         decision->retry_after_ns = weir__us_to_ns(state->start_us + at - now_us);
     }
@@ -119,7 +119,7 @@ bool weir__counterN_take(const weir_limit *limit, struct weir__sliding *state, c
         decision->reset_after_ns = weir__us_to_ns(state->start_us + n * w - now_us);
     } else if (state->before) {
         int64_t i = 0;
-        while (i < n - 2 && !parts[i])
+        while (i < n - 2 && !sub_windows[i])
             i++;
         decision->reset_after_ns = weir__us_to_ns(state->start_us + (n - 1 - i) * w - now_us);
     }

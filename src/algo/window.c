@@ -61,7 +61,7 @@ bool weir__window_take(const weir_limit *limit, struct weir__state *state, int64
         next.used = next.used < 0 ? 0 : next.used > WEIR__USED_MAX ? WEIR__USED_MAX : next.used;
         decision->remaining = limit->hard - next.used;
     }
-    next.whole_us = next.used ? end - next.anchor_us : 0;
+    next.expiry_us = next.used ? end - next.anchor_us : 0;
     if (next.used)
         decision->reset_after_ns = weir__us_to_ns(end - now_us);
     if (decision->verdict == WEIR_DENY)

@@ -222,8 +222,8 @@ INLINE __m512i whole_encode(__m512i us)
 }
 
 /*
- * weir__usual_swap and weir__usual_add, without the swap. Times are below 2^46 and, where it matters, products below
- * 2^45: 52 bits by 52 do, and of the inverse the upper 52; so the quotient is one short at most, as there.
+ * weir__usual_swap and weir__fast_bucket_take, without the swap. Times are below 2^46 and, where it matters, products
+ * below 2^45: 52 bits by 52 do, and of the inverse the upper 52; so the quotient is one short at most, as there.
  */
 INLINE void plan(const struct terms *t, const struct eight *e, struct plan *p)
 {

@@ -153,8 +153,8 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
     for (size_t i = 0; i < found.count; i++)
         make_hit(work, rules, rules->rules[found.rules[i]], query, &work->hits[i]);
     trial->count = found.count;
-    if (rules->pressed)
-        weir__pressure_apply(trial, work->in_force);
+    if (rules->load_aware)
+        weir__overload_apply(trial, work->in_force);
     return 0;
 }
 

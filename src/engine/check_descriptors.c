@@ -146,8 +146,8 @@ static int begin(struct work *work, weir *engine, const struct weir__loaded *loa
                                   .count = query->descriptor_count,
                                   .priority = WEIR_NORMAL,
                                   .ask = query->ask};
-    if (loaded->rules->pressed)
-        weir__pressure_apply(trial, NULL); /* descriptors have limits as they are written */
+    if (loaded->rules->load_aware)
+        weir__overload_apply(trial, NULL); /* descriptors have limits as they are written */
     return 0;
 }
 

@@ -308,13 +308,13 @@ static void open_level(weir *engine, const weir_options *options)
                                  .mode = options->segment.mode,
                                  .read_only = looks,
                                  .owner = engine->segment->owner};
-    int error = weir__level_open(&where, &engine->level);
+    int error = weir__load_page_open(&where, &engine->level);
     if (looks && error == WEIR_ENOENT)
         return;
     if (error)
         tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "load", "the load level is not known", error);
     else
-        engine->load = weir__level_page(&engine->level);
+        engine->load = weir__load_page_of(&engine->level);
 }
 
 /* Rules first: bad ones leave no segment behind. */

@@ -41,9 +41,9 @@ struct weir {
     char *ledger;            /* where it is to be made; NULL: nowhere */
     uint64_t ledger_bytes;
     unsigned ledger_mode;
-    struct weir__noting *noting; /* NULL: hot keys are not noted; see hot_key_sampler.h */
-    struct weir__load *load;     /* NULL: there is no load level; see table/load.h */
-    struct weir__mapped level;   /* what it is mapped by */
+    struct weir__noting *noting;  /* NULL: hot keys are not noted; see hot_key_sampler.h */
+    struct weir__load_page *load; /* NULL: there is no load level; see table/load.h */
+    struct weir__mapped level;    /* what it is mapped by */
     bool watch;
     bool later; /* WEIR_RULES_LATER, and the rules were not read yet */
     char *path; /* NULL: the rules came as text and stay */

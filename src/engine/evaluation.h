@@ -58,8 +58,8 @@ struct weir__trial {
     uint32_t far;    /* slots that it has taken, for which there must be room in `held` */
     bool refused;    /* it was not asked, since the request was denied without */
     int away;        /* why it could not be asked; 0: nobody did */
-    /* Set by weir__pressure_apply, if a rule of the set has anything to do with it. */
-    bool pressed; /* it may be shed, or a reserve be kept from it */
+    /* Set by weir__overload_apply, if a rule of the set has anything to do with it. */
+    bool load_aware; /* it may be shed, or a reserve be kept from it */
     enum weir_priority priority;
     uint32_t shed; /* per mille of the requests like it */
     uint64_t dice; /* whether it is one of them */

@@ -38,7 +38,7 @@ static struct weir__spoken *make(struct weir__arena *memory, const struct weir__
 static bool is_quick(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
     const weir_rules *rules = loaded->rules;
-    return rules->gates[rule->index].open && !rules->pressed && !loaded->strict &&
+    return rules->gates[rule->index].open && !rules->load_aware && !loaded->strict &&
            loaded->consistency[rule->index] != WEIR__STRICT && weir__is_one_slot(&rule->quotas[0].limit) &&
            rule->cost.usual > 0;
 }

@@ -225,8 +225,8 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
                                   find_hits(loaded->rules, named, what, key, cost, hits, 0));
     if (named && !trial.count)
         error = WEIR_ETOOMANY;
-    if (!error && loaded->rules->pressed)
-        weir__pressure_apply(&trial, in_force);
+    if (!error && loaded->rules->load_aware)
+        weir__overload_apply(&trial, in_force);
     if (!error) {
         const struct weir__hit *by = weir__trial_decide(&trial);
         weir__hit_tell(by ? by : hits, outcome);

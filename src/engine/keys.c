@@ -197,7 +197,7 @@ static int tell_state(struct errand *errand, const struct weir__rule *rule)
     if (hit.reason != WEIR_BY_LIMIT)
         hit.quota = NULL;
     weir__hit_settle(&hit);
-    hit.quota = weir__quota_in_force(errand->engine, rule, hit.quota, errand->now, &room);
+    hit.quota = weir__quota_effective(errand->engine, rule, hit.quota, errand->now, &room);
     int error = !hit.quota ? 0 : is_strict(errand, rule) ? look_far(errand, &hit) : look_here(errand, &hit);
     if (error || errand->preparing)
         return error;
@@ -268,7 +268,7 @@ static int reset_here(const struct errand *errand, const struct weir__rule *rule
     for (size_t i = 0; i < rule->quota_count && !error; i++) {
         struct weir__quota room;
         const struct weir__quota *quota =
-            weir__quota_in_force(errand->engine, rule, &rule->quotas[i], errand->now, &room);
+            weir__quota_effective(errand->engine, rule, &rule->quotas[i], errand->now, &room);
         if (quota->kind != WEIR__LIMITED)
             continue;
         error = reset_one(errand, rule, quota);

@@ -7,18 +7,18 @@
 static int format(void *memory, uint64_t bytes, const void *plan)
 {
     (void)plan;
-    return weir__load_make(memory, bytes) ? 0 : WEIR_ESIZE;
+    return weir__load_page_init(memory, bytes) ? 0 : WEIR_ESIZE;
 }
 
 static int check(void *memory, uint64_t bytes)
 {
-    return weir__load_sound(memory, bytes) ? 0 : WEIR_EDAMAGED;
+    return weir__load_page_valid(memory, bytes) ? 0 : WEIR_EDAMAGED;
 }
 
-int weir__level_open(const struct weir__making *where, struct weir__mapped *mapped)
+int weir__load_page_open(const struct weir__making *where, struct weir__mapped *mapped)
 {
     struct weir__making making = *where;
-    making.bytes = sizeof(struct weir__load);
+    making.bytes = sizeof(struct weir__load_page);
     making.format = where->read_only ? NULL : format;
     making.check = check;
     making.disabled = where->read_only ? NULL : "the load level is 0 (.load)";
@@ -38,14 +38,14 @@ static int64_t now_of(const weir *engine)
 int weir_load_read(weir *engine, weir_load *load)
 {
     struct weir__load_view view;
-    struct weir__load_sums sums;
+    struct weir__upstream_sums sums;
     if (!engine || !load)
         return WEIR_EINVAL;
     if (!engine->load)
         return WEIR_ENOENT;
     int64_t now = now_of(engine);
-    weir__load_read(engine->load, now, &view);
-    weir__load_sum(engine->load, now, &sums);
+    weir__load_page_read(engine->load, now, &view);
+    weir__load_page_sum(engine->load, now, &sums);
     *load = (weir_load){.known = view.known,
                         .level = (int)view.level,
                         .throttle = (int)view.throttle,
@@ -81,12 +81,12 @@ static bool may_tell(const weir *engine)
  */
 void weir_load_join(weir *engine, weir_load_worker *worker)
 {
-    *worker = (weir_load_worker){.stripe = WEIR__LOAD_NO_SEAT};
+    *worker = (weir_load_worker){.stripe = WEIR__LOAD_NO_SHARD};
     if (!may_tell(engine))
         return;
     int64_t now = now_of(engine);
     worker->owner = ((uint64_t)getpid() << 32 ^ (uint64_t)now) | 1;
-    worker->stripe = weir__load_join(engine->load, worker->owner, now);
+    worker->stripe = weir__load_page_join(engine->load, worker->owner, now);
 }
 
 void weir_load_beat(weir *engine, weir_load_worker *worker)
@@ -94,35 +94,35 @@ void weir_load_beat(weir *engine, weir_load_worker *worker)
     if (!may_tell(engine))
         return;
     int64_t now = now_of(engine);
-    if (weir__load_beat(engine->load, worker->stripe, worker->owner, now, worker->in_flight))
+    if (weir__load_page_heartbeat(engine->load, worker->stripe, worker->owner, now, worker->in_flight))
         return;
-    worker->stripe = weir__load_join(engine->load, worker->owner, now);
-    (void)!weir__load_beat(engine->load, worker->stripe, worker->owner, now, worker->in_flight);
+    worker->stripe = weir__load_page_join(engine->load, worker->owner, now);
+    (void)!weir__load_page_heartbeat(engine->load, worker->stripe, worker->owner, now, worker->in_flight);
 }
 
 void weir_load_leave(weir *engine, weir_load_worker *worker)
 {
     if (engine && engine->load)
-        weir__load_leave(engine->load, worker->stripe, worker->owner);
-    worker->stripe = WEIR__LOAD_NO_SEAT;
+        weir__load_page_leave(engine->load, worker->stripe, worker->owner);
+    worker->stripe = WEIR__LOAD_NO_SHARD;
 }
 
 void weir_load_begin(weir *engine, weir_load_worker *worker)
 {
     worker->in_flight++;
     if (engine->load)
-        weir__load_begin(engine->load, worker->stripe);
+        weir__load_page_begin(engine->load, worker->stripe);
 }
 
 void weir_load_end(weir *engine, weir_load_worker *worker)
 {
     worker->in_flight--;
     if (engine->load)
-        weir__load_end(engine->load, worker->stripe);
+        weir__load_page_end(engine->load, worker->stripe);
 }
 
 void weir_load_upstream(weir *engine, const weir_load_worker *worker, int64_t took_ns, bool error)
 {
     if (may_tell(engine))
-        weir__load_upstream(engine->load, worker->stripe, took_ns / 1000, error);
+        weir__load_page_upstream(engine->load, worker->stripe, took_ns / 1000, error);
 }

@@ -6,9 +6,9 @@
 #include "table/load_page.h"
 
 /* Opens or makes the file at `where` (path, mode, owner, read_only); path NULL: anonymous memory. */
-int weir__level_open(const struct weir__making *where, struct weir__mapped *mapped);
+int weir__load_page_open(const struct weir__making *where, struct weir__mapped *mapped);
 
-static inline struct weir__load *weir__level_page(const struct weir__mapped *mapped)
+static inline struct weir__load_page *weir__load_page_of(const struct weir__mapped *mapped)
 {
     return mapped->memory;
 }

@@ -18,18 +18,18 @@ static bool applies(const struct weir__hit *hit)
 
 static void look(const weir *engine, weir_time now, struct weir__load_view *view)
 {
-    *view = weir__load_neutral();
+    *view = weir__load_view_neutral();
     if (engine->load && !weir__load32(&engine->level.lost))
-        weir__load_read(engine->load, now.mono_ns, view);
+        weir__load_page_read(engine->load, now.mono_ns, view);
     /* A level that nobody knows is no reason to let more pass. */
     if (!view->known)
-        view->claimed = WEIR__LOAD_FULL;
+        view->elastic_level = WEIR__LOAD_FULL;
 }
 
 static void scale(const struct weir__rule *rule, const struct weir__load_view *view, const struct weir__quota *quota,
                   struct weir__quota *to)
 {
-    int64_t at = weir__pressure_scale(&rule->pressure, view->claimed, view->throttle);
+    int64_t at = weir__overload_scale(&rule->overload, view->elastic_level, view->throttle);
     *to = *quota;
     if (at != WEIR__SCALE_ONE)
         weir__limit_scale(&quota->limit, at, &to->limit);
@@ -40,8 +40,9 @@ static bool is_varied(const struct weir__quota *quota)
     return quota && quota->kind == WEIR__LIMITED && quota->ceiling;
 }
 
-const struct weir__quota *weir__quota_in_force(const weir *engine, const struct weir__rule *rule,
-                                               const struct weir__quota *quota, weir_time now, struct weir__quota *room)
+const struct weir__quota *weir__quota_effective(const weir *engine, const struct weir__rule *rule,
+                                                const struct weir__quota *quota, weir_time now,
+                                                struct weir__quota *room)
 {
     struct weir__load_view view;
     if (!is_varied(quota))
@@ -60,9 +61,9 @@ static enum weir_priority class_of(const struct weir__trial *trial)
     enum weir_priority best = WEIR_NORMAL;
     for (size_t i = 0; i < trial->count; i++) {
         const struct weir__hit *hit = &trial->hits[i];
-        if (!applies(hit) || !hit->rule || !hit->rule->pressure.says_class)
+        if (!applies(hit) || !hit->rule || !hit->rule->overload.has_class)
             continue;
-        best = said && best < hit->rule->pressure.says ? best : hit->rule->pressure.says;
+        best = said && best < hit->rule->overload.class ? best : hit->rule->overload.class;
         said = true;
     }
     return best;
@@ -70,7 +71,7 @@ static enum weir_priority class_of(const struct weir__trial *trial)
 
 static bool keeps_reserve(const struct weir__trial *trial, const struct weir__hit *hit)
 {
-    return hit->rule && hit->rule->pressure.reserve && trial->priority != WEIR_CRITICAL && hit->quota &&
+    return hit->rule && hit->rule->overload.reserve && trial->priority != WEIR_CRITICAL && hit->quota &&
            hit->quota->kind == WEIR__LIMITED && hit->cost > 0;
 }
 
@@ -110,7 +111,7 @@ static void throw_dice(struct weir__trial *trial, const struct weir__load_view *
         trial->dice = mix(trial->dice, weir__noting_hash(trial->engine->segment, first->key, first->key_len));
 }
 
-void weir__pressure_apply(struct weir__trial *trial, struct weir__quota *room)
+void weir__overload_apply(struct weir__trial *trial, struct weir__quota *room)
 {
     struct weir__load_view view;
     look(trial->engine, trial->now, &view);
@@ -126,15 +127,15 @@ void weir__pressure_apply(struct weir__trial *trial, struct weir__quota *room)
         else
             room[i] = *hit->quota;
         if (hit->rest) {
-            room[i].whole_cap = room[i].limit.cap;
-            weir__limit_rest(&room[i].limit, hit->rule->pressure.reserve);
+            room[i].full_cap = room[i].limit.cap;
+            weir__limit_without_reserve(&room[i].limit, hit->rule->overload.reserve);
         }
         hit->quota = &room[i];
-        trial->pressed |= hit->rest;
+        trial->load_aware |= hit->rest;
     }
     if (trial->count && !trial->dry_run)
         throw_dice(trial, &view);
-    trial->pressed |= trial->shed > 0;
+    trial->load_aware |= trial->shed > 0;
 }
 
 /* ---- Shedding by utilisation ---- */
@@ -147,7 +148,7 @@ static bool asks_for_something(const struct weir__trial *trial)
     return false;
 }
 
-bool weir__pressure_sheds(const struct weir__trial *trial)
+bool weir__overload_must_shed(const struct weir__trial *trial)
 {
     return trial->shed && !trial->dry_run && (trial->dice >> 32) * WEIR__LOAD_FULL >> 32 < trial->shed &&
            asks_for_something(trial) && !weir__trial_denied(trial);
@@ -161,14 +162,14 @@ static struct weir__hit *speaker(const struct weir__trial *trial)
         struct weir__hit *hit = &trial->hits[i];
         if (!applies(hit) || hit->cost <= 0)
             continue;
-        if (hit->rule && hit->rule->pressure.says_class && hit->rule->pressure.says == trial->priority)
+        if (hit->rule && hit->rule->overload.has_class && hit->rule->overload.class == trial->priority)
             return hit;
         first = first ? first : hit;
     }
     return first;
 }
 
-const struct weir__hit *weir__pressure_shed(struct weir__trial *trial)
+const struct weir__hit *weir__overload_shed(struct weir__trial *trial)
 {
     struct weir__hit *by = speaker(trial);
     int64_t wait = RETRY_LEAST_NS + (int64_t)(trial->dice & 0xffff) * (RETRY_MORE_S * WEIR_SECOND) / 0x10000;
@@ -190,14 +191,14 @@ static bool whole_passes(const struct weir__trial *trial, const struct weir__hit
 {
     weir_limit whole = hit->quota->limit;
     weir_decision looked;
-    whole.cap = hit->quota->whole_cap;
+    whole.cap = hit->quota->full_cap;
     if (hit->strict) /* what is used was told with the denial */
         return hit->decision.limit - hit->decision.remaining + hit->cost <= whole.cap;
     return weir_peek(trial->engine->segment, &whole, hit->key, hit->key_len, hit->cost, trial->now, &looked) == 0 &&
            weir_passes(&looked);
 }
 
-void weir__pressure_mark(const struct weir__trial *trial)
+void weir__overload_mark_reserved(const struct weir__trial *trial)
 {
     for (size_t i = 0; i < trial->count; i++) {
         struct weir__hit *hit = &trial->hits[i];

@@ -88,7 +88,7 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     struct weir__quota room;
     int error = WEIR_ENORULE;
     if (quota)
-        quota = weir__quota_in_force(engine, rule, quota, weir__clock_quick(engine->segment), &room);
+        quota = weir__quota_effective(engine, rule, quota, weir__clock_quick(engine->segment), &room);
     if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
         error = settle_far(&trial, rule, quota, what, decision);
     else if (quota)

@@ -225,7 +225,7 @@ static uint32_t look(struct weir__trial *trial)
     for (size_t i = 0; i < trial->count; i++)
         weir__hit_settle(&trial->hits[i]);
     weir__strict_mark(trial);
-    if (trial->pressed && weir__pressure_sheds(trial))
+    if (trial->load_aware && weir__overload_must_shed(trial))
         trial->strict = 0;
     if (!trial->strict)
         return 0;

@@ -456,7 +456,7 @@ static bool is_simple(const struct weir__trial *trial)
 {
     const struct weir__hit *hit = trial->hits;
     return trial->count == 1 && enforced(hit) && hit->quota && hit->quota->kind == WEIR__LIMITED && hit->cost > 0 &&
-           !hit->quota_mode && !trial->dry_run && !trial->loaded->strict && !trial->pressed &&
+           !hit->quota_mode && !trial->dry_run && !trial->loaded->strict && !trial->load_aware &&
            !trial->engine->segment->read_only && !weir__book_away(trial->loaded, hit->rule);
 }
 
@@ -500,8 +500,8 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
         }
         shadows |= hit->shadow;
     }
-    if (trial->pressed && weir__pressure_sheds(trial)) {
-        const struct weir__hit *by = weir__pressure_shed(trial);
+    if (trial->load_aware && weir__overload_must_shed(trial)) {
+        const struct weir__hit *by = weir__overload_shed(trial);
         count(trial);
         return by;
     }
@@ -511,8 +511,8 @@ const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
     decide(trial, counters == 1 ? only : NULL, shadows);
     if (borrowed)
         weir__links_return(borrowed);
-    if (trial->pressed)
-        weir__pressure_mark(trial);
+    if (trial->load_aware)
+        weir__overload_mark_reserved(trial);
     if (!trial->dry_run)
         count(trial);
     return choose(trial);

@@ -1,8 +1,8 @@
 /*
  * Time zones, read from the system's database.
  *
- * A TZif file (RFC 8536) lists the turns up to some year and ends with a rule for the time after it, in the form of
- * the TZ variable of POSIX, which timezone_rule.c writes out as further turns.
+ * A TZif file (RFC 8536) lists the transitions up to some year and ends with a rule for the time after it, in the form
+ * of the TZ variable of POSIX, which timezone_rule.c writes out as further transitions.
  */
 #include "engine/timezone.h"
 
@@ -141,27 +141,27 @@ static bool read_bytes(const unsigned char *bytes, size_t len, struct block *blo
 
 static void add_turn(weir_zone *zone, int64_t at_s, int32_t offset_s)
 {
-    zone->turn[zone->count++] = (struct weir__zone_turn){at_s, offset_s};
+    zone->transition[zone->count++] = (struct weir__zone_transition){at_s, offset_s};
 }
 
-/* Drops turns that change nothing, and of two at the same moment the first. */
+/* Drops transitions that change nothing, and of two at the same moment the first. */
 static void drop_idle_turns(weir_zone *zone)
 {
     int32_t kept = 0;
 
     for (int32_t i = 0; i < zone->count; i++) {
-        if (i + 1 < zone->count && zone->turn[i + 1].at_s == zone->turn[i].at_s)
+        if (i + 1 < zone->count && zone->transition[i + 1].at_s == zone->transition[i].at_s)
             continue;
-        if (zone->turn[i].offset_s != (kept ? zone->turn[kept - 1].offset_s : zone->offset_s))
-            zone->turn[kept++] = zone->turn[i];
+        if (zone->transition[i].offset_s != (kept ? zone->transition[kept - 1].offset_s : zone->offset_s))
+            zone->transition[kept++] = zone->transition[i];
     }
     zone->count = kept;
 }
 
-/* Fills a zone that has room for all turns of the block and WEIR__RULE_TURNS more. A NULL rule is none. */
+/* Fills a zone that has room for all transitions of the block and WEIR__RULE_TURNS more. A NULL rule is none. */
 static void fill(weir_zone *zone, const struct block *block, const struct weir__zone_rule *rule)
 {
-    /* Without turns the rule is good for all times; otherwise for those after the last one. */
+    /* Without transitions the rule is good for all times; otherwise for those after the last one. */
     bool only_rule = rule && block->turn_count == 0;
 
     zone->offset_s = only_rule ? rule->std_s : block_offset(block, 0);
@@ -178,10 +178,10 @@ static void fill(weir_zone *zone, const struct block *block, const struct weir__
     drop_idle_turns(zone);
 }
 
-/* A zone with room for so many turns and none in it, or NULL. */
-static weir_zone *make_zone(size_t turns)
+/* A zone with room for so many transitions and none in it, or NULL. */
+static weir_zone *make_zone(size_t transitions)
 {
-    weir_zone *zone = malloc(sizeof *zone + turns * sizeof zone->turn[0]);
+    weir_zone *zone = malloc(sizeof *zone + transitions * sizeof zone->transition[0]);
 
     if (zone)
         *zone = (weir_zone){.offset_s = 0, .count = 0};
@@ -195,7 +195,7 @@ int weir__zone_parse(const unsigned char *bytes, size_t len, weir_zone **out)
     bool has_rule;
     weir_zone *zone;
 
-    /* The bound on the length is what keeps the number of turns in an int32_t. */
+    /* The bound on the length is what keeps the number of transitions in an int32_t. */
     if (len > FILE_MAX || !read_bytes(bytes, len, &block, &rule, &has_rule))
         return WEIR_EZONE;
     zone = make_zone(block.turn_count + WEIR__RULE_TURNS);
@@ -229,7 +229,7 @@ static int open_file(const char *name)
     if (len < 0 || (size_t)len >= sizeof path)
         return -1;
     do {
-        /* Not blocking, because it may turn out to be a pipe. */
+        /* Not blocking, because it may transition out to be a pipe. */
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     } while (fd < 0 && errno == EINTR);
     return fd;

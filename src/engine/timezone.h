@@ -1,4 +1,4 @@
-/* Time zones: from the bytes of a TZif file (RFC 8536) to the turns that calendar windows need. */
+/* Time zones: from the bytes of a TZif file (RFC 8536) to the transitions that calendar windows need. */
 #ifndef WEIR_ENGINE_TIMEZONE_H
 #define WEIR_ENGINE_TIMEZONE_H
 
@@ -27,8 +27,8 @@ struct weir__zone_rule {
 };
 
 /*
- * Makes a zone of the `len` bytes of a TZif file, which may be hostile. The zone's turns are strictly rising, each
- * changes the offset, and no offset is 26 hours or more; those that follow from the rule in the footer are written
+ * Makes a zone of the `len` bytes of a TZif file, which may be hostile. The zone's transitions are strictly rising,
+ * each changes the offset, and no offset is 26 hours or more; those that follow from the rule in the footer are written
  * out up to the end of the year 2200. Returns 0; or, with *out untouched, WEIR_EZONE if the bytes are malformed or
  * count leap seconds (as the "right" zones do, but weir's clock does not), or WEIR_ENOMEM. The zone is to be freed
  * with weir_zone_close.
@@ -39,7 +39,7 @@ WEIR_MUST_CHECK int weir__zone_parse(const unsigned char *bytes, size_t len, wei
 WEIR_MUST_CHECK bool weir__zone_read_rule(const unsigned char *begin, const unsigned char *end,
                                           struct weir__zone_rule *rule);
 
-/* Adds at most WEIR__RULE_TURNS turns to the zone, which has room for them, all of them after `after_s`. */
+/* Adds at most WEIR__RULE_TURNS transitions to the zone, which has room for them, all of them after `after_s`. */
 void weir__zone_add_rule(weir_zone *zone, const struct weir__zone_rule *rule, int64_t after_s);
 
 #endif

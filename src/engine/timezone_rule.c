@@ -1,6 +1,6 @@
 /*
- * The rule that a TZif file ends with, in the form of the TZ variable of POSIX: read, and written out as turns, once,
- * so that whoever uses a zone later only has to look turns up.
+ * The rule that a TZif file ends with, in the form of the TZ variable of POSIX: read, and written out as transitions,
+ * once, so that whoever uses a zone later only has to look transitions up.
  */
 #include "engine/timezone.h"
 
@@ -134,7 +134,7 @@ bool weir__zone_read_rule(const unsigned char *begin, const unsigned char *end, 
            text.at == text.end;
 }
 
-/* ---- The rule as turns ---- */
+/* ---- The rule as transitions ---- */
 
 static bool is_leap(int32_t year)
 {
@@ -160,17 +160,18 @@ static int32_t date_day(const struct weir__date *date, int32_t new_year, bool le
     return day < next ? day : day - 7;
 }
 
-/* Adds a turn after `after_s` that the rule demands, in order; of two at the same moment, the one added later wins. */
+/* Adds a transition after `after_s` that the rule demands, in order; of two at the same moment, the one added later
+ * wins. */
 static void add_rule_turn(weir_zone *zone, int64_t after_s, int64_t at_s, int32_t offset_s)
 {
     int32_t i;
 
     if (at_s <= after_s)
         return;
-    /* Nearly always in order already: only turns within days of a new year can change places. */
-    for (i = zone->count++; i > 0 && zone->turn[i - 1].at_s > at_s; i--)
-        zone->turn[i] = zone->turn[i - 1];
-    zone->turn[i] = (struct weir__zone_turn){at_s, offset_s};
+    /* Nearly always in order already: only transitions within days of a new year can change places. */
+    for (i = zone->count++; i > 0 && zone->transition[i - 1].at_s > at_s; i--)
+        zone->transition[i] = zone->transition[i - 1];
+    zone->transition[i] = (struct weir__zone_transition){at_s, offset_s};
 }
 
 void weir__zone_add_rule(weir_zone *zone, const struct weir__zone_rule *rule, int64_t after_s)

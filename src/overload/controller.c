@@ -40,44 +40,46 @@ static double between(double value, double low, double high)
     return value < low ? low : value > high ? high : value;
 }
 
-void weir__law_begin(struct weir__law *law)
+void weir__controller_init(struct weir__controller *controller)
 {
-    *law = (struct weir__law){.held = 1, .calm_s = CALM_S};
+    *controller = (struct weir__controller){.held = 1, .calm_s = CALM_S};
 }
 
 /* The proportional part: which share passes of what the integral allows. */
-static double passing(const struct weir__law *law, const struct weir__law_settings *settings)
+static double passing(const struct weir__controller *controller, const struct weir__controller_settings *settings)
 {
-    double backlog = fmax(0, law->sure - DRAIN_FROM);
-    return (1 - GAIN * (law->level - settings->adapt_to)) * fmax(DRAIN_MOST, 1 / (1 + DRAIN * backlog));
+    double backlog = fmax(0, controller->sure - DRAIN_FROM);
+    return (1 - GAIN * (controller->level - settings->adapt_to)) * fmax(DRAIN_MOST, 1 / (1 + DRAIN * backlog));
 }
 
-void weir__law_resume(struct weir__law *law, const struct weir__law_settings *settings,
-                      const struct weir__load_view *view, double highest)
+void weir__controller_resume(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                             const struct weir__load_view *view, double highest)
 {
-    weir__law_begin(law);
-    law->level = law->smoothed = view->known ? (double)view->level / WEIR__LOAD_FULL : between(highest, 0, 1);
-    law->claimed = law->level;
-    law->before = law->sure = law->beyond = between(highest, 0, WEIR__LAW_MOST);
+    weir__controller_init(controller);
+    controller->level = controller->smoothed =
+        view->known ? (double)view->level / WEIR__LOAD_FULL : between(highest, 0, 1);
+    controller->elastic_level = controller->level;
+    controller->before = controller->sure = controller->beyond = between(highest, 0, WEIR__SIGNAL_MAX);
     if (!view->known)
         return;
-    law->claimed = fmax(law->level, (double)view->claimed / WEIR__LOAD_FULL);
-    /* The inverse of weir__law_throttle and weir__law_shed. */
+    controller->elastic_level = fmax(controller->level, (double)view->elastic_level / WEIR__LOAD_FULL);
+    /* The inverse of weir__controller_throttle and weir__controller_shed. */
     double passes = (double)view->throttle / WEIR__LOAD_FULL + BASE;
-    law->held = between(passes / passing(law, settings) - BASE, 0, 1);
-    law->calm_s = law->held < 1 ? 0 : CALM_S;
+    controller->held = between(passes / passing(controller, settings) - BASE, 0, 1);
+    controller->calm_s = controller->held < 1 ? 0 : CALM_S;
     for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
-        law->shed += (double)view->shed[i] / WEIR__LOAD_FULL;
+        controller->shed += (double)view->shed[i] / WEIR__LOAD_FULL;
 }
 
-static void level_step(struct weir__law *law, double smooth_s, double highest, double passed_s)
+static void level_step(struct weir__controller *controller, double smooth_s, double highest, double passed_s)
 {
-    law->smoothed += (highest - law->smoothed) * (1 - exp(-passed_s / smooth_s));
+    controller->smoothed += (highest - controller->smoothed) * (1 - exp(-passed_s / smooth_s));
     /* The ends are reached, too, though smoothing comes only ever nearer. */
-    if (fabs(highest - law->smoothed) < HYSTERESIS / 2 && (highest <= 0 || highest >= 1))
-        law->smoothed = highest;
-    if (fabs(law->smoothed - law->level) >= HYSTERESIS || law->smoothed <= 0 || law->smoothed >= 1)
-        law->level = law->smoothed;
+    if (fabs(highest - controller->smoothed) < HYSTERESIS / 2 && (highest <= 0 || highest >= 1))
+        controller->smoothed = highest;
+    if (fabs(controller->smoothed - controller->level) >= HYSTERESIS || controller->smoothed <= 0 ||
+        controller->smoothed >= 1)
+        controller->level = controller->smoothed;
 }
 
 static bool falls(double *smoothed, double now, double passed_s)
@@ -91,59 +93,65 @@ static bool falls(double *smoothed, double now, double passed_s)
  * A backlog that is being worked off keeps the level at its end. That it gets better is said by the signal itself, as
  * it is beyond that; and by how long requests stay, while those end that have waited for the longest.
  */
-static bool gets_better(struct weir__law *law, double highest, double waits_s, double passed_s)
+static bool gets_better(struct weir__controller *controller, double highest, double waits_s, double passed_s)
 {
-    bool signal = falls(&law->beyond, highest, passed_s) && law->beyond > 1;
-    return falls(&law->waits_s, waits_s, passed_s) || signal;
+    bool signal = falls(&controller->beyond, highest, passed_s) && controller->beyond > 1;
+    return falls(&controller->waits_s, waits_s, passed_s) || signal;
 }
 
-static void throttle_step(struct weir__law *law, const struct weir__law_settings *settings, bool better,
-                          double passed_s)
+static void throttle_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                          bool better, double passed_s)
 {
     double from = settings->adapt_to + BAND, to = settings->adapt_to - BAND;
-    double above = between((law->level - from) / (1 - from), 0, 1), below = between((to - law->level) / to, 0, 1);
-    law->above_s = above > 0 ? fmin(law->above_s + passed_s, ABOVE_S) : fmax(0, law->above_s - 2 * passed_s);
-    law->calm_s = above > 0 ? 0 : law->calm_s + passed_s;
-    double calm = law->calm_s / CALM_S;
-    double far = fmin(1, law->above_s * fmax(1, law->beyond) / FAR_S) * between(law->sure, 1, FASTER);
+    double above = between((controller->level - from) / (1 - from), 0, 1),
+           below = between((to - controller->level) / to, 0, 1);
+    controller->above_s =
+        above > 0 ? fmin(controller->above_s + passed_s, ABOVE_S) : fmax(0, controller->above_s - 2 * passed_s);
+    controller->calm_s = above > 0 ? 0 : controller->calm_s + passed_s;
+    double calm = controller->calm_s / CALM_S;
+    double far =
+        fmin(1, controller->above_s * fmax(1, controller->beyond) / FAR_S) * between(controller->sure, 1, FASTER);
     double down = DOWN * above + FAR * above * above * above * far;
     double rate = UP * below * fmin(1, UP_SLOW + calm * calm) - (better ? 0 : down);
-    law->held = between((law->held + BASE) * exp(rate * passed_s) - BASE, 0, 1);
+    controller->held = between((controller->held + BASE) * exp(rate * passed_s) - BASE, 0, 1);
 }
 
-static void shed_step(struct weir__law *law, const struct weir__law_settings *settings, bool better, double passed_s)
+static void shed_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                      bool better, double passed_s)
 {
     double from = settings->shed_above;
     if (from >= 1)
-        law->shed = 0;
-    else if (law->level > from && !better)
-        law->shed += passed_s * SHED_UP * (SHED_LEAST + (1 - SHED_LEAST) * (law->level - from) / (1 - from));
-    else if (law->level < from - SHED_BAND)
-        law->shed -= passed_s * SHED_DOWN * (1 + SHED_FREE * pow(1 - law->level / (from - SHED_BAND), 4));
-    law->shed = between(law->shed, 0, SHED_LAST);
+        controller->shed = 0;
+    else if (controller->level > from && !better)
+        controller->shed +=
+            passed_s * SHED_UP * (SHED_LEAST + (1 - SHED_LEAST) * (controller->level - from) / (1 - from));
+    else if (controller->level < from - SHED_BAND)
+        controller->shed -= passed_s * SHED_DOWN * (1 + SHED_FREE * pow(1 - controller->level / (from - SHED_BAND), 4));
+    controller->shed = between(controller->shed, 0, SHED_LAST);
 }
 
-void weir__law_step(struct weir__law *law, const struct weir__law_settings *settings, double highest, double waits_s,
-                    double passed_s)
+void weir__controller_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                           double highest, double waits_s, double passed_s)
 {
-    double seconds = between(passed_s, 0, STEP_MAX_S), now = between(highest, 0, WEIR__LAW_MOST);
-    law->sure = fmin(now, law->before); /* one look may be a moment's */
-    law->before = now;
-    level_step(law, settings->smooth_s / between(law->sure, 1, QUICK), between(highest, 0, 1), seconds);
-    law->claimed = fmax(law->level, law->claimed - CLAIMED_DOWN * seconds);
-    bool better = gets_better(law, now, between(waits_s, 0, WAITS_MAX_S), seconds);
-    throttle_step(law, settings, better, seconds);
-    shed_step(law, settings, better, seconds);
+    double seconds = between(passed_s, 0, STEP_MAX_S), now = between(highest, 0, WEIR__SIGNAL_MAX);
+    controller->sure = fmin(now, controller->before); /* one look may be a moment's */
+    controller->before = now;
+    level_step(controller, settings->smooth_s / between(controller->sure, 1, QUICK), between(highest, 0, 1), seconds);
+    controller->elastic_level = fmax(controller->level, controller->elastic_level - CLAIMED_DOWN * seconds);
+    bool better = gets_better(controller, now, between(waits_s, 0, WAITS_MAX_S), seconds);
+    throttle_step(controller, settings, better, seconds);
+    shed_step(controller, settings, better, seconds);
 }
 
-double weir__law_throttle(const struct weir__law *law, const struct weir__law_settings *settings)
+double weir__controller_throttle(const struct weir__controller *controller,
+                                 const struct weir__controller_settings *settings)
 {
-    return between((law->held + BASE) * passing(law, settings) - BASE, 0, 1);
+    return between((controller->held + BASE) * passing(controller, settings) - BASE, 0, 1);
 }
 
-double weir__law_shed(const struct weir__law *law, int priority)
+double weir__controller_shed(const struct weir__controller *controller, int priority)
 {
-    return between(law->shed - (SHED_LAST - priority), 0, 1);
+    return between(controller->shed - (SHED_LAST - priority), 0, 1);
 }
 
 static uint32_t per_mille(double share)
@@ -151,13 +159,13 @@ static uint32_t per_mille(double share)
     return (uint32_t)(share * WEIR__LOAD_FULL + 0.5);
 }
 
-void weir__law_view(const struct weir__law *law, const struct weir__law_settings *settings,
-                    struct weir__load_view *view)
+void weir__controller_view(const struct weir__controller *controller, const struct weir__controller_settings *settings,
+                           struct weir__load_view *view)
 {
-    view->level = per_mille(law->level);
-    view->claimed = per_mille(law->claimed);
-    view->throttle = per_mille(weir__law_throttle(law, settings));
+    view->level = per_mille(controller->level);
+    view->elastic_level = per_mille(controller->elastic_level);
+    view->throttle = per_mille(weir__controller_throttle(controller, settings));
     for (int i = 0; i < WEIR__LOAD_CLASSES; i++)
-        view->shed[i] = per_mille(weir__law_shed(law, i));
+        view->shed[i] = per_mille(weir__controller_shed(controller, i));
     view->known = true;
 }

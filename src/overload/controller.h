@@ -18,16 +18,16 @@
 
 #include "table/load_page.h"
 
-struct weir__law_settings {
+struct weir__controller_settings {
     double smooth_s;   /* time constant of the level */
     double adapt_to;   /* the level that throttle steers to */
     double shed_above; /* 1 and more: never */
 };
 
-struct weir__law {
+struct weir__controller {
     double smoothed;
     double level;           /* as shown */
-    double claimed;         /* the same for elastic limits: comes down slowly */
+    double elastic_level;   /* the same for elastic limits: comes down slowly */
     double held;            /* the integral part of throttle, 0 to 1 */
     double before, sure;    /* the highest signal, which may be far above 1; the lower of it and of the one before */
     double beyond, waits_s; /* the same, and how long requests stay; smoothed */
@@ -36,26 +36,27 @@ struct weir__law {
 };
 
 /* As it is when nothing has been seen. */
-void weir__law_begin(struct weir__law *law);
+void weir__controller_init(struct weir__controller *controller);
 /*
  * Goes on from where another was, by what it has said last; or, where nobody has said anything (view->known is false),
  * from what is seen first: a host that is full must not look empty until the level has been smoothed.
  */
-void weir__law_resume(struct weir__law *law, const struct weir__law_settings *settings,
-                      const struct weir__load_view *view, double highest);
-#define WEIR__LAW_MOST 100.0 /* more is no more */
+void weir__controller_resume(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                             const struct weir__load_view *view, double highest);
+#define WEIR__SIGNAL_MAX 100.0 /* more is no more */
 /*
  * One step: `highest` is the highest signal, not cut off at 1, so that it can be seen whether an overload grows or goes
  * away; `waits_s` how long requests stay (0: nobody knows), which says it sooner; `passed_s` the time since the last
  * step.
  */
-void weir__law_step(struct weir__law *law, const struct weir__law_settings *settings, double highest, double waits_s,
-                    double passed_s);
-double weir__law_throttle(const struct weir__law *law, const struct weir__law_settings *settings);
+void weir__controller_step(struct weir__controller *controller, const struct weir__controller_settings *settings,
+                           double highest, double waits_s, double passed_s);
+double weir__controller_throttle(const struct weir__controller *controller,
+                                 const struct weir__controller_settings *settings);
 /* What share of a class is shed; by priority, 0 is critical. */
-double weir__law_shed(const struct weir__law *law, int priority);
+double weir__controller_shed(const struct weir__controller *controller, int priority);
 /* All of it, for the load page; signals are the caller's. */
-void weir__law_view(const struct weir__law *law, const struct weir__law_settings *settings,
-                    struct weir__load_view *view);
+void weir__controller_view(const struct weir__controller *controller, const struct weir__controller_settings *settings,
+                           struct weir__load_view *view);
 
 #endif

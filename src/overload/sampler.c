@@ -19,13 +19,13 @@
 
 enum { CPU, MEMORY, STAT, LOADAVG, FILES };
 
-struct weir__sensor {
+struct weir__load_sampler {
     const struct weir__load_config *config;
     const struct weir__logger *log;
     weir *engine;
-    struct weir__law_settings settings;
-    struct weir__law law;
-    struct weir__senses senses;
+    struct weir__controller_settings settings;
+    struct weir__controller controller;
+    struct weir__signals signals;
     int file[FILES]; /* kept open; -1: not there, or not needed */
     int lock;        /* -1: not there yet */
     bool writes;     /* has the lock */
@@ -35,62 +35,64 @@ struct weir__sensor {
 };
 
 /* Only what some signal needs. */
-static void files_open(struct weir__sensor *sensor)
+static void files_open(struct weir__load_sampler *sampler)
 {
     static const char *const paths[FILES] = {"/proc/pressure/cpu", "/proc/pressure/memory", "/proc/stat",
                                              "/proc/loadavg"};
-    const double *target = sensor->config->target;
+    const double *target = sampler->config->target;
     const bool needed[FILES] = {target[WEIR__SIGNAL_CPU] > 0, target[WEIR__SIGNAL_MEMORY] > 0,
                                 target[WEIR__SIGNAL_CPU] > 0, target[WEIR__SIGNAL_RUN_QUEUE] > 0};
     for (int i = 0; i < FILES; i++)
-        sensor->file[i] = needed[i] ? open(paths[i], O_RDONLY | O_CLOEXEC) : -1;
-    if (needed[CPU] && sensor->file[CPU] < 0)
-        weir__logf(sensor->log, WEIR__LOG_WARNING,
+        sampler->file[i] = needed[i] ? open(paths[i], O_RDONLY | O_CLOEXEC) : -1;
+    if (needed[CPU] && sampler->file[CPU] < 0)
+        weir__logf(sampler->log, WEIR__LOG_WARNING,
                    "load: the kernel tells no pressure (%s); cpu is how busy the processors are", paths[CPU]);
-    if (needed[MEMORY] && sensor->file[MEMORY] < 0)
-        weir__logf(sensor->log, WEIR__LOG_WARNING,
+    if (needed[MEMORY] && sampler->file[MEMORY] < 0)
+        weir__logf(sampler->log, WEIR__LOG_WARNING,
                    "load: the kernel tells no pressure (%s); there is no signal of memory", paths[MEMORY]);
 }
 
-struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine, const struct weir__logger *log)
+struct weir__load_sampler *weir__load_sampler_open(const struct weir__config *config, weir *engine,
+                                                   const struct weir__logger *log)
 {
     char path[4200];
-    struct weir__sensor *sensor = engine->load ? calloc(1, sizeof *sensor) : NULL;
-    if (!sensor) {
+    struct weir__load_sampler *sampler = engine->load ? calloc(1, sizeof *sampler) : NULL;
+    if (!sampler) {
         weir__logf(log, WEIR__LOG_WARNING, "load: %s.load cannot be opened, so the level stays 0",
                    config->segment_path);
         return NULL;
     }
     const struct weir__load_config *load = &config->load;
-    sensor->config = load;
-    sensor->log = log;
-    sensor->engine = engine;
-    sensor->settings = (struct weir__law_settings){.smooth_s = (double)load->smooth_ms / 1000,
-                                                   .adapt_to = (double)load->adapt_to / 100,
-                                                   .shed_above = load->shed_above ? (double)load->shed_above / 100 : 1};
+    sampler->config = load;
+    sampler->log = log;
+    sampler->engine = engine;
+    sampler->settings =
+        (struct weir__controller_settings){.smooth_s = (double)load->smooth_ms / 1000,
+                                           .adapt_to = (double)load->adapt_to / 100,
+                                           .shed_above = load->shed_above ? (double)load->shed_above / 100 : 1};
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    sensor->processors = processors > 0 ? (unsigned)processors : 1;
+    sampler->processors = processors > 0 ? (unsigned)processors : 1;
     snprintf(path, sizeof path, "%s.load.lock", config->segment_path);
     char why[256];
-    sensor->lock = weir__lock_open(path, engine->segment->owner);
+    sampler->lock = weir__lock_open(path, engine->segment->owner);
     int error = errno == EPERM ? WEIR_EOWNER : weir__errno_error(errno);
-    if (sensor->lock < 0)
+    if (sampler->lock < 0)
         weir__logf(log, WEIR__LOG_WARNING, "load: %s cannot be opened, so the level stays 0: %s", path,
                    weir__mapped_why(path, error, why, sizeof why));
-    files_open(sensor);
-    return sensor;
+    files_open(sampler);
+    return sampler;
 }
 
-void weir__sensor_close(struct weir__sensor *sensor)
+void weir__load_sampler_close(struct weir__load_sampler *sampler)
 {
-    if (!sensor)
+    if (!sampler)
         return;
     for (int i = 0; i < FILES; i++)
-        if (sensor->file[i] >= 0)
-            close(sensor->file[i]);
-    if (sensor->lock >= 0)
-        close(sensor->lock);
-    free(sensor);
+        if (sampler->file[i] >= 0)
+            close(sampler->file[i]);
+    if (sampler->lock >= 0)
+        close(sampler->lock);
+    free(sampler);
 }
 
 /* The beginning of a file as it is now; empty: it cannot be read. */
@@ -100,27 +102,27 @@ static weir_text text_of(int file, char buffer[TEXT_MAX])
     return (weir_text){buffer, len > 0 ? (size_t)len : 0};
 }
 
-static struct weir__reading reading_take(const struct weir__sensor *sensor)
+static struct weir__load_sample reading_take(const struct weir__load_sampler *sampler)
 {
     char buffer[TEXT_MAX];
-    struct weir__reading now = {.mono_ns = weir_clock(sensor->engine->segment).mono_ns,
-                                .processors = sensor->processors};
-    now.has_cpu = weir__procfs_stalled(text_of(sensor->file[CPU], buffer), &now.cpu_us);
-    now.has_memory = weir__procfs_stalled(text_of(sensor->file[MEMORY], buffer), &now.memory_us);
+    struct weir__load_sample now = {.mono_ns = weir_clock(sampler->engine->segment).mono_ns,
+                                    .processors = sampler->processors};
+    now.has_cpu = weir__procfs_stalled(text_of(sampler->file[CPU], buffer), &now.cpu_us);
+    now.has_memory = weir__procfs_stalled(text_of(sampler->file[MEMORY], buffer), &now.memory_us);
     if (!now.has_cpu)
-        now.has_busy = weir__procfs_busy(text_of(sensor->file[STAT], buffer), &now.busy, &now.ticks);
-    now.has_running = weir__procfs_running(text_of(sensor->file[LOADAVG], buffer), &now.running);
-    weir__load_sum(sensor->engine->load, now.mono_ns, &now.upstream);
+        now.has_busy = weir__procfs_busy(text_of(sampler->file[STAT], buffer), &now.busy, &now.ticks);
+    now.has_running = weir__procfs_running(text_of(sampler->file[LOADAVG], buffer), &now.running);
+    weir__load_page_sum(sampler->engine->load, now.mono_ns, &now.upstream);
     return now;
 }
 
 /* True for the one agent that writes. */
-static bool may_write(struct weir__sensor *sensor)
+static bool may_write(struct weir__load_sampler *sampler)
 {
-    if (!sensor->writes && sensor->lock >= 0 && sensor->turns % LOCK_TURNS == 0)
-        sensor->writes = flock(sensor->lock, LOCK_EX | LOCK_NB) == 0;
-    sensor->turns++;
-    return sensor->writes;
+    if (!sampler->writes && sampler->lock >= 0 && sampler->turns % LOCK_TURNS == 0)
+        sampler->writes = flock(sampler->lock, LOCK_EX | LOCK_NB) == 0;
+    sampler->turns++;
+    return sampler->writes;
 }
 
 static bool any_of(const double signal[WEIR__SIGNALS])
@@ -131,31 +133,32 @@ static bool any_of(const double signal[WEIR__SIGNALS])
     return false;
 }
 
-void weir__sensor_turn(struct weir__sensor *sensor)
+void weir__load_sampler_step(struct weir__load_sampler *sampler)
 {
     double signal[WEIR__SIGNALS];
-    struct weir__load_view view = weir__load_neutral();
-    if (!may_write(sensor))
+    struct weir__load_view view = weir__load_view_neutral();
+    if (!may_write(sampler))
         return;
-    int64_t before_ns = sensor->senses.last.mono_ns;
-    struct weir__reading reading = reading_take(sensor);
-    if (!sensor->senses.begun)
-        weir__senses_resume(&sensor->senses, (double)weir__load_usual(sensor->engine->load, reading.mono_ns) / 1e6);
-    double highest = weir__senses_take(&sensor->senses, sensor->config, &reading, signal);
+    int64_t before_ns = sampler->signals.last.mono_ns;
+    struct weir__load_sample reading = reading_take(sampler);
+    if (!sampler->signals.begun)
+        weir__signals_resume(&sampler->signals,
+                             (double)weir__load_page_baseline(sampler->engine->load, reading.mono_ns) / 1e6);
+    double highest = weir__signals_update(&sampler->signals, sampler->config, &reading, signal);
     if (!any_of(signal))
         return; /* the next turn may have something to compare with; what nobody sees is not said */
-    if (!sensor->resumed) {
-        weir__load_read(sensor->engine->load, reading.mono_ns, &view);
-        weir__law_resume(&sensor->law, &sensor->settings, &view, highest);
-        view = weir__load_neutral();
-        sensor->resumed = true;
+    if (!sampler->resumed) {
+        weir__load_page_read(sampler->engine->load, reading.mono_ns, &view);
+        weir__controller_resume(&sampler->controller, &sampler->settings, &view, highest);
+        view = weir__load_view_neutral();
+        sampler->resumed = true;
     }
-    weir__law_step(&sensor->law, &sensor->settings, highest, weir__senses_waits(&sensor->senses),
-                   (double)(reading.mono_ns - before_ns) / 1e9);
-    weir__law_view(&sensor->law, &sensor->settings, &view);
+    weir__controller_step(&sampler->controller, &sampler->settings, highest, weir__signals_sojourn(&sampler->signals),
+                          (double)(reading.mono_ns - before_ns) / 1e9);
+    weir__controller_view(&sampler->controller, &sampler->settings, &view);
     for (int i = 0; i < WEIR__SIGNALS; i++)
         if (signal[i] >= 0)
             view.signal[i] = signal[i] < 1 ? (uint32_t)(signal[i] * WEIR__LOAD_FULL + 0.5) : WEIR__LOAD_FULL;
-    weir__load_usual_write(sensor->engine->load, (uint64_t)(sensor->senses.usual.baseline_s * 1e6));
-    weir__load_write(sensor->engine->load, reading.mono_ns, &view);
+    weir__load_page_set_baseline(sampler->engine->load, (uint64_t)(sampler->signals.usual.baseline_s * 1e6));
+    weir__load_page_write(sampler->engine->load, reading.mono_ns, &view);
 }

@@ -8,13 +8,14 @@
 #include "config/config.h"
 #include "base/log.h"
 
-#define WEIR__SENSOR_MS 100 /* between two turns */
+#define WEIR__LOAD_SAMPLE_MS 100 /* between two turns */
 
-struct weir__sensor;
+struct weir__load_sampler;
 
 /* NULL: the engine has no load page, or there is no memory. The engine and the others must stay. */
-struct weir__sensor *weir__sensor_open(const struct weir__config *config, weir *engine, const struct weir__logger *log);
-void weir__sensor_turn(struct weir__sensor *sensor);
-void weir__sensor_close(struct weir__sensor *sensor);
+struct weir__load_sampler *weir__load_sampler_open(const struct weir__config *config, weir *engine,
+                                                   const struct weir__logger *log);
+void weir__load_sampler_step(struct weir__load_sampler *sampler);
+void weir__load_sampler_close(struct weir__load_sampler *sampler);
 
 #endif

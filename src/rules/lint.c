@@ -25,8 +25,8 @@ static bool same_purpose(const struct weir__rule *a, const struct weir__rule *b)
 /* A list makes exceptions of its own, and so does the load. */
 static bool is_plain(const struct weir__rule *rule)
 {
-    const struct weir__pressure *pressure = &rule->pressure;
-    return !weir__pressure_varies(pressure) && !pressure->reserve && !pressure->says_class && !rule->allow.networks &&
+    const struct weir__overload_policy *policy = &rule->overload;
+    return !weir__overload_is_scaled(policy) && !policy->reserve && !policy->has_class && !rule->allow.networks &&
            !rule->allow.key_count && !rule->allow.glob_count && !rule->block.networks && !rule->block.key_count &&
            !rule->block.glob_count;
 }
@@ -178,11 +178,11 @@ static void warn_of_reserves(const weir_rules *set, struct weir__report *report)
 {
     bool critical = false;
     for (size_t i = 0; i < set->count && !critical; i++) {
-        const struct weir__pressure *pressure = &set->rules[i]->pressure;
-        critical = !set->rules[i]->shadow && pressure->says_class && pressure->says == WEIR_CRITICAL;
+        const struct weir__overload_policy *policy = &set->rules[i]->overload;
+        critical = !set->rules[i]->shadow && policy->has_class && policy->class == WEIR_CRITICAL;
     }
     for (size_t i = 0; i < set->count && !critical; i++)
-        if (set->rules[i]->pressure.reserve)
+        if (set->rules[i]->overload.reserve)
             weir__report_warning(report, set->rules[i]->place,
                                  "\"%.*s\" keeps a reserve, but no rule says priority: critical: nobody may use it",
                                  (int)set->rules[i]->name.len, set->rules[i]->name.data);
@@ -190,7 +190,7 @@ static void warn_of_reserves(const weir_rules *set, struct weir__report *report)
 
 void weir__rules_lint(const weir_rules *set, struct weir__report *report)
 {
-    if (set->pressed)
+    if (set->load_aware)
         warn_of_reserves(set, report);
     struct groups groups = {.set = set, .size = 16};
     while (groups.size < set->count * 2)

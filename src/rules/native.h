@@ -44,17 +44,17 @@ void weir__own_response(struct weir__builder *builder, const struct weir__node *
 void weir__own_queue(struct weir__report *report, const struct weir__node *node, struct weir__deferral *queue);
 
 /* `elastic`, `adaptive`, `reserve` and `priority`, each NULL if it is not there. */
-struct weir__pressure_nodes {
+struct weir__overload_nodes {
     const struct weir__node *elastic, *adaptive, *reserve, *priority;
 };
-void weir__own_pressure(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
-                        struct weir__rule *rule);
+void weir__native_overload(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
+                           struct weir__rule *rule);
 /* Makes a quota of a rule that varies one that does: its numbers are `params`. False after an error. */
-bool weir__own_vary(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
-                    const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota);
+bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
+                               const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota);
 /* Whether an algorithm can have a reserve. False after an error. */
-bool weir__own_reserve(struct weir__report *report, const struct weir__pressure_nodes *nodes,
-                       enum weir_algorithm algorithm);
+bool weir__native_reserve(struct weir__report *report, const struct weir__overload_nodes *nodes,
+                          enum weir_algorithm algorithm);
 
 /* ---- Warnings where something is read ---- */
 

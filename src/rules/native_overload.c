@@ -8,17 +8,17 @@
 
 /* ---- What it comes to ---- */
 
-int64_t weir__pressure_scale(const struct weir__pressure *pressure, uint32_t level, uint32_t throttle)
+int64_t weir__overload_scale(const struct weir__overload_policy *policy, uint32_t level, uint32_t throttle)
 {
     int64_t shrunk = 100 * FULL_PER_MILLE, stretched = 100 * EASING;
     if (throttle > FULL_PER_MILLE)
         throttle = FULL_PER_MILLE;
-    if (pressure->max)
-        shrunk = (int64_t)pressure->min * FULL_PER_MILLE + (int64_t)(pressure->max - pressure->min) * throttle;
+    if (policy->max)
+        shrunk = (int64_t)policy->min * FULL_PER_MILLE + (int64_t)(policy->max - policy->min) * throttle;
     /* An elastic limit that is also adaptive has something to give only while nothing is taken from it. */
-    if (pressure->up_to && !(pressure->max && throttle < FULL_PER_MILLE)) {
-        int64_t room = (int64_t)pressure->below * 10 - (int64_t)level;
-        stretched += (pressure->up_to - 100) * (room < 0 ? 0 : room > EASING ? EASING : room);
+    if (policy->up_to && !(policy->max && throttle < FULL_PER_MILLE)) {
+        int64_t room = (int64_t)policy->below * 10 - (int64_t)level;
+        stretched += (policy->up_to - 100) * (room < 0 ? 0 : room > EASING ? EASING : room);
     }
     return shrunk * stretched; /* per cent × per mille × per cent × EASING: WEIR__SCALE_ONE is all of them at 100 % */
 }
@@ -38,7 +38,7 @@ static bool read_share(struct weir__report *report, const struct weir__node *nod
     return false;
 }
 
-static void read_elastic(struct weir__report *report, const struct weir__node *node, struct weir__pressure *to)
+static void read_elastic(struct weir__report *report, const struct weir__node *node, struct weir__overload_policy *to)
 {
     static const char *const names[] = {"up_to", "while"};
     const struct weir__node *at[2];
@@ -54,7 +54,7 @@ static void read_elastic(struct weir__report *report, const struct weir__node *n
     }
 }
 
-static void read_adaptive(struct weir__report *report, const struct weir__node *node, struct weir__pressure *to)
+static void read_adaptive(struct weir__report *report, const struct weir__node *node, struct weir__overload_policy *to)
 {
     static const char *const names[] = {"min", "max"};
     const struct weir__node *at[2];
@@ -88,33 +88,33 @@ static void read_priority(struct weir__report *report, const struct weir__node *
     }
     if (!weir__field_word(report, node, "priority", classes, WEIR__COUNT(classes), &word))
         return;
-    rule->pressure.says_class = true;
-    rule->pressure.says = (enum weir_priority)word;
+    rule->overload.has_class = true;
+    rule->overload.class = (enum weir_priority)word;
 }
 
-void weir__own_pressure(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
-                        struct weir__rule *rule)
+void weir__native_overload(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
+                           struct weir__rule *rule)
 {
     struct weir__report *report = builder->report;
     int reserve = 0;
     if (nodes->priority)
         read_priority(report, nodes->priority, rule);
     if (nodes->elastic)
-        read_elastic(report, nodes->elastic, &rule->pressure);
+        read_elastic(report, nodes->elastic, &rule->overload);
     if (nodes->adaptive)
-        read_adaptive(report, nodes->adaptive, &rule->pressure);
+        read_adaptive(report, nodes->adaptive, &rule->overload);
     if (nodes->reserve && read_share(report, nodes->reserve, "reserve", 1, 99, &reserve))
-        rule->pressure.reserve = (uint8_t)reserve;
-    if (nodes->priority && rule->shadow && rule->pressure.says_class)
+        rule->overload.reserve = (uint8_t)reserve;
+    if (nodes->priority && rule->shadow && rule->overload.has_class)
         weir__report_warning(report, nodes->priority->place,
                              "a shadow rule does not say how important a request is: its priority has no effect");
-    else if (nodes->reserve && rule->pressure.says_class && rule->pressure.says == WEIR_CRITICAL)
+    else if (nodes->reserve && rule->overload.has_class && rule->overload.class == WEIR_CRITICAL)
         weir__report_warning(report, nodes->reserve->place,
                              "every request of this rule is critical: there is nobody to keep the reserve from");
 }
 
-bool weir__own_reserve(struct weir__report *report, const struct weir__pressure_nodes *nodes,
-                       enum weir_algorithm algorithm)
+bool weir__native_reserve(struct weir__report *report, const struct weir__overload_nodes *nodes,
+                          enum weir_algorithm algorithm)
 {
     if (!nodes->reserve || (algorithm != WEIR_TOKEN_BUCKET && algorithm != WEIR_LEAKY_BUCKET))
         return true;
@@ -147,23 +147,23 @@ static bool make_at(struct weir__report *report, const struct weir__node *blamed
     return false;
 }
 
-bool weir__own_vary(struct weir__builder *builder, const struct weir__pressure_nodes *nodes,
-                    const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota)
+bool weir__native_scaled_limit(struct weir__builder *builder, const struct weir__overload_nodes *nodes,
+                               const struct weir__rule *rule, const weir_params *params, struct weir__quota *quota)
 {
-    const struct weir__pressure *pressure = &rule->pressure;
+    const struct weir__overload_policy *policy = &rule->overload;
     weir_limit floor, *ceiling;
-    if (!weir__pressure_varies(pressure))
+    if (!weir__overload_is_scaled(policy))
         return true;
     ceiling = weir__arena_take(&builder->set->arena, sizeof *ceiling);
     if (!ceiling)
         return false;
     if (!make_at(builder->report, nodes->elastic ? nodes->elastic : nodes->adaptive, params,
-                 weir__pressure_scale(pressure, 0, FULL_PER_MILLE), ceiling) ||
+                 weir__overload_scale(policy, 0, FULL_PER_MILLE), ceiling) ||
         (nodes->adaptive &&
-         !make_at(builder->report, nodes->adaptive, params, weir__pressure_scale(pressure, UINT32_MAX, 0), &floor)))
+         !make_at(builder->report, nodes->adaptive, params, weir__overload_scale(policy, UINT32_MAX, 0), &floor)))
         return false;
-    weir__limit_vary(ceiling, ceiling);
-    weir__limit_vary(&quota->limit, ceiling);
+    weir__limit_init_scaled(ceiling, ceiling);
+    weir__limit_init_scaled(&quota->limit, ceiling);
     quota->ceiling = ceiling;
     return true;
 }

@@ -72,7 +72,7 @@ struct reader {
     struct weir__report *report;
     const struct weir__node *node;
     const struct weir__node *at[FIELDS];
-    struct weir__pressure_nodes pressure;
+    struct weir__overload_nodes overload;
     struct weir__rule rule;
     bool delay;
     bool unknown; /* it has fields of unknown names: what is missing is probably among them */
@@ -178,7 +178,7 @@ static bool read_tiers(struct reader *reader, const struct weir__node *node, str
     if (!rule->has_default)
         weir__report_warning(reader->report, node->name->place,
                              "no default: requests of other tiers, or of none, are not limited by this rule");
-    if (good && !limits_something && !reader->rule.pressure.says_class)
+    if (good && !limits_something && !reader->rule.overload.has_class)
         weir__report_warning(reader->report, node->name->place, "every tier is unlimited: the rule limits nothing");
     return good;
 }
@@ -204,7 +204,7 @@ static struct weir__quota *read_quotas(struct reader *reader, const struct weir_
     rule->has_default = true;
     if (!read_units(reader->report, node, quotas))
         return NULL;
-    if (quotas->kind == WEIR__UNLIMITED && !reader->rule.pressure.says_class) /* else it is there for that */
+    if (quotas->kind == WEIR__UNLIMITED && !reader->rule.overload.has_class) /* else it is there for that */
         weir__report_warning(reader->report, node->place, "unlimited: the rule limits nothing");
     return quotas;
 }
@@ -233,7 +233,7 @@ static bool make_limits(struct reader *reader, struct numbers *numbers, const st
         numbers->nodes.limit = at;
         numbers->params.limit = quota->units;
         good &= weir__algorithm_make(reader->builder, &numbers->nodes, &numbers->params, &quota->limit) &&
-                weir__own_vary(reader->builder, &reader->pressure, &reader->rule, &numbers->params, quota);
+                weir__native_scaled_limit(reader->builder, &reader->overload, &reader->rule, &numbers->params, quota);
         if (good && !looked)
             weir__lint_limit(reader->report, numbers->nodes.map->place, &quota->limit);
         looked = true; /* the other tiers differ in their units only */
@@ -301,7 +301,7 @@ static bool read_numbers(struct reader *reader, const struct weir__node *const *
     const struct weir__node *max_delay = at[MAX_DELAY] ? at[MAX_DELAY] : reader->at[MAX_DELAY];
     bool good = weir__algorithm_read(reader->builder, &numbers->nodes, &numbers->window, WEIR__OWN, &numbers->params) &&
                 read_delay(reader, max_delay, &numbers->params) && check_flight(reader, &numbers->params) &&
-                weir__own_reserve(reader->report, &reader->pressure, numbers->params.algorithm);
+                weir__native_reserve(reader->report, &reader->overload, numbers->params.algorithm);
     reader->told |= !good && !own;
     return good;
 }
@@ -481,8 +481,8 @@ void weir__own_rule(struct weir__builder *builder, const struct weir__node *node
     rule->response = builder->set->response;
     rule->shadow = read_bool(&reader, SHADOW);
     read_policy(&reader);
-    reader.pressure = (struct weir__pressure_nodes){at[ELASTIC], at[ADAPTIVE], at[RESERVE], at[PRIORITY]};
-    weir__own_pressure(builder, &reader.pressure, rule);
+    reader.overload = (struct weir__overload_nodes){at[ELASTIC], at[ADAPTIVE], at[RESERVE], at[PRIORITY]};
+    weir__native_overload(builder, &reader.overload, rule);
     rule->match = weir__own_match(builder, at[MATCH]);
     read_key(&reader);
     if (at[COST])

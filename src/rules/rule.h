@@ -47,26 +47,26 @@ struct weir__quota {
     int64_t units;             /* as written */
     int64_t window_ns;         /* the same; calendar months and years by their longest */
     const weir_limit *ceiling; /* of one that varies with the load: the limit at its largest; else NULL */
-    int64_t whole_cap;         /* of a copy that is only the rest of a reserve: limit.cap without it; else 0 */
+    int64_t full_cap;          /* of a copy that is only the rest of a reserve: limit.cap without it; else 0 */
 };
 
 /* ---- pressure: what the load of the host does to a rule (docs/pressure.md) ---- */
 
-struct weir__pressure {
-    uint16_t min, max;       /* adaptive: per cent of the limit; max 0: it is not */
-    uint16_t up_to, below;   /* elastic: per cent of the limit, and of load; up_to 0: it is not */
-    uint8_t reserve;         /* per cent that only critical requests may use */
-    bool says_class;         /* `priority` is a word */
-    enum weir_priority says; /* which */
+struct weir__overload_policy {
+    uint16_t min, max;        /* adaptive: per cent of the limit; max 0: it is not */
+    uint16_t up_to, below;    /* elastic: per cent of the limit, and of load; up_to 0: it is not */
+    uint8_t reserve;          /* per cent that only critical requests may use */
+    bool has_class;           /* `priority` is a word */
+    enum weir_priority class; /* which */
 };
 
 /* What the load makes of the rule's limits: a scale as in algo/vary.h. Level and throttle are in per mille. */
-int64_t weir__pressure_scale(const struct weir__pressure *pressure, uint32_t level, uint32_t throttle);
+int64_t weir__overload_scale(const struct weir__overload_policy *policy, uint32_t level, uint32_t throttle);
 
 /* True if the rule's limits are not always as they are written. */
-static inline bool weir__pressure_varies(const struct weir__pressure *pressure)
+static inline bool weir__overload_is_scaled(const struct weir__overload_policy *policy)
 {
-    return pressure->max || pressure->up_to;
+    return policy->max || policy->up_to;
 }
 
 /* ---- cost ---- */
@@ -152,7 +152,7 @@ struct weir__rule {
     struct weir__place consistency_place;
     enum weir__on_failure on_failure;
     int priority;
-    struct weir__pressure pressure;
+    struct weir__overload_policy overload;
     bool count_rejected;
     struct weir__response response;
     struct weir__list allow, block;

@@ -108,7 +108,7 @@ bool weir__builder_add(struct weir__builder *builder, const struct weir__rule *r
     }
     set->rules[set->count++] = copy;
     set->own_count += copy->match != NULL;
-    set->pressed |= weir__pressure_varies(&copy->pressure) || copy->pressure.reserve || copy->pressure.says_class;
+    set->load_aware |= weir__overload_is_scaled(&copy->overload) || copy->overload.reserve || copy->overload.has_class;
     return true;
 }
 

@@ -25,7 +25,7 @@ struct weir_rules {
     struct weir__response response;  /* of rules that say nothing else, and of what `block` denies */
     struct weir__domain *domains;    /* descriptor dialect */
     bool has_regex;                  /* a request may need a weir__regex_room */
-    bool pressed;                    /* some rule is elastic or adaptive, or has a class or a reserve */
+    bool load_aware;                 /* some rule is elastic or adaptive, or has a class or a reserve */
     bool by_host, by_path;           /* some rule names hosts, paths: the index needs them */
     uint8_t form;                    /* of rules that have none of their own */
     uint16_t forms;                  /* which normal forms rules have that the index finds by their path: a bit each */

@@ -25,15 +25,15 @@
 struct weir__keeper {
     const struct weir__config *config;
     const struct weir__logger *log;
-    struct weir__retriever *retriever; /* NULL: the rules are this host's own */
-    struct weir__host *host;           /* NULL: nobody asks about this one */
-    struct weir__control *control;     /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
-    struct weir__admin *admin;         /* the same */
-    int socket;                        /* of the admin listener, bound before the start; 0: none, or used up */
-    struct weir__acceptor *acceptor;   /* NULL: no queue, or not yet; the ticking thread's */
-    struct weir__sensor *sensor;       /* NULL: there is no load level */
-    struct weir__drain *drain;         /* NULL: there is no queue */
-    struct weir__fleet_teller *teller; /* NULL: there is nobody to hear of */
+    struct weir__retriever *retriever;  /* NULL: the rules are this host's own */
+    struct weir__host *host;            /* NULL: nobody asks about this one */
+    struct weir__control *control;      /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
+    struct weir__admin *admin;          /* the same */
+    int socket;                         /* of the admin listener, bound before the start; 0: none, or used up */
+    struct weir__acceptor *acceptor;    /* NULL: no queue, or not yet; the ticking thread's */
+    struct weir__load_sampler *sampler; /* NULL: there is no load level */
+    struct weir__drain *drain;          /* NULL: there is no queue */
+    struct weir__fleet_teller *teller;  /* NULL: there is nobody to hear of */
     pthread_t retrieving, ticking, serving, sensing, telling;
     bool retrieves, ticks, serves, senses, tells; /* those run */
 
@@ -162,8 +162,8 @@ static void *sense(void *context)
     /* Of this thread alone, and where it may: on a host without time to spare the level is needed most. */
     (void)setpriority(PRIO_PROCESS, 0, SENSING_NICE);
     do
-        weir__sensor_turn(keeper->sensor);
-    while (!wait_ms(keeper, WEIR__SENSOR_MS));
+        weir__load_sampler_step(keeper->sampler);
+    while (!wait_ms(keeper, WEIR__LOAD_SAMPLE_MS));
     return NULL;
 }
 
@@ -171,8 +171,8 @@ static bool start_sensing(struct weir__keeper *keeper)
 {
     if (!keeper->config->load.on)
         return true;
-    keeper->sensor = weir__sensor_open(keeper->config, weir__host_engine(keeper->host), keeper->log);
-    if (!keeper->sensor)
+    keeper->sampler = weir__load_sampler_open(keeper->config, weir__host_engine(keeper->host), keeper->log);
+    if (!keeper->sampler)
         return true; /* it was told: limits are as they are written */
     keeper->senses = pthread_create(&keeper->sensing, NULL, sense, keeper) == 0;
     return keeper->senses;
@@ -278,7 +278,7 @@ void weir__keeper_stop(struct weir__keeper *keeper)
     if (keeper->tells)
         pthread_join(keeper->telling, NULL);
     weir__fleet_teller_free(keeper->teller);
-    weir__sensor_close(keeper->sensor);
+    weir__load_sampler_close(keeper->sampler);
     weir__drain_end(keeper->drain);
     weir__acceptor_stop(keeper->acceptor); /* as late as that: without it requests are denied */
     weir__drain_stop(keeper->drain);

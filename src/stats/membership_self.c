@@ -46,7 +46,7 @@ static enum weir__fleet_store store_of(const struct weir__sight *sight, bool has
 void weir__told_self(struct weir__told *told, const struct weir__sight *sight, bool has_store)
 {
     struct weir__load_view view;
-    struct weir__load_sums sums;
+    struct weir__upstream_sums sums;
     char name[WEIR__HOST_NAME];
     struct sum sum = {sight, told};
     *told = (struct weir__told){.level = -1, .every_ms = WEIR__FLEET_EVERY_MS, .store = store_of(sight, has_store)};

@@ -46,7 +46,7 @@ void weir__sight_look(struct weir__sight *sight)
         sight->book = (struct weir__book){.opened_ms = weir__book_ms()};
     const struct weir__mapped *load = &sight->load_file;
     if (follow(sight, &sight->load_file, ".load"))
-        sight->load = load->memory && weir__load_sound(load->memory, load->bytes) ? load->memory : NULL;
+        sight->load = load->memory && weir__load_page_valid(load->memory, load->bytes) ? load->memory : NULL;
 }
 
 int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segment_path)
@@ -175,14 +175,14 @@ const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight,
     return sight->hot.panels ? weir__hot_look(&sight->hot, rule) : NULL;
 }
 
-bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__load_sums *sums)
+bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__upstream_sums *sums)
 {
-    *view = weir__load_neutral();
-    *sums = (struct weir__load_sums){0};
+    *view = weir__load_view_neutral();
+    *sums = (struct weir__upstream_sums){0};
     if (!sight->load)
         return false;
-    weir__load_read(sight->load, sight->now.mono_ns, view);
-    weir__load_sum(sight->load, sight->now.mono_ns, sums);
+    weir__load_page_read(sight->load, sight->now.mono_ns, view);
+    weir__load_page_sum(sight->load, sight->now.mono_ns, sums);
     return view->known;
 }
 

@@ -25,7 +25,7 @@ struct weir__sight {
     struct weir__hot hot;                                               /* `panels` 0: there is none */
     struct weir__history history;                                       /* `rows` 0: the same */
     struct weir__book book;                                             /* `ledger.entries` 0: the same */
-    const struct weir__load *load;                                      /* NULL: the same */
+    const struct weir__load_page *load;                                 /* NULL: the same */
 };
 
 /* 0 or WEIR_ENOMEM. */
@@ -59,7 +59,7 @@ const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight,
 uint32_t weir__sight_minute(const struct weir__sight *sight);
 
 /* How loaded the host is. False: there is nothing that says so, or nobody has lately, and it is neutral. */
-bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__load_sums *sums);
+bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__upstream_sums *sums);
 
 /* What this host is called. */
 #define WEIR__HOST_NAME 256

@@ -166,7 +166,7 @@ static json_t *percent(uint32_t per_mille)
 static json_t *load_json(const struct weir__sight *sight)
 {
     struct weir__load_view view;
-    struct weir__load_sums sums;
+    struct weir__upstream_sums sums;
     bool known = weir__sight_load(sight, &view, &sums);
     json_t *signals = json_object(), *shed = json_object();
     if (!sight->load) {

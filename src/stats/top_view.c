@@ -256,7 +256,7 @@ static void draw_store(struct picture *p)
 static void draw_load(struct picture *p)
 {
     struct weir__load_view view;
-    struct weir__load_sums sums;
+    struct weir__upstream_sums sums;
     char signals[64] = "", shed[24] = "";
     size_t len = 0;
     bool known = weir__sight_load(p->top->sight, &view, &sums);

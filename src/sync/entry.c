@@ -102,7 +102,7 @@ bool weir__sync_subject(const struct weir__sync *sync, const struct weir__ledger
 const weir_limit *weir__sync_limit(const struct weir__sync *sync, const struct weir__subject *subject,
                                    struct weir__quota *room)
 {
-    return &weir__quota_in_force(sync->with.engine, subject->rule, subject->quota, sync->now, room)->limit;
+    return &weir__quota_effective(sync->with.engine, subject->rule, subject->quota, sync->now, room)->limit;
 }
 
 int weir__sync_look(const struct weir__sync *sync, const struct weir__subject *subject, const weir_limit *limit,

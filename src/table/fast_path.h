@@ -55,19 +55,19 @@ __attribute__((always_inline)) static inline bool weir__usual_look(int64_t mono_
     /* The tag in the normal state of any version, on the monotonic clock; neither of the future nor two years old. */
     if (since < 0 || (seen.lo ^ wanted) & ~UINT64_C(0x077fffff))
         return false;
-    struct weir__usual_state state = {.elapsed_us = (int64_t)((uint64_t)since >> 17),
-                                      .used = (int64_t)((seen.lo & 0x7fff) << 17 | (seen.hi & 0x1ffff)),
-                                      .whole_us = weir__wholes[seen.lo >> 15 & 0xff]};
-    if (!weir__usual_add(limit, &state, cost))
+    struct weir__fast_bucket_state state = {.elapsed_us = (int64_t)((uint64_t)since >> 17),
+                                            .used = (int64_t)((seen.lo & 0x7fff) << 17 | (seen.hi & 0x1ffff)),
+                                            .expiry_us = weir__wholes[seen.lo >> 15 & 0xff]};
+    if (!weir__fast_bucket_take(limit, &state, cost))
         return false;
 
     uint64_t used = (uint64_t)state.used;
     step->seen = seen;
     step->next = (weir__cell){(seen.lo & ~UINT64_C(0x7fffff)) |
-                                  ((uint64_t)weir__whole_encode_long(state.whole_us) << 32 | used) >> 17,
+                                  ((uint64_t)weir__whole_encode_long(state.expiry_us) << 32 | used) >> 17,
                               (uint64_t)(mono_us - state.elapsed_us) << 17 | (used & 0x1ffff)};
     step->remaining = limit->hard - state.used;
-    step->reset_after_ns = (state.whole_us - state.elapsed_us) * 1000;
+    step->reset_after_ns = (state.expiry_us - state.elapsed_us) * 1000;
     return true;
 }
 

@@ -3,26 +3,26 @@
 
 #define BITS  10 /* of a number from 0 to 1000, and one more that means none */
 #define NONE  ((UINT64_C(1) << BITS) - 1)
-#define TAKEN (5 * WEIR__LOAD_STALE_NS) /* a stripe whose owner has been silent for longer may be another's */
+#define TAKEN (5 * WEIR__LOAD_STALE_NS) /* a shard whose owner has been silent for longer may be another's */
 #define SHEDS 2                         /* where the shares begin, behind level and throttle */
 
-bool weir__load_make(void *memory, size_t bytes)
+bool weir__load_page_init(void *memory, size_t bytes)
 {
-    struct weir__load *load = memory;
+    struct weir__load_page *load = memory;
     if (bytes < sizeof *load)
         return false;
     load->layout = WEIR__LOAD_LAYOUT;
-    load->stripes = WEIR__LOAD_STRIPES;
+    load->shards = WEIR__LOAD_SHARDS;
     load->bytes = bytes;
     weir__store64(&load->magic, WEIR__LOAD_MAGIC);
     return true;
 }
 
-bool weir__load_sound(const void *memory, size_t bytes)
+bool weir__load_page_valid(const void *memory, size_t bytes)
 {
-    const struct weir__load *load = memory;
+    const struct weir__load_page *load = memory;
     return bytes >= sizeof *load && weir__load64(&load->magic) == WEIR__LOAD_MAGIC &&
-           load->layout == WEIR__LOAD_LAYOUT && load->stripes == WEIR__LOAD_STRIPES && load->bytes == bytes;
+           load->layout == WEIR__LOAD_LAYOUT && load->shards == WEIR__LOAD_SHARDS && load->bytes == bytes;
 }
 
 /* ---- The level ---- */
@@ -47,7 +47,7 @@ static bool lately(uint64_t then, int64_t mono_ns, int64_t for_ns)
     return then && (apart <= (uint64_t)for_ns || -apart <= (uint64_t)for_ns);
 }
 
-struct weir__load_view weir__load_neutral(void)
+struct weir__load_view weir__load_view_neutral(void)
 {
     struct weir__load_view view = {.throttle = WEIR__LOAD_FULL};
     for (int i = 0; i < WEIR__SIGNALS; i++)
@@ -55,9 +55,9 @@ struct weir__load_view weir__load_neutral(void)
     return view;
 }
 
-void weir__load_read(const struct weir__load *load, int64_t mono_ns, struct weir__load_view *view)
+void weir__load_page_read(const struct weir__load_page *load, int64_t mono_ns, struct weir__load_view *view)
 {
-    *view = weir__load_neutral();
+    *view = weir__load_view_neutral();
     /* Acquires: pairs with the writer's last store, so that a page that was stale is not fresh with what was in it. */
     if (!lately(weir__load64(&load->written), mono_ns, WEIR__LOAD_STALE_NS))
         return;
@@ -65,9 +65,9 @@ void weir__load_read(const struct weir__load *load, int64_t mono_ns, struct weir
     view->known = true;
     view->level = unpacked(state, 0);
     view->throttle = unpacked(state, 1);
-    view->claimed = unpacked(weir__load64(&load->claimed), 0);
-    if (view->claimed < view->level) /* another moment's, or of an agent that does not know of it */
-        view->claimed = view->level;
+    view->elastic_level = unpacked(weir__load64(&load->elastic_level), 0);
+    if (view->elastic_level < view->level) /* another moment's, or of an agent that does not know of it */
+        view->elastic_level = view->level;
     for (unsigned i = 1; i < WEIR__LOAD_CLASSES; i++) /* the first are critical, whatever is in the file */
         view->shed[i] = unpacked(state, SHEDS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
@@ -75,96 +75,98 @@ void weir__load_read(const struct weir__load *load, int64_t mono_ns, struct weir
             view->signal[i] = unpacked(signals, i);
 }
 
-void weir__load_write(struct weir__load *load, int64_t mono_ns, const struct weir__load_view *view)
+void weir__load_page_write(struct weir__load_page *load, int64_t mono_ns, const struct weir__load_view *view)
 {
     uint64_t state = packed(view->level, 0) | packed(view->throttle, 1), signals = 0;
     for (unsigned i = 0; i < WEIR__LOAD_CLASSES; i++)
         state |= packed(view->shed[i], SHEDS + i);
     for (unsigned i = 0; i < WEIR__SIGNALS; i++)
         signals |= packed(view->signal[i], i);
-    weir__store64(&load->claimed, packed(view->claimed, 0));
+    weir__store64(&load->elastic_level, packed(view->elastic_level, 0));
     weir__store64(&load->state, state);
     weir__store64(&load->signals, signals);
     weir__store64(&load->written, mono_ns ? (uint64_t)mono_ns : 1);
 }
 
-uint64_t weir__load_usual(const struct weir__load *load, int64_t mono_ns)
+uint64_t weir__load_page_baseline(const struct weir__load_page *load, int64_t mono_ns)
 {
-    return lately(weir__load64(&load->written), mono_ns, WEIR__LOAD_USUAL_NS) ? weir__load64(&load->usual) : 0;
+    return lately(weir__load64(&load->written), mono_ns, WEIR__LOAD_BASELINE_NS) ? weir__load64(&load->baseline_us) : 0;
 }
 
-void weir__load_usual_write(struct weir__load *load, uint64_t usual_us)
+void weir__load_page_set_baseline(struct weir__load_page *load, uint64_t baseline_us)
 {
-    weir__store64(&load->usual, usual_us);
+    weir__store64(&load->baseline_us, baseline_us);
 }
 
 /* ---- The workers ---- */
 
-unsigned weir__load_join(struct weir__load *load, uint64_t owner, int64_t mono_ns)
+unsigned weir__load_page_join(struct weir__load_page *load, uint64_t owner, int64_t mono_ns)
 {
-    for (unsigned i = 0; i < WEIR__LOAD_STRIPES; i++) {
-        struct weir__load_stripe *stripe = &load->stripe[i];
-        uint64_t held = weir__load64(&stripe->owner);
-        if (held && lately(weir__load64(&stripe->beat), mono_ns, TAKEN))
+    for (unsigned i = 0; i < WEIR__LOAD_SHARDS; i++) {
+        struct weir__load_shard *shard = &load->shard[i];
+        uint64_t held = weir__load64(&shard->owner);
+        if (held && lately(weir__load64(&shard->beat), mono_ns, TAKEN))
             continue;
-        if (!weir__cas64(&stripe->owner, &held, owner))
+        if (!weir__cas64(&shard->owner, &held, owner))
             continue; /* somebody was faster; there are more */
-        weir__store64(&stripe->in_flight, 0);
-        weir__store64(&stripe->beat, (uint64_t)mono_ns);
+        weir__store64(&shard->in_flight, 0);
+        weir__store64(&shard->beat, (uint64_t)mono_ns);
         return i;
     }
-    return WEIR__LOAD_NO_SEAT;
+    return WEIR__LOAD_NO_SHARD;
 }
 
-bool weir__load_beat(struct weir__load *load, unsigned stripe, uint64_t owner, int64_t mono_ns, uint64_t in_flight)
+bool weir__load_page_heartbeat(struct weir__load_page *load, unsigned shard, uint64_t owner, int64_t mono_ns,
+                               uint64_t in_flight)
 {
-    if (stripe >= WEIR__LOAD_STRIPES || weir__load64(&load->stripe[stripe].owner) != owner)
+    if (shard >= WEIR__LOAD_SHARDS || weir__load64(&load->shard[shard].owner) != owner)
         return false;
-    weir__store64(&load->stripe[stripe].in_flight, in_flight);
-    weir__store64(&load->stripe[stripe].beat, (uint64_t)mono_ns);
+    weir__store64(&load->shard[shard].in_flight, in_flight);
+    weir__store64(&load->shard[shard].beat, (uint64_t)mono_ns);
     return true;
 }
 
-void weir__load_leave(struct weir__load *load, unsigned stripe, uint64_t owner)
+void weir__load_page_leave(struct weir__load_page *load, unsigned shard, uint64_t owner)
 {
-    if (stripe < WEIR__LOAD_STRIPES) /* whoever takes it begins at 0; it may be another's already */
-        weir__cas64(&load->stripe[stripe].owner, &owner, 0);
+    if (shard < WEIR__LOAD_SHARDS) /* whoever takes it begins at 0; it may be another's already */
+        weir__cas64(&load->shard[shard].owner, &owner, 0);
 }
 
-void weir__load_upstream(struct weir__load *load, unsigned stripe, int64_t took_us, bool error)
+void weir__load_page_upstream(struct weir__load_page *load, unsigned shard, int64_t took_us, bool error)
 {
-    struct weir__load_stripe *to = &load->stripe[stripe % WEIR__LOAD_STRIPES];
+    struct weir__load_shard *to = &load->shard[shard % WEIR__LOAD_SHARDS];
     weir__count(error ? &to->failed_us : &to->took_us, took_us > 0 ? (uint64_t)took_us : 0);
     if (error)
         weir__count(&to->errors, 1);
     weir__count(&to->done, 1);
 }
 
-void weir__load_begin(struct weir__load *load, unsigned stripe)
+void weir__load_page_begin(struct weir__load_page *load, unsigned shard)
 {
-    if (stripe < WEIR__LOAD_STRIPES)
-        weir__count(&load->stripe[stripe].in_flight, 1);
+    if (shard < WEIR__LOAD_SHARDS)
+        weir__count(&load->shard[shard].in_flight, 1);
 }
 
-void weir__load_end(struct weir__load *load, unsigned stripe)
+void weir__load_page_end(struct weir__load_page *load, unsigned shard)
 {
-    if (stripe < WEIR__LOAD_STRIPES)
-        weir__count(&load->stripe[stripe].in_flight, UINT64_MAX);
+    if (shard < WEIR__LOAD_SHARDS)
+        weir__count(&load->shard[shard].in_flight, UINT64_MAX);
 }
 
-void weir__load_sum(const struct weir__load *load, int64_t mono_ns, struct weir__load_sums *sums)
+void weir__load_page_sum(const struct weir__load_page *load, int64_t mono_ns, struct weir__upstream_sums *sums)
 {
-    *sums = (struct weir__load_sums){0};
-    for (unsigned i = 0; i < WEIR__LOAD_STRIPES; i++) {
-        const struct weir__load_stripe *stripe = &load->stripe[i];
-        sums->done += weir__load64(&stripe->done);
-        sums->took_us += weir__load64(&stripe->took_us);
-        sums->errors += weir__load64(&stripe->errors);
-        sums->failed_us += weir__load64(&stripe->failed_us);
-        if (!weir__load64(&stripe->owner) || !lately(weir__load64(&stripe->beat), mono_ns, WEIR__LOAD_STALE_NS))
+    *sums = (struct weir__upstream_sums){0};
+    for (unsigned i = 0; i < WEIR__LOAD_SHARDS; i++) {
+        const struct weir__load_shard *shard = &load->shard[i];
+        sums->done += weir__load64(&shard->done);
+        sums->took_us += weir__load64(&shard->took_us);
+        sums->errors += weir__load64(&shard->errors);
+        sums->failed_us += weir__load64(&shard->failed_us);
+        if (!weir__load64(&shard->owner) || !lately(weir__load64(&shard->beat), mono_ns, WEIR__LOAD_STALE_NS))
             continue;
-        int64_t in_flight = (int64_t)weir__load64(&stripe->in_flight);
-        sums->in_flight += in_flight > 0 ? (uint64_t)in_flight : 0; /* below 0 for a moment: see weir__load_beat */
+        int64_t in_flight = (int64_t)weir__load64(&shard->in_flight);
+        sums->in_flight +=
+            in_flight > 0 ? (uint64_t)in_flight : 0; /* below 0 for a moment: see weir__load_page_heartbeat */
         sums->workers++;
     }
 }

@@ -34,7 +34,7 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     }
     if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats)
         return false;
-    parts.whole = weir__whole_encode(state.whole_us);
+    parts.whole = weir__whole_encode(state.expiry_us);
     parts.used = (uint64_t)state.used;
     parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
     *next = weir__cell_pack(parts);

@@ -40,13 +40,13 @@ int main(int argc, char **argv)
 {
     char path[4096], line[256];
     struct weir__mapped mapped = {0};
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     weir_segment_options how = {.path = argc > 1 ? argv[1] : "", .flags = WEIR_OPEN_READONLY};
     weir_segment *segment;
     struct weir__making where = {.path = path, .mode = 0666};
     bool silent = true;
     snprintf(path, sizeof path, "%s.load", how.path);
-    if (weir_segment_open(&how, &segment) != 0 || weir__level_open(&where, &mapped) != 0)
+    if (weir_segment_open(&how, &segment) != 0 || weir__load_page_open(&where, &mapped) != 0)
         return 1;
     for (;;) {
         struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
                 return 1;
         }
         if (!silent)
-            weir__load_write(weir__level_page(&mapped), weir_clock(segment).mono_ns, &view);
+            weir__load_page_write(weir__load_page_of(&mapped), weir_clock(segment).mono_ns, &view);
         if (told && write(STDOUT_FILENO, "ok\n", 3) != 3)
             return 1;
     }

@@ -27,13 +27,13 @@ static uint64_t shed;        /* not 0: somebody was */
 static void *turn_over(void *unused)
 {
     (void)unused;
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     for (uint32_t turn = 0; !weir__load64(&stopped); turn++) {
         view.level = turn % 3 * 400;
         view.throttle = turn % 5 * 250;
         view.shed[WEIR_LOW] = turn % 4 * 300;
         view.shed[WEIR_NORMAL] = turn % 7 ? 0 : 500;
-        weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
+        weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
     }
     return NULL;
 }
@@ -102,9 +102,9 @@ TEST(nothing_leaks_while_the_load_turns_over)
     CHECK(most <= SLOTS);
     /* What each counter has is what passed: by its figures, and by what is left under the limit as it is now. */
     static const char *const counted[] = {"rate", "quota", "flight"};
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     view.level = WEIR__LOAD_FULL;
-    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
+    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
     weir_time now = weir_clock(engine->segment);
     for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
         weir_outcome outcome;

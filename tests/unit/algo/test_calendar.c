@@ -12,7 +12,7 @@
 static const enum weir_calendar units[] = {WEIR_CALENDAR_DAY, WEIR_CALENDAR_WEEK, WEIR_CALENDAR_MONTH,
                                            WEIR_CALENDAR_YEAR};
 
-/* Zones with summer time, half hours, turns at midnight, a day that never was, and none of that. */
+/* Zones with summer time, half hours, transitions at midnight, a day that never was, and none of that. */
 static const char *const names[] = {"Europe/Berlin",  "America/New_York",  "Australia/Lord_Howe", "Asia/Kolkata",
                                     "Pacific/Apia",   "America/Sao_Paulo", "Asia/Beirut",         "Africa/Cairo",
                                     "America/Havana", "Antarctica/Troll",  "Africa/Casablanca",   "America/Asuncion",
@@ -28,15 +28,15 @@ static int64_t utc(int year, int month, int day, int hour, int minute)
     return timegm(&tm);
 }
 
-static weir_zone *zone_of(int32_t offset_s, int32_t count, const struct weir__zone_turn *turns)
+static weir_zone *zone_of(int32_t offset_s, int32_t count, const struct weir__zone_transition *transitions)
 {
-    weir_zone *zone = malloc(sizeof *zone + (size_t)count * sizeof *turns);
+    weir_zone *zone = malloc(sizeof *zone + (size_t)count * sizeof *transitions);
 
     if (!zone)
         abort();
     zone->offset_s = offset_s;
     zone->count = count;
-    memcpy(zone->turn, turns, (size_t)count * sizeof *turns);
+    memcpy(zone->transition, transitions, (size_t)count * sizeof *transitions);
     return zone;
 }
 
@@ -102,14 +102,14 @@ TEST(skipped_midnight_is_the_end_of_the_gap)
 {
     /* As in Brazil: 23:59:59 in UTC-3 is followed by 01:00 in UTC-2. */
     int64_t gap = utc(2018, 11, 4, 3, 0);
-    weir_zone *zone = zone_of(-3 * 3600, 1, &(struct weir__zone_turn){gap, -2 * 3600});
+    weir_zone *zone = zone_of(-3 * 3600, 1, &(struct weir__zone_transition){gap, -2 * 3600});
 
     check_window(zone, WEIR_CALENDAR_DAY, gap - 1, gap - DAY, gap);
     check_window(zone, WEIR_CALENDAR_DAY, gap, gap, gap + 23 * HOUR);
     check_window(zone, WEIR_CALENDAR_DAY, gap + 23 * HOUR, gap + 23 * HOUR, gap + 47 * HOUR);
 
     /* A gap from 23:30 to 00:30. */
-    zone->turn[0].at_s = gap -= HOUR / 2;
+    zone->transition[0].at_s = gap -= HOUR / 2;
     check_window(zone, WEIR_CALENDAR_DAY, gap - 1, gap - DAY + HOUR / 2, gap);
     check_window(zone, WEIR_CALENDAR_DAY, gap, gap, gap + 23 * HOUR + HOUR / 2);
     free(zone);
@@ -119,18 +119,18 @@ TEST(midnight_that_happens_twice_is_the_first)
 {
     /* As in Cuba: at 01:00 in UTC-4 it is 00:00 again, in UTC-5. */
     int64_t back = utc(2021, 11, 7, 5, 0);
-    weir_zone *zone = zone_of(-4 * 3600, 1, &(struct weir__zone_turn){back, -5 * 3600});
+    weir_zone *zone = zone_of(-4 * 3600, 1, &(struct weir__zone_transition){back, -5 * 3600});
 
     check_window(zone, WEIR_CALENDAR_DAY, back, back - HOUR, back + DAY);
     check_window(zone, WEIR_CALENDAR_DAY, back - 1, back - HOUR, back + DAY);
     check_window(zone, WEIR_CALENDAR_DAY, back - HOUR - 1, back - HOUR - DAY, back - HOUR);
 
     /* Back from 00:30 to 23:30: half an hour shows the old date again, yet its day is over. */
-    zone->turn[0].at_s = back -= HOUR / 2;
+    zone->transition[0].at_s = back -= HOUR / 2;
     check_window(zone, WEIR_CALENDAR_DAY, back + 60, back - HOUR / 2, back + HOUR / 2 + DAY);
 
     /* As in Brazil: what would be midnight is 23:00 again, so there is one midnight, an hour later. */
-    zone->turn[0].at_s = back = utc(2021, 11, 7, 4, 0);
+    zone->transition[0].at_s = back = utc(2021, 11, 7, 4, 0);
     check_window(zone, WEIR_CALENDAR_DAY, back, back - DAY, back + HOUR);
     check_window(zone, WEIR_CALENDAR_DAY, back + HOUR, back + HOUR, back + HOUR + DAY);
     free(zone);
@@ -140,7 +140,7 @@ TEST(a_day_that_never_was_has_no_window)
 {
     /* Samoa went from 29 to 31 December 2011. */
     int64_t jump = utc(2011, 12, 30, 10, 0);
-    weir_zone *zone = zone_of(-10 * 3600, 1, &(struct weir__zone_turn){jump, 14 * 3600});
+    weir_zone *zone = zone_of(-10 * 3600, 1, &(struct weir__zone_transition){jump, 14 * 3600});
 
     check_window(zone, WEIR_CALENDAR_DAY, jump - 1, jump - DAY, jump);
     check_window(zone, WEIR_CALENDAR_DAY, jump, jump, jump + DAY);
@@ -154,18 +154,18 @@ TEST(wild_zones_agree_with_counting_seconds)
     uint64_t seed = 1;
 
     for (int round = 0; round < 24; round++) {
-        struct weir__zone_turn turns[12];
+        struct weir__zone_transition transitions[12];
         int64_t at = 0, reached_at[32];
         int32_t offset = (int32_t)(test_random(&seed) % 187199) - 93599, count = 12, next = 0, now_offset = offset;
         for (int32_t i = 0; i < count; i++) {
             at += 1 + (int64_t)(test_random(&seed) % (round % 2 ? 90000 : 9000));
-            turns[i] = (struct weir__zone_turn){at, (int32_t)(test_random(&seed) % 187199) - 93599};
+            transitions[i] = (struct weir__zone_transition){at, (int32_t)(test_random(&seed) % 187199) - 93599};
         }
-        weir_zone *zone = zone_of(offset, count, turns);
+        weir_zone *zone = zone_of(offset, count, transitions);
         /* First pass: when was midnight number m - 8 first reached? */
         for (int64_t t = -12 * DAY, m = 0; m < 32; t++) {
-            if (next < count && turns[next].at_s == t)
-                now_offset = turns[next++].offset_s;
+            if (next < count && transitions[next].at_s == t)
+                now_offset = transitions[next++].offset_s;
             for (; m < 32 && t + now_offset >= (m - 8) * DAY; m++)
                 reached_at[m] = t;
         }
@@ -216,7 +216,7 @@ TEST(windows_hold_their_moment_and_tile)
             check_laws(zone, units[i % 4], (int64_t)(test_random(&seed) % (uint64_t)(250 * 365 * DAY * US)) - DAY * US);
         for (int32_t i = 0; zone && i < zone->count; i++) {
             for (int64_t away = -3 * DAY; away <= 3 * DAY; away += HOUR / 2)
-                check_laws(zone, units[(away / HOUR) & 3], (zone->turn[i].at_s + away) * US);
+                check_laws(zone, units[(away / HOUR) & 3], (zone->transition[i].at_s + away) * US);
         }
         weir_zone_close(zone);
     }
@@ -225,7 +225,7 @@ TEST(windows_hold_their_moment_and_tile)
 TEST(windows_tile_at_the_ends_of_time)
 {
     uint64_t seed = 3;
-    weir_zone *zone = zone_of(-93599, 1, &(struct weir__zone_turn){0, 93599});
+    weir_zone *zone = zone_of(-93599, 1, &(struct weir__zone_transition){0, 93599});
 
     for (int i = 0; i < 4000; i++) {
         int64_t near = (int64_t)(test_random(&seed) % (uint64_t)(900 * DAY * US));
@@ -272,8 +272,8 @@ TEST(edges_agree_with_the_c_library)
         for (int i = 0; zone && i < 4000; i++) {
             enum weir_calendar unit = units[i % 4];
             int64_t now = 2 * 365 * DAY + (int64_t)(test_random(&seed) % (uint64_t)(170 * 365 * DAY)), start, end;
-            if (zone->count && i % 2) /* half of them close to a turn, where it is hard */
-                now = zone->turn[test_random(&seed) % (uint64_t)zone->count].at_s + now % (4 * DAY) - 2 * DAY;
+            if (zone->count && i % 2) /* half of them close to a transition, where it is hard */
+                now = zone->transition[test_random(&seed) % (uint64_t)zone->count].at_s + now % (4 * DAY) - 2 * DAY;
             if (now < 2 * 365 * DAY)
                 continue;
             weir__calendar_window(zone, unit, now * US, &start, &end);

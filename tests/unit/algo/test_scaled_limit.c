@@ -13,7 +13,7 @@ static weir_limit made(weir_params params)
 TEST(rounded_down_and_at_least_one)
 {
     weir_limit base = made((weir_params){.limit = 10, .window_ns = WEIR_SECOND, .burst = 7, .soft_percent = 50}), at;
-    weir__limit_vary(&base, &base);
+    weir__limit_init_scaled(&base, &base);
     weir__limit_scale(&base, WEIR__SCALE_ONE, &at);
     CHECK(at.limit == base.limit && at.hard == base.hard && at.cap == base.cap && at.period_us == base.period_us &&
           at.period_units == base.period_units && at.spread == base.spread && at.inverse == base.inverse);
@@ -39,13 +39,13 @@ TEST(rounded_down_and_at_least_one)
 TEST(the_rest_of_a_reserve)
 {
     weir_limit limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 11, .window_ns = WEIR_SECOND});
-    weir__limit_rest(&limit, 20);
+    weir__limit_without_reserve(&limit, 20);
     CHECK_EQ(limit.hard, 8);
     CHECK_EQ(limit.cap, 8);
     CHECK_EQ(limit.limit, 8);
     CHECK_EQ(limit.most, 11);
     limit = made((weir_params){.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .window_ns = WEIR_SECOND});
-    weir__limit_rest(&limit, 99);
+    weir__limit_without_reserve(&limit, 99);
     CHECK_EQ(limit.cap, 1);
 }
 
@@ -60,7 +60,7 @@ TEST(periods_are_short_and_never_faster)
         weir_limit limit;
         if (weir_limit_init(&limit, &params) != 0)
             continue;
-        weir__limit_vary(&limit, &limit);
+        weir__limit_init_scaled(&limit, &limit);
         __extension__ typedef __int128 wide;
         wide made_of = (wide)limit.period_units * window_us, allowed = (wide)limit.period_us * units;
         CHECK(made_of <= allowed);
@@ -79,12 +79,12 @@ TEST(the_inverse_of_a_period)
     for (int i = 0; i < 200000; i++) {
         weir_limit limit = {.period_us = 2 + (int64_t)(test_random(&random) >> (2 + test_random(&random) % 60)),
                             .period_units = 1};
-        weir__limit_hasten(&limit);
+        weir__limit_init_fast_path(&limit);
         CHECK(limit.inverse == (uint64_t)(((wide)1 << 64) / (uint64_t)limit.period_us));
     }
     for (int power = 1; power < 62; power++) {
         weir_limit limit = {.period_us = INT64_C(1) << power};
-        weir__limit_hasten(&limit);
+        weir__limit_init_fast_path(&limit);
         CHECK(limit.inverse == UINT64_C(1) << (64 - power));
     }
 }

@@ -22,19 +22,19 @@ static inline weir *pressed_engine(const char *rules)
 /* At `s` seconds the host is so loaded. */
 static inline void load_is(weir *engine, double s, uint32_t level, uint32_t throttle)
 {
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     view.level = level;
     view.throttle = throttle;
-    weir__load_write(engine->load, test_seconds(s).mono_ns, &view);
+    weir__load_page_write(engine->load, test_seconds(s).mono_ns, &view);
 }
 
 static inline void shed_is(weir *engine, double s, uint32_t high, uint32_t normal, uint32_t low)
 {
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     view.shed[WEIR_HIGH] = high;
     view.shed[WEIR_NORMAL] = normal;
     view.shed[WEIR_LOW] = low;
-    weir__load_write(engine->load, test_seconds(s).mono_ns, &view);
+    weir__load_page_write(engine->load, test_seconds(s).mono_ns, &view);
 }
 
 static inline weir_rule_stats stats_of(weir *engine, const char *rule)

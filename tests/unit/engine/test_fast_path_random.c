@@ -308,7 +308,7 @@ static void interfere(struct contest *c)
 {
     struct rules_text to = {.seed = c->seed};
     weir *both[] = {c->twins.model, c->twins.engine};
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     view.level = (uint32_t)dice(&to, 1200);
     view.throttle = (uint32_t)dice(&to, 1001);
     view.shed[WEIR_LOW] = (uint32_t)dice(&to, 1001);
@@ -320,7 +320,7 @@ static void interfere(struct contest *c)
         if (kind == 3)
             (void)!weir_key_reset(both[i], c->rule, c->key, strlen(c->key), c->now);
         if (kind == 1)
-            weir__load_write(both[i]->load, c->now.mono_ns, &view);
+            weir__load_page_write(both[i]->load, c->now.mono_ns, &view);
         weir__store32(&both[i]->segment->lost, kind == 4); /* until the next */
         if (kind == 2)
             weir__store64(&header->state, down ? WEIR__LEDGER_DOWN : WEIR__LEDGER_UP);

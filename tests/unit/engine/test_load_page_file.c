@@ -46,11 +46,11 @@ static void clean(void)
 
 static void say(weir *engine, uint32_t level)
 {
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     view.level = level;
     view.shed[3] = 500;
     view.signal[WEIR__SIGNAL_LATENCY] = 123;
-    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
+    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &view);
 }
 
 TEST(without)
@@ -88,7 +88,7 @@ TEST(two_engines_share_a_file)
 TEST(a_damaged_file_is_replaced)
 {
     FILE *to = fopen(file(), "w");
-    for (size_t i = 0; to && i < sizeof(struct weir__load); i++)
+    for (size_t i = 0; to && i < sizeof(struct weir__load_page); i++)
         fputc('x', to);
     CHECK(to && fclose(to) == 0);
     weir *engine = opened(path);
@@ -96,7 +96,7 @@ TEST(a_damaged_file_is_replaced)
     say(engine, 5);
     weir_close(engine);
     struct stat is;
-    CHECK(stat(path, &is) == 0 && is.st_size == sizeof(struct weir__load));
+    CHECK(stat(path, &is) == 0 && is.st_size == sizeof(struct weir__load_page));
     clean();
 }
 
@@ -123,9 +123,9 @@ TEST(workers)
     weir_load_end(engine, &a);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && load.workers == 2);
     /* Whatever happens to its stripe, the next beat puts it right. */
-    engine->load->stripe[a.stripe].in_flight = 77;
-    engine->load->stripe[b.stripe].owner = 5; /* as one who takes it over does */
-    engine->load->stripe[b.stripe].in_flight = 0;
+    engine->load->shard[a.stripe].in_flight = 77;
+    engine->load->shard[b.stripe].owner = 5; /* as one who takes it over does */
+    engine->load->shard[b.stripe].in_flight = 0;
     weir_load_beat(engine, &a);
     weir_load_beat(engine, &b);
     CHECK(weir_load_read(engine, &load) == 0 && load.in_flight == 2 && b.stripe != a.stripe);

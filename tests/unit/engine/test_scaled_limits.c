@@ -37,8 +37,8 @@ static struct varying vary(weir_params params, int percent)
     v.params.burst = params.burst * percent / 100;
     if (weir_limit_init(&v.ceiling, &v.params) != 0)
         exit(1);
-    weir__limit_vary(&v.ceiling, &v.ceiling);
-    weir__limit_vary(&v.base, &v.ceiling);
+    weir__limit_init_scaled(&v.ceiling, &v.ceiling);
+    weir__limit_init_scaled(&v.base, &v.ceiling);
     return v;
 }
 

@@ -26,7 +26,7 @@ static void libc_zone(const char *name)
     tzset();
 }
 
-/* Random moments from 1971 to 2150, and the seconds around each turn in between. */
+/* Random moments from 1971 to 2150, and the seconds around each transition in between. */
 static void check_against_libc(const char *libc_name, const weir_zone *zone, uint64_t seed)
 {
     int64_t from = 365 * DAY, to = 180 * 36525 * DAY / 100;
@@ -38,7 +38,7 @@ static void check_against_libc(const char *libc_name, const weir_zone *zone, uin
         CHECK_EQ(offset_at(zone, at), libc_offset_at(at));
     }
     for (int32_t i = 0; i < zone->count; i++) {
-        int64_t at = zone->turn[i].at_s;
+        int64_t at = zone->transition[i].at_s;
         if (at > from && at < to) {
             CHECK_EQ(offset_at(zone, at), libc_offset_at(at));
             CHECK_EQ(offset_at(zone, at - 1), libc_offset_at(at - 1));
@@ -114,7 +114,7 @@ TEST(rule_is_written_out_to_2200)
 
     CHECK_EQ(parse_rule("CET-1CEST,M3.5.0,M10.5.0/3", &zone), 0);
     if (zone && zone->count)
-        last = zone->turn[zone->count - 1].at_s;
+        last = zone->transition[zone->count - 1].at_s;
     CHECK_EQ(last, INT64_C(7283869200)); /* 2200-10-26 01:00 UTC */
     weir_zone_close(zone);
 }
@@ -141,16 +141,16 @@ TEST(one_time_all_year_round_is_one_offset)
 TEST(rule_begins_after_the_last_turn)
 {
     /* New York as if it had kept UTC-3 up to 1 July 2040. */
-    struct weir__zone_turn turns[] = {{0, -3 * 3600}, {INT64_C(2224713600), -4 * 3600}};
-    struct file file = make_file('2', turns, 2, "\nEST5EDT,M3.2.0,M11.1.0\n");
+    struct weir__zone_transition transitions[] = {{0, -3 * 3600}, {INT64_C(2224713600), -4 * 3600}};
+    struct file file = make_file('2', transitions, 2, "\nEST5EDT,M3.2.0,M11.1.0\n");
     weir_zone *zone = NULL;
 
     CHECK_EQ(parse_copy(file.bytes, file.len, &zone), 0);
     if (zone) {
         CHECK_EQ(zone->count, 1 + 1 + 2 * (2200 - 2040));
-        CHECK_EQ(offset_at(zone, turns[1].at_s - 1), -3 * 3600);
-        CHECK_EQ(offset_at(zone, turns[1].at_s), -4 * 3600);
-        CHECK_EQ(offset_at(zone, turns[1].at_s + 180 * DAY), -5 * 3600);
+        CHECK_EQ(offset_at(zone, transitions[1].at_s - 1), -3 * 3600);
+        CHECK_EQ(offset_at(zone, transitions[1].at_s), -4 * 3600);
+        CHECK_EQ(offset_at(zone, transitions[1].at_s + 180 * DAY), -5 * 3600);
     }
     weir_zone_close(zone);
 }
@@ -159,11 +159,11 @@ TEST(rule_begins_after_the_last_turn)
 
 TEST(all_versions_are_read)
 {
-    struct weir__zone_turn turns[] = {{-100, 60}, {1000, 3600}, {2000, 3600}, {3000, -3600}};
+    struct weir__zone_transition transitions[] = {{-100, 60}, {1000, 3600}, {2000, 3600}, {3000, -3600}};
     static const char versions[] = {'\0', '2', '3', '4'};
 
     for (size_t i = 0; i < COUNT(versions); i++) {
-        struct file file = make_file(versions[i], turns, 4, "\n\n");
+        struct file file = make_file(versions[i], transitions, 4, "\n\n");
         weir_zone *zone = NULL;
         CHECK_EQ(parse_copy(file.bytes, file.len, &zone), 0);
         if (!zone)
@@ -179,8 +179,8 @@ TEST(all_versions_are_read)
 
 TEST(turns_at_the_ends_of_time_are_cut_off)
 {
-    struct weir__zone_turn turns[] = {{INT64_MIN, 1}, {-(INT64_C(1) << 59), 2}, {0, 3}, {INT64_MAX, 4}};
-    struct file file = make_file('2', turns, 4, "\nEST5EDT,M3.2.0,M11.1.0\n");
+    struct weir__zone_transition transitions[] = {{INT64_MIN, 1}, {-(INT64_C(1) << 59), 2}, {0, 3}, {INT64_MAX, 4}};
+    struct file file = make_file('2', transitions, 4, "\nEST5EDT,M3.2.0,M11.1.0\n");
     weir_zone *zone = NULL;
 
     CHECK_EQ(parse_copy(file.bytes, file.len, &zone), 0);

@@ -72,9 +72,9 @@ TEST(malformed_rules_are_refused)
 
 TEST(malformed_files_are_refused)
 {
-    struct weir__zone_turn turns[] = {{1, 3600}, {2, 7200}};
-    struct weir__zone_turn falling[] = {{2, 3600}, {2, 7200}}, far_east[] = {{2, 26 * 3600}},
-                           far_west[] = {{2, -26 * 3600}};
+    struct weir__zone_transition transitions[] = {{1, 3600}, {2, 7200}};
+    struct weir__zone_transition falling[] = {{2, 3600}, {2, 7200}}, far_east[] = {{2, 26 * 3600}},
+                                 far_west[] = {{2, -26 * 3600}};
     static const struct {
         size_t at; /* in the first block of a file of version 1 */
         unsigned char byte;
@@ -84,16 +84,16 @@ TEST(malformed_files_are_refused)
     struct file file;
 
     for (size_t i = 0; i < COUNT(edits); i++) {
-        file = make_file('\0', turns, 2, "");
+        file = make_file('\0', transitions, 2, "");
         file.bytes[edits[i].at] = edits[i].byte;
         check_refused(&file);
     }
     for (size_t i = 0; i < COUNT(footers); i++) {
-        file = make_file('2', turns, 2, footers[i]);
+        file = make_file('2', transitions, 2, footers[i]);
         check_refused(&file);
     }
     for (size_t at = 23; at <= 27; at += 4) { /* one flag for two types; its byte would be there */
-        file = make_file('\0', turns, 2, "");
+        file = make_file('\0', transitions, 2, "");
         file.bytes[at] = 1;
         put(&file, "", 1);
         check_refused(&file);
@@ -101,14 +101,14 @@ TEST(malformed_files_are_refused)
     file = make_file('\0', NULL, 0, "");
     file.bytes[39] = 0; /* no types */
     check_refused(&file);
-    file = make_file('1', turns, 2, "\n\n");
+    file = make_file('1', transitions, 2, "\n\n");
     check_refused(&file);
-    file = make_file('5', turns, 2, "\n\n");
+    file = make_file('5', transitions, 2, "\n\n");
     check_refused(&file);
-    file = make_file('2', turns, 2, "\n\n");
+    file = make_file('2', transitions, 2, "\n\n");
     file.bytes[54 + 4] = '3'; /* the version once more, in the second header */
     check_refused(&file);
-    file = make_file('2', turns, 2, "\nUTC00\n");
+    file = make_file('2', transitions, 2, "\nUTC00\n");
     file.bytes[file.len - 2] = '\0';
     check_refused(&file);
     file = make_file('\0', falling, 2, "");
@@ -183,7 +183,7 @@ static bool check_hostile(const unsigned char *bytes, size_t len, uint64_t *seed
         return false;
     check_sound(zone);
     if (zone->count && now % 4)
-        now = zone->turn[now % zone->count].at_s % (INT64_C(1) << 40) * 1000000;
+        now = zone->transition[now % zone->count].at_s % (INT64_C(1) << 40) * 1000000;
     weir__calendar_window(zone, (enum weir_calendar)(test_random(seed) % 4), now, &start, &end);
     CHECK(start <= now && now < end);
     weir_zone_close(zone);
@@ -279,8 +279,8 @@ TEST(failures_leave_the_output_alone)
 
 TEST(only_regular_files_up_to_a_mebibyte)
 {
-    struct weir__zone_turn turn = {7, 42};
-    struct file made = make_file('2', &turn, 1, "\n\n");
+    struct weir__zone_transition transition = {7, 42};
+    struct file made = make_file('2', &transition, 1, "\n\n");
     char dir[] = "/tmp/weir_zone_XXXXXX", path[64], long_dir[PATH_MAX];
     weir_zone *zone = NULL;
     int fd;
@@ -319,8 +319,8 @@ TEST(only_regular_files_up_to_a_mebibyte)
 
 TEST(too_many_bytes_are_refused)
 {
-    struct weir__zone_turn turn = {7, 42};
-    struct file made = make_file('2', &turn, 1, "\n\n");
+    struct weir__zone_transition transition = {7, 42};
+    struct file made = make_file('2', &transition, 1, "\n\n");
     unsigned char *bytes = calloc(1, (1 << 20) + 1);
     weir_zone *zone = NULL;
 

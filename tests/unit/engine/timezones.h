@@ -13,8 +13,8 @@ static inline int32_t offset_at(const weir_zone *zone, int64_t at_s)
 {
     int32_t offset = zone->offset_s;
 
-    for (int32_t i = 0; i < zone->count && zone->turn[i].at_s <= at_s; i++)
-        offset = zone->turn[i].offset_s;
+    for (int32_t i = 0; i < zone->count && zone->transition[i].at_s <= at_s; i++)
+        offset = zone->transition[i].offset_s;
     return offset;
 }
 
@@ -26,9 +26,9 @@ static inline void check_sound(const weir_zone *zone)
     CHECK(offset > -26 * 3600 && offset < 26 * 3600);
     CHECK(zone->count >= 0);
     for (int32_t i = 0; i < zone->count; i++) {
-        CHECK(i == 0 || zone->turn[i].at_s > zone->turn[i - 1].at_s);
-        CHECK(zone->turn[i].offset_s != offset);
-        offset = zone->turn[i].offset_s;
+        CHECK(i == 0 || zone->transition[i].at_s > zone->transition[i - 1].at_s);
+        CHECK(zone->transition[i].offset_s != offset);
+        offset = zone->transition[i].offset_s;
         CHECK(offset > -26 * 3600 && offset < 26 * 3600);
     }
 }
@@ -51,8 +51,10 @@ static inline void put_number(struct file *file, int64_t number, int width)
         file->bytes[file->len++] = (unsigned char)((uint64_t)number >> (8 * i));
 }
 
-/* A block with `count` turns; turn i is to type i, which has the turn's offset. At least one type, UTC. */
-static inline void put_block(struct file *file, char version, int width, const struct weir__zone_turn *turns, int count)
+/* A block with `count` transitions; transition i is to type i, which has the transition's offset. At least one type,
+ * UTC. */
+static inline void put_block(struct file *file, char version, int width,
+                             const struct weir__zone_transition *transitions, int count)
 {
     char reserved[15] = {0};
 
@@ -66,25 +68,26 @@ static inline void put_block(struct file *file, char version, int width, const s
     put_number(file, count ? count : 1, 4);
     put_number(file, 4, 4);
     for (int i = 0; i < count; i++)
-        put_number(file, turns[i].at_s, width);
+        put_number(file, transitions[i].at_s, width);
     for (int i = 0; i < count; i++)
         put_number(file, i, 1);
     for (int i = 0; i < (count ? count : 1); i++) {
-        put_number(file, count ? turns[i].offset_s : 0, 4);
+        put_number(file, count ? transitions[i].offset_s : 0, 4);
         put_number(file, 0, 2);
     }
     put(file, "XXX", 4);
 }
 
-static inline struct file make_file(char version, const struct weir__zone_turn *turns, int count, const char *footer)
+static inline struct file make_file(char version, const struct weir__zone_transition *transitions, int count,
+                                    const char *footer)
 {
     struct file file = {0};
 
     if (version == '\0') {
-        put_block(&file, version, 4, turns, count);
+        put_block(&file, version, 4, transitions, count);
     } else {
         put_block(&file, version, 4, NULL, 0);
-        put_block(&file, version, 8, turns, count);
+        put_block(&file, version, 8, transitions, count);
         put(&file, footer, strlen(footer));
     }
     return file;

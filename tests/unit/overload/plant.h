@@ -32,13 +32,13 @@ struct plant {
     double critical;                /* of the capacity */
     double limit, min;              /* of a tenant, of the capacity; 0: none. Adaptive down to `min` of it. */
     struct weir__load_config config;
-    struct weir__law_settings settings;
+    struct weir__controller_settings settings;
     uint64_t seed;
 
     /* How it fares. */
-    struct weir__senses senses;
-    struct weir__reading reading;
-    struct weir__law law;
+    struct weir__signals signals;
+    struct weir__load_sample reading;
+    struct weir__controller controller;
     struct weir__load_view view;
     double now_s, tokens[4], due_s[PLANT_STREAMS];
     int64_t step;
@@ -72,8 +72,8 @@ static inline void plant_begin(struct plant *plant)
     if (!plant->request)
         exit(1);
     plant->reading.mono_ns = 1000000000;
-    plant->view = weir__load_neutral();
-    weir__law_begin(&plant->law);
+    plant->view = weir__load_view_neutral();
+    weir__controller_init(&plant->controller);
 }
 
 static inline void plant_end(struct plant *plant)
@@ -157,13 +157,14 @@ static inline void plant_look(struct plant *plant)
 {
     double signal[WEIR__SIGNALS];
     plant->reading.mono_ns += (int64_t)(PLANT_DT * PLANT_TURN * 1e9);
-    double highest = weir__senses_take(&plant->senses, &plant->config, &plant->reading, signal);
-    weir__law_step(&plant->law, &plant->settings, highest, weir__senses_waits(&plant->senses), PLANT_DT * PLANT_TURN);
-    weir__law_view(&plant->law, &plant->settings, &plant->view);
+    double highest = weir__signals_update(&plant->signals, &plant->config, &plant->reading, signal);
+    weir__controller_step(&plant->controller, &plant->settings, highest, weir__signals_sojourn(&plant->signals),
+                          PLANT_DT * PLANT_TURN);
+    weir__controller_view(&plant->controller, &plant->settings, &plant->view);
     size_t at = (size_t)plant->now_s;
-    plant->second[at].level = plant->law.level;
+    plant->second[at].level = plant->controller.level;
     plant->second[at].throttle = plant->view.throttle / 1000.0;
-    plant->second[at].shed = plant->law.shed;
+    plant->second[at].shed = plant->controller.shed;
 }
 
 /* So many seconds of so many times the capacity. */

@@ -13,12 +13,12 @@
 #define TURN 10 /* steps between two turns of the agent */
 #define KEYS 5
 
-static const struct weir__law_settings usual = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
+static const struct weir__controller_settings usual = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 1};
 
 /* So many a second are asked for; 100 a second each, and up to 300 while there is room. */
 struct host {
     weir *engine;
-    struct weir__law law;
+    struct weir__controller controller;
     double capacity; /* requests a second that are a load of 100 */
     double others;   /* a load that is not ours */
     double asks[KEYS], owed[KEYS];
@@ -36,16 +36,16 @@ static void begin(struct host *host, double capacity)
     *host = (struct host){.capacity = capacity};
     if (weir_open(&how, &host->engine) != 0 || !host->engine->load)
         exit(1);
-    weir__law_begin(&host->law);
+    weir__controller_init(&host->controller);
 }
 
 static void agent_turn(struct host *host)
 {
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     double passes = (double)host->lately / (TURN * DT) / host->capacity;
-    weir__law_step(&host->law, &usual, passes + host->others, 0, TURN * DT);
-    weir__law_view(&host->law, &usual, &view);
-    weir__load_write(host->engine->load, test_seconds((double)host->step * DT).mono_ns, &view);
+    weir__controller_step(&host->controller, &usual, passes + host->others, 0, TURN * DT);
+    weir__controller_view(&host->controller, &usual, &view);
+    weir__load_page_write(host->engine->load, test_seconds((double)host->step * DT).mono_ns, &view);
     host->lately = 0;
 }
 

@@ -17,13 +17,13 @@
 #define DEAR_S   0.050
 
 static const struct weir__load_config config = {.on = true, .target = {[WEIR__SIGNAL_LATENCY] = 3}};
-static const struct weir__law_settings settings = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 0.9};
+static const struct weir__controller_settings settings = {.smooth_s = 0.5, .adapt_to = 0.8, .shed_above = 0.9};
 
 /* An agent that sees answers, and what it has said meanwhile. */
 struct agent {
-    struct weir__senses senses;
-    struct weir__reading reading;
-    struct weir__law law;
+    struct weir__signals signals;
+    struct weir__load_sample reading;
+    struct weir__controller controller;
     double highest, lowest; /* level; throttle */
     uint64_t seed;
 };
@@ -31,7 +31,7 @@ struct agent {
 static void agent_begin(struct agent *agent)
 {
     *agent = (struct agent){.reading = {.mono_ns = 1000 * SECOND}, .lowest = 1, .seed = 11};
-    weir__law_begin(&agent->law);
+    weir__controller_init(&agent->controller);
 }
 
 static void watch_anew(struct agent *agent)
@@ -47,10 +47,10 @@ static void agent_turn(struct agent *agent, uint64_t done, double took_s)
     agent->reading.mono_ns += TURN;
     agent->reading.upstream.done += done;
     agent->reading.upstream.took_us += (uint64_t)(took_s * 1e6);
-    double highest = weir__senses_take(&agent->senses, &config, &agent->reading, signal);
-    weir__law_step(&agent->law, &settings, highest, weir__senses_waits(&agent->senses), DT);
-    agent->highest = fmax(agent->highest, agent->law.level);
-    agent->lowest = fmin(agent->lowest, weir__law_throttle(&agent->law, &settings));
+    double highest = weir__signals_update(&agent->signals, &config, &agent->reading, signal);
+    weir__controller_step(&agent->controller, &settings, highest, weir__signals_sojourn(&agent->signals), DT);
+    agent->highest = fmax(agent->highest, agent->controller.level);
+    agent->lowest = fmin(agent->lowest, weir__controller_throttle(&agent->controller, &settings));
 }
 
 /* Of about that mean, as answers are: most are faster, and some much slower. */
@@ -97,9 +97,9 @@ TEST(fast_and_slow_in_turns_are_no_overload)
         play(&agent, &mixes[i], 0, 12, 1);
         watch_anew(&agent);
         play(&agent, &mixes[i], 12, 1200, 1);
-        if (getenv("WEIR_LAW_TELL"))
+        if (getenv("WEIR_CONTROLLER_PRINT"))
             printf("  mix %zu: level up to %.2f, throttle down to %.2f, baseline %.0f ms\n", i, agent.highest,
-                   agent.lowest, agent.senses.usual.baseline_s * 1000);
+                   agent.lowest, agent.signals.usual.baseline_s * 1000);
         CHECK(agent.highest < 0.65); /* adaptive limits begin at 0.8, shedding at 0.9, and elastic ones end at 0.7 */
         CHECK(agent.lowest >= 1);
     }
@@ -119,7 +119,7 @@ static void slows_down(const struct mix *mix, double after_s, double by, double 
     play(&agent, mix, begun, 2, by);
     double seen = agent.highest;
     play(&agent, mix, begun + 2, 20, by);
-    if (getenv("WEIR_LAW_TELL"))
+    if (getenv("WEIR_CONTROLLER_PRINT"))
         printf("  period %.0f s, dear %.1f, %g times as slow: level %.2f after 2 s, then %.2f; throttle %.2f\n",
                mix->period_s, mix->dear, by, seen, agent.highest, agent.lowest);
     CHECK(seen > in_two_s);
@@ -146,9 +146,9 @@ TEST(an_overload_is_not_the_usual)
     agent_begin(&agent);
     play(&agent, &one_kind, 0, 60, 1);
     play(&agent, &one_kind, 60, 120, 5);
-    CHECK(agent.law.level >= 0.95);
+    CHECK(agent.controller.level >= 0.95);
     play(&agent, &one_kind, 180, 10, 1);
-    CHECK(agent.law.level < 0.1);
+    CHECK(agent.controller.level < 0.1);
 }
 
 /* A slow kind that was never there before: nobody can tell it from an overload, but it is learnt, and stays so. */
@@ -167,7 +167,7 @@ TEST(a_mix_that_begins_later_is_learnt)
     CHECK(agent.highest < 0.5);
     /* It goes on as it was before a minute after the slow kind is gone for good. */
     play(&agent, &one_kind, 0, 60, 1);
-    CHECK(agent.senses.usual.baseline_s < 1.3 * CHEAP_S);
+    CHECK(agent.signals.usual.baseline_s < 1.3 * CHEAP_S);
 }
 
 /* What is seen first is taken for the usual, and that is put right within a minute of the overload's end. */
@@ -177,9 +177,9 @@ TEST(a_start_in_the_middle_of_an_overload)
     struct agent agent;
     agent_begin(&agent);
     play(&agent, &one_kind, 0, 60, 5);
-    CHECK(agent.senses.usual.baseline_s > 4 * CHEAP_S);
+    CHECK(agent.signals.usual.baseline_s > 4 * CHEAP_S);
     play(&agent, &one_kind, 60, 60, 1);
-    CHECK(agent.senses.usual.baseline_s < 1.3 * CHEAP_S);
+    CHECK(agent.signals.usual.baseline_s < 1.3 * CHEAP_S);
     watch_anew(&agent);
     play(&agent, &one_kind, 120, 2, 5);
     CHECK(agent.highest > 0.9);
@@ -191,23 +191,23 @@ TEST(an_agent_that_comes_after_another)
     static const struct mix one_kind = {.period_s = 1, .dear = 0, .rate = 20};
     struct agent agent;
     agent_begin(&agent);
-    weir__senses_resume(&agent.senses, CHEAP_S);
+    weir__signals_resume(&agent.signals, CHEAP_S);
     play(&agent, &one_kind, 0, 2, 5);
-    CHECK(agent.law.level > 0.9);
+    CHECK(agent.controller.level > 0.9);
     play(&agent, &one_kind, 2, 30, 5);
-    CHECK(agent.law.level > 0.9);
+    CHECK(agent.controller.level > 0.9);
     agent_begin(&agent);
-    weir__senses_resume(&agent.senses, DEAR_S);
+    weir__signals_resume(&agent.signals, DEAR_S);
     play(&agent, &one_kind, 0, 30, 1);
-    CHECK(agent.senses.usual.baseline_s > 0.9 * DEAR_S);
+    CHECK(agent.signals.usual.baseline_s > 0.9 * DEAR_S);
     /* Whatever it is told. */
     static const double odd[] = {-1, 0, 1e-300, 1e300};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         agent_begin(&agent);
-        weir__senses_resume(&agent.senses, odd[i]);
-        CHECK(agent.senses.usual.baseline_s >= 0 && agent.senses.usual.baseline_s <= 3600);
+        weir__signals_resume(&agent.signals, odd[i]);
+        CHECK(agent.signals.usual.baseline_s >= 0 && agent.signals.usual.baseline_s <= 3600);
         play(&agent, &one_kind, 0, 60, 1);
-        CHECK(agent.senses.usual.baseline_s > CHEAP_S / 20 && agent.senses.usual.baseline_s < 1.3 * CHEAP_S);
+        CHECK(agent.signals.usual.baseline_s > CHEAP_S / 20 && agent.signals.usual.baseline_s < 1.3 * CHEAP_S);
     }
 }
 
@@ -218,12 +218,12 @@ TEST(silence_teaches_nothing)
     struct agent agent;
     agent_begin(&agent);
     play(&agent, &mixes[1], 0, 60, 1);
-    double before_s = agent.senses.usual.baseline_s;
+    double before_s = agent.signals.usual.baseline_s;
     for (int i = 0; i < TURNS(3600); i++)
         agent_turn(&agent, 0, 0);
-    CHECK(fabs(agent.senses.usual.baseline_s - before_s) < before_s / 100);
+    CHECK(fabs(agent.signals.usual.baseline_s - before_s) < before_s / 100);
     play(&agent, &one_kind, 0, 10, 1);
-    CHECK(fabs(agent.senses.usual.baseline_s - before_s) < before_s / 100);
+    CHECK(fabs(agent.signals.usual.baseline_s - before_s) < before_s / 100);
 }
 
 TEST_MAIN

@@ -54,10 +54,10 @@ static struct came_of_it overload(struct plant *plant, double times, const char 
     }
     came.critical = in_time / sent;
     came.after = plant_goodput(plant, BEFORE + DURING + 20, BEFORE + DURING + AFTER) / 0.5;
-    if (getenv("WEIR_LAW_TELL")) {
+    if (getenv("WEIR_CONTROLLER_PRINT")) {
         printf("  %-28s x%-4g %2d s dead, %4.1f s lost in 20, goodput %.2f, critical %.3f, after %.2f\n", name, times,
                came.dead_s, came.lost_s, came.goodput, came.critical, came.after);
-        for (int i = BEFORE; getenv("WEIR_LAW_TELL")[0] == '2' && i < BEFORE + DURING; i++)
+        for (int i = BEFORE; getenv("WEIR_CONTROLLER_PRINT")[0] == '2' && i < BEFORE + DURING; i++)
             printf("    %2d good %.2f passed %.2f level %.2f throttle %.3f shed %.2f\n", i - BEFORE,
                    plant_goodput(plant, i, i + 1), plant->second[i].passed / plant_capacity(plant),
                    plant->second[i].level, plant->second[i].throttle, plant->second[i].shed);
@@ -136,14 +136,15 @@ TEST(no_host_is_left_behind)
             plant.config.target[WEIR__SIGNAL_LATENCY] = between(&plant, 2, 5);
         double factor = between(&plant, 1.5, 20);
         struct came_of_it came = overload(&plant, factor, "some host");
-        bool well = came.goodput > 0.35 && came.after > 0.93 && plant.law.held >= 1 && plant.law.shed <= 0;
+        bool well =
+            came.goodput > 0.35 && came.after > 0.93 && plant.controller.held >= 1 && plant.controller.shed <= 0;
         if (!well)
             printf(
                 "  host %d: x%g, goodput %.2f, after %.2f, throttle %.2f, shed %.2f, level %.2f; queue %.0f, patience "
                 "%.1f, critical %.2f, limit %.2f, min %.2f, adapt %.2f, shed %.2f, in flight %.0f, latency %.1f\n",
-                (int)i, factor, came.goodput, came.after, plant.law.held, plant.law.shed, plant.law.level, plant.queue,
-                plant.patience_s, plant.critical, plant.limit, plant.min, plant.settings.adapt_to,
-                plant.settings.shed_above, plant.config.target[WEIR__SIGNAL_IN_FLIGHT],
+                (int)i, factor, came.goodput, came.after, plant.controller.held, plant.controller.shed,
+                plant.controller.level, plant.queue, plant.patience_s, plant.critical, plant.limit, plant.min,
+                plant.settings.adapt_to, plant.settings.shed_above, plant.config.target[WEIR__SIGNAL_IN_FLIGHT],
                 plant.config.target[WEIR__SIGNAL_LATENCY]);
         CHECK(well);
     }

@@ -29,13 +29,13 @@ static weir_load turns(weir *engine, int count)
 {
     static const struct weir__logger quiet = {.file = 2};
     weir_load load = {0};
-    struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
-    CHECK(sensor != NULL);
+    struct weir__load_sampler *sampler = weir__load_sampler_open(&config, engine, &quiet);
+    CHECK(sampler != NULL);
     for (int i = 0; i < count; i++) {
-        weir__sensor_turn(sensor);
+        weir__load_sampler_step(sampler);
         standing_ns += WEIR_SECOND / 100;
     }
-    weir__sensor_close(sensor);
+    weir__load_sampler_close(sampler);
     CHECK_EQ(weir_load_read(engine, &load), 0);
     return load;
 }
@@ -69,12 +69,12 @@ TEST(an_agent_goes_on_from_the_one_before)
 {
     weir_load_worker worker;
     weir *engine = begin(WEIR__SIGNAL_IN_FLIGHT, 1);
-    struct weir__load_view said = weir__load_neutral();
+    struct weir__load_view said = weir__load_view_neutral();
     said.level = 950;
     said.throttle = 300;
     weir_load_join(engine, &worker);
     weir_load_begin(engine, &worker);
-    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
     weir_load load = turns(engine, 3);
     CHECK(load.known && load.level >= 940 && load.throttle >= 250 && load.throttle <= 305);
     end(engine);
@@ -85,24 +85,24 @@ TEST(the_usual_goes_on_with_the_next)
 {
     weir_load_worker worker;
     weir *engine = begin(WEIR__SIGNAL_LATENCY, 3);
-    struct weir__load_view said = weir__load_neutral();
+    struct weir__load_view said = weir__load_view_neutral();
     weir_load_join(engine, &worker);
-    weir__load_usual_write(engine->load, 20000);
-    weir__load_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
+    weir__load_page_set_baseline(engine->load, 20000);
+    weir__load_page_write(engine->load, weir_clock(engine->segment).mono_ns, &said);
     static const struct weir__logger quiet = {.file = 2};
-    struct weir__sensor *sensor = weir__sensor_open(&config, engine, &quiet);
-    CHECK(sensor != NULL);
+    struct weir__load_sampler *sampler = weir__load_sampler_open(&config, engine, &quiet);
+    CHECK(sampler != NULL);
     for (int i = 0; i < 10; i++) {
         for (int j = 0; j < 100; j++)
             weir_load_upstream(engine, &worker, WEIR_SECOND / 10, false);
-        weir__sensor_turn(sensor);
+        weir__load_sampler_step(sampler);
         standing_ns += WEIR_SECOND / 100;
     }
-    weir__sensor_close(sensor);
+    weir__load_sampler_close(sampler);
     weir_load load = {0};
     CHECK_EQ(weir_load_read(engine, &load), 0);
     CHECK_EQ(load.signal[WEIR__SIGNAL_LATENCY], 1000); /* five times as long */
-    uint64_t usual = weir__load_usual(engine->load, weir_clock(engine->segment).mono_ns);
+    uint64_t usual = weir__load_page_baseline(engine->load, weir_clock(engine->segment).mono_ns);
     CHECK(usual >= 20000 && usual < 20100);
     end(engine);
 }

@@ -91,30 +91,30 @@ TEST(any_bytes)
 
 /* ---- Signals ---- */
 
-static struct weir__senses senses;
-static struct weir__reading reading;
-static double signals[WEIR__SIGNALS];
+static struct weir__signals signals;
+static struct weir__load_sample reading;
+static double signal[WEIR__SIGNALS];
 
 static const struct weir__load_config all = {.on = true, .target = {0.5, 0.1, 2, 3, 0.1, 200}};
 
 static void begin(void)
 {
-    senses = (struct weir__senses){0};
-    reading = (struct weir__reading){.mono_ns = 1000 * SECOND,
-                                     .has_cpu = true,
-                                     .has_memory = true,
-                                     .has_running = true,
-                                     .running = 1,
-                                     .processors = 2};
-    weir__senses_take(&senses, &all, &reading, signals);
+    signals = (struct weir__signals){0};
+    reading = (struct weir__load_sample){.mono_ns = 1000 * SECOND,
+                                         .has_cpu = true,
+                                         .has_memory = true,
+                                         .has_running = true,
+                                         .running = 1,
+                                         .processors = 2};
+    weir__signals_update(&signals, &all, &reading, signal);
     for (int i = 0; i < WEIR__SIGNALS; i++)
-        CHECK(signals[i] < 0); /* one reading says nothing */
+        CHECK(signal[i] < 0); /* one reading says nothing */
 }
 
 static double turn(void)
 {
     reading.mono_ns += TURN;
-    return weir__senses_take(&senses, &all, &reading, signals);
+    return weir__signals_update(&signals, &all, &reading, signal);
 }
 
 /* So many answers a turn, of so many milliseconds. */
@@ -136,14 +136,14 @@ TEST(kernel_signals)
     reading.memory_us += 5000;
     reading.running = 3;
     CHECK(near(turn(), 0.5));
-    CHECK(near(signals[WEIR__SIGNAL_CPU], 0.5) && near(signals[WEIR__SIGNAL_MEMORY], 0.5));
-    CHECK(near(signals[WEIR__SIGNAL_RUN_QUEUE], 0.5));
+    CHECK(near(signal[WEIR__SIGNAL_CPU], 0.5) && near(signal[WEIR__SIGNAL_MEMORY], 0.5));
+    CHECK(near(signal[WEIR__SIGNAL_RUN_QUEUE], 0.5));
     reading.cpu_us += 90000;
     reading.running = 500;
     reading.upstream.in_flight = 50;
     CHECK(turn() >= 1);
-    CHECK(near(signals[WEIR__SIGNAL_CPU], 1.8) && near(signals[WEIR__SIGNAL_RUN_QUEUE], 100)); /* more is no more */
-    CHECK(signals[WEIR__SIGNAL_MEMORY] <= 0 && near(signals[WEIR__SIGNAL_IN_FLIGHT], 0.25));
+    CHECK(near(signal[WEIR__SIGNAL_CPU], 1.8) && near(signal[WEIR__SIGNAL_RUN_QUEUE], 100)); /* more is no more */
+    CHECK(signal[WEIR__SIGNAL_MEMORY] <= 0 && near(signal[WEIR__SIGNAL_IN_FLIGHT], 0.25));
     reading.cpu_us = 0; /* begins anew */
     reading.running = 0;
     reading.upstream.in_flight = 0;
@@ -153,21 +153,21 @@ TEST(kernel_signals)
 TEST(without_pressure)
 {
     begin();
-    senses = (struct weir__senses){0};
+    signals = (struct weir__signals){0};
     reading.has_cpu = reading.has_memory = false;
     reading.has_busy = true;
-    weir__senses_take(&senses, &all, &reading, signals);
+    weir__signals_update(&signals, &all, &reading, signal);
     reading.busy += 15;
     reading.ticks += 20;
     turn();
-    CHECK(near(signals[WEIR__SIGNAL_CPU], 0.5));
-    CHECK(signals[WEIR__SIGNAL_MEMORY] < 0);
+    CHECK(near(signal[WEIR__SIGNAL_CPU], 0.5));
+    CHECK(signal[WEIR__SIGNAL_MEMORY] < 0);
     reading.ticks += 20;
     turn();
-    CHECK(signals[WEIR__SIGNAL_CPU] >= 0 && signals[WEIR__SIGNAL_CPU] <= 0);
+    CHECK(signal[WEIR__SIGNAL_CPU] >= 0 && signal[WEIR__SIGNAL_CPU] <= 0);
     reading.has_busy = false;
     turn();
-    CHECK(signals[WEIR__SIGNAL_CPU] < 0);
+    CHECK(signal[WEIR__SIGNAL_CPU] < 0);
 }
 
 TEST(off_is_off)
@@ -177,31 +177,31 @@ TEST(off_is_off)
     reading.cpu_us += 100000;
     reading.upstream.in_flight = 5;
     reading.mono_ns += TURN;
-    CHECK(near(weir__senses_take(&senses, &some, &reading, signals), 0.5));
+    CHECK(near(weir__signals_update(&signals, &some, &reading, signal), 0.5));
     for (int i = 0; i < WEIR__SIGNAL_IN_FLIGHT; i++)
-        CHECK(signals[i] < 0);
+        CHECK(signal[i] < 0);
     /* A clock that stands still, or goes back, says nothing. */
-    CHECK(weir__senses_take(&senses, &some, &reading, signals) <= 0 && signals[WEIR__SIGNAL_IN_FLIGHT] < 0);
+    CHECK(weir__signals_update(&signals, &some, &reading, signal) <= 0 && signal[WEIR__SIGNAL_IN_FLIGHT] < 0);
     reading.mono_ns -= SECOND;
-    CHECK(weir__senses_take(&senses, &some, &reading, signals) <= 0);
+    CHECK(weir__signals_update(&signals, &some, &reading, signal) <= 0);
 }
 
 TEST(latency_against_its_baseline)
 {
     begin();
     answers(20, 10, 20, 0);
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0) && is(senses.usual.baseline_s, 0.02)); /* at once */
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && is(signals.usual.baseline_s, 0.02)); /* at once */
     answers(130, 10, 20, 0);
     answers(50, 10, 40, 0); /* twice; three times is full */
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0.5));
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0.5));
     answers(600, 10, 40, 0);
-    CHECK(signals[WEIR__SIGNAL_LATENCY] > 0.35); /* a minute of it is not the usual yet */
+    CHECK(signal[WEIR__SIGNAL_LATENCY] > 0.35); /* a minute of it is not the usual yet */
     answers(300, 10, 10, 0);
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0) && senses.usual.baseline_s > 0.02); /* nor is half a minute faster */
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0) && signals.usual.baseline_s > 0.02); /* nor is half a minute faster */
     answers(320, 10, 10, 0);
-    CHECK(senses.usual.baseline_s > 0.0099 && senses.usual.baseline_s < 0.011); /* but a minute is */
+    CHECK(signals.usual.baseline_s > 0.0099 && signals.usual.baseline_s < 0.011); /* but a minute is */
     answers(20, 0, 0, 0);
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
 }
 
 /* An upstream that is down for a while refuses at once: that it answers again as ever is no overload. */
@@ -210,17 +210,17 @@ TEST(what_fails_at_once_is_not_fast)
     begin();
     answers(150, 10, 50, 0);
     answers(300, 10, 0, 10);
-    CHECK(is(senses.usual.baseline_s, 0.05));
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    CHECK(is(signals.usual.baseline_s, 0.05));
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
     for (int i = 0; i < 100; i++) {
         answers(1, 10, 50, 0);
-        CHECK(signals[WEIR__SIGNAL_LATENCY] < 0.1);
+        CHECK(signal[WEIR__SIGNAL_LATENCY] < 0.1);
     }
     answers(50, 10, 50, 5); /* half of them */
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
     answers(50, 10, 5000, 10); /* but who waits for what does not come sees it */
-    CHECK(signals[WEIR__SIGNAL_LATENCY] >= 1);
-    CHECK(is(senses.usual.baseline_s, 0.05));
+    CHECK(signal[WEIR__SIGNAL_LATENCY] >= 1);
+    CHECK(is(signals.usual.baseline_s, 0.05));
 }
 
 TEST(a_slow_answer_is_no_overload)
@@ -228,12 +228,12 @@ TEST(a_slow_answer_is_no_overload)
     begin();
     answers(100, 1, 20, 0);
     answers(1, 1, 100, 0);
-    CHECK(signals[WEIR__SIGNAL_LATENCY] < 0.3);
+    CHECK(signal[WEIR__SIGNAL_LATENCY] < 0.3);
     begin();
     for (int i = 0; i < 10; i++) {
         answers(20, 0, 0, 0);
         answers(1, 1, i % 2 ? 5000 : 20, 0);
-        CHECK(signals[WEIR__SIGNAL_LATENCY] <= 0.2);
+        CHECK(signal[WEIR__SIGNAL_LATENCY] <= 0.2);
     }
 }
 
@@ -242,23 +242,23 @@ TEST(fast_upstreams)
 {
     begin();
     answers(50, 100, 0, 0);
-    CHECK(senses.usual.baseline_s >= 0.001);
+    CHECK(signals.usual.baseline_s >= 0.001);
     answers(20, 100, 1, 0);
-    CHECK(near(signals[WEIR__SIGNAL_LATENCY], 0));
+    CHECK(near(signal[WEIR__SIGNAL_LATENCY], 0));
 }
 
 TEST(errors_of_upstreams)
 {
     begin();
     answers(50, 100, 5, 5);
-    CHECK(near(signals[WEIR__SIGNAL_ERRORS], 0.5));
+    CHECK(near(signal[WEIR__SIGNAL_ERRORS], 0.5));
     answers(50, 100, 5, 100);
-    CHECK(signals[WEIR__SIGNAL_ERRORS] >= 1);
+    CHECK(signal[WEIR__SIGNAL_ERRORS] >= 1);
     answers(80, 100, 5, 0);
-    CHECK(near(signals[WEIR__SIGNAL_ERRORS], 0));
+    CHECK(near(signal[WEIR__SIGNAL_ERRORS], 0));
     begin();
     answers(1, 1, 5, 1); /* one of one */
-    CHECK(signals[WEIR__SIGNAL_ERRORS] <= 0.11);
+    CHECK(signal[WEIR__SIGNAL_ERRORS] <= 0.11);
 }
 
 TEST_MAIN

@@ -181,7 +181,7 @@ static bool run_kind(const struct kind *kind, bool varies, int64_t operations, u
     CHECK_EQ(weir_segment_open(&how, &segment), 0);
     CHECK(weir__script_fits(&limit));
     if (varies)
-        weir__limit_vary(&limit, &limit);
+        weir__limit_init_scaled(&limit, &limit);
     int64_t passed = 0, denied = 0, others = 0;
     int before = test_failures;
     for (int64_t done = 0; done < operations && test_failures == before; done += ASKS) {
@@ -410,8 +410,8 @@ TEST(what_is_owed_of_a_bucket_that_varies)
         CHECK_EQ(weir_limit_init(&limit, &p), 0);
         p.limit *= p.refill ? 2 : 30;
         CHECK_EQ(weir_limit_init(&ceiling, &p), 0);
-        weir__limit_vary(&ceiling, &ceiling);
-        weir__limit_vary(&limit, &ceiling);
+        weir__limit_init_scaled(&ceiling, &ceiling);
+        weir__limit_init_scaled(&limit, &ceiling);
         CHECK_EQ(weir_segment_open(&how, &segment), 0);
         struct weir__ask ask = {.limit = limit, .how = WEIR__ASK_PEEK};
         ask_name(&ask, "owed");

@@ -163,19 +163,19 @@ TEST(pressure)
 {
     weir_rules *set;
     const struct weir__rule *rule = one(LIMITED, &set);
-    CHECK(rule && !weir__pressure_varies(&rule->pressure) && !rule->pressure.says_class && !rule->pressure.reserve &&
-          !rule->quotas->ceiling && !set->pressed);
+    CHECK(rule && !weir__overload_is_scaled(&rule->overload) && !rule->overload.has_class && !rule->overload.reserve &&
+          !rule->quotas->ceiling && !set->load_aware);
     weir_rules_free(set);
     rule = one(LIMITED "    elastic: { up_to: 250% }\n    adaptive: { min: 10%, max: 40% }\n    priority: low\n", &set);
     if (!rule)
         return;
-    CHECK(set->pressed);
-    CHECK(rule->pressure.says_class && rule->pressure.says == WEIR_LOW);
+    CHECK(set->load_aware);
+    CHECK(rule->overload.has_class && rule->overload.class == WEIR_LOW);
     CHECK_EQ(rule->priority, 0);
-    CHECK_EQ(rule->pressure.up_to, 250);
-    CHECK_EQ(rule->pressure.below, 70);
-    CHECK_EQ(rule->pressure.min, 10);
-    CHECK_EQ(rule->pressure.max, 40);
+    CHECK_EQ(rule->overload.up_to, 250);
+    CHECK_EQ(rule->overload.below, 70);
+    CHECK_EQ(rule->overload.min, 10);
+    CHECK_EQ(rule->overload.max, 40);
     CHECK_EQ(rule->quotas->limit.limit, 7);
     CHECK_EQ(rule->quotas->ceiling->limit, 7);
     CHECK_EQ(rule->quotas->limit.most, 7);
@@ -194,28 +194,29 @@ TEST(pressure)
         CHECK_EQ(quota->ceiling ? quota->ceiling->cap : 0, quota->kind == WEIR__LIMITED ? 60 : 0);
     }
     CHECK_EQ(set->rules[1]->quotas->ceiling->cap, 450);
-    CHECK_EQ(set->rules[1]->pressure.reserve, 20);
+    CHECK_EQ(set->rules[1]->overload.reserve, 20);
     weir_rules_free(set);
 }
 
 /* The law, at its corners and between them. */
 TEST(pressure_scales)
 {
-    struct weir__pressure p = {.up_to = 200, .below = 70}, both = {.min = 20, .max = 100, .up_to = 200, .below = 70};
+    struct weir__overload_policy p = {.up_to = 200, .below = 70},
+                                 both = {.min = 20, .max = 100, .up_to = 200, .below = 70};
     const int64_t one_is = INT64_C(1000000000);
-    CHECK_EQ(weir__pressure_scale(&p, 0, 1000), 2 * one_is);
-    CHECK_EQ(weir__pressure_scale(&p, 600, 0), 2 * one_is); /* not adaptive: the throttle is not its */
-    CHECK_EQ(weir__pressure_scale(&p, 650, 1000), one_is * 3 / 2);
-    CHECK_EQ(weir__pressure_scale(&p, 700, 1000), one_is);
-    CHECK_EQ(weir__pressure_scale(&p, UINT32_MAX, 1000), one_is);
-    CHECK_EQ(weir__pressure_scale(&both, 0, 1000), 2 * one_is);
-    CHECK_EQ(weir__pressure_scale(&both, 0, 500), one_is * 60 / 100);
-    CHECK_EQ(weir__pressure_scale(&both, 0, 0), one_is / 5);
-    CHECK_EQ(weir__pressure_scale(&both, 0, UINT32_MAX), 2 * one_is); /* a damaged page */
-    p = (struct weir__pressure){.min = 1, .max = 1000, .up_to = 1000, .below = 100};
-    CHECK_EQ(weir__pressure_scale(&p, 0, 1000), 100 * one_is);
-    p = (struct weir__pressure){0};
-    CHECK_EQ(weir__pressure_scale(&p, 0, 0), one_is);
+    CHECK_EQ(weir__overload_scale(&p, 0, 1000), 2 * one_is);
+    CHECK_EQ(weir__overload_scale(&p, 600, 0), 2 * one_is); /* not adaptive: the throttle is not its */
+    CHECK_EQ(weir__overload_scale(&p, 650, 1000), one_is * 3 / 2);
+    CHECK_EQ(weir__overload_scale(&p, 700, 1000), one_is);
+    CHECK_EQ(weir__overload_scale(&p, UINT32_MAX, 1000), one_is);
+    CHECK_EQ(weir__overload_scale(&both, 0, 1000), 2 * one_is);
+    CHECK_EQ(weir__overload_scale(&both, 0, 500), one_is * 60 / 100);
+    CHECK_EQ(weir__overload_scale(&both, 0, 0), one_is / 5);
+    CHECK_EQ(weir__overload_scale(&both, 0, UINT32_MAX), 2 * one_is); /* a damaged page */
+    p = (struct weir__overload_policy){.min = 1, .max = 1000, .up_to = 1000, .below = 100};
+    CHECK_EQ(weir__overload_scale(&p, 0, 1000), 100 * one_is);
+    p = (struct weir__overload_policy){0};
+    CHECK_EQ(weir__overload_scale(&p, 0, 0), one_is);
 }
 
 TEST(policy_and_response)

@@ -9,9 +9,9 @@ static struct host hosts[2];
 
 static void throttle_is(struct host *host, uint32_t throttle)
 {
-    struct weir__load_view view = weir__load_neutral();
+    struct weir__load_view view = weir__load_view_neutral();
     view.throttle = throttle;
-    weir__load_write(host->engine->load, test_seconds(hosts_time).mono_ns, &view);
+    weir__load_page_write(host->engine->load, test_seconds(hosts_time).mono_ns, &view);
 }
 
 /* The store, on whose way the load of the first host turns over. */

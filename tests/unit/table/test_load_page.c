@@ -11,15 +11,16 @@
 #define SECOND INT64_C(1000000000)
 #define NOW    (1000000 * SECOND)
 
-static struct weir__load *made(void)
+static struct weir__load_page *made(void)
 {
-    void *memory = mmap(NULL, sizeof(struct weir__load), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED && weir__load_make(memory, sizeof(struct weir__load)));
-    CHECK(weir__load_sound(memory, sizeof(struct weir__load)));
+    void *memory =
+        mmap(NULL, sizeof(struct weir__load_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && weir__load_page_init(memory, sizeof(struct weir__load_page)));
+    CHECK(weir__load_page_valid(memory, sizeof(struct weir__load_page)));
     return memory;
 }
 
-static void drop(struct weir__load *load)
+static void drop(struct weir__load_page *load)
 {
     munmap(load, sizeof *load);
 }
@@ -36,39 +37,40 @@ static bool is_neutral(const struct weir__load_view *view)
 
 TEST(unsound)
 {
-    struct weir__load *load = made();
+    struct weir__load_page *load = made();
     size_t bytes = sizeof *load;
-    CHECK(!weir__load_make(load, bytes - 1));
-    CHECK(!weir__load_sound(load, bytes - 1));
-    CHECK(!weir__load_sound(load, bytes + 1));
+    CHECK(!weir__load_page_init(load, bytes - 1));
+    CHECK(!weir__load_page_valid(load, bytes - 1));
+    CHECK(!weir__load_page_valid(load, bytes + 1));
     load->layout++;
-    CHECK(!weir__load_sound(load, bytes));
+    CHECK(!weir__load_page_valid(load, bytes));
     load->layout--;
-    load->stripes--;
-    CHECK(!weir__load_sound(load, bytes));
-    load->stripes++;
+    load->shards--;
+    CHECK(!weir__load_page_valid(load, bytes));
+    load->shards++;
     load->magic ^= 1;
-    CHECK(!weir__load_sound(load, bytes));
+    CHECK(!weir__load_page_valid(load, bytes));
     drop(load);
 }
 
 TEST(read_what_was_written)
 {
-    struct weir__load *load = made();
+    struct weir__load_page *load = made();
     uint64_t seed = 5;
     for (int round = 0; round < 1000; round++) {
         struct weir__load_view in = {.level = (uint32_t)(test_random(&seed) % 1001),
-                                     .claimed = (uint32_t)(test_random(&seed) % 1001),
+                                     .elastic_level = (uint32_t)(test_random(&seed) % 1001),
                                      .throttle = (uint32_t)(test_random(&seed) % 1001)};
         struct weir__load_view out;
         for (int i = 1; i < WEIR__LOAD_CLASSES; i++)
             in.shed[i] = (uint32_t)(test_random(&seed) % 1001);
         for (int i = 0; i < WEIR__SIGNALS; i++)
             in.signal[i] = test_random(&seed) % 4 ? (uint32_t)(test_random(&seed) % 1001) : WEIR__SIGNAL_NONE;
-        weir__load_write(load, NOW, &in);
-        weir__load_read(load, NOW, &out);
+        weir__load_page_write(load, NOW, &in);
+        weir__load_page_read(load, NOW, &out);
         CHECK(out.known && out.level == in.level && out.throttle == in.throttle);
-        CHECK_EQ(out.claimed, in.claimed > in.level ? in.claimed : in.level); /* never less than the level */
+        CHECK_EQ(out.elastic_level,
+                 in.elastic_level > in.level ? in.elastic_level : in.level); /* never less than the level */
         CHECK(memcmp(out.shed, in.shed, sizeof in.shed) == 0 && memcmp(out.signal, in.signal, sizeof in.signal) == 0);
     }
     drop(load);
@@ -76,40 +78,40 @@ TEST(read_what_was_written)
 
 TEST(what_is_usual_is_known_for_a_minute)
 {
-    struct weir__load *load = made();
-    struct weir__load_view view = weir__load_neutral();
-    weir__load_usual_write(load, 20000);
-    CHECK_EQ(weir__load_usual(load, NOW), 0); /* nobody has said anything yet */
-    weir__load_write(load, NOW, &view);
-    CHECK_EQ(weir__load_usual(load, NOW), 20000);
-    CHECK_EQ(weir__load_usual(load, NOW + 59 * SECOND), 20000); /* longer than a level, */
-    CHECK_EQ(weir__load_usual(load, NOW + 61 * SECOND), 0);     /* but not for ever */
+    struct weir__load_page *load = made();
+    struct weir__load_view view = weir__load_view_neutral();
+    weir__load_page_set_baseline(load, 20000);
+    CHECK_EQ(weir__load_page_baseline(load, NOW), 0); /* nobody has said anything yet */
+    weir__load_page_write(load, NOW, &view);
+    CHECK_EQ(weir__load_page_baseline(load, NOW), 20000);
+    CHECK_EQ(weir__load_page_baseline(load, NOW + 59 * SECOND), 20000); /* longer than a level, */
+    CHECK_EQ(weir__load_page_baseline(load, NOW + 61 * SECOND), 0);     /* but not for ever */
     drop(load);
 }
 
 TEST(what_is_too_high_is_full)
 {
-    struct weir__load *load = made();
+    struct weir__load_page *load = made();
     struct weir__load_view view = {.level = 5000, .throttle = 1001, .shed = {1001, 4000000000u, 0, 1000}};
     view.signal[0] = 1500;
-    weir__load_write(load, NOW, &view);
-    weir__load_read(load, NOW, &view);
+    weir__load_page_write(load, NOW, &view);
+    weir__load_page_read(load, NOW, &view);
     CHECK(view.level == 1000 && view.throttle == 1000 && view.shed[0] == 0 && view.shed[1] == 1000);
     CHECK(view.shed[2] == 0 && view.signal[0] == 1000);
     /* And whatever bytes are in the file. */
     memset(&load->state, 0xff, 16);
-    weir__load_read(load, NOW, &view);
+    weir__load_page_read(load, NOW, &view);
     CHECK(view.level == 1000 && view.throttle == 1000 && view.shed[0] == 0 && view.shed[3] == 1000);
     drop(load);
 }
 
 TEST(stale_is_neutral)
 {
-    struct weir__load *load = made();
+    struct weir__load_page *load = made();
     struct weir__load_view view = {.level = 900, .throttle = 100, .shed = {0, 0, 500, 1000}}, seen;
-    weir__load_read(load, NOW, &seen);
+    weir__load_page_read(load, NOW, &seen);
     CHECK(is_neutral(&seen));
-    weir__load_write(load, NOW, &view);
+    weir__load_page_write(load, NOW, &view);
     static const struct {
         int64_t after_ns;
         bool known;
@@ -122,75 +124,75 @@ TEST(stale_is_neutral)
                  {INT64_MAX - NOW, false},
                  {-NOW, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        weir__load_read(load, NOW + cases[i].after_ns, &seen);
+        weir__load_page_read(load, NOW + cases[i].after_ns, &seen);
         CHECK_EQ(seen.known, cases[i].known);
         CHECK(seen.known || is_neutral(&seen));
     }
-    weir__load_write(load, 0, &view);
-    weir__load_read(load, 0, &seen);
+    weir__load_page_write(load, 0, &view);
+    weir__load_page_read(load, 0, &seen);
     CHECK(seen.known); /* a clock that begins at 0 is one, too */
     drop(load);
 }
 
 /* ---- Workers ---- */
 
-static struct weir__load_sums sums_at(const struct weir__load *load, int64_t mono_ns)
+static struct weir__upstream_sums sums_at(const struct weir__load_page *load, int64_t mono_ns)
 {
-    struct weir__load_sums sums;
-    weir__load_sum(load, mono_ns, &sums);
+    struct weir__upstream_sums sums;
+    weir__load_page_sum(load, mono_ns, &sums);
     return sums;
 }
 
 TEST(a_worker_that_falls_silent_has_nothing_in_flight)
 {
-    struct weir__load *load = made();
-    unsigned a = weir__load_join(load, 11, NOW), b = weir__load_join(load, 12, NOW);
-    CHECK(a != b && a < WEIR__LOAD_STRIPES && b < WEIR__LOAD_STRIPES);
-    weir__load_begin(load, a);
-    weir__load_begin(load, a);
-    weir__load_begin(load, b);
-    weir__load_upstream(load, a, 5000, false);
-    weir__load_upstream(load, b, 7000, true);
-    weir__load_upstream(load, b, -5, false);
-    weir__load_end(load, a);
-    struct weir__load_sums sums = sums_at(load, NOW);
+    struct weir__load_page *load = made();
+    unsigned a = weir__load_page_join(load, 11, NOW), b = weir__load_page_join(load, 12, NOW);
+    CHECK(a != b && a < WEIR__LOAD_SHARDS && b < WEIR__LOAD_SHARDS);
+    weir__load_page_begin(load, a);
+    weir__load_page_begin(load, a);
+    weir__load_page_begin(load, b);
+    weir__load_page_upstream(load, a, 5000, false);
+    weir__load_page_upstream(load, b, 7000, true);
+    weir__load_page_upstream(load, b, -5, false);
+    weir__load_page_end(load, a);
+    struct weir__upstream_sums sums = sums_at(load, NOW);
     CHECK(sums.done == 3 && sums.took_us == 5000 && sums.failed_us == 7000 && sums.errors == 1 && sums.in_flight == 2 &&
           sums.workers == 2);
-    CHECK(weir__load_beat(load, a, 11, NOW + 3 * SECOND, 1));
+    CHECK(weir__load_page_heartbeat(load, a, 11, NOW + 3 * SECOND, 1));
     sums = sums_at(load, NOW + 3 * SECOND);
     CHECK(sums.done == 3 && sums.in_flight == 1 && sums.workers == 1);
     /* It comes back: what it says counts. */
-    CHECK(weir__load_beat(load, b, 12, NOW + 3 * SECOND, 4));
+    CHECK(weir__load_page_heartbeat(load, b, 12, NOW + 3 * SECOND, 4));
     CHECK_EQ(sums_at(load, NOW + 3 * SECOND).in_flight, 5);
-    weir__load_leave(load, b, 12);
+    weir__load_page_leave(load, b, 12);
     CHECK_EQ(sums_at(load, NOW + 3 * SECOND).in_flight, 1);
-    CHECK(!weir__load_beat(load, b, 12, NOW + 3 * SECOND, 4));
+    CHECK(!weir__load_page_heartbeat(load, b, 12, NOW + 3 * SECOND, 4));
     drop(load);
 }
 
 TEST(a_stripe_goes_to_another)
 {
-    struct weir__load *load = made();
-    for (uint64_t i = 0; i < WEIR__LOAD_STRIPES; i++)
-        CHECK_EQ(weir__load_join(load, 100 + i, NOW), i);
-    CHECK_EQ(weir__load_join(load, 1, NOW), WEIR__LOAD_NO_SEAT);
-    weir__load_begin(load, WEIR__LOAD_NO_SEAT); /* who has none counts nothing, and breaks nothing */
-    weir__load_end(load, WEIR__LOAD_NO_SEAT);
-    CHECK(!weir__load_beat(load, WEIR__LOAD_NO_SEAT, 1, NOW, 0));
-    weir__load_leave(load, WEIR__LOAD_NO_SEAT, 1);
-    weir__load_upstream(load, WEIR__LOAD_NO_SEAT, 1000, false);
+    struct weir__load_page *load = made();
+    for (uint64_t i = 0; i < WEIR__LOAD_SHARDS; i++)
+        CHECK_EQ(weir__load_page_join(load, 100 + i, NOW), i);
+    CHECK_EQ(weir__load_page_join(load, 1, NOW), WEIR__LOAD_NO_SHARD);
+    weir__load_page_begin(load, WEIR__LOAD_NO_SHARD); /* who has none counts nothing, and breaks nothing */
+    weir__load_page_end(load, WEIR__LOAD_NO_SHARD);
+    CHECK(!weir__load_page_heartbeat(load, WEIR__LOAD_NO_SHARD, 1, NOW, 0));
+    weir__load_page_leave(load, WEIR__LOAD_NO_SHARD, 1);
+    weir__load_page_upstream(load, WEIR__LOAD_NO_SHARD, 1000, false);
     CHECK_EQ(sums_at(load, NOW).done, 1);
 
     int64_t later = NOW + 60 * SECOND;
-    weir__load_begin(load, 0);
-    CHECK_EQ(weir__load_join(load, 1, later), 0);
+    weir__load_page_begin(load, 0);
+    CHECK_EQ(weir__load_page_join(load, 1, later), 0);
     CHECK_EQ(sums_at(load, later).in_flight, 0);
     CHECK_EQ(sums_at(load, later).done, 1);
     /* The old owner wakes up: it may not disturb the new one for longer than until the next beat. */
-    weir__load_end(load, 0);
-    CHECK(!weir__load_beat(load, 0, 100, later, 7));
-    weir__load_leave(load, 0, 100);
-    CHECK(weir__load_beat(load, 0, 1, later, 3));
+    weir__load_page_end(load, 0);
+    CHECK(!weir__load_page_heartbeat(load, 0, 100, later, 7));
+    weir__load_page_leave(load, 0, 100);
+    CHECK(weir__load_page_heartbeat(load, 0, 1, later, 3));
     CHECK_EQ(sums_at(load, later).in_flight, 3);
     drop(load);
 }
@@ -198,17 +200,17 @@ TEST(a_stripe_goes_to_another)
 /* Processes that join, work and are killed, while another sums up: at the end nothing is in flight, no sum is lost. */
 TEST(killed_workers)
 {
-    struct weir__load *load = made();
+    struct weir__load_page *load = made();
     int64_t rounds = test_scaled(200, 20), now = NOW;
     uint64_t *told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(told != MAP_FAILED);
     for (int64_t round = 0; round < rounds; round++) {
         pid_t child = fork();
         if (child == 0) {
-            unsigned stripe = weir__load_join(load, (uint64_t)round + 1, now);
+            unsigned shard = weir__load_page_join(load, (uint64_t)round + 1, now);
             for (;;) {
-                weir__load_begin(load, stripe);
-                weir__load_upstream(load, stripe, 1, false);
+                weir__load_page_begin(load, shard);
+                weir__load_page_upstream(load, shard, 1, false);
                 __atomic_fetch_add(told, 1, __ATOMIC_RELAXED);
             }
         }
@@ -219,7 +221,7 @@ TEST(killed_workers)
         waitpid(child, NULL, 0);
         now += SECOND / 10;
     }
-    struct weir__load_sums sums = sums_at(load, now + WEIR__LOAD_STALE_NS + 1);
+    struct weir__upstream_sums sums = sums_at(load, now + WEIR__LOAD_STALE_NS + 1);
     CHECK(sums.in_flight == 0 && sums.workers == 0);
     CHECK(sums.done >= *told && sums.done <= *told + (uint64_t)rounds && *told > 0);
     munmap(told, 4096);
