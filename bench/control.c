@@ -162,8 +162,8 @@ static int found_of_top(uint64_t seed)
             exact[chosen[i]]++;
         check_all(engine, REQUESTS);
     }
-    const struct weir__hot_panel *panel =
-        weir__hot_look(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
+    const struct weir__hot_rule *panel =
+        weir__hot_lookup(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
     size_t count = panel ? weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__noting_hash, engine->segment, keys, TOP) : 0;
     int found = 0;
     for (size_t i = 0; i < count; i++) {

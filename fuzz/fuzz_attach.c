@@ -34,7 +34,7 @@ static void add_limit(weir_params params)
 
 static void prepare(void)
 {
-    struct weir__plan plan = {.bytes = BYTES, .slab_bytes = SLAB, .wall_ns = START_US * 1000, .boot = {1, 2}};
+    struct weir__segment_spec plan = {.bytes = BYTES, .slab_bytes = SLAB, .wall_ns = START_US * 1000, .boot = {1, 2}};
     memset(plan.secret, 0x5a, sizeof plan.secret);
     if (weir__segment_format(pristine, &plan))
         abort();
@@ -71,7 +71,7 @@ static void plant(struct weir__table *table, const uint8_t *data, size_t size)
 {
     for (; size >= 18; data += 18, size -= 18) {
         uint8_t key = data[0] & 31, how = data[1];
-        struct weir__where w;
+        struct weir__key_location w;
         weir__key_locate(table, &limits[how % limit_count], &key, 1, &w);
         weir__cell *slot = &table->line[how & 128 ? w.home : w.other].slot[how >> 5 & 3];
         memcpy(slot, data + 2, sizeof *slot);
@@ -127,7 +127,7 @@ static void use(struct weir__table *table, uint64_t seed)
         const weir_limit *limit = &limits[(seed >> 40) % (unsigned)limit_count];
         uint8_t key = seed >> 33 & 31;
         int64_t cost = (int64_t)(seed >> 50 & 31) - 3;
-        struct weir__where where;
+        struct weir__key_location where;
         weir__key_locate(table, limit, &key, 1, &where);
 
         op.mono_us += (int64_t)(seed >> 20 & 0xfffff);

@@ -36,22 +36,22 @@ static uint64_t hash_text(const void *context, const char *key, size_t len)
 
 /* ---- Hot keys ---- */
 
-static void note_some(struct weir__hot_panel *panel, uint64_t seed, int count)
+static void note_some(struct weir__hot_rule *panel, uint64_t seed, int count)
 {
     for (int i = 0; i < count; i++) {
         char key[24];
         seed = seed * UINT64_C(6364136223846793005) + 1;
         for (size_t k = 0; k < sizeof key; k++)
             key[k] = (char)('a' + (seed >> 60));
-        struct weir__hot_note note = {.hash = hash_text(NULL, key, sizeof key),
-                                      .key = key,
-                                      .key_len = sizeof key,
-                                      .weight = seed >> 50,
-                                      .kind = seed >> 40 & 1 ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
-                                      .dice = seed,
-                                      .per_mille = (uint32_t)(seed >> 53),
-                                      .minute = MINUTE + (uint32_t)(i & 3)};
-        weir__hot_note(panel, &note);
+        struct weir__hot_sample note = {.hash = hash_text(NULL, key, sizeof key),
+                                        .key = key,
+                                        .key_len = sizeof key,
+                                        .weight = seed >> 50,
+                                        .kind = seed >> 40 & 1 ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+                                        .dice = seed,
+                                        .per_mille = (uint32_t)(seed >> 53),
+                                        .minute = MINUTE + (uint32_t)(i & 3)};
+        weir__hot_sample(panel, &note);
     }
 }
 
@@ -75,8 +75,8 @@ static void use_hot(void *memory, size_t bytes)
     if (!weir__hot_attach(memory, bytes, &hot))
         return;
     for (uint64_t rule = 2; rule < 5; rule++) {
-        struct weir__hot_panel *panel = weir__hot_find(&hot, rule, MINUTE + 2);
-        check(weir__hot_look(&hot, rule) == panel || !panel);
+        struct weir__hot_rule *panel = weir__hot_find(&hot, rule, MINUTE + 2);
+        check(weir__hot_lookup(&hot, rule) == panel || !panel);
         if (!panel)
             continue;
         note_some(panel, rule, 8);
@@ -85,12 +85,12 @@ static void use_hot(void *memory, size_t bytes)
             check_keys(keys, weir__hot_top(panel, (enum weir__hot_kind)kind, hash_text, NULL, keys, 20), 20);
         size_t near = weir__hot_nearest(panel, MINUTE + 3, 10, hash_text, NULL, keys, 20);
         check_keys(keys, near, 20);
-        check(weir__hot_most(panel, MINUTE + 3) <= 0xffff);
+        check(weir__hot_peak(panel, MINUTE + 3) <= 0xffff);
         (void)weir__hot_uses(panel, MINUTE + 3, 10, uses);
         uint64_t sampled = 0;
         for (int i = 0; i < WEIR__HOT_USES; i++)
             sampled += uses[i];
-        check(sampled <= WEIR__HOT_SAMPLE);
+        check(sampled <= WEIR__HOT_KEY_SAMPLES);
     }
 }
 
@@ -101,7 +101,7 @@ static void write_seconds(struct weir__history *history, uint64_t from, uint64_t
     for (uint64_t second = from; second <= to; second += step) {
         weir__history_begin(history, second);
         for (uint64_t rule = 1; rule < 4; rule++) {
-            struct weir__tally_stripe sums = {.allowed = second * rule, .denied = second, .delayed = rule};
+            struct weir__rule_stats_shard sums = {.allowed = second * rule, .denied = second, .delayed = rule};
             weir__history_add(history, second, rule, &sums, rule & 1 ? 500 : WEIR__HISTORY_UNSEEN);
         }
         weir__history_end(history, second);

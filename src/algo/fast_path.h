@@ -12,7 +12,7 @@
 
 #include <weir/weir.h>
 
-struct weir__fast_bucket_state {
+struct weir__fast_state {
     int64_t elapsed_us; /* since the anchor */
     int64_t used;
     int64_t expiry_us; /* in: after which it is no state any more; out: from the anchor until it equals an unused one */
@@ -20,7 +20,7 @@ struct weir__fast_bucket_state {
 
 /* Gives back what has dripped in and takes `cost`, which is positive; false, with the state spoiled, if it does not
  * fit. */
-static inline bool weir__fast_bucket_take(const weir_limit *limit, struct weir__fast_bucket_state *state, int64_t cost)
+static inline bool weir__fast_add(const weir_limit *limit, struct weir__fast_state *state, int64_t cost)
 {
     int64_t period = limit->period_us;
     /* A division by a multiplication: limit->inverse is 2^64 / period, rounded down, so this is one short at most. */

@@ -74,11 +74,11 @@ static inline weir__cell weir__cell_read(const weir__cell *cell)
 }
 
 /*
- * Which cells of a line have `high` in the upper half of their `lo`: 0 if none has, else for weir__line_first. A hint,
- * taken without any order: whoever uses a cell reads it by itself. All four are compared at once, as a branch on each
- * would be guessed wrong every other time.
+ * Which cells of a line have `high` in the upper half of their `lo`: 0 if none has, else for weir__bucket_first. A
+ * hint, taken without any order: whoever uses a cell reads it by itself. All four are compared at once, as a branch on
+ * each would be guessed wrong every other time.
  */
-static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
+static inline uint64_t weir__bucket_match(const weir__cell *line, uint32_t high)
 {
 #if defined(WEIR__PLAIN_ATOMICS)
     uint64_t found = 0;
@@ -97,7 +97,7 @@ static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
 #endif
 }
 
-/* Bits a cell of what weir__line_match tells. */
+/* Bits a cell of what weir__bucket_match tells. */
 #if defined(WEIR__PLAIN_ATOMICS)
 #define WEIR__MATCH_BITS 1
 #elif defined(__x86_64__)
@@ -106,15 +106,15 @@ static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
 #define WEIR__MATCH_BITS 16
 #endif
 
-/* The first cell of those that weir__line_match found; the last one of the line if it found none. */
-static inline weir__cell *weir__line_first(weir__cell *line, uint64_t found)
+/* The first cell of those that weir__bucket_match found; the last one of the line if it found none. */
+static inline weir__cell *weir__bucket_first(weir__cell *line, uint64_t found)
 {
     unsigned bit = (unsigned)__builtin_ctzll(found | UINT64_C(1) << 3 * WEIR__MATCH_BITS); /* a multiple of them */
     return (weir__cell *)(void *)((char *)line + bit * (sizeof *line / WEIR__MATCH_BITS));
 }
 
 /* The last one; the first of the line if it found none. */
-static inline weir__cell *weir__line_last(weir__cell *line, uint64_t found)
+static inline weir__cell *weir__bucket_last(weir__cell *line, uint64_t found)
 {
     return &line[((unsigned)__builtin_clzll(found | 1) ^ 63) / WEIR__MATCH_BITS];
 }

@@ -45,5 +45,5 @@ int weir__cmd_agent(int argc, char **argv)
         if (option == WEIR__ARG_WORD)
             file = args.value;
     }
-    return weir__agent(file ? file : "weir.yaml", once, weir__find, &findings);
+    return weir__agent(file ? file : "weir.yaml", once, weir__lookup, &findings);
 }

@@ -13,7 +13,7 @@ struct weir__finding {
     char *file, *message, *suggestion;
 };
 
-/* Zero it, set the first two, and hand it to the library with weir__find. */
+/* Zero it, set the first two, and hand it to the library with weir__lookup. */
 struct weir__findings {
     FILE *to;    /* show each here as it comes; NULL: keep them for JSON */
     bool strict; /* warnings are errors */
@@ -24,7 +24,7 @@ struct weir__findings {
 };
 
 /* A weir_diagnose; the context is a struct weir__findings. */
-void weir__find(void *context, const weir_diagnostic *diagnostic);
+void weir__lookup(void *context, const weir_diagnostic *diagnostic);
 /* The same for those who leave warnings to weir lint. */
 void weir__find_errors(void *context, const weir_diagnostic *diagnostic);
 /* The kept ones of one severity, as members of an open list. */

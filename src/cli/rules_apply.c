@@ -273,7 +273,7 @@ static bool may_delete(struct apply *apply)
         weir_diagnostic what = {.severity = WEIR_IS_ERROR,
                                 .file = change->name,
                                 .message = "it is in force and in no file: --prune deletes it only with --publish"};
-        weir__find(&apply->findings, &what);
+        weir__lookup(&apply->findings, &what);
         good = false;
     }
     return good;

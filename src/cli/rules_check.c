@@ -28,9 +28,9 @@ bool weir__rules_problems(const struct weir__documents *documents, const struct 
         const char *about = json_string_value(json_object_get(problem, "document"));
         if (about && strcmp(about, document->name) != 0) { /* of a document that is not in the files */
             what.file = about;
-            weir__find(findings, &what);
+            weir__lookup(findings, &what);
         } else {
-            weir__documents_tell(documents, document, &what, weir__find, findings);
+            weir__documents_tell(documents, document, &what, weir__lookup, findings);
         }
     }
     return json_array_size(problems) > 0;
@@ -69,7 +69,7 @@ static void tell_trial(void *context, const weir_diagnostic *what)
         moved.line -= (int)trial->before;
         moved.column = what->column > INDENT ? what->column - INDENT : 1;
     }
-    weir__documents_tell(trial->documents, trial->document, &moved, weir__find, trial->findings);
+    weir__documents_tell(trial->documents, trial->document, &moved, weir__lookup, trial->findings);
 }
 
 /* The settings and one rule as a rule file. From malloc, or NULL. */

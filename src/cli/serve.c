@@ -44,5 +44,5 @@ int weir__cmd_serve(int argc, char **argv)
         if (option == WEIR__ARG_WORD)
             file = args.value;
     }
-    return weir__serve(file ? file : "weir.yaml", mode, weir__find, &findings);
+    return weir__serve(file ? file : "weir.yaml", mode, weir__lookup, &findings);
 }

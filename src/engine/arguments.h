@@ -8,9 +8,9 @@
 enum { WEIR__KEY_MAX = 65535 };
 
 /* The line of counters for this processor, so that threads that run at the same time rarely write the same one. */
-static inline struct weir__stripe *weir__stripe_here(const weir_segment *segment)
+static inline struct weir__stats_shard *weir__stripe_here(const weir_segment *segment)
 {
-    return &segment->table.stats[weir__cpu() % WEIR__STRIPES];
+    return &segment->table.stats[weir__cpu() % WEIR__STATS_SHARDS];
 }
 
 /* What is wrong with a request; the same tests as below, one by one. */
@@ -38,7 +38,8 @@ static inline int weir__request_check(const weir_limit *limit, const void *key, 
     return good ? 0 : weir__request_fault(limit, key, key_len, cost, now);
 }
 
-static inline struct weir__op weir__operation(const weir_segment *segment, struct weir__stripe *stats, weir_time now)
+static inline struct weir__op weir__operation(const weir_segment *segment, struct weir__stats_shard *stats,
+                                              weir_time now)
 {
     return (struct weir__op){&segment->table, stats, now.mono_ns / 1000, now.wall_ns / 1000};
 }
@@ -50,10 +51,10 @@ static inline bool weir__any_blocked(const struct weir__op *op)
 }
 
 /* For a key whose home alone is known. */
-static inline int weir__long_way(const struct weir__op *op, const weir_limit *limit, struct weir__where *where,
+static inline int weir__long_way(const struct weir__op *op, const weir_limit *limit, struct weir__key_location *where,
                                  int64_t cost, weir_decision *made)
 {
-    weir__locate_other(op->table, where);
+    weir__locate_alternate(op->table, where);
     return weir__table_take(op, limit, where, cost, WEIR__TAKE, made);
 }
 

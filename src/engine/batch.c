@@ -26,8 +26,8 @@ enum {
 };
 
 struct flight {
-    uint64_t wanted; /* its tag; see weir__wanted */
-    struct weir__line *home;
+    uint64_t wanted; /* its tag; see weir__tag_bits_of */
+    struct weir__bucket *home;
     weir__cell *slot; /* in which it was seen, or a place like any other */
 };
 
@@ -40,12 +40,12 @@ struct group {
     struct flight flight[GROUP];
     struct away {
         struct flight *flight;
-        struct weir__line *line;
+        struct weir__bucket *line;
     } other[GROUP];             /* of which `away` are not at home */
     weir__cell *pair[GROUP][2]; /* of those that are pairs, in which they were seen, or places like any other */
     struct sibling {
         uint16_t flight, parity;
-        struct weir__line *line;
+        struct weir__bucket *line;
     } sibling[2 * GROUP]; /* of which `apart` are not at home */
 };
 
@@ -57,7 +57,7 @@ STEP void set_out(struct weir__batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     const uint8_t *secret = table->header->secret;
-    struct weir__line *line = table->line;
+    struct weir__bucket *line = table->line;
     const uint64_t lines = table->lines;
     /* Limit and cost of the request before, which need not be looked at again. Not NULL at first: that may be theirs.
      */
@@ -76,7 +76,7 @@ STEP void set_out(struct weir__batch *b, struct group *g)
         r->error = 0;
         if (limit != known || r->cost != known_cost || !r->key || r->key_len - 1 >= WEIR__KEY_MAX) {
             r->error = weir__request_check(limit, r->key, r->key_len, r->cost, b->now);
-            usual &= !r->error && weir__may_be_usual(limit, r->cost);
+            usual &= !r->error && weir__may_take_fast(limit, r->cost);
             if (r->error) {
                 *f = (struct flight){0, line, line->slot}; /* a place like any other: the next steps need not ask */
                 continue;
@@ -85,21 +85,21 @@ STEP void set_out(struct weir__batch *b, struct group *g)
             known_cost = r->cost;
         }
         uint64_t hash = weir__hash(r->key, r->key_len, secret) ^ limit->spread;
-        f->wanted = weir__wanted(hash);
+        f->wanted = weir__tag_bits_of(hash);
         if (__builtin_expect(weir__with_tag(hash) != hash, 0))
-            f->wanted = weir__wanted(weir__with_tag(hash));
+            f->wanted = weir__tag_bits_of(weir__with_tag(hash));
         f->home = &line[weir__scale(hash, lines)];
         weir__prefetch(f->home);
-        weir__usual_promise(limit, &r->decision); /* if it is to be kept, this is half of the answer */
+        weir__fast_decision_init(limit, &r->decision); /* if it is to be kept, this is half of the answer */
     }
     g->usual = usual;
 }
 
 /* True if it was in vain. */
-static inline bool look(struct flight *f, struct weir__line *line)
+static inline bool look(struct flight *f, struct weir__bucket *line)
 {
-    uint64_t found = weir__line_match(line->slot, weir__tag_high(weir__cell_tag(f->wanted)));
-    f->slot = weir__line_first(line->slot, found);
+    uint64_t found = weir__bucket_match(line->slot, weir__tag_high(weir__cell_tag(f->wanted)));
+    f->slot = weir__bucket_first(line->slot, found);
     return !found;
 }
 
@@ -115,7 +115,7 @@ STEP void look_home(const struct weir__batch *b, struct group *g)
     for (struct away *a = g->other, *end = a + count; a < end; a++) {
         const struct flight *f = a->flight;
         uint64_t home = (uint64_t)(f->home - table->line);
-        a->line = &table->line[weir__other_line(weir__cell_tag(f->wanted), home, table->lines)];
+        a->line = &table->line[weir__alternate_bucket(weir__cell_tag(f->wanted), home, table->lines)];
         weir__prefetch(a->line);
     }
 }
@@ -148,7 +148,7 @@ STEP void look_pairs(const struct weir__batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     struct windows windows = {0};
-    struct weir__line *ask[2 * GROUP];
+    struct weir__bucket *ask[2 * GROUP];
     size_t apart = 0, asked = 0;
     g->records = false;
     for (size_t i = 0; i < g->count; i++) {
@@ -165,8 +165,8 @@ STEP void look_pairs(const struct weir__batch *b, struct group *g)
         const bool over = weir__anchor_expand(weir__cell_unpack(present).anchor, b->op.mono_us) < window.start_us;
         const unsigned stays = there & ~((unsigned)over << window.parity);
         for (unsigned parity = 0; parity < 2; parity++) {
-            g->sibling[apart] = (struct sibling){(uint16_t)i, (uint16_t)parity,
-                                                 &table->line[weir__other_line(tag | parity, home, table->lines)]};
+            g->sibling[apart] = (struct sibling){
+                (uint16_t)i, (uint16_t)parity, &table->line[weir__alternate_bucket(tag | parity, home, table->lines)]};
             ask[asked] = g->sibling[apart].line;
             asked += !(stays >> parity & 1);
             apart += !(there >> parity & 1);
@@ -207,7 +207,8 @@ static void add_up(struct weir__batch *b, const weir_request *r)
 /* One request the long way, unless it was refused already. */
 STEP void decide_long(struct weir__batch *b, weir_request *r, const struct flight *f)
 {
-    struct weir__where where = {.tag = weir__cell_tag(f->wanted), .home = (uint64_t)(f->home - b->op.table->line)};
+    struct weir__key_location where = {.tag = weir__cell_tag(f->wanted),
+                                       .home = (uint64_t)(f->home - b->op.table->line)};
     weir_decision made;
     if (!r->error)
         r->error = weir__long_way(&b->op, r->limit, &where, r->cost, &made);
@@ -226,7 +227,7 @@ STEP void decide_usual(struct weir__batch *b, const struct group *g)
     const struct flight *f = g->flight;
     uint64_t longer = 0;
     for (weir_request *r = g->request, *end = r + g->count; r < end; r++, f++) {
-        if (__builtin_expect(!weir__usual_swap(mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision), 0)) {
+        if (__builtin_expect(!weir__fast_swap(mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision), 0)) {
             decide_long(b, r, f);
             longer++;
         }
@@ -235,11 +236,11 @@ STEP void decide_usual(struct weir__batch *b, const struct group *g)
 }
 
 void weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot, uint64_t wanted,
-                        struct weir__line *home)
+                        struct weir__bucket *home)
 {
     const struct flight f = {wanted, home, slot};
     r->error = 0;
-    if (weir__usual_take(b->op.mono_us, r->limit, slot, weir__cell_tag(wanted), r->cost, &r->decision))
+    if (weir__fast_take(b->op.mono_us, r->limit, slot, weir__cell_tag(wanted), r->cost, &r->decision))
         b->sum.verdict[WEIR_ALLOW]++;
     else
         decide_long(b, r, &f);
@@ -253,8 +254,7 @@ STEP void decide_mixed(struct weir__batch *b, const struct group *g)
         const struct flight *f = &g->flight[i];
         const int64_t mono_us = b->op.mono_us;
         bool shortly = b->usual && !r->error && r->cost > 0;
-        if (shortly && r->limit->usual &&
-            weir__usual_swap(mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision))
+        if (shortly && r->limit->usual && weir__fast_swap(mono_us, r->limit, f->slot, f->wanted, r->cost, &r->decision))
             b->sum.verdict[WEIR_ALLOW]++;
         else if (shortly && weir__beyond(r->limit) == WEIR__SIBLING &&
                  weir__pair_swap(mono_us, r->limit, present_window(&windows, r->limit, mono_us), g->pair[i],
@@ -268,7 +268,7 @@ STEP void decide_mixed(struct weir__batch *b, const struct group *g)
 /* Adds to the shared counters what the batch came to. */
 static void add_counts(const struct weir__batch *b)
 {
-    struct weir__stripe *to = b->op.stats;
+    struct weir__stats_shard *to = b->op.stats;
     for (int i = 0; i < 5; i++)
         if (b->sum.verdict[i])
             weir__count(&to->verdict[i], b->sum.verdict[i]);

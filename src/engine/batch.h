@@ -11,12 +11,12 @@ struct weir__batch {
     size_t left;
     bool usual; /* no key is blocked */
     int failed;
-    struct weir__stripe sum;
+    struct weir__stats_shard sum;
 };
 
 /* Decides one request that may be usual; `slot` may be any. */
 void weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot, uint64_t wanted,
-                        struct weir__line *home);
+                        struct weir__bucket *home);
 
 /* ---- batch_wide.c ---- */
 

@@ -41,7 +41,7 @@ enum { LOOK_HOME = 3, ASK_OTHER = 4, LOOK_OTHER = 6, DECIDE = 7 };
 
 struct eight {
     uint64_t wanted[LANES]; /* tags, as in batch.c */
-    struct weir__line *home[LANES], *other[LANES];
+    struct weir__bucket *home[LANES], *other[LANES];
     weir__cell *slot[LANES];
     uint16_t found[LANES]; /* in the home line: one bit, 4 a slot, or none */
     unsigned away;         /* a bit for each lane that was not found */
@@ -145,8 +145,8 @@ INLINE bool set_out(const struct terms *t, const weir_request *r, struct eight *
     return true;
 }
 
-/* weir__line_match by one comparison, a hint as that one: bits 1, 5, 9 and 13. */
-INLINE unsigned match(const struct weir__line *line, uint64_t wanted)
+/* weir__bucket_match by one comparison, a hint as that one: bits 1, 5, 9 and 13. */
+INLINE unsigned match(const struct weir__bucket *line, uint64_t wanted)
 {
     __m512i tag = _mm512_set1_epi32((int)(wanted >> 32));
     return _mm512_mask_cmpeq_epi32_mask(0x2222, _mm512_load_si512(line), tag);
@@ -171,7 +171,7 @@ INLINE void ask_other(const struct terms *t, struct eight *e)
     __m512i offset = _mm512_sub_epi64(all(62), _mm512_lzcnt_epi64(found));
     _mm512_store_si512(e->slot, _mm512_add_epi64(home, _mm512_slli_epi64(offset, 2)));
 
-    /* weir__other_line */
+    /* weir__alternate_bucket */
     __m512i tag = _mm512_srli_epi64(_mm512_load_si512(e->wanted), 30);
     __m512i sum = scaled(_mm512_mullo_epi64(tag, all(UINT64_C(0xd6e8feb86659fd93))), t->lines);
     __m512i other = _mm512_sub_epi64(sum, _mm512_srli_epi64(_mm512_sub_epi64(home, t->base), 6));
@@ -202,18 +202,18 @@ INLINE __m512i four(weir__cell *const *slot)
     return cells;
 }
 
-/* weir__whole_decode, without its table: 4 to 7 times a power of two. */
+/* weir__expiry_decode, without its table: 4 to 7 times a power of two. */
 INLINE __m512i whole_decode(__m512i code)
 {
-    code = _mm512_mask_sub_epi64(code, _mm512_cmpge_epu64_mask(code, all(WEIR__WHOLE_DENIED)), code,
-                                 all(WEIR__WHOLE_DENIED - WEIR__WHOLE_MARKED));
+    code = _mm512_mask_sub_epi64(code, _mm512_cmpge_epu64_mask(code, all(WEIR__EXPIRY_DENIED)), code,
+                                 all(WEIR__EXPIRY_DENIED - WEIR__EXPIRY_MARKED));
     __m512i power = _mm512_max_epu64(_mm512_srli_epi64(code, 2), all(1));
     __m512i times = _mm512_and_si512(code, all(3));
     times = _mm512_mask_or_epi64(times, _mm512_cmpgt_epu64_mask(code, all(3)), times, all(4));
     return _mm512_sllv_epi64(times, _mm512_sub_epi64(power, all(1)));
 }
 
-/* weir__whole_encode_long */
+/* weir__expiry_encode_long */
 INLINE __m512i whole_encode(__m512i us)
 {
     __m512i less = _mm512_sub_epi64(us, all(1));
@@ -222,8 +222,8 @@ INLINE __m512i whole_encode(__m512i us)
 }
 
 /*
- * weir__usual_swap and weir__fast_bucket_take, without the swap. Times are below 2^46 and, where it matters, products
- * below 2^45: 52 bits by 52 do, and of the inverse the upper 52; so the quotient is one short at most, as there.
+ * weir__fast_swap and weir__fast_add, without the swap. Times are below 2^46 and, where it matters, products below
+ * 2^45: 52 bits by 52 do, and of the inverse the upper 52; so the quotient is one short at most, as there.
  */
 INLINE void plan(const struct terms *t, const struct eight *e, struct plan *p)
 {
@@ -398,7 +398,7 @@ void weir__wide_take(struct weir__batch *b)
     const weir_request *r = b->request;
     if (b->left < LANES || !b->usual || weir__wide_forbidden || b->op.table->lines > UINT32_MAX || !weir__wide_can())
         return;
-    if (!weir__request_check(r->limit, r->key, r->key_len, r->cost, b->now) && weir__may_be_usual(r->limit, r->cost))
+    if (!weir__request_check(r->limit, r->key, r->key_len, r->cost, b->now) && weir__may_take_fast(r->limit, r->cost))
         take(b);
 }
 

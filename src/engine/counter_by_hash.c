@@ -11,8 +11,8 @@ uint64_t weir__counter_hash(const weir_segment *segment, const weir_limit *limit
 
 void weir__counter_expect(const weir_segment *segment, uint64_t hash)
 {
-    struct weir__where where;
-    weir__locate_home(&segment->table, hash, &where);
+    struct weir__key_location where;
+    weir__locate_primary(&segment->table, hash, &where);
     weir__prefetch_read(&segment->table.line[where.home]); /* most are only looked at */
 }
 
@@ -20,10 +20,10 @@ int weir__counter_move(weir_segment *segment, const weir_limit *limit, uint64_t 
                        weir_decision *decision)
 {
     struct weir__op op = weir__operation(segment, amount ? weir__stripe_here(segment) : NULL, now);
-    struct weir__where where;
+    struct weir__key_location where;
     if (amount && segment->read_only)
         return WEIR_EREADONLY;
-    weir__locate_home(&segment->table, hash, &where);
-    weir__locate_other(&segment->table, &where);
+    weir__locate_primary(&segment->table, hash, &where);
+    weir__locate_alternate(&segment->table, &where);
     return weir__table_take(&op, limit, &where, amount, amount > 0 ? WEIR__CHARGE : WEIR__TAKE, decision);
 }

@@ -13,8 +13,8 @@
 /* A set in use: what a pin protects. */
 struct weir__loaded {
     weir_rules *rules;
-    struct weir__tally **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
-    uint64_t *hot;              /* struct weir__hot_panel * by rule index, 0: none yet; NULL: nothing is noted */
+    struct weir__rule_stats **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
+    uint64_t *hot;                   /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
     struct weir__spoken *
         *spoken; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
     struct weir__arena spoken_memory; /* theirs and the list's: with a malloc each, many rules would scatter it */
@@ -32,7 +32,7 @@ struct weir {
 
     weir_segment *segment;
     bool own_segment;
-    struct weir__tally untold;         /* where rules count for which the segment has no room; nobody reads it */
+    struct weir__rule_stats untold;    /* where rules count for which the segment has no room; nobody reads it */
     struct weir__store_options *store; /* NULL: none, and all rules are local */
     uint64_t links; /* struct weir__links *, which a forked process replaces; 0: the store is not ours to ask */
     enum weir__consistency default_consistency;
@@ -69,16 +69,16 @@ void weir__watch(weir *engine);
 uint64_t weir__rules_said(weir *engine);
 
 /* What is counted under a rule, for this processor. */
-struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
+struct weir__rule_stats_shard *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
 /* The same for those who know which it is. */
-static inline struct weir__tally_stripe *weir__rule_tally_on(const struct weir__loaded *loaded,
-                                                             const struct weir__rule *rule, unsigned cpu)
+static inline struct weir__rule_stats_shard *weir__rule_tally_on(const struct weir__loaded *loaded,
+                                                                 const struct weir__rule *rule, unsigned cpu)
 {
-    return &loaded->tally[rule->index]->stripe[cpu % WEIR__TALLY_STRIPES];
+    return &loaded->tally[rule->index]->stripe[cpu % WEIR__RULE_STATS_SHARDS];
 }
 
 /* A rule's figures, over all processors. */
-void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats);
+void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stats);
 
 /* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
 enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,

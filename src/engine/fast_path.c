@@ -145,9 +145,9 @@ bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *b
 static inline void count(const struct weir__asked *asked, const struct weir__spoken *spoken, uint32_t rule,
                          const weir_decision *decision, weir_text key)
 {
-    uint64_t *sum = &spoken->tally->stripe[asked->cpu % WEIR__TALLY_STRIPES].allowed, dice;
+    uint64_t *sum = &spoken->tally->stripe[asked->cpu % WEIR__RULE_STATS_SHARDS].allowed, dice;
     weir__count(sum, 1);
-    struct weir__hot_panel *panel = weir__noting_turn(asked->loaded, rule, asked->now, weir__load64(sum), &dice);
+    struct weir__hot_rule *panel = weir__noting_turn(asked->loaded, rule, asked->now, weir__load64(sum), &dice);
     if (!panel)
         return;
     const struct weir__rule *its = asked->loaded->rules->rules[rule];
@@ -267,7 +267,7 @@ static inline size_t tightest(const struct weir__share *shares, size_t count)
 static void count_back(const struct weir__asked *asked, const struct few *few, size_t back)
 {
     for (size_t i = 0; i < back; i++)
-        weir__count(&few->spoken[i]->tally->stripe[asked->cpu % WEIR__TALLY_STRIPES].gave_back, 1);
+        weir__count(&few->spoken[i]->tally->stripe[asked->cpu % WEIR__RULE_STATS_SHARDS].gave_back, 1);
 }
 
 __attribute__((hot, noinline)) static bool quick_few(struct weir__asked *asked, size_t count_of,

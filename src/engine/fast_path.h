@@ -40,7 +40,7 @@ WEIR_MUST_CHECK int weir__check_brief(weir *engine, const weir_query *query, wei
 
 struct weir__hit;
 struct weir__loaded;
-struct weir__tally;
+struct weir__rule_stats;
 struct weir__template;
 struct weir__trial;
 
@@ -49,7 +49,7 @@ struct weir__spoken {
     int64_t limit;                    /* as decisions tell it */
     const weir_limit *quick;          /* NULL: it needs more than there is here */
     const struct weir__template *key; /* of the rule */
-    struct weir__tally *tally;
+    struct weir__rule_stats *tally;
     int64_t cost;
     bool address; /* the key is some text and an address: see weir__template_is_address */
     bool share;   /* what the key lacks does not matter */

@@ -106,7 +106,7 @@ void weir__noting_seek(weir *engine, const struct weir__loaded *loaded)
     for (size_t i = 0; i < loaded->rules->count; i++) {
         uint64_t id = loaded->rules->rules[i]->id, had = weir__load64(&loaded->hot[i]);
         /* By looking, as two who claimed at the same time may have two of them: the first is everybody's. */
-        const struct weir__hot_panel *panel = weir__hot_look(hot, id);
+        const struct weir__hot_rule *panel = weir__hot_lookup(hot, id);
         if (!panel)
             panel = weir__hot_find(hot, id, minute);
         if ((uint64_t)(uintptr_t)panel != had)
@@ -114,28 +114,28 @@ void weir__noting_seek(weir *engine, const struct weir__loaded *loaded)
     }
 }
 
-void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
+void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_rule *panel,
                         uint64_t dice)
 {
     bool hide = trial->engine->noting->hide;
     if (weir__load64(&panel->rule) != hit->rule->id)
         return; /* another's by now; weir__noting_seek will find one */
-    struct weir__hot_note note = {.hash = weir__noting_hash(trial->engine->segment, hit->key, hit->key_len),
-                                  .key = hit->key,
-                                  .key_len = hide ? 0 : hit->key_len,
-                                  .weight = (uint64_t)hit->cost * WEIR__NOTING_ONE_IN,
-                                  .kind = weir__hit_denies(hit) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
-                                  .dice = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
-                                  .per_mille = per_mille_of(&hit->decision),
-                                  .minute = minute_of(trial->now)};
-    weir__hot_note(panel, &note);
+    struct weir__hot_sample note = {.hash = weir__noting_hash(trial->engine->segment, hit->key, hit->key_len),
+                                    .key = hit->key,
+                                    .key_len = hide ? 0 : hit->key_len,
+                                    .weight = (uint64_t)hit->cost * WEIR__NOTING_ONE_IN,
+                                    .kind = weir__hit_denies(hit) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+                                    .dice = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
+                                    .per_mille = per_mille_of(&hit->decision),
+                                    .minute = minute_of(trial->now)};
+    weir__hot_sample(panel, &note);
 }
 
 /* ---- Telling ---- */
 
 #define STATS_MINUTES 10
 
-static void stats_of(const weir *engine, const struct weir__hot_panel *panel, weir_hot_stats *stats)
+static void stats_of(const weir *engine, const struct weir__hot_rule *panel, weir_hot_stats *stats)
 {
     uint64_t unused[WEIR__HOT_USES];
     struct weir__hot_key near[WEIR__HOT_NEAR];
@@ -143,7 +143,7 @@ static void stats_of(const weir *engine, const struct weir__hot_panel *panel, we
     *stats = (weir_hot_stats){.keys = weir__hot_uses(panel, minute, STATS_MINUTES, unused),
                               .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__noting_hash,
                                                               engine->segment, near, WEIR__HOT_NEAR),
-                              .most_per_mille = weir__hot_most(panel, minute)};
+                              .most_per_mille = weir__hot_peak(panel, minute)};
 }
 
 int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info *info, const weir_hot_stats *stats),
@@ -156,7 +156,7 @@ int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info
     for (size_t i = 0; i < loaded->rules->count && loaded->hot && !stop; i++) {
         weir_rule_info info;
         weir_hot_stats stats;
-        const struct weir__hot_panel *panel = (const struct weir__hot_panel *)(uintptr_t)weir__load64(&loaded->hot[i]);
+        const struct weir__hot_rule *panel = (const struct weir__hot_rule *)(uintptr_t)weir__load64(&loaded->hot[i]);
         if (!panel || weir__load64(&panel->rule) != loaded->rules->rules[i]->id)
             continue;
         weir_rules_info(loaded->rules, i, &info);

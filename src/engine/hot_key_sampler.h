@@ -41,7 +41,7 @@ uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash);
 void weir__noting_seek(weir *engine, const struct weir__loaded *loaded);
 
 /* The part of weir__noting_hit that only the sample comes to. */
-void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_panel *panel,
+void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_rule *panel,
                         uint64_t dice);
 
 /* A number that depends on neither the key nor on who asks: on the clock, and on how many were counted before. */
@@ -53,21 +53,21 @@ static inline uint64_t weir__noting_dice(weir_time now, uint64_t counted)
 }
 
 /* Where to note a decision under this rule: one time in WEIR__NOTING_ONE_IN; else NULL. `counted` as below. */
-static inline struct weir__hot_panel *weir__noting_turn(const struct weir__loaded *loaded, uint32_t rule, weir_time now,
-                                                        uint64_t counted, uint64_t *dice)
+static inline struct weir__hot_rule *weir__noting_turn(const struct weir__loaded *loaded, uint32_t rule, weir_time now,
+                                                       uint64_t counted, uint64_t *dice)
 {
     uint64_t panel = loaded->hot ? weir__load64(&loaded->hot[rule]) : 0;
     if (!panel)
         return NULL;
     *dice = weir__noting_dice(now, counted);
-    return *dice >> 32 & (WEIR__NOTING_ONE_IN - 1) ? NULL : (struct weir__hot_panel *)(uintptr_t)panel;
+    return *dice >> 32 & (WEIR__NOTING_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)panel;
 }
 
 /* Notes what was decided, if it is its turn. `counted`: how many were counted like it. */
 static inline void weir__noting_hit(const struct weir__trial *trial, const struct weir__hit *hit, uint64_t counted)
 {
     uint64_t dice;
-    struct weir__hot_panel *panel =
+    struct weir__hot_rule *panel =
         hit->quota ? weir__noting_turn(trial->loaded, hit->rule->index, trial->now, counted, &dice) : NULL;
     if (panel)
         weir__noting_write(trial, hit, panel, dice);

@@ -109,7 +109,7 @@ void weir__book_add(const struct weir__book *book, const weir_segment *segment, 
         return;
     struct weir__ledger_text text = {.rule = rule->id, .tier = tier};
     name_it(&text, key);
-    (void)weir__ledger_enter(&book->ledger, identity, &text, amount); /* it counts what finds no room */
+    (void)weir__ledger_add_entry(&book->ledger, identity, &text, amount); /* it counts what finds no room */
 }
 
 int64_t weir__book_before(const weir_segment *segment, const struct weir__quota *quota, weir_text key, weir_time now)

@@ -51,7 +51,7 @@ void weir__denial_remember(weir_segment *segment, const weir_limit *denials, con
     weir_limit place = place_of(denials, request);
     place.hard = place.cap = for_us;
     struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
-    struct weir__where where;
+    struct weir__key_location where;
     weir_decision unused;
     weir__key_locate(op.table, &place, request->key, request->key_len, &where);
     /* What cannot be remembered is asked again. */

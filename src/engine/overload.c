@@ -96,9 +96,9 @@ static void throw_dice(struct weir__trial *trial, const struct weir__load_view *
     const struct weir__hit *first = trial->hits;
     uint64_t counted = 0;
     if (first->rule) {
-        const struct weir__tally_stripe *stripe = weir__rule_tally_on(trial->loaded, first->rule, trial->cpu);
+        const struct weir__rule_stats_shard *stripe = weir__rule_tally_on(trial->loaded, first->rule, trial->cpu);
         counted = weir__load64(&stripe->allowed) + weir__load64(&stripe->denied) +
-                  weir__load64(weir__tally_shed(trial->loaded->tally[first->rule->index], (int)trial->priority));
+                  weir__load64(weir__rule_stats_shed(trial->loaded->tally[first->rule->index], (int)trial->priority));
     }
     trial->shed = view->shed[trial->priority];
     trial->dice = weir__noting_dice(trial->now, counted);

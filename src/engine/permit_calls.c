@@ -11,9 +11,9 @@ __attribute__((always_inline)) static inline int acquire(unsigned cpu, weir_segm
                                                          const void *key, size_t key_len, weir_time now,
                                                          weir_lease *lease, weir_decision *decision)
 {
-    struct weir__stripe *stats = &segment->table.stats[cpu % WEIR__STRIPES];
+    struct weir__stats_shard *stats = &segment->table.stats[cpu % WEIR__STATS_SHARDS];
     struct weir__op op = weir__operation(segment, stats, now);
-    struct weir__where where;
+    struct weir__key_location where;
     weir_decision made;
     weir_lease taken;
     int error = weir__request_check(limit, key, key_len, 1, now);
@@ -71,7 +71,7 @@ int weir_release(weir_segment *segment, const weir_lease *lease, weir_time now)
         return error;
     /* What is counted here is rare enough for one line of counters; finding ours would cost as much as the release. */
     struct weir__op op = weir__operation(segment, segment->table.stats, now);
-    error = weir__lease_release(&op, lease);
+    error = weir__permit_release(&op, lease);
     return weir__lost(segment) ? WEIR_ELOST : error;
 }
 
@@ -82,7 +82,7 @@ int weir_renew(weir_segment *segment, weir_lease *lease, weir_time now)
         return error;
     struct weir__op op = weir__operation(segment, weir__stripe_here(segment), now);
     weir_lease renewed = *lease;
-    error = weir__lease_renew(&op, &renewed);
+    error = weir__permit_renew(&op, &renewed);
     if (weir__lost(segment))
         return WEIR_ELOST;
     if (!error)

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-struct weir__tally_stripe *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule)
+struct weir__rule_stats_shard *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule)
 {
     return weir__rule_tally_on(loaded, rule, weir__cpu());
 }
@@ -63,7 +63,7 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
     struct weir__loaded *loaded = calloc(1, sizeof *loaded);
     if (!loaded)
         return NULL;
-    loaded->tally = calloc(rules->count + 1, sizeof(struct weir__tally *));
+    loaded->tally = calloc(rules->count + 1, sizeof(struct weir__rule_stats *));
     loaded->consistency = calloc(rules->count + 1, 1);
     if (engine->noting)
         loaded->hot = calloc(rules->count + 1, sizeof *loaded->hot);
@@ -74,7 +74,8 @@ struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
     loaded->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->read_only;
-        struct weir__tally *tally = writable ? weir__tally_find(&engine->segment->table, rules->rules[i]->id) : NULL;
+        struct weir__rule_stats *tally =
+            writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
         loaded->tally[i] = tally ? tally : &engine->untold;
         loaded->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
@@ -100,11 +101,11 @@ void weir__loaded_free(struct weir__loaded *loaded)
 
 /* ---- Figures ---- */
 
-void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats)
+void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stats)
 {
     *stats = (weir_rule_stats){0};
-    for (int i = 0; i < WEIR__TALLY_STRIPES; i++) {
-        const struct weir__tally_stripe *from = &tally->stripe[i];
+    for (int i = 0; i < WEIR__RULE_STATS_SHARDS; i++) {
+        const struct weir__rule_stats_shard *from = &tally->stripe[i];
         stats->allowed += weir__load64(&from->allowed);
         stats->delayed += weir__load64(&from->delayed);
         stats->denied += weir__load64(&from->denied);
@@ -112,14 +113,14 @@ void weir__tally_sum(const struct weir__tally *tally, weir_rule_stats *stats)
         stats->missing_key += weir__load64(&from->missing_key);
         stats->failures += weir__load64(&from->failures);
         stats->gave_back += weir__load64(&from->gave_back);
-        if (i > 0 && i < WEIR__TALLY_CLASSES) /* see weir__tally_shed */
+        if (i > 0 && i < WEIR__RULE_STATS_CLASSES) /* see weir__rule_stats_shed */
             stats->shed += stats->shed_of[i] = weir__load64(&from->word);
     }
 }
 
 static int rule_stats(const weir *engine, const struct weir__rule *rule, weir_rule_stats *stats)
 {
-    const struct weir__tally *tally = weir__tally_look(&engine->segment->table, rule->id);
+    const struct weir__rule_stats *tally = weir__rule_stats_lookup(&engine->segment->table, rule->id);
     if (!tally && !engine->segment->read_only)
         return WEIR_ENOTALLY;
     *stats = (weir_rule_stats){0};
@@ -168,7 +169,7 @@ int weir_times_read(weir *engine, weir_times *times)
     weir_times sum_of = {0};
     for (int i = 0; i < WEIR_TIMES; i++) {
         sum_of.below_ns[i] = i < WEIR_TIMES - 1 ? INT64_C(64) << i : INT64_MAX;
-        for (int stripe = 0; stripe < WEIR__TIME_STRIPES; stripe++)
+        for (int stripe = 0; stripe < WEIR__TIME_SHARDS; stripe++)
             sum_of.count[i] += weir__load64(&engine->segment->table.times[stripe].count[i]);
     }
     *times = sum_of;

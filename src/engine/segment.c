@@ -39,9 +39,9 @@ static int finish(weir_segment *made, struct weir__mapped *mapped, weir_segment 
     return 0;
 }
 
-static int fill_plan(const weir_segment_options *options, struct weir__plan *plan)
+static int fill_plan(const weir_segment_options *options, struct weir__segment_spec *plan)
 {
-    *plan = (struct weir__plan){.bytes = options->size, .slab_bytes = options->slab_bytes};
+    *plan = (struct weir__segment_spec){.bytes = options->size, .slab_bytes = options->slab_bytes};
     if (!options->slab_bytes && !options->no_slab)
         plan->slab_bytes = options->size / 16;
     if (options->slab_bytes && options->no_slab)
@@ -62,7 +62,7 @@ static int format(void *memory, uint64_t bytes, const void *plan)
 
 static int create(const weir_segment_options *options, bool replace, weir_segment **segment)
 {
-    struct weir__plan plan;
+    struct weir__segment_spec plan;
     struct weir__mapped mapped;
     int error = fill_plan(options, &plan);
     if (error)

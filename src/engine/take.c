@@ -7,7 +7,7 @@
 static int decide(const weir_segment *segment, const struct weir__op *op, const weir_limit *limit, const void *key,
                   size_t key_len, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    struct weir__where where;
+    struct weir__key_location where;
     weir_decision made;
     weir__key_locate(op->table, limit, key, key_len, &where);
     int error = weir__table_take(op, limit, &where, cost, mode, &made);
@@ -18,19 +18,19 @@ static int decide(const weir_segment *segment, const struct weir__op *op, const 
     return error;
 }
 
-__attribute__((always_inline)) static inline int take(struct weir__stripe *stats, weir_segment *segment,
+__attribute__((always_inline)) static inline int take(struct weir__stats_shard *stats, weir_segment *segment,
                                                       const weir_limit *limit, const void *key, size_t key_len,
                                                       int64_t cost, weir_time now, weir_decision *decision)
 {
     struct weir__op op = weir__operation(segment, stats, now);
-    struct weir__where where;
+    struct weir__key_location where;
     weir_decision made;
     int error = weir__request_check(limit, key, key_len, cost, now);
     if (!error) {
-        weir__key_home(op.table, limit, key, key_len, &where);
+        weir__key_primary(op.table, limit, key, key_len, &where);
         weir__cell *slot = weir__slot_at(&op.table->line[where.home], where.tag);
-        if (weir__any_blocked(&op) || !weir__may_be_usual(limit, cost) ||
-            !weir__usual_take(op.mono_us, limit, slot, where.tag, cost, &made))
+        if (weir__any_blocked(&op) || !weir__may_take_fast(limit, cost) ||
+            !weir__fast_take(op.mono_us, limit, slot, where.tag, cost, &made))
             error = weir__long_way(&op, limit, &where, cost, &made);
     }
     if (weir__lost(segment))
@@ -59,14 +59,14 @@ int weir_take(weir_segment *segment, const weir_limit *limit, const void *key, s
 int weir__take_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                   int64_t cost, weir_time now, weir_decision *decision)
 {
-    return take(&segment->table.stats[cpu % WEIR__STRIPES], segment, limit, key, key_len, cost, now, decision);
+    return take(&segment->table.stats[cpu % WEIR__STATS_SHARDS], segment, limit, key, key_len, cost, now, decision);
 }
 
 void weir__deny_on(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
                    weir_time now)
 {
-    struct weir__op op = weir__operation(segment, &segment->table.stats[cpu % WEIR__STRIPES], now);
-    struct weir__where where;
+    struct weir__op op = weir__operation(segment, &segment->table.stats[cpu % WEIR__STATS_SHARDS], now);
+    struct weir__key_location where;
     weir__key_locate(op.table, limit, key, key_len, &where);
     weir__table_deny(&op, limit, &where);
 }
@@ -112,7 +112,7 @@ int weir_charge(weir_segment *segment, const weir_limit *limit, const void *key,
 
 /* What reset and block begin with: arguments checked, the key found its place. */
 static int begin(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, weir_time now,
-                 struct weir__op *op, struct weir__where *where)
+                 struct weir__op *op, struct weir__key_location *where)
 {
     if (!segment)
         return WEIR_EINVAL;
@@ -135,7 +135,7 @@ static int changed(const weir_segment *segment, int error)
 int weir_reset(weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len, weir_time now)
 {
     struct weir__op op;
-    struct weir__where where;
+    struct weir__key_location where;
     int error = begin(segment, limit, key, key_len, now, &op, &where);
     return error ? error : changed(segment, weir__table_reset(&op, limit, &where));
 }
@@ -144,7 +144,7 @@ int weir_block(weir_segment *segment, const weir_limit *limit, const void *key, 
                weir_time now)
 {
     struct weir__op op;
-    struct weir__where where;
+    struct weir__key_location where;
     if (for_ns < 0)
         return WEIR_EINVAL;
     int error = begin(segment, limit, key, key_len, now, &op, &where);
@@ -179,7 +179,7 @@ int weir_segment_sample(const weir_segment *segment, weir_time now, uint64_t slo
     if (!segment || !slots || !looked || !live)
         return WEIR_EINVAL;
     struct weir__op op = weir__operation(segment, NULL, now);
-    *looked = weir__segment_sample(&op, (slots - 1) / WEIR__SLOTS + 1, live);
+    *looked = weir__segment_sample(&op, (slots - 1) / WEIR__BUCKET_SLOTS + 1, live);
     return 0;
 }
 

@@ -176,7 +176,7 @@ static void give_back(const struct weir__trial *trial, size_t end)
 
 void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit)
 {
-    struct weir__stripe *stats = &trial->engine->segment->table.stats[trial->cpu % WEIR__STRIPES];
+    struct weir__stats_shard *stats = &trial->engine->segment->table.stats[trial->cpu % WEIR__STATS_SHARDS];
     weir__count(&stats->verdict[hit->decision.verdict], 1);
     if (hit->decision.flags & WEIR_OVER_SOFT)
         weir__count(&stats->soft, 1);
@@ -394,7 +394,7 @@ static void count_hit(const struct weir__trial *trial, const struct weir__hit *h
 {
     if (!hit->rule || hit->replaced || hit->cost <= 0 || hit->unasked)
         return;
-    struct weir__tally_stripe *to = weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu);
+    struct weir__rule_stats_shard *to = weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu);
     bool denies = weir__hit_denies(hit);
     if (hit->reason == WEIR_BY_MISSING_KEY) {
         weir__count(&to->missing_key, 1);
@@ -406,7 +406,7 @@ static void count_hit(const struct weir__trial *trial, const struct weir__hit *h
     if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
         weir__count(&to->listed, 1);
     if (denies && hit->reason == WEIR_BY_SHED) {
-        weir__count(weir__tally_shed(trial->loaded->tally[hit->rule->index], (int)trial->priority), 1);
+        weir__count(weir__rule_stats_shed(trial->loaded->tally[hit->rule->index], (int)trial->priority), 1);
         return;
     }
     /* What another rule denied is not this one's: it neither let it pass nor held it up. */

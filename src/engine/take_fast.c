@@ -10,14 +10,14 @@
 /* What a look needs; an operation is made of it only where that is asked for. */
 struct asking {
     const weir_segment *segment;
-    struct weir__stripe *stats;
+    struct weir__stats_shard *stats;
     weir_time now;
     int64_t mono_us;
 };
 
 static inline struct asking begin(unsigned cpu, const weir_segment *segment, weir_time now)
 {
-    return (struct asking){segment, &segment->table.stats[cpu % WEIR__STRIPES], now, now.mono_ns / 1000};
+    return (struct asking){segment, &segment->table.stats[cpu % WEIR__STATS_SHARDS], now, now.mono_ns / 1000};
 }
 
 static inline bool may_be_usual(const struct asking *asking)
@@ -35,15 +35,15 @@ static inline uint64_t hash_of(const struct asking *asking, const void *key, siz
 static inline weir__cell *slot_of(const struct asking *asking, const weir_limit *limit, uint64_t hash, uint64_t *tag)
 {
     const struct weir__table *table = &asking->segment->table;
-    struct weir__where where;
-    weir__locate_home(table, hash ^ limit->spread, &where);
+    struct weir__key_location where;
+    weir__locate_primary(table, hash ^ limit->spread, &where);
     *tag = where.tag;
     return weir__slot_at(&table->line[where.home], where.tag);
 }
 
-static __attribute__((noinline)) bool look_other(const weir_segment *segment, struct weir__stripe *stats, weir_time now,
-                                                 const weir_limit *limit, const weir__cell *slot, uint64_t tag,
-                                                 int64_t cost, struct weir__step *step)
+static __attribute__((noinline)) bool look_other(const weir_segment *segment, struct weir__stats_shard *stats,
+                                                 weir_time now, const weir_limit *limit, const weir__cell *slot,
+                                                 uint64_t tag, int64_t cost, struct weir__step *step)
 {
     const struct weir__op op = weir__operation(segment, stats, now);
     return weir__slot_look(&op, limit, slot, tag, cost, step);
@@ -52,13 +52,13 @@ static __attribute__((noinline)) bool look_other(const weir_segment *segment, st
 static inline bool look(const struct asking *asking, const weir_limit *limit, const weir__cell *slot, uint64_t tag,
                         int64_t cost, struct weir__step *step)
 {
-    return limit->usual ? weir__usual_look(asking->mono_us, limit, slot, weir__wanted(tag), cost, step)
+    return limit->usual ? weir__fast_look(asking->mono_us, limit, slot, weir__tag_bits_of(tag), cost, step)
                         : look_other(asking->segment, asking->stats, asking->now, limit, slot, tag, cost, step);
 }
 
 static inline void tell(const weir_limit *limit, const struct weir__step *step, weir_decision *decision)
 {
-    weir__usual_promise(limit, decision);
+    weir__fast_decision_init(limit, decision);
     decision->remaining = step->remaining;
     decision->reset_after_ns = step->reset_after_ns;
 }
@@ -83,7 +83,7 @@ __attribute__((hot)) bool weir__take_usual(unsigned cpu, weir_segment *segment, 
     weir__cell *slot = slot_of(&asking, limit, hash_of(&asking, key, key_len), &tag);
     if (!may_be_usual(&asking))
         return false;
-    if (limit->usual ? !weir__usual_take(asking.mono_us, limit, slot, tag, cost, decision)
+    if (limit->usual ? !weir__fast_take(asking.mono_us, limit, slot, tag, cost, decision)
                      : !take_other(&asking, limit, slot, tag, cost, decision))
         return false;
     weir__count(&asking.stats->verdict[WEIR_ALLOW], 1);

@@ -187,7 +187,7 @@ size_t weir__queue_withdraw(struct weir__queue *queue)
 int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, const struct weir__queue_room *room,
                       weir__deferred_visit *visit, void *context)
 {
-    struct weir__claim claim = {
+    struct weir__slot_claim claim = {
         .now_ms = now_ms, .claim_ms = claim_ms > 0 ? claim_ms : 0, .ahead_ms = latest(now_ms), .room = *room};
     if (claim.room.free > WEIR__QUEUE_CLAIM_MAX)
         claim.room.free = WEIR__QUEUE_CLAIM_MAX;

@@ -29,7 +29,7 @@ struct weir__change {
 #define WEIR__QUEUE_CHANGES 64  /* at once */
 #define WEIR__QUEUE_GROUPS  128 /* of requests aside, of which one claim brings back one each */
 
-struct weir__claim {
+struct weir__slot_claim {
     int64_t now_ms, claim_ms;
     int64_t ahead_ms; /* what is due after this was meant by a clock that has been set back since */
     struct weir__queue_room room;
@@ -40,7 +40,7 @@ struct weir__queue_calls {
     /* Items whose error is not 0 yet are left out. */
     int (*put)(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                int *errors, size_t count);
-    int (*claim)(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
+    int (*claim)(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                  void *context);
     /* WEIR__QUEUE_CHANGES at most. An error is that of all. */
     int (*change)(struct weir__queue *queue, struct weir__change *changes, size_t count);

@@ -63,7 +63,7 @@ bool weir__rq_item(const redisReply *reply, struct weir__deferred *item);
 /* The calls. */
 int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                  int *errors, size_t count);
-int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
+int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                    void *context);
 size_t weir__rq_withdraw(struct weir__queue *queue);
 /* This agent drains no more. */

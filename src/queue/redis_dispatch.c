@@ -38,7 +38,7 @@ static int read_claim(struct weir__question *question, const redisReply *reply)
 }
 
 /* `groups`: so many of those aside bring back one each. */
-static int claim_some(struct weir__rq *q, const struct weir__claim *wanted, size_t max, int64_t groups,
+static int claim_some(struct weir__rq *q, const struct weir__slot_claim *wanted, size_t max, int64_t groups,
                       struct claim *claim)
 {
     struct weir__rq_call call;
@@ -82,7 +82,7 @@ static void cancel_taken(struct weir__rq *q, const struct claim *claim)
     }
 }
 
-int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *wanted, weir__deferred_visit *visit,
+int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *wanted, weir__deferred_visit *visit,
                    void *context)
 {
     struct weir__rq *q = weir__rq_of(queue);
@@ -108,7 +108,7 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__claim *wanted, 
 void weir__rq_resign(struct weir__rq *q)
 {
     struct claim claim = {0};
-    (void)claim_some(q, &(struct weir__claim){0}, 0, 0, &claim);
+    (void)claim_some(q, &(struct weir__slot_claim){0}, 0, 0, &claim);
 }
 
 /* ---- Changes ---- */

@@ -90,7 +90,7 @@ void weir__sq_ticket(const char *ticket, char bits[WEIR__TICKET_LEN / 2]);
 /* The calls. */
 int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const struct weir__queue_bounds *bounds,
                  int *errors, size_t count);
-int weir__sq_claim(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
+int weir__sq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                    void *context);
 int weir__sq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);
 int weir__sq_expire(struct weir__queue *queue, int64_t now_ms);

@@ -68,7 +68,7 @@ struct turn {
     size_t held;
 };
 
-static int promote_span(struct weir__sq *q, const struct weir__claim *claim, int64_t rule, int64_t from_ms,
+static int promote_span(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t rule, int64_t from_ms,
                         int64_t to_ms)
 {
     int64_t most = claim->room.free > PROMOTED ? (int64_t)claim->room.free : PROMOTED;
@@ -78,7 +78,7 @@ static int promote_span(struct weir__sq *q, const struct weir__claim *claim, int
 }
 
 /* Lanes whose heads have become due since the last claim. */
-static int promote(struct weir__sq *q, const struct weir__claim *claim)
+static int promote(struct weir__sq *q, const struct weir__slot_claim *claim)
 {
     int64_t rules[RULES_MAX];
     int found = weir__sq_numbers(
@@ -131,7 +131,7 @@ static int bring_back_span(struct weir__sq *q, int64_t now_ms, int64_t from_ms, 
     return more < 0 ? more : error;
 }
 
-static int bring_back_due(struct weir__sq *q, const struct weir__claim *claim)
+static int bring_back_due(struct weir__sq *q, const struct weir__slot_claim *claim)
 {
     int error = bring_back_span(q, claim->now_ms, INT64_MIN, claim->now_ms);
     return error || claim->ahead_ms == INT64_MAX ? error
@@ -173,7 +173,7 @@ static struct turn *next_turn(struct turn *turns, int count, bool fair, size_t l
 }
 
 /* How many were claimed, in `sequences`. */
-static int claim_ready(struct weir__sq *q, const struct weir__claim *claim, int64_t *sequences)
+static int claim_ready(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t *sequences)
 {
     struct turn turns[RULES_MAX], *turn;
     int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
@@ -198,7 +198,7 @@ static int by_number(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-static int claim_heads(struct weir__sq *q, const struct weir__claim *claim, int64_t *sequences)
+static int claim_heads(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t *sequences)
 {
     int error = weir__sq_write(q, false);
     if (error)
@@ -216,7 +216,7 @@ static int claim_heads(struct weir__sq *q, const struct weir__claim *claim, int6
 }
 
 /* A poll that finds nothing writes nothing. */
-static int any_to_claim(struct weir__sq *q, const struct weir__claim *claim)
+static int any_to_claim(struct weir__sq *q, const struct weir__slot_claim *claim)
 {
     int64_t any = 0;
     int error = weir__sq_numbers(q, WEIR__SQ_ANY_TO_CLAIM,
@@ -224,7 +224,7 @@ static int any_to_claim(struct weir__sq *q, const struct weir__claim *claim)
     return error < 0 ? error : any != 0;
 }
 
-int weir__sq_claim(struct weir__queue *queue, const struct weir__claim *claim, weir__deferred_visit *visit,
+int weir__sq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                    void *context)
 {
     struct weir__sq *q = weir__sq_of(queue);

@@ -282,7 +282,7 @@ static void gather_rule(const struct weir__sight *sight, uint64_t id, struct wei
     weir__unpin(&sight->engine->pins, at);
 }
 
-static void gather_keys(const struct weir__sight *sight, const struct weir__hot_panel *panel, struct weir__evidence *e)
+static void gather_keys(const struct weir__sight *sight, const struct weir__hot_rule *panel, struct weir__evidence *e)
 {
     enum { MAX = WEIR__EVIDENCE_KEYS };
     uint64_t unused[WEIR__HOT_USES];
@@ -318,7 +318,7 @@ struct weir__evidence *weir__evidence_gather(const struct weir__sight *sight, co
         e->hour_count = weir__history_hours(&sight->history, rule->id, e->hour);
         e->newest_wall = (uint64_t)(sight->now.wall_ns / WEIR_SECOND) - (now > last ? now - last : 0);
     }
-    const struct weir__hot_panel *panel = weir__sight_panel(sight, rule->id);
+    const struct weir__hot_rule *panel = weir__sight_panel(sight, rule->id);
     if (panel)
         gather_keys(sight, panel, e);
     return e;

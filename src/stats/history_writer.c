@@ -212,13 +212,13 @@ static int add_rule(void *context, const struct weir__seen_rule *rule)
 {
     const struct second *second = context;
     struct weir__observer *o = second->observer;
-    const struct weir__hot_panel *panel = weir__sight_panel(&o->sight, rule->id);
-    struct weir__tally_stripe sums = {.allowed = rule->stats.allowed,
-                                      .delayed = rule->stats.delayed,
-                                      .denied = rule->stats.denied,
-                                      .word = rule->stats.shed};
+    const struct weir__hot_rule *panel = weir__sight_panel(&o->sight, rule->id);
+    struct weir__rule_stats_shard sums = {.allowed = rule->stats.allowed,
+                                          .delayed = rule->stats.delayed,
+                                          .denied = rule->stats.denied,
+                                          .word = rule->stats.shed};
     weir__history_add(&o->history, second->number, rule->id, &sums,
-                      panel ? weir__hot_most(panel, weir__sight_minute(&o->sight)) : WEIR__HISTORY_UNSEEN);
+                      panel ? weir__hot_peak(panel, weir__sight_minute(&o->sight)) : WEIR__HISTORY_UNSEEN);
     return 0;
 }
 

@@ -170,9 +170,9 @@ bool weir__sight_has_ledger(const struct weir__sight *sight)
     return sight->book.ledger.entries && weir__load64(&sight->book.ledger.header->beat_ms) != 0;
 }
 
-const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)
+const struct weir__hot_rule *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)
 {
-    return sight->hot.panels ? weir__hot_look(&sight->hot, rule) : NULL;
+    return sight->hot.panels ? weir__hot_lookup(&sight->hot, rule) : NULL;
 }
 
 bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__upstream_sums *sums)

@@ -54,7 +54,7 @@ int weir__sight_rules(const struct weir__sight *sight, int (*visit)(void *contex
 bool weir__sight_has_ledger(const struct weir__sight *sight);
 
 /* The rule's panel, or NULL. */
-const struct weir__hot_panel *weir__sight_panel(const struct weir__sight *sight, uint64_t rule);
+const struct weir__hot_rule *weir__sight_panel(const struct weir__sight *sight, uint64_t rule);
 /* The clock of hot keys. */
 uint32_t weir__sight_minute(const struct weir__sight *sight);
 

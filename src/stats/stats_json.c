@@ -325,7 +325,7 @@ static json_t *key_json(const weir_segment *segment, const struct weir__hot_key 
                      "error", number(key->error));
 }
 
-static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot_panel *panel)
+static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot_rule *panel)
 {
     uint64_t count[WEIR__HOT_USES] = {0};
     uint64_t keys = panel ? weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, count) : 0;
@@ -336,7 +336,7 @@ static json_t *uses_json(const struct weir__sight *sight, const struct weir__hot
 }
 
 /* The keys of one list. */
-static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot_panel *panel,
+static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot_rule *panel,
                          const struct weir__figures_hot *what)
 {
     size_t max = what->n < 1                        ? 1
@@ -367,7 +367,7 @@ int weir__figures_hot(const struct weir__sight *sight, const struct weir__figure
     (void)weir__sight_rules(sight, find_rule, &finding);
     if (!finding.found)
         return WEIR_ENORULE;
-    const struct weir__hot_panel *panel = weir__sight_panel(sight, finding.id);
+    const struct weir__hot_rule *panel = weir__sight_panel(sight, finding.id);
     uint64_t seconds = sight->hot.panels ? weir__load64(&sight->hot.header->seconds) : 0;
     uint64_t total =
         panel ? weir__load64(&panel->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
@@ -395,7 +395,7 @@ int weir__figures_all(const struct weir__sight *sight, const struct weir__fleet 
         struct weir__figures_hot admitted = {.n = keys}, denied = {.denied = true, .n = keys},
                                  near = {.near = true, .n = keys};
         (void)weir__sight_rules(sight, find_rule, &finding);
-        const struct weir__hot_panel *panel = finding.found ? weir__sight_panel(sight, finding.id) : NULL;
+        const struct weir__hot_rule *panel = finding.found ? weir__sight_panel(sight, finding.id) : NULL;
         json_t *hot = panel ? json_pack("{s:o,s:o,s:o,s:o}", "admitted", keys_json(sight, panel, &admitted), "denied",
                                         keys_json(sight, panel, &denied), "near", keys_json(sight, panel, &near),
                                         "uses", uses_json(sight, panel))

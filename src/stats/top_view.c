@@ -53,7 +53,7 @@ static int gather(void *context, const struct weir__seen_rule *rule)
     snprintf(row->name, sizeof row->name, "%s", rule->info.name);
     row->rates = weir__sight_rates(sight, rule, 10);
     p->sheds |= row->stats.shed > 0;
-    const struct weir__hot_panel *panel = weir__sight_panel(sight, rule->id);
+    const struct weir__hot_rule *panel = weir__sight_panel(sight, rule->id);
     if (!panel)
         return 0;
     row->watched = true;
@@ -164,7 +164,7 @@ static void draw_rules(struct picture *p)
 
 /* ---- Keys ---- */
 
-static size_t keys_of(const struct weir__sight *sight, const struct weir__hot_panel *panel, enum weir__top_list list,
+static size_t keys_of(const struct weir__sight *sight, const struct weir__hot_rule *panel, enum weir__top_list list,
                       struct weir__hot_key *keys, size_t max)
 {
     const weir_segment *segment = sight->engine->segment;
@@ -203,7 +203,7 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     struct weir__hot_key keys[KEYS_SHOWN];
     char name[64];
     const struct weir__sight *sight = p->top->sight;
-    const struct weir__hot_panel *panel = weir__sight_panel(sight, row->id);
+    const struct weir__hot_rule *panel = weir__sight_panel(sight, row->id);
     int wide = p->canvas.screen->width - 24 < 20    ? 20
                : p->canvas.screen->width - 24 > 100 ? 100
                                                     : p->canvas.screen->width - 24;

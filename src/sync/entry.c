@@ -168,7 +168,7 @@ static int64_t late_of(const struct weir__sync *sync, const struct weir__followe
 
 void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct weir__looked *looked)
 {
-    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     struct weir__ask *ask = &sync->asks[place];
     const weir_limit *limit = looked->limit;
     clear(ask);
@@ -191,7 +191,7 @@ void weir__sync_fill(const struct weir__sync *sync, uint64_t place, const struct
 
 void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
 {
-    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     struct weir__subject *subject = &sync->subjects[place];
     struct weir__ledger_entry entry = {0};
     struct weir__quota room;
@@ -209,7 +209,7 @@ void weir__sync_fill_again(struct weir__sync *sync, uint64_t place)
     }
     /* The amount after the counter, as for one that is noted now: who comes between is told of next, and must not be
      * missing from what is left, too. */
-    struct weir__ledger_held held = weir__ledger_glance(sync->ledger, note->index);
+    struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, note->index);
     int64_t since = held.identity == note->identity ? held.amount - note->amount : 0;
     weir__sync_fill(sync, place, &(struct weir__looked){&entry.text, limit, &here, since});
 }
@@ -337,10 +337,10 @@ static int64_t difference_of(const struct weir__ask *ask, const weir_decision *h
 static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *limit, const weir_decision *here,
                   int64_t took_us)
 {
-    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     const struct weir__ask *ask = &sync->asks[place];
     /* The counter was looked at before the amount is: who comes between makes it seem less, not more. */
-    struct weir__ledger_held held = weir__ledger_glance(sync->ledger, note->index);
+    struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, note->index);
     int64_t untold = held.amount - note->amount;
     if (held.identity != note->identity)
         return;
@@ -358,7 +358,7 @@ static void agree(struct weir__sync *sync, uint64_t place, const weir_limit *lim
 void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
 {
     struct weir__ledger_header *header = sync->ledger->header;
-    const struct weir__ledger_note *note = &sync->ledger->note[place];
+    const struct weir__ledger_in_flight *note = &sync->ledger->note[place];
     const struct weir__ask *ask = &sync->asks[place];
     const struct weir__subject *subject = &sync->subjects[place];
     struct weir__quota room;
@@ -383,6 +383,6 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us)
         if (weir__sync_look(sync, subject, limit, &here) == 0)
             agree(sync, place, limit, &here, took_us);
     }
-    weir__ledger_settle(sync->ledger, note->index, note->identity, note->amount, header->batch);
+    weir__ledger_ack(sync->ledger, note->index, note->identity, note->amount, header->batch);
     weir__sync_remember(sync, note);
 }

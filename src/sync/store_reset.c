@@ -22,7 +22,7 @@ bool weir__sync_memory(struct weir__sync *sync)
     return sync->told != NULL;
 }
 
-void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_note *note)
+void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_in_flight *note)
 {
     if (!note->amount)
         return;

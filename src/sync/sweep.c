@@ -17,7 +17,7 @@ static void wait_for_owner(struct weir__sync *sync, uint64_t index)
     }
     if (++f->orphan < ORPHAN_TIMES)
         return;
-    weir__ledger_forget(sync->ledger, index, entry.identity, entry.amount);
+    weir__ledger_discard(sync->ledger, index, entry.identity, entry.amount);
     weir__count(&sync->ledger->header->dropped, (uint64_t)(entry.amount > 0 ? entry.amount : 0));
     f->orphan = 0;
 }
@@ -28,7 +28,7 @@ void weir__sync_sweep(struct weir__sync *sync, unsigned parts)
     uint64_t count = entries * parts / ((rounds ? rounds : 1) * sync->parts) + 1;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t index = sync->swept;
-        struct weir__ledger_held held = weir__ledger_glance(sync->ledger, index);
+        struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, index);
         sync->filled += held.identity != 0;
         bool followed = sync->following[index / 64] >> index % 64 & 1;
         if (held.identity && !followed && held.amount) {

@@ -57,22 +57,22 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->with.now = options->now ? options->now : weir_clock;
     sync->with.patience_us = options->patience_us ? options->patience_us : WEIR__SYNC_PATIENCE_US;
     sync->patience_us = sync->with.patience_us;
-    sync->most = WEIR__LEDGER_NOTES;
+    sync->most = WEIR__LEDGER_BATCH_MAX;
     sync->parts = 1;
     sync->begun_ms = weir__book_ms();
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->book->ledger;
     sync->followed = calloc(sync->ledger->entries, sizeof *sync->followed);
     sync->following = calloc(sync->ledger->entries / 64, sizeof *sync->following);
-    sync->asks = calloc(WEIR__LEDGER_NOTES, sizeof *sync->asks);
-    sync->subjects = calloc(WEIR__LEDGER_NOTES, sizeof *sync->subjects);
-    sync->groups = calloc(WEIR__LEDGER_NOTES, sizeof *sync->groups);
+    sync->asks = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->asks);
+    sync->subjects = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->subjects);
+    sync->groups = calloc(WEIR__LEDGER_BATCH_MAX, sizeof *sync->groups);
     if (!sync->followed || !sync->following || !sync->asks || !sync->subjects || !sync->groups ||
         !weir__sync_memory(sync)) {
         weir__sync_free(sync);
         return NULL;
     }
-    for (uint32_t i = 0; i < WEIR__LEDGER_NOTES; i++)
+    for (uint32_t i = 0; i < WEIR__LEDGER_BATCH_MAX; i++)
         sync->groups[i] = (struct weir__group){.first = i, .count = 1};
     weir__sync_follow_all(sync); /* an agent before us may have been killed in the middle */
     return sync;
@@ -161,7 +161,7 @@ static void learn(struct weir__sync *sync, int error, int64_t took_us)
         sync->most = sync->most > NOTES_MIN ? sync->most / 2 : sync->most;
     } else if (!error) {
         sync->patience_us = usual_us;
-        sync->most = took_us < usual_us / 4 && sync->most < WEIR__LEDGER_NOTES ? 2 * sync->most : sync->most;
+        sync->most = took_us < usual_us / 4 && sync->most < WEIR__LEDGER_BATCH_MAX ? 2 * sync->most : sync->most;
     }
 }
 
@@ -170,7 +170,7 @@ static void apply_all(struct weir__sync *sync, uint64_t count, int64_t took_us)
 {
     for (uint64_t i = 0; i < count + WEIR__TOGETHER; i++) {
         if (i < count && sync->subjects[i].rule) {
-            weir__ledger_expect_cell(sync->ledger, sync->ledger->note[i].index);
+            weir__ledger_prefetch_cell(sync->ledger, sync->ledger->note[i].index);
             weir__prefetch(&sync->followed[sync->ledger->note[i].index]);
             weir__counter_expect(sync->segment, sync->subjects[i].hash);
         }
@@ -248,12 +248,12 @@ static int64_t to_tell(struct weir__sync *sync, uint64_t index, const struct wei
 {
     int64_t used = here->limit - here->remaining;
     if (limit->algorithm != WEIR_FIXED_WINDOW) {
-        struct weir__ledger_held held = weir__ledger_glance(sync->ledger, index);
+        struct weir__ledger_cell held = weir__ledger_read_cell(sync->ledger, index);
         return held.identity == entry->identity ? held.amount : 0;
     }
     if (entry->amount <= used)
         return entry->amount;
-    weir__ledger_forget(sync->ledger, index, entry->identity, entry->amount - used);
+    weir__ledger_discard(sync->ledger, index, entry->identity, entry->amount - used);
     weir__count(&sync->ledger->header->dropped, (uint64_t)(entry->amount - used));
     return used;
 }
@@ -271,13 +271,14 @@ static bool note(struct weir__sync *sync, uint64_t index, const struct weir__led
         return false;
     }
     sync->followed[index].orphan = 0;
-    sync->ledger->note[place] = (struct weir__ledger_note){.identity = entry->identity,
-                                                           .amount = to_tell(sync, index, entry, limit, &here),
-                                                           .window_end_us = weir__sync_window_end(sync, limit, &here),
-                                                           .index = index};
+    sync->ledger->note[place] =
+        (struct weir__ledger_in_flight){.identity = entry->identity,
+                                        .amount = to_tell(sync, index, entry, limit, &here),
+                                        .window_end_us = weir__sync_window_end(sync, limit, &here),
+                                        .index = index};
     sync->subjects[place] = *subject;
     weir__sync_fill(sync, place, &(struct weir__looked){&entry->text, limit, &here, 0});
-    return weir__ledger_prepare(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
+    return weir__ledger_begin_batch(sync->ledger, index, entry->identity, sync->ledger->header->batch + 1);
 }
 
 /* Entries that wait to be noted, whose lines are on their way. */
@@ -289,7 +290,7 @@ struct gathered {
 
 static void gather(const struct weir__sync *sync, struct gathered *g, uint64_t index)
 {
-    weir__ledger_expect(sync->ledger, index);
+    weir__ledger_prefetch(sync->ledger, index);
     weir__prefetch(&sync->followed[index]);
     g->index[g->count++] = index;
 }
@@ -374,7 +375,7 @@ static int finish_noted(struct weir__sync *sync)
 {
     struct weir__ledger_header *header = sync->ledger->header;
     uint64_t noted = weir__load64(&header->noted);
-    if (noted <= WEIR__LEDGER_NOTES)
+    if (noted <= WEIR__LEDGER_BATCH_MAX)
         return noted ? exchange_again(sync, noted) : 0;
     weir__store64(&header->noted, 0); /* whoever noted more than there is room for was not us */
     return 0;

@@ -119,7 +119,7 @@ void weir__sync_apply(struct weir__sync *sync, uint64_t place, int64_t took_us);
 /* False: no memory. */
 bool weir__sync_memory(struct weir__sync *sync);
 /* What a note told was acknowledged. */
-void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_note *note);
+void weir__sync_remember(struct weir__sync *sync, const struct weir__ledger_in_flight *note);
 /* Whether the store knows what it acknowledged before, by its answer to a batch; if not, it is told again. */
 void weir__sync_compare(struct weir__sync *sync, uint64_t count);
 /* The store may not know what it did of this entry's counter. */

@@ -40,7 +40,7 @@ static bool is_free(const struct weir__op *op, weir__cell seen)
 
 static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cell *seen)
 {
-    for (int i = 0; i < WEIR__SLOTS; i++) {
+    for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
         weir__cell *slot = &op->table->line[line].slot[i];
         *seen = weir__cell_peek(slot);
         if (is_free(op, *seen))
@@ -62,7 +62,7 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
 {
     uint64_t tag = weir__cell_tag(frozen.lo);
     unsigned state = weir__cell_state(frozen.lo), version = weir__cell_version(frozen.lo);
-    weir__cell *to = &op->table->line[weir__other_line(tag, line, op->table->lines)].slot[state & 3];
+    weir__cell *to = &op->table->line[weir__alternate_bucket(tag, line, op->table->lines)].slot[state & 3];
     weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED, version + 1);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
@@ -92,11 +92,12 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
                  weir__cell there, int index)
 {
     weir__cell frozen = weir__cell_with_state(seen, WEIR__FROZEN | (unsigned)index, weir__cell_version(seen.lo));
-    weir__cell reserved = weir__cell_pack((struct weir__parts){.tag = weir__cell_tag(seen.lo),
-                                                               .state = WEIR__RESERVED,
-                                                               .whole = weir__whole_encode(RESERVED_US),
-                                                               .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
-    reserved = weir__cell_nonce(reserved, there);
+    weir__cell reserved =
+        weir__cell_pack((struct weir__slot_fields){.tag = weir__cell_tag(seen.lo),
+                                                   .state = WEIR__RESERVED,
+                                                   .whole = weir__expiry_encode(RESERVED_US),
+                                                   .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
+    reserved = weir__cell_with_aba_tag(reserved, there);
     if (!weir__cell_cas(to, &there, reserved))
         return;
     if (weir__cell_cas(from, &seen, frozen))
@@ -109,9 +110,9 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
  */
 static void ask_for_others(const struct weir__op *op, uint64_t line)
 {
-    for (int i = 0; i < WEIR__SLOTS; i++) {
+    for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
         uint64_t tag = weir__cell_tag(weir__load64(&op->table->line[line].slot[i].lo));
-        weir__prefetch(&op->table->line[weir__other_line(tag, line, op->table->lines)]);
+        weir__prefetch(&op->table->line[weir__alternate_bucket(tag, line, op->table->lines)]);
     }
 }
 
@@ -119,7 +120,7 @@ static void ask_for_others(const struct weir__op *op, uint64_t line)
 static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *budget)
 {
     ask_for_others(op, line);
-    for (int i = 0; i < WEIR__SLOTS && budget[0] > 0; i++) {
+    for (int i = 0; i < WEIR__BUCKET_SLOTS && budget[0] > 0; i++) {
         weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), there;
         if (!weir__cell_tag(seen.lo))
             return true;
@@ -129,7 +130,7 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
         }
         if (!weir__is_normal(seen.lo))
             continue;
-        uint64_t next = weir__other_line(weir__cell_tag(seen.lo), line, op->table->lines);
+        uint64_t next = weir__alternate_bucket(weir__cell_tag(seen.lo), line, op->table->lines);
         if (next == line)
             continue;
         budget[0]--;
@@ -146,8 +147,8 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
 
 /* ---- Looking ---- */
 
-/* All slots of the key's lines that hold an entry of its tag; never more than 2 * WEIR__SLOTS. */
-static int gather(const struct weir__op *op, const struct weir__where *w, struct match *match)
+/* All slots of the key's lines that hold an entry of its tag; never more than 2 * WEIR__BUCKET_SLOTS. */
+static int gather(const struct weir__op *op, const struct weir__key_location *w, struct match *match)
 {
     int count = 0;
     /* By place, not by home, so that all agree on which of several comes first. */
@@ -155,7 +156,7 @@ static int gather(const struct weir__op *op, const struct weir__where *w, struct
     uint64_t second = w->home < w->other ? w->other : w->home;
 
     for (uint64_t line = first;; line = second) {
-        for (int i = 0; i < WEIR__SLOTS; i++) {
+        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
             weir__cell *slot = &op->table->line[line].slot[i];
             if (weir__cell_tag(weir__load64(&slot->lo)) != w->tag)
                 continue;
@@ -170,7 +171,7 @@ static int gather(const struct weir__op *op, const struct weir__where *w, struct
 
 static uint64_t line_of(const struct weir__op *op, const weir__cell *slot)
 {
-    return (uint64_t)((const struct weir__line *)(const void *)((uintptr_t)slot & ~(uintptr_t)63) - op->table->line);
+    return (uint64_t)((const struct weir__bucket *)(const void *)((uintptr_t)slot & ~(uintptr_t)63) - op->table->line);
 }
 
 /*
@@ -238,9 +239,10 @@ static bool same(const struct match *a, int a_count, const struct match *b, int 
     return true;
 }
 
-int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cell **slot, weir__cell *seen)
+int weir__lookup_helping(const struct weir__op *op, const struct weir__key_location *w, weir__cell **slot,
+                         weir__cell *seen)
 {
-    struct match gathered[2][2 * WEIR__SLOTS];
+    struct match gathered[2][2 * WEIR__BUCKET_SLOTS];
     int counts[2] = {-1, -1};
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
@@ -277,30 +279,30 @@ int weir__look(const struct weir__op *op, const struct weir__where *w, weir__cel
 /* ---- Claiming ---- */
 
 /* True if entries of keys that were denied have at most half of the slots of both lines: then they are kept. */
-static bool keeps_denied(const struct weir__op *op, const struct weir__where *w)
+static bool keeps_denied(const struct weir__op *op, const struct weir__key_location *w)
 {
     int denied = 0;
-    for (int i = 0; i < WEIR__SLOTS; i++)
+    for (int i = 0; i < WEIR__BUCKET_SLOTS; i++)
         denied += weir__cell_is_denied(weir__cell_peek(&op->table->line[w->home].slot[i])) +
                   weir__cell_is_denied(weir__cell_peek(&op->table->line[w->other].slot[i]));
-    return denied <= WEIR__SLOTS;
+    return denied <= WEIR__BUCKET_SLOTS;
 }
 
 /*
  * The slot to take when none is free: of the entry that recovers first, those of denied keys last. NULL if all are on
  * the move.
  */
-static weir__cell *victim(const struct weir__op *op, const struct weir__where *w, weir__cell *seen)
+static weir__cell *victim(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
 {
     weir__cell *slot = NULL;
     int64_t shortest = INT64_MAX, later = keeps_denied(op, w) ? INT64_MAX / 2 : 0; /* lives are much shorter */
     const uint64_t line[2] = {w->home, w->other};
 
-    for (int k = 0; k < 2 * WEIR__SLOTS; k++) {
-        weir__cell *candidate = &op->table->line[line[k / WEIR__SLOTS]].slot[k % WEIR__SLOTS];
+    for (int k = 0; k < 2 * WEIR__BUCKET_SLOTS; k++) {
+        weir__cell *candidate = &op->table->line[line[k / WEIR__BUCKET_SLOTS]].slot[k % WEIR__BUCKET_SLOTS];
         weir__cell held = weir__cell_read(candidate);
         if (weir__cell_tag(held.lo) && weir__is_frozen(held.lo)) {
-            finish_move(op, line[k / WEIR__SLOTS], candidate, held);
+            finish_move(op, line[k / WEIR__BUCKET_SLOTS], candidate, held);
             continue;
         }
         /* Not what is landing, and not the key's own other window. */
@@ -321,7 +323,7 @@ static weir__cell *victim(const struct weir__op *op, const struct weir__where *w
     return slot;
 }
 
-static weir__cell *find_room(const struct weir__op *op, const struct weir__where *w, weir__cell *seen)
+static weir__cell *find_room(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
 {
     weir__cell *slot = free_slot(op, w->home, seen);
     if (!slot)
@@ -339,11 +341,11 @@ static weir__cell *find_room(const struct weir__op *op, const struct weir__where
     return victim(op, w, seen);
 }
 
-int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__cell tentative, weir__cell **slot,
-                weir__cell *seen)
+int weir__slot_claim(const struct weir__op *op, const struct weir__key_location *w, weir__cell tentative,
+                     weir__cell **slot, weir__cell *seen)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        int error = weir__look(op, w, slot, seen);
+        int error = weir__lookup_helping(op, w, slot, seen);
         if (error || *slot)
             return error;
 
@@ -352,7 +354,7 @@ int weir__claim(const struct weir__op *op, const struct weir__where *w, weir__ce
         if (!room)
             continue;
         bool live = weir__cell_life(held, op->mono_us, op->wall_us) > 0 && weir__is_normal(held.lo);
-        if (!weir__cell_cas(room, &held, weir__cell_nonce(tentative, held))) {
+        if (!weir__cell_cas(room, &held, weir__cell_with_aba_tag(tentative, held))) {
             weir__count(&op->stats->retries, 1);
             continue;
         }

@@ -39,18 +39,18 @@ static inline uint64_t weir__hash(const void *key, size_t key_len, const uint8_t
  * Where the key of a request is at home. The limit's id and algorithm are part of it (limit->spread, made from them):
  * the hash is secret, so mixing them in openly gives nothing away.
  */
-static inline void weir__key_home(const struct weir__table *table, const weir_limit *limit, const void *key,
-                                  size_t key_len, struct weir__where *where)
+static inline void weir__key_primary(const struct weir__table *table, const weir_limit *limit, const void *key,
+                                     size_t key_len, struct weir__key_location *where)
 {
-    weir__locate_home(table, weir__hash(key, key_len, table->header->secret) ^ limit->spread, where);
+    weir__locate_primary(table, weir__hash(key, key_len, table->header->secret) ^ limit->spread, where);
 }
 
 /* The same, and where else. */
 static inline void weir__key_locate(const struct weir__table *table, const weir_limit *limit, const void *key,
-                                    size_t key_len, struct weir__where *where)
+                                    size_t key_len, struct weir__key_location *where)
 {
-    weir__key_home(table, limit, key, key_len, where);
-    weir__locate_other(table, where);
+    weir__key_primary(table, limit, key, key_len, where);
+    weir__locate_alternate(table, where);
 }
 
 #endif

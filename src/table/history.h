@@ -62,12 +62,12 @@ bool weir__history_attach(void *memory, size_t bytes, struct weir__history *hist
 /*
  * For the one writer. A second: begin, add each rule with its tally's sums, end. Seconds (of any clock that only goes
  * forward) that were left out have nothing: what happened meanwhile is added to the one that is written. What was shed
- * is in the sums' `word`, as in a tally (weir__tally_shed).
+ * is in the sums' `word`, as in a tally (weir__rule_stats_shed).
  */
 void weir__history_begin(struct weir__history *history, uint64_t second);
 /* `most`: how much of its limit the key has used that used most of it lately; WEIR__HISTORY_UNSEEN, if unknown. */
 void weir__history_add(struct weir__history *history, uint64_t second, uint64_t rule,
-                       const struct weir__tally_stripe *sums, uint32_t most);
+                       const struct weir__rule_stats_shard *sums, uint32_t most);
 void weir__history_end(struct weir__history *history, uint64_t second);
 
 /*

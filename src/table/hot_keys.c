@@ -12,7 +12,7 @@
 
 size_t weir__hot_bytes(uint32_t panels)
 {
-    return sizeof(struct weir__hot_header) + panels * sizeof(struct weir__hot_panel);
+    return sizeof(struct weir__hot_header) + panels * sizeof(struct weir__hot_rule);
 }
 
 bool weir__hot_make(void *memory, size_t bytes)
@@ -20,7 +20,7 @@ bool weir__hot_make(void *memory, size_t bytes)
     struct weir__hot_header *header = memory;
     if (bytes < weir__hot_bytes(1))
         return false;
-    size_t panels = (bytes - sizeof *header) / sizeof(struct weir__hot_panel);
+    size_t panels = (bytes - sizeof *header) / sizeof(struct weir__hot_rule);
     *header = (struct weir__hot_header){
         .layout = WEIR__HOT_LAYOUT, .panels = panels > UINT32_MAX ? UINT32_MAX : (uint32_t)panels, .bytes = bytes};
     weir__store64(&header->magic, WEIR__HOT_MAGIC);
@@ -34,10 +34,10 @@ bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
         return false;
     uint32_t panels = weir__load32(&header->panels); /* once: another process may change it after the check */
     if (weir__load64(&header->magic) != WEIR__HOT_MAGIC || header->layout != WEIR__HOT_LAYOUT ||
-        header->bytes != bytes || !panels || panels > (bytes - sizeof *header) / sizeof(struct weir__hot_panel))
+        header->bytes != bytes || !panels || panels > (bytes - sizeof *header) / sizeof(struct weir__hot_rule))
         return false;
     *hot =
-        (struct weir__hot){.header = header, .panel = (struct weir__hot_panel *)(void *)(header + 1), .panels = panels};
+        (struct weir__hot){.header = header, .panel = (struct weir__hot_rule *)(void *)(header + 1), .panels = panels};
     return true;
 }
 
@@ -54,15 +54,15 @@ static uint32_t minute_of(uint64_t used)
     return (uint32_t)(used >> 16);
 }
 
-static struct weir__hot_panel *at_probe(const struct weir__hot *hot, uint64_t rule, uint32_t probe)
+static struct weir__hot_rule *at_probe(const struct weir__hot *hot, uint64_t rule, uint32_t probe)
 {
     return probe < PROBES && probe < hot->panels ? &hot->panel[(rule + probe) % hot->panels] : NULL;
 }
 
 /* The rule's own, or NULL and, if there is one, the first that is free. */
-static struct weir__hot_panel *probe(const struct weir__hot *hot, uint64_t rule, struct weir__hot_panel **empty)
+static struct weir__hot_rule *probe(const struct weir__hot *hot, uint64_t rule, struct weir__hot_rule **empty)
 {
-    struct weir__hot_panel *panel;
+    struct weir__hot_rule *panel;
     *empty = NULL;
     for (uint32_t i = 0; (panel = at_probe(hot, rule, i)) != NULL; i++) {
         uint64_t held = weir__load64(&panel->rule);
@@ -85,9 +85,9 @@ static uint32_t idle_since(uint64_t most, uint32_t minute)
 }
 
 /* The one that is idle for the longest time; NULL: none is for long enough, or somebody else is at it. */
-static struct weir__hot_panel *idlest(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
+static struct weir__hot_rule *idlest(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
 {
-    struct weir__hot_panel *panel, *found = NULL;
+    struct weir__hot_rule *panel, *found = NULL;
     uint32_t longest = WEIR__HOT_IDLE - 1;
     for (uint32_t i = 0; (panel = at_probe(hot, rule, i)) != NULL; i++) {
         uint32_t idle = idle_since(weir__load64(&panel->most), minute);
@@ -103,14 +103,14 @@ static struct weir__hot_panel *idlest(const struct weir__hot *hot, uint64_t rule
 }
 
 /* What another rule has left there must not be shown under this one. */
-static void clear(struct weir__hot_panel *panel)
+static void clear(struct weir__hot_rule *panel)
 {
     uint64_t *word = (uint64_t *)(void *)panel->sketch, *end = (uint64_t *)(void *)(panel + 1);
     for (; word < end; word++)
         weir__store64(word, 0);
 }
 
-static bool claim(struct weir__hot_panel *panel, uint64_t rule, uint32_t minute)
+static bool claim(struct weir__hot_rule *panel, uint64_t rule, uint32_t minute)
 {
     uint64_t held = weir__load64(&panel->rule), most = weir__load64(&panel->most);
     if (!held) {
@@ -128,9 +128,9 @@ static bool claim(struct weir__hot_panel *panel, uint64_t rule, uint32_t minute)
     return true;
 }
 
-struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
+struct weir__hot_rule *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute)
 {
-    struct weir__hot_panel *empty = NULL, *panel = NULL;
+    struct weir__hot_rule *empty = NULL, *panel = NULL;
     if (rule && rule != WEIR__HOT_CLEARING) {
         panel = probe(hot, rule, &empty);
         while (!panel && empty) { /* each turn finds one fewer */
@@ -138,7 +138,7 @@ struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rul
                 return empty;
             panel = probe(hot, rule, &empty);
         }
-        struct weir__hot_panel *idle = panel ? NULL : idlest(hot, rule, minute);
+        struct weir__hot_rule *idle = panel ? NULL : idlest(hot, rule, minute);
         if (idle && claim(idle, rule, minute))
             return idle;
     }
@@ -147,24 +147,24 @@ struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rul
     return panel;
 }
 
-const struct weir__hot_panel *weir__hot_look(const struct weir__hot *hot, uint64_t rule)
+const struct weir__hot_rule *weir__hot_lookup(const struct weir__hot *hot, uint64_t rule)
 {
-    struct weir__hot_panel *unused;
+    struct weir__hot_rule *unused;
     return rule && rule != WEIR__HOT_CLEARING ? probe(hot, rule, &unused) : NULL;
 }
 
 /* ---- Noting ---- */
 
-static struct weir__hot_place *place_of(struct weir__hot_sketch *sketch, uint64_t hash, int which)
+static struct weir__hot_counter *place_of(struct weir__hot_sketch *sketch, uint64_t hash, int which)
 {
-    return &sketch->place[(which ? hash >> 32 : hash) % WEIR__HOT_PLACES];
+    return &sketch->place[(which ? hash >> 32 : hash) % WEIR__HOT_COUNTERS];
 }
 
 /* The weight a key is believed to have; 0: it is in none of its places. */
 static uint64_t weight_of(struct weir__hot_sketch *sketch, uint64_t hash)
 {
     for (int i = 0; i < 2; i++) {
-        struct weir__hot_place *place = place_of(sketch, hash, i);
+        struct weir__hot_counter *place = place_of(sketch, hash, i);
         if (weir__load64(&place->key) == hash)
             return weir__load64(&place->weight);
     }
@@ -192,7 +192,7 @@ static void write_text(struct weir__hot_text *text, uint64_t hash, const char *k
 }
 
 /* Keeps the text of a key that is among the heavy ones, in the place of one that is lighter. */
-static void keep_text(struct weir__hot_sketch *sketch, const struct weir__hot_note *note, uint64_t weight)
+static void keep_text(struct weir__hot_sketch *sketch, const struct weir__hot_sample *note, uint64_t weight)
 {
     struct weir__hot_text *lightest = NULL;
     uint64_t least = weight;
@@ -211,9 +211,9 @@ static void keep_text(struct weir__hot_sketch *sketch, const struct weir__hot_no
         write_text(lightest, note->hash, note->key, note->key_len, note->key_len);
 }
 
-static void note_weight(struct weir__hot_sketch *sketch, const struct weir__hot_note *note)
+static void note_weight(struct weir__hot_sketch *sketch, const struct weir__hot_sample *note)
 {
-    struct weir__hot_place *place[2] = {place_of(sketch, note->hash, 0), place_of(sketch, note->hash, 1)};
+    struct weir__hot_counter *place[2] = {place_of(sketch, note->hash, 0), place_of(sketch, note->hash, 1)};
     uint64_t weight[2];
     weir__count(&sketch->total, note->weight);
     for (int i = 0; i < 2; i++) {
@@ -231,12 +231,12 @@ static void note_weight(struct weir__hot_sketch *sketch, const struct weir__hot_
         weir__store64(&place[lighter]->key, note->hash);
 }
 
-static void note_use(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+static void note_use(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
 {
-    struct weir__hot_place *seat = &panel->sample[note->hash % WEIR__HOT_SAMPLE];
+    struct weir__hot_counter *seat = &panel->sample[note->hash % WEIR__HOT_KEY_SAMPLES];
     uint64_t held = weir__load64(&seat->key), used = weir__load64(&seat->weight);
     bool stale = held && (uint32_t)(note->minute - minute_of(used)) > 10;
-    if (held != note->hash && held && !stale && held / WEIR__HOT_SAMPLE <= note->hash / WEIR__HOT_SAMPLE)
+    if (held != note->hash && held && !stale && held / WEIR__HOT_KEY_SAMPLES <= note->hash / WEIR__HOT_KEY_SAMPLES)
         return;
     uint64_t now = used_when(note->per_mille, note->minute);
     /* The most of a minute stays, so that what is seen does not depend on when one looks. */
@@ -253,7 +253,7 @@ static size_t near_of(uint64_t hash)
 }
 
 /* The key's own place, or an empty one, or the one of the key that was last seen nearest the longest ago. */
-static struct weir__hot_text *near_place(struct weir__hot_panel *panel, uint64_t hash)
+static struct weir__hot_text *near_place(struct weir__hot_rule *panel, uint64_t hash)
 {
     struct weir__hot_text *set = &panel->near[near_of(hash)], *found = NULL;
     uint64_t least = UINT64_MAX;
@@ -270,7 +270,7 @@ static struct weir__hot_text *near_place(struct weir__hot_panel *panel, uint64_t
 }
 
 /* info of one that is near: length (16 bits), and used_when. */
-static void note_near(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+static void note_near(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
 {
     struct weir__hot_text *text = near_place(panel, note->hash);
     uint64_t held = weir__load64(&text->key), used = weir__load64(&text->info) >> 16;
@@ -283,14 +283,14 @@ static void note_near(struct weir__hot_panel *panel, const struct weir__hot_note
     write_text(text, note->hash, note->key, note->key_len, now << 16 | (note->key_len & 0xffff));
 }
 
-static void note_most(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+static void note_most(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
 {
     uint64_t held = weir__load64(&panel->most), now = used_when(note->per_mille, note->minute);
     if (minute_of(held) != note->minute || (held & PER_MILLE_MAX) < (now & PER_MILLE_MAX))
         weir__store64(&panel->most, now);
 }
 
-void weir__hot_note(struct weir__hot_panel *panel, const struct weir__hot_note *note)
+void weir__hot_sample(struct weir__hot_rule *panel, const struct weir__hot_sample *note)
 {
     if (!note->hash || !note->weight)
         return;
@@ -309,19 +309,19 @@ static void halve(uint64_t *word)
         continue;
 }
 
-void weir__hot_age(struct weir__hot_panel *panel)
+void weir__hot_age(struct weir__hot_rule *panel)
 {
     for (int kind = 0; kind < WEIR__HOT_KINDS; kind++) {
         struct weir__hot_sketch *sketch = &panel->sketch[kind];
         halve(&sketch->total);
-        for (size_t i = 0; i < WEIR__HOT_PLACES; i++)
+        for (size_t i = 0; i < WEIR__HOT_COUNTERS; i++)
             halve(&sketch->place[i].weight);
     }
 }
 
 /* ---- Looking ---- */
 
-uint32_t weir__hot_most(const struct weir__hot_panel *panel, uint32_t minute)
+uint32_t weir__hot_peak(const struct weir__hot_rule *panel, uint32_t minute)
 {
     uint64_t held = weir__load64(&panel->most);
     return (uint32_t)(minute - minute_of(held)) <= 1 ? (uint32_t)(held & PER_MILLE_MAX) : 0;
@@ -373,19 +373,19 @@ static size_t insert(struct weir__hot_key *keys, size_t count, size_t max, uint6
     return end + 1;
 }
 
-size_t weir__hot_top(const struct weir__hot_panel *panel, enum weir__hot_kind kind, weir__hot_hash *hash_of,
+size_t weir__hot_top(const struct weir__hot_rule *panel, enum weir__hot_kind kind, weir__hot_hash *hash_of,
                      const void *context, struct weir__hot_key *keys, size_t max)
 {
     const struct weir__hot_sketch *sketch = &panel->sketch[kind];
     size_t count = 0;
     if (!max)
         return 0;
-    for (size_t i = 0; i < WEIR__HOT_PLACES; i++) {
+    for (size_t i = 0; i < WEIR__HOT_COUNTERS; i++) {
         uint64_t hash = weir__load64(&sketch->place[i].key), weight = weir__load64(&sketch->place[i].weight);
         if (hash && weight && (count < max || weight > keys[count - 1].weight))
             count = insert(keys, count, max, hash, weight);
     }
-    uint64_t part = weir__load64(&sketch->total) / WEIR__HOT_PLACES;
+    uint64_t part = weir__load64(&sketch->total) / WEIR__HOT_COUNTERS;
     for (size_t i = 0; i < count; i++) {
         struct weir__hot_key *key = &keys[i];
         key->error = part && key->weight > UINT64_MAX / part ? UINT64_MAX : root(key->weight * part);
@@ -399,8 +399,8 @@ size_t weir__hot_top(const struct weir__hot_panel *panel, enum weir__hot_kind ki
     return count;
 }
 
-size_t weir__hot_nearest(const struct weir__hot_panel *panel, uint32_t minute, uint32_t minutes,
-                         weir__hot_hash *hash_of, const void *context, struct weir__hot_key *keys, size_t max)
+size_t weir__hot_nearest(const struct weir__hot_rule *panel, uint32_t minute, uint32_t minutes, weir__hot_hash *hash_of,
+                         const void *context, struct weir__hot_key *keys, size_t max)
 {
     size_t count = 0;
     if (!max)
@@ -422,28 +422,28 @@ size_t weir__hot_nearest(const struct weir__hot_panel *panel, uint32_t minute, u
     return count;
 }
 
-uint64_t weir__hot_uses(const struct weir__hot_panel *panel, uint32_t minute, uint32_t minutes,
+uint64_t weir__hot_uses(const struct weir__hot_rule *panel, uint32_t minute, uint32_t minutes,
                         uint64_t count[WEIR__HOT_USES])
 {
     __extension__ typedef unsigned __int128 wide;
-    const uint64_t range = UINT64_MAX / WEIR__HOT_SAMPLE; /* of the rests, among which the smallest was kept */
+    const uint64_t range = UINT64_MAX / WEIR__HOT_KEY_SAMPLES; /* of the rests, among which the smallest was kept */
     uint64_t taken = 0;
     wide rests = 0;
     memset(count, 0, WEIR__HOT_USES * sizeof *count);
-    for (size_t i = 0; i < WEIR__HOT_SAMPLE; i++) {
+    for (size_t i = 0; i < WEIR__HOT_KEY_SAMPLES; i++) {
         uint64_t hash = weir__load64(&panel->sample[i].key), used = weir__load64(&panel->sample[i].weight);
         if (!hash || (uint32_t)(minute - minute_of(used)) > minutes)
             continue;
         uint64_t tenth = (used & PER_MILLE_MAX) / 100;
         count[tenth < WEIR__HOT_USES ? tenth : WEIR__HOT_USES - 1]++;
-        rests += hash / WEIR__HOT_SAMPLE;
+        rests += hash / WEIR__HOT_KEY_SAMPLES;
         taken++;
     }
     /*
      * Of n keys in a part the smallest rest is at range / (n + 1) on average. With half of the parts empty there is
      * about one key a part at most, and those that are there say it better.
      */
-    if (!taken || taken < WEIR__HOT_SAMPLE / 2)
+    if (!taken || taken < WEIR__HOT_KEY_SAMPLES / 2)
         return taken;
     uint64_t mean = (uint64_t)(rests / taken);
     uint64_t a_part = range / (mean ? mean : 1);

@@ -22,19 +22,19 @@
 
 #include <stddef.h>
 
-#define WEIR__HOT_LAYOUT   1
-#define WEIR__HOT_MAGIC    UINT64_C(0x0a544f48524945f7)
-#define WEIR__HOT_PLACES   2048       /* a sketch; a power of two */
-#define WEIR__HOT_TEXTS    128        /* of the heaviest keys' texts; a power of two */
-#define WEIR__HOT_NEAR     64         /* keys near their limit; a power of two */
-#define WEIR__HOT_SAMPLE   256        /* keys whose use is known; a power of two */
-#define WEIR__HOT_TEXT_MAX 112        /* bytes of a key that are kept; of longer ones only the beginning */
-#define WEIR__HOT_IDLE     5          /* minutes without a note after which a panel may become another rule's */
-#define WEIR__HOT_CLEARING UINT64_MAX /* no rule's id: somebody is making the panel his */
+#define WEIR__HOT_LAYOUT      1
+#define WEIR__HOT_MAGIC       UINT64_C(0x0a544f48524945f7)
+#define WEIR__HOT_COUNTERS    2048       /* a sketch; a power of two */
+#define WEIR__HOT_TEXTS       128        /* of the heaviest keys' texts; a power of two */
+#define WEIR__HOT_NEAR        64         /* keys near their limit; a power of two */
+#define WEIR__HOT_KEY_SAMPLES 256        /* keys whose use is known; a power of two */
+#define WEIR__HOT_TEXT_MAX    112        /* bytes of a key that are kept; of longer ones only the beginning */
+#define WEIR__HOT_IDLE        5          /* minutes without a note after which a panel may become another rule's */
+#define WEIR__HOT_CLEARING    UINT64_MAX /* no rule's id: somebody is making the panel his */
 
 enum weir__hot_kind { WEIR__HOT_ADMITTED, WEIR__HOT_DENIED, WEIR__HOT_KINDS };
 
-struct weir__hot_place {
+struct weir__hot_counter {
     uint64_t key; /* its hash; 0: nobody */
     uint64_t weight;
 };
@@ -49,17 +49,17 @@ struct weir__hot_text {
 struct weir__hot_sketch {
     uint64_t total; /* of all weights that were ever noted and have not aged */
     uint64_t pad[7];
-    struct weir__hot_place place[WEIR__HOT_PLACES];
+    struct weir__hot_counter place[WEIR__HOT_COUNTERS];
     struct weir__hot_text text[WEIR__HOT_TEXTS]; /* info: the key's length */
 };
 
-struct weir__hot_panel {
+struct weir__hot_rule {
     uint64_t rule; /* its id; 0: free; or WEIR__HOT_CLEARING */
     uint64_t most; /* of the minute in which something was noted last: the most of its limit that a key had used */
     uint64_t pad[6];
     struct weir__hot_sketch sketch[WEIR__HOT_KINDS];
-    struct weir__hot_text near[WEIR__HOT_NEAR];      /* info: length, per mille of the limit, and when */
-    struct weir__hot_place sample[WEIR__HOT_SAMPLE]; /* weight: per mille of the limit, and when */
+    struct weir__hot_text near[WEIR__HOT_NEAR];             /* info: length, per mille of the limit, and when */
+    struct weir__hot_counter sample[WEIR__HOT_KEY_SAMPLES]; /* weight: per mille of the limit, and when */
 };
 
 struct weir__hot_header {
@@ -75,7 +75,7 @@ struct weir__hot_header {
 /* A mapped area: where things are in this process. */
 struct weir__hot {
     struct weir__hot_header *header;
-    struct weir__hot_panel *panel;
+    struct weir__hot_rule *panel;
     uint32_t panels;
 };
 
@@ -92,11 +92,11 @@ bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot);
  * asks about, and the latter get one again when somebody does. So whoever keeps a panel looks before each note whether
  * it is still his, and finds another now and then. NULL: all are in use, or somebody is claiming one just now.
  */
-struct weir__hot_panel *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute);
+struct weir__hot_rule *weir__hot_find(const struct weir__hot *hot, uint64_t rule, uint32_t minute);
 /* For those who only look. */
-const struct weir__hot_panel *weir__hot_look(const struct weir__hot *hot, uint64_t rule);
+const struct weir__hot_rule *weir__hot_lookup(const struct weir__hot *hot, uint64_t rule);
 
-struct weir__hot_note {
+struct weir__hot_sample {
     uint64_t hash; /* of the key; the segment's, with its secret */
     const char *key;
     size_t key_len;
@@ -107,13 +107,13 @@ struct weir__hot_note {
     uint32_t minute;    /* any clock's, in minutes */
 };
 
-void weir__hot_note(struct weir__hot_panel *panel, const struct weir__hot_note *note);
+void weir__hot_sample(struct weir__hot_rule *panel, const struct weir__hot_sample *note);
 
 /* The most of its limit, in per mille, that any key had used of those noted in this minute and the one before. */
-uint32_t weir__hot_most(const struct weir__hot_panel *panel, uint32_t minute);
+uint32_t weir__hot_peak(const struct weir__hot_rule *panel, uint32_t minute);
 
 /* Halves all weights: called in fixed steps, it makes the list one of the recent past. */
-void weir__hot_age(struct weir__hot_panel *panel);
+void weir__hot_age(struct weir__hot_rule *panel);
 
 struct weir__hot_key {
     uint64_t hash;
@@ -126,11 +126,11 @@ struct weir__hot_key {
 
 /* The heaviest keys, heaviest first, at most max (up to 256). `hash_of` hashes a text as notes do. */
 typedef uint64_t weir__hot_hash(const void *context, const char *key, size_t len);
-size_t weir__hot_top(const struct weir__hot_panel *panel, enum weir__hot_kind kind, weir__hot_hash *hash_of,
+size_t weir__hot_top(const struct weir__hot_rule *panel, enum weir__hot_kind kind, weir__hot_hash *hash_of,
                      const void *context, struct weir__hot_key *keys, size_t max);
 /* Keys that were near their limit in the last `minutes`; weight is per mille. */
-size_t weir__hot_nearest(const struct weir__hot_panel *panel, uint32_t minute, uint32_t minutes,
-                         weir__hot_hash *hash_of, const void *context, struct weir__hot_key *keys, size_t max);
+size_t weir__hot_nearest(const struct weir__hot_rule *panel, uint32_t minute, uint32_t minutes, weir__hot_hash *hash_of,
+                         const void *context, struct weir__hot_key *keys, size_t max);
 
 /*
  * How much of their limit keys use: count[i] of the sampled keys use from i x 10 % on, the last one 100 % and more.
@@ -138,7 +138,7 @@ size_t weir__hot_nearest(const struct weir__hot_panel *panel, uint32_t minute, u
  * the last `minutes`. Returns about how many such keys there are.
  */
 #define WEIR__HOT_USES 11
-uint64_t weir__hot_uses(const struct weir__hot_panel *panel, uint32_t minute, uint32_t minutes,
+uint64_t weir__hot_uses(const struct weir__hot_rule *panel, uint32_t minute, uint32_t minutes,
                         uint64_t count[WEIR__HOT_USES]);
 
 #endif

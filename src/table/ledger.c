@@ -45,7 +45,7 @@ static int lay_out(struct weir__ledger_header *h, uint64_t bytes)
         return WEIR_ESIZE;
     h->bytes = bytes;
     h->notes_at = WEIR__LEDGER_HEADER_BYTES;
-    h->dirty_at = h->notes_at + WEIR__LEDGER_NOTES * sizeof(struct weir__ledger_note);
+    h->dirty_at = h->notes_at + WEIR__LEDGER_BATCH_MAX * sizeof(struct weir__ledger_in_flight);
     /* What the ends of three areas may lose by being rounded is taken off first. */
     h->entries = (bytes - h->dirty_at - UINT64_C(256)) * 8 / ENTRY_BITS & ~UINT64_C(63);
     h->cells_at = (h->dirty_at + h->entries / 8 + 127) & ~UINT64_C(127);
@@ -94,7 +94,7 @@ int weir__ledger_attach(void *memory, uint64_t bytes, struct weir__ledger *ledge
     unsigned char *base = memory;
     *ledger = (struct weir__ledger){
         .header = memory,
-        .note = (struct weir__ledger_note *)(void *)(base + copy.notes_at),
+        .note = (struct weir__ledger_in_flight *)(void *)(base + copy.notes_at),
         .dirty = (uint64_t *)(void *)(base + copy.dirty_at),
         .cell = (weir__cell *)(void *)(base + copy.cells_at),
         .text = (struct weir__ledger_text *)(void *)(base + copy.texts_at),
@@ -255,8 +255,8 @@ static bool read_text(const struct weir__ledger_text *from, uint64_t identity, s
     return text_check(identity, &seen) == text->check && text->key_len <= sizeof text->key;
 }
 
-bool weir__ledger_enter(const struct weir__ledger *ledger, uint64_t identity, const struct weir__ledger_text *text,
-                        int64_t amount)
+bool weir__ledger_add_entry(const struct weir__ledger *ledger, uint64_t identity, const struct weir__ledger_text *text,
+                            int64_t amount)
 {
     weir__cell *bucket[2];
     buckets(ledger, identity, bucket);
@@ -333,21 +333,21 @@ void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct
     }
 }
 
-struct weir__ledger_held weir__ledger_glance(const struct weir__ledger *ledger, uint64_t index)
+struct weir__ledger_cell weir__ledger_read_cell(const struct weir__ledger *ledger, uint64_t index)
 {
     weir__cell seen = weir__cell_read(&ledger->cell[index]);
-    return (struct weir__ledger_held){seen.lo, amount_of(seen)};
+    return (struct weir__ledger_cell){seen.lo, amount_of(seen)};
 }
 
-void weir__ledger_expect_cell(const struct weir__ledger *ledger, uint64_t index)
+void weir__ledger_prefetch_cell(const struct weir__ledger *ledger, uint64_t index)
 {
     weir__prefetch(&ledger->cell[index]);
 }
 
-void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index)
+void weir__ledger_prefetch(const struct weir__ledger *ledger, uint64_t index)
 {
     const char *text = (const char *)&ledger->text[index];
-    weir__ledger_expect_cell(ledger, index);
+    weir__ledger_prefetch_cell(ledger, index);
     weir__prefetch_read(text);
     weir__prefetch_read(text + 64); /* it may begin anywhere in a line */
 }
@@ -360,7 +360,7 @@ static bool other_batch(weir__cell *cell, int64_t amount, uint64_t batch)
     return true;
 }
 
-bool weir__ledger_prepare(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch)
+bool weir__ledger_begin_batch(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch)
 {
     weir__cell seen = weir__cell_read(&ledger->cell[index]);
     if (seen.lo != identity || batch_of(seen) != (batch & BATCH_MASK))
@@ -376,8 +376,8 @@ static bool take_off(weir__cell *cell, int64_t amount, uint64_t batch)
     return true;
 }
 
-void weir__ledger_settle(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
-                         uint64_t batch)
+void weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
+                      uint64_t batch)
 {
     change(ledger, index, identity, take_off, amount, batch);
 }
@@ -389,7 +389,7 @@ static bool reduce(weir__cell *cell, int64_t amount, uint64_t batch)
     return true;
 }
 
-void weir__ledger_forget(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount)
+void weir__ledger_discard(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount)
 {
     change(ledger, index, identity, reduce, amount, 0);
 }

@@ -33,7 +33,7 @@
 #define WEIR__LEDGER_LAYOUT    2 /* raise with every change of this file */
 #define WEIR__LEDGER_BYTES_MIN (UINT64_C(256) << 10)
 #define WEIR__LEDGER_KEY       80   /* bytes of a key; of a longer one, what its name in the store has of it */
-#define WEIR__LEDGER_NOTES     4096 /* counters of a batch */
+#define WEIR__LEDGER_BATCH_MAX 4096 /* counters of a batch */
 #define WEIR__LEDGER_SENDER    32   /* digits */
 
 /* What the counter of an entry is called. */
@@ -47,7 +47,7 @@ struct weir__ledger_text {
 };
 
 /* One counter of the batch that is on its way. */
-struct weir__ledger_note {
+struct weir__ledger_in_flight {
     uint64_t identity;
     int64_t amount;
     int64_t window_end_us; /* of windows by clock or calendar: when the one ends that the amount belongs to; else 0 */
@@ -89,7 +89,7 @@ _Static_assert(sizeof(struct weir__ledger_header) <= WEIR__LEDGER_HEADER_BYTES, 
 /* A mapped ledger. Made by weir__ledger_attach from checked numbers only. */
 struct weir__ledger {
     struct weir__ledger_header *header;
-    struct weir__ledger_note *note;
+    struct weir__ledger_in_flight *note;
     uint64_t *dirty; /* entries / 64 words */
     weir__cell *cell;
     struct weir__ledger_text *text;
@@ -104,16 +104,16 @@ int weir__ledger_attach(void *memory, uint64_t bytes, struct weir__ledger *ledge
 /* ---- For the data plane ---- */
 
 /*
- * Adds to the counter's amount, if it has an entry. False: it has none that is ready, and weir__ledger_enter makes one.
- * An identity is not 0.
+ * Adds to the counter's amount, if it has an entry. False: it has none that is ready, and weir__ledger_add_entry makes
+ * one. An identity is not 0.
  */
 bool weir__ledger_add(const struct weir__ledger *ledger, uint64_t identity, int64_t amount);
 /*
  * The same, and makes the entry; `text` without its check. False: there was no room, which was counted, or others were
  * always faster; nothing was added.
  */
-bool weir__ledger_enter(const struct weir__ledger *ledger, uint64_t identity, const struct weir__ledger_text *text,
-                        int64_t amount);
+bool weir__ledger_add_entry(const struct weir__ledger *ledger, uint64_t identity, const struct weir__ledger_text *text,
+                            int64_t amount);
 
 /* ---- For the agent ---- */
 
@@ -125,7 +125,7 @@ struct weir__ledger_entry {
 };
 
 /* What a cell has: the entry without its text. */
-struct weir__ledger_held {
+struct weir__ledger_cell {
     uint64_t identity; /* 0: free */
     int64_t amount;
 };
@@ -140,17 +140,17 @@ void weir__ledger_mark(const struct weir__ledger *ledger, uint64_t index);
  */
 void weir__ledger_read(const struct weir__ledger *ledger, uint64_t index, struct weir__ledger_entry *entry);
 /* Its cell alone, which is one line of cache instead of three. */
-struct weir__ledger_held weir__ledger_glance(const struct weir__ledger *ledger, uint64_t index);
-/* Asks for what weir__ledger_read will look at first, or for what weir__ledger_glance will. */
-void weir__ledger_expect(const struct weir__ledger *ledger, uint64_t index);
-void weir__ledger_expect_cell(const struct weir__ledger *ledger, uint64_t index);
+struct weir__ledger_cell weir__ledger_read_cell(const struct weir__ledger *ledger, uint64_t index);
+/* Asks for what weir__ledger_read will look at first, or for what weir__ledger_read_cell will. */
+void weir__ledger_prefetch(const struct weir__ledger *ledger, uint64_t index);
+void weir__ledger_prefetch_cell(const struct weir__ledger *ledger, uint64_t index);
 /* Says that batch `batch` is going to take from this entry. False: it is another's. */
-bool weir__ledger_prepare(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch);
+bool weir__ledger_begin_batch(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, uint64_t batch);
 /* Takes off what batch `batch` told, once however often it is called. */
-void weir__ledger_settle(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
-                         uint64_t batch);
+void weir__ledger_ack(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount,
+                      uint64_t batch);
 /* Takes off what will never be told. */
-void weir__ledger_forget(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount);
+void weir__ledger_discard(const struct weir__ledger *ledger, uint64_t index, uint64_t identity, int64_t amount);
 /* Frees the entry if its amount is 0. */
 bool weir__ledger_free(const struct weir__ledger *ledger, uint64_t index, uint64_t identity);
 

@@ -21,49 +21,49 @@
 
 #include "table/slab.h"
 
-#define WEIR__LEASE_FROZEN      UINT64_C(1)
-#define WEIR__LEASE_HELD        UINT64_C(2)
-#define WEIR__LEASE_TURN_ONE    UINT64_C(4)
-#define WEIR__LEASE_TURN_MASK   UINT64_C(0x1fffc)
-#define WEIR__LEASE_UNTIL_SHIFT 17
-#define WEIR__LEASE_REACH_MASK  ((UINT64_C(1) << 17) - 1)
-#define WEIR__LEASE_USE         ((uint64_t)WEIR__USE_PLACES << WEIR__USE_SHIFT)
-#define WEIR__LEASE_MAP_PLACES  32
-#define WEIR__LEASE_MAP_TRIES   4
+#define WEIR__PERMIT_FROZEN        UINT64_C(1)
+#define WEIR__PERMIT_TAKEN         UINT64_C(2)
+#define WEIR__PERMIT_SEQUENCE_ONE  UINT64_C(4)
+#define WEIR__PERMIT_SEQUENCE_MASK UINT64_C(0x1fffc)
+#define WEIR__PERMIT_EXPIRY_SHIFT  17
+#define WEIR__PERMIT_REACH_MASK    ((UINT64_C(1) << 17) - 1)
+#define WEIR__PERMIT_USE           ((uint64_t)WEIR__USE_PERMITS << WEIR__USE_SHIFT)
+#define WEIR__PERMIT_MAP_SLOTS     32
+#define WEIR__PERMIT_MAP_TRIES     4
 
 /* A record's body: the first places are used, as many as the limit has. */
-struct weir__lease_places {
+struct weir__permit_slots {
     uint64_t *map, *place;
     int64_t maps, capacity;
     uint32_t nonce;
 };
 
-static inline struct weir__lease_places weir__lease_places_of(const struct weir__op *op, struct weir__record record,
+static inline struct weir__permit_slots weir__permit_slots_of(const struct weir__op *op, struct weir__record record,
                                                               weir__cell head)
 {
     uint64_t *word = weir__record_body(op, record);
     uint32_t words = (uint32_t)(weir__record_body_bytes(record) / sizeof *word);
-    uint32_t maps = (words + WEIR__LEASE_MAP_PLACES) / (WEIR__LEASE_MAP_PLACES + 1);
-    return (struct weir__lease_places){word, word + maps, maps, words - maps, (uint32_t)head.hi};
+    uint32_t maps = (words + WEIR__PERMIT_MAP_SLOTS) / (WEIR__PERMIT_MAP_SLOTS + 1);
+    return (struct weir__permit_slots){word, word + maps, maps, words - maps, (uint32_t)head.hi};
 }
 
 /* The largest limit that the record was used with: see permits.c. */
-static inline int64_t weir__lease_reach(weir__cell head)
+static inline int64_t weir__permit_reach(weir__cell head)
 {
-    return (int64_t)(head.lo & WEIR__LEASE_REACH_MASK);
+    return (int64_t)(head.lo & WEIR__PERMIT_REACH_MASK);
 }
 
-static inline bool weir__lease_is_held(uint64_t word, int64_t now_us)
+static inline bool weir__permit_is_taken(uint64_t word, int64_t now_us)
 {
-    return word & WEIR__LEASE_HELD && weir__anchor_expand(word >> WEIR__LEASE_UNTIL_SHIFT, now_us) > now_us;
+    return word & WEIR__PERMIT_TAKEN && weir__anchor_expand(word >> WEIR__PERMIT_EXPIRY_SHIFT, now_us) > now_us;
 }
 
 /* In its map. */
-static inline void weir__lease_mark(const struct weir__lease_places *body, int64_t place, bool held)
+static inline void weir__permit_map_mark(const struct weir__permit_slots *body, int64_t place, bool held)
 {
-    uint64_t at = (uint64_t)place, *map = &body->map[at / WEIR__LEASE_MAP_PLACES], seen = weir__load64(map);
-    uint64_t bit = UINT64_C(1) << at % WEIR__LEASE_MAP_PLACES;
-    for (int i = 0; i < WEIR__LEASE_MAP_TRIES; i++) {
+    uint64_t at = (uint64_t)place, *map = &body->map[at / WEIR__PERMIT_MAP_SLOTS], seen = weir__load64(map);
+    uint64_t bit = UINT64_C(1) << at % WEIR__PERMIT_MAP_SLOTS;
+    for (int i = 0; i < WEIR__PERMIT_MAP_TRIES; i++) {
         uint64_t next = held ? seen | bit : seen & ~bit;
         if (next == seen || seen >> 32 != body->nonce || weir__cas64(map, &seen, next))
             return;
@@ -71,7 +71,7 @@ static inline void weir__lease_mark(const struct weir__lease_places *body, int64
 }
 
 /* Links a record for at least `room` places to the key, with those that it has. 0: look again; or an error. */
-int weir__lease_make_room(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
-                          int64_t room, int64_t reach, int64_t for_us);
+int weir__permit_slots_grow(const struct weir__op *op, const struct weir__key_location *where,
+                            struct weir__key_record *key, int64_t room, int64_t reach, int64_t for_us);
 
 #endif

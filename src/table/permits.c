@@ -17,13 +17,13 @@
 
 static uint64_t held_until(uint64_t was, int64_t until_us)
 {
-    uint64_t turn = (was + WEIR__LEASE_TURN_ONE) & WEIR__LEASE_TURN_MASK;
-    return ((uint64_t)until_us & WEIR__TIME_MASK) << WEIR__LEASE_UNTIL_SHIFT | turn | WEIR__LEASE_HELD;
+    uint64_t turn = (was + WEIR__PERMIT_SEQUENCE_ONE) & WEIR__PERMIT_SEQUENCE_MASK;
+    return ((uint64_t)until_us & WEIR__TIME_MASK) << WEIR__PERMIT_EXPIRY_SHIFT | turn | WEIR__PERMIT_TAKEN;
 }
 
 /* ---- Maps ---- */
 
-static int64_t marked(const struct weir__lease_places *body)
+static int64_t marked(const struct weir__permit_slots *body)
 {
     int64_t sum = 0, i = 0;
     for (; i + 1 < body->maps; i += 2) /* two at once, as not every processor counts bits by itself */
@@ -32,40 +32,40 @@ static int64_t marked(const struct weir__lease_places *body)
 }
 
 /* Looks at one that is thought to be held, any: so what the dead held is told as free before long, needed or not. */
-static void freshen(const struct weir__lease_places *body, int64_t now_us)
+static void freshen(const struct weir__permit_slots *body, int64_t now_us)
 {
-    int64_t base = now_us / WEIR__LEASE_MAP_PLACES % body->maps * WEIR__LEASE_MAP_PLACES;
-    uint32_t from = (uint32_t)now_us % WEIR__LEASE_MAP_PLACES,
-             held = (uint32_t)weir__load64(&body->map[base / WEIR__LEASE_MAP_PLACES]);
-    uint32_t turned = held >> from | held << (WEIR__LEASE_MAP_PLACES - from) % WEIR__LEASE_MAP_PLACES;
+    int64_t base = now_us / WEIR__PERMIT_MAP_SLOTS % body->maps * WEIR__PERMIT_MAP_SLOTS;
+    uint32_t from = (uint32_t)now_us % WEIR__PERMIT_MAP_SLOTS,
+             held = (uint32_t)weir__load64(&body->map[base / WEIR__PERMIT_MAP_SLOTS]);
+    uint32_t turned = held >> from | held << (WEIR__PERMIT_MAP_SLOTS - from) % WEIR__PERMIT_MAP_SLOTS;
     if (!turned)
         return;
-    int64_t place = base + ((uint32_t)__builtin_ctz(turned) + from) % WEIR__LEASE_MAP_PLACES;
-    if (place < body->capacity && !weir__lease_is_held(weir__load64(&body->place[place]), now_us))
-        weir__lease_mark(body, place, false);
+    int64_t place = base + ((uint32_t)__builtin_ctz(turned) + from) % WEIR__PERMIT_MAP_SLOTS;
+    if (place < body->capacity && !weir__permit_is_taken(weir__load64(&body->place[place]), now_us))
+        weir__permit_map_mark(body, place, false);
 }
 
 /* ---- Looking ---- */
 
-static int64_t count_held(const struct weir__lease_places *body, int64_t now_us)
+static int64_t count_held(const struct weir__permit_slots *body, int64_t now_us)
 {
     int64_t held = 0;
     for (int64_t i = 0; i < body->capacity; i++)
-        held += weir__lease_is_held(weir__load64(&body->place[i]), now_us);
+        held += weir__permit_is_taken(weir__load64(&body->place[i]), now_us);
     return held;
 }
 
 /* All seem to be held: looks at each, as holders may have died, and puts the maps right. */
-static int64_t sweep(const struct weir__lease_places *body, int64_t usable, int64_t now_us, uint64_t *seen)
+static int64_t sweep(const struct weir__permit_slots *body, int64_t usable, int64_t now_us, uint64_t *seen)
 {
     int64_t found = NO_PLACE;
     for (int64_t i = 0; i < usable; i++) {
         uint64_t word = weir__load64(&body->place[i]);
-        if (word & WEIR__LEASE_FROZEN)
+        if (word & WEIR__PERMIT_FROZEN)
             return MOVED;
-        if (weir__lease_is_held(word, now_us))
+        if (weir__permit_is_taken(word, now_us))
             continue;
-        weir__lease_mark(body, i, false);
+        weir__permit_map_mark(body, i, false);
         if (found != NO_PLACE)
             continue;
         found = i;
@@ -75,21 +75,21 @@ static int64_t sweep(const struct weir__lease_places *body, int64_t usable, int6
 }
 
 /* A place that is free, of the first `usable`; *seen is its word. */
-static int64_t pick(const struct weir__lease_places *body, int64_t usable, int64_t now_us, uint64_t *seen)
+static int64_t pick(const struct weir__permit_slots *body, int64_t usable, int64_t now_us, uint64_t *seen)
 {
-    for (int64_t base = 0; base < usable; base += WEIR__LEASE_MAP_PLACES) {
-        uint32_t all = usable - base < WEIR__LEASE_MAP_PLACES ? (1U << (usable - base)) - 1 : UINT32_MAX;
-        uint32_t open = ~(uint32_t)weir__load64(&body->map[base / WEIR__LEASE_MAP_PLACES]) & all;
+    for (int64_t base = 0; base < usable; base += WEIR__PERMIT_MAP_SLOTS) {
+        uint32_t all = usable - base < WEIR__PERMIT_MAP_SLOTS ? (1U << (usable - base)) - 1 : UINT32_MAX;
+        uint32_t open = ~(uint32_t)weir__load64(&body->map[base / WEIR__PERMIT_MAP_SLOTS]) & all;
         for (; open; open &= open - 1) {
             int64_t place = base + __builtin_ctz(open);
             uint64_t word = weir__load64(&body->place[place]);
-            if (word & WEIR__LEASE_FROZEN)
+            if (word & WEIR__PERMIT_FROZEN)
                 return MOVED;
-            if (!weir__lease_is_held(word, now_us)) {
+            if (!weir__permit_is_taken(word, now_us)) {
                 *seen = word;
                 return place;
             }
-            weir__lease_mark(body, place, true);
+            weir__permit_map_mark(body, place, true);
         }
     }
     return sweep(body, usable, now_us, seen);
@@ -101,29 +101,29 @@ static void tell(const weir_limit *limit, int64_t held, int64_t cost, weir_decis
 {
     weir__decide(limit, held, cost, WEIR__TAKE, decision);
     if (decision->verdict == WEIR_DENY)
-        decision->retry_after_ns = WEIR__LEASE_RETRY_NS;
+        decision->retry_after_ns = WEIR__PERMIT_RETRY_NS;
     decision->reset_after_ns = -1; /* when others give back, nobody knows */
 }
 
-int weir__lease_peek(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                     weir_decision *decision)
+int weir__permit_peek(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                      int64_t cost, weir_decision *decision)
 {
     struct weir__key_record key;
     int error = weir__key_record_find(op, where, &key);
     if (error)
         return error;
-    struct weir__lease_places body =
-        key.found ? weir__lease_places_of(op, key.record, key.head) : (struct weir__lease_places){0};
+    struct weir__permit_slots body =
+        key.found ? weir__permit_slots_of(op, key.record, key.head) : (struct weir__permit_slots){0};
     tell(limit, count_held(&body, op->mono_us), cost > 0, decision);
     return 0;
 }
 
 /* True if what was just taken may be kept: nobody has the record but the key, and no other limit makes it too many. */
 static bool may_keep(const struct weir__op *op, const weir_limit *limit, const struct weir__key_record *key,
-                     const struct weir__lease_places *body)
+                     const struct weir__permit_slots *body)
 {
     uint64_t head = weir__load64_ordered(&weir__record_head(op, key->record)->lo);
-    if (head == key->head.lo && weir__lease_reach(key->head) == limit->cap)
+    if (head == key->head.lo && weir__permit_reach(key->head) == limit->cap)
         return true;
     if (weir__head_mark((weir__cell){head, 0}) != weir__head_mark(key->head))
         return false;
@@ -131,7 +131,7 @@ static bool may_keep(const struct weir__op *op, const weir_limit *limit, const s
     return count_held(body, op->mono_us) <= limit->cap;
 }
 
-static weir_lease lease_of(const struct weir__where *where, const struct weir__key_record *key, int64_t place,
+static weir_lease lease_of(const struct weir__key_location *where, const struct weir__key_record *key, int64_t place,
                            uint64_t word, int64_t for_us)
 {
     return (weir_lease){.home = where->home,
@@ -144,8 +144,8 @@ static weir_lease lease_of(const struct weir__where *where, const struct weir__k
 }
 
 /* Takes `place`, whose word is *seen. False: look again. */
-static bool take_place(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                       struct weir__key_record *key, const struct weir__lease_places *body, int64_t place,
+static bool take_place(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                       struct weir__key_record *key, const struct weir__permit_slots *body, int64_t place,
                        uint64_t seen, weir_lease *lease)
 {
     if (!weir__key_record_renew(op, key, limit->window_us))
@@ -157,10 +157,10 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
     }
     *lease = lease_of(where, key, place, word, limit->window_us);
     if (!may_keep(op, limit, key, body)) {
-        weir__lease_release(op, lease); /* wherever it is by now: the record may be on its way into a larger one */
+        weir__permit_release(op, lease); /* wherever it is by now: the record may be on its way into a larger one */
         return false;
     }
-    weir__lease_mark(body, place, true);
+    weir__permit_map_mark(body, place, true);
     freshen(body, op->mono_us);
     return true;
 }
@@ -168,12 +168,12 @@ static bool take_place(const struct weir__op *op, const weir_limit *limit, const
 /* Raises the reach. Places up to there may be used afterwards. */
 static void raise(const struct weir__op *op, const weir_limit *limit, struct weir__key_record *key)
 {
-    weir__cell higher = {weir__head_mark(key->head) | WEIR__LEASE_USE | (uint64_t)limit->cap, key->head.hi};
+    weir__cell higher = {weir__head_mark(key->head) | WEIR__PERMIT_USE | (uint64_t)limit->cap, key->head.hi};
     weir__cell_cas(weir__record_head(op, key->record), &key->head, higher);
 }
 
 /* One attempt. 1: decided, 0: look again, or a negative error. */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                    weir_lease *lease, weir_decision *decision)
 {
     struct weir__key_record key;
@@ -181,23 +181,23 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     if (error)
         return error;
     if (!key.found)
-        return weir__lease_make_room(op, where, &key, limit->cap < FIRST_ROOM ? limit->cap : FIRST_ROOM, limit->cap,
-                                     limit->window_us);
-    if (weir__lease_reach(key.head) < limit->cap) {
+        return weir__permit_slots_grow(op, where, &key, limit->cap < FIRST_ROOM ? limit->cap : FIRST_ROOM, limit->cap,
+                                       limit->window_us);
+    if (weir__permit_reach(key.head) < limit->cap) {
         raise(op, limit, &key);
         return 0;
     }
 
-    struct weir__lease_places body = weir__lease_places_of(op, key.record, key.head);
+    struct weir__permit_slots body = weir__permit_slots_of(op, key.record, key.head);
     uint64_t seen;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
-    int64_t held = weir__lease_reach(key.head) > limit->cap ? count_held(&body, op->mono_us) : marked(&body);
-    bool full = weir__lease_reach(key.head) > limit->cap && held >= limit->cap;
+    int64_t held = weir__permit_reach(key.head) > limit->cap ? count_held(&body, op->mono_us) : marked(&body);
+    bool full = weir__permit_reach(key.head) > limit->cap && held >= limit->cap;
     int64_t place = full ? NO_PLACE : pick(&body, usable, op->mono_us, &seen);
     if (place == MOVED || (place == NO_PLACE && !full && usable < limit->cap)) {
         int64_t more = place == MOVED ? usable : 2 * usable;
-        return weir__lease_make_room(op, where, &key, more < limit->cap ? more : limit->cap, limit->cap,
-                                     limit->window_us);
+        return weir__permit_slots_grow(op, where, &key, more < limit->cap ? more : limit->cap, limit->cap,
+                                       limit->window_us);
     }
     if (place == NO_PLACE) {
         (void)weir__slot_mark(key.slot, key.seen);
@@ -211,63 +211,63 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 }
 
 /* The record that a key's slot leads to, if it is one of this limit alone and of one map, and lasts long enough. */
-static bool quick_look(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                       struct weir__key_record *key, struct weir__lease_places *body)
+static bool quick_look(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                       struct weir__key_record *key, struct weir__permit_slots *body)
 {
     key->slot = weir__slot_of(op->table, where->home, where->tag);
     if (!key->slot)
         return false;
     key->seen = weir__cell_peek(key->slot);
-    if (!weir__counts(key->seen.lo, where->tag) ||
+    if (!weir__is_entry_of(key->seen.lo, where->tag) ||
         weir__cell_life(key->seen, op->mono_us, op->wall_us) < limit->window_us)
         return false;
     key->record = weir__record_unpack(weir__cell_unpack(key->seen).used);
-    if ((uint64_t)key->record.grain + weir__class_grains(key->record.size_class) > op->table->grains)
+    if ((uint64_t)key->record.grain + weir__class_chunks(key->record.size_class) > op->table->grains)
         return false;
     key->head = weir__cell_peek(weir__record_head(op, key->record));
-    *body = weir__lease_places_of(op, key->record, key->head);
+    *body = weir__permit_slots_of(op, key->record, key->head);
     return key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where) &&
-           weir__lease_reach(key->head) == limit->cap && body->maps == 1;
+           weir__permit_reach(key->head) == limit->cap && body->maps == 1;
 }
 
 /*
  * The usual case: the key is at home and has a free place where its map says so. Only afterwards it is seen whether all
  * was as it seemed: the slot still leads to the record, which is still the key's. False: nothing was taken.
  */
-static bool quick_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+static bool quick_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                        weir_lease *lease, weir_decision *decision)
 {
     struct weir__key_record key;
-    struct weir__lease_places body;
+    struct weir__permit_slots body;
     if (!quick_look(op, limit, where, &key, &body))
         return false;
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
     uint64_t map = weir__load64(body.map);
-    uint32_t open = ~(uint32_t)map & (usable < WEIR__LEASE_MAP_PLACES ? (1U << usable) - 1 : UINT32_MAX);
+    uint32_t open = ~(uint32_t)map & (usable < WEIR__PERMIT_MAP_SLOTS ? (1U << usable) - 1 : UINT32_MAX);
     if (!open || map >> 32 != body.nonce)
         return false;
     int place = __builtin_ctz(open);
     uint64_t seen = weir__load64(&body.place[place]), word = held_until(seen, op->mono_us + limit->window_us);
-    if (seen & WEIR__LEASE_FROZEN || weir__lease_is_held(seen, op->mono_us) ||
+    if (seen & WEIR__PERMIT_FROZEN || weir__permit_is_taken(seen, op->mono_us) ||
         !weir__cas64(&body.place[place], &seen, word))
         return false;
     *lease = lease_of(where, &key, place, word, limit->window_us);
     if (weir__load64_ordered(&weir__record_head(op, key.record)->lo) != key.head.lo ||
         !weir__cell_equal(weir__cell_peek(key.slot), key.seen)) {
-        weir__lease_release(op, lease); /* as in take_place */
+        weir__permit_release(op, lease); /* as in take_place */
         return false;
     }
     uint64_t known = map;
     if (!weir__cas64(body.map, &known, map | UINT64_C(1) << place))
-        weir__lease_mark(&body, place, true);
+        weir__permit_map_mark(&body, place, true);
     freshen(&body, op->mono_us);
     int64_t held = __builtin_popcount((uint32_t)map);
     tell(limit, held < limit->cap ? held : limit->cap - 1, 1, decision);
     return true;
 }
 
-int weir__lease_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
-                     weir_lease *lease, weir_decision *decision)
+int weir__permit_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                      weir_lease *lease, weir_decision *decision)
 {
     if (quick_take(op, limit, where, lease, decision))
         return 0;
@@ -284,19 +284,19 @@ int weir__lease_take(const struct weir__op *op, const weir_limit *limit, const s
 /* A lease may come from anywhere: what would lead outside is nobody's. */
 static bool is_sound(const struct weir__op *op, const weir_lease *lease)
 {
-    return lease->word & WEIR__LEASE_HELD && !(lease->word & WEIR__LEASE_FROZEN) && lease->home < op->table->lines &&
+    return lease->word & WEIR__PERMIT_TAKEN && !(lease->word & WEIR__PERMIT_FROZEN) && lease->home < op->table->lines &&
            lease->tag <= WEIR__TAG_MASK && lease->tag > 1 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX;
 }
 
-static struct weir__where where_of(const struct weir__op *op, const weir_lease *lease)
+static struct weir__key_location where_of(const struct weir__op *op, const weir_lease *lease)
 {
-    struct weir__where where = {.tag = lease->tag, .home = lease->home};
-    weir__locate_other(op->table, &where);
+    struct weir__key_location where = {.tag = lease->tag, .home = lease->home};
+    weir__locate_alternate(op->table, &where);
     return where;
 }
 
 /* Swaps the lease's word for `next` in a record. */
-static bool swap(const struct weir__lease_places *body, const weir_lease *lease, uint64_t next)
+static bool swap(const struct weir__permit_slots *body, const weir_lease *lease, uint64_t next)
 {
     uint64_t seen = lease->word;
     return lease->place < body->capacity && weir__cas64(&body->place[lease->place], &seen, next);
@@ -306,44 +306,44 @@ static bool swap(const struct weir__lease_places *body, const weir_lease *lease,
 static bool release_there(const struct weir__op *op, const weir_lease *lease)
 {
     struct weir__record record = weir__record_unpack(lease->record);
-    if ((uint64_t)record.grain + weir__class_grains(record.size_class) > op->table->grains)
+    if ((uint64_t)record.grain + weir__class_chunks(record.size_class) > op->table->grains)
         return false;
     weir__cell head = weir__cell_peek(weir__record_head(op, record));
     if (weir__head_mark(head) != lease->mark)
         return false;
-    struct weir__lease_places body = weir__lease_places_of(op, record, head);
-    if (!swap(&body, lease, lease->word & ~WEIR__LEASE_HELD))
+    struct weir__permit_slots body = weir__permit_slots_of(op, record, head);
+    if (!swap(&body, lease, lease->word & ~WEIR__PERMIT_TAKEN))
         return false;
-    weir__lease_mark(&body, lease->place, false);
+    weir__permit_map_mark(&body, lease->place, false);
     return true;
 }
 
 /* The record of a lease's key, and whether the lease has a place in it; one that is being moved is moved. */
 static int find_place(const struct weir__op *op, const weir_lease *lease, struct weir__key_record *key,
-                      struct weir__lease_places *body)
+                      struct weir__permit_slots *body)
 {
-    struct weir__where where = where_of(op, lease);
+    struct weir__key_location where = where_of(op, lease);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int error = weir__key_record_find(op, &where, key);
         if (error || !key->found)
             return error ? error : WEIR_ELEASE;
-        *body = weir__lease_places_of(op, key->record, key->head);
+        *body = weir__permit_slots_of(op, key->record, key->head);
         uint64_t word = lease->place < body->capacity ? weir__load64(&body->place[lease->place]) : 0;
         if (word == lease->word)
             return 0;
-        if (word != (lease->word | WEIR__LEASE_FROZEN))
+        if (word != (lease->word | WEIR__PERMIT_FROZEN))
             return WEIR_ELEASE;
-        error = weir__lease_make_room(op, &where, key, body->capacity, 0, lease->for_us);
+        error = weir__permit_slots_grow(op, &where, key, body->capacity, 0, lease->for_us);
         if (error)
             return error;
     }
     return WEIR_EBUSY;
 }
 
-int weir__lease_release(const struct weir__op *op, const weir_lease *lease)
+int weir__permit_release(const struct weir__op *op, const weir_lease *lease)
 {
     struct weir__key_record key;
-    struct weir__lease_places body;
+    struct weir__permit_slots body;
     if (!is_sound(op, lease))
         return WEIR_ELEASE;
     if (release_there(op, lease))
@@ -352,19 +352,19 @@ int weir__lease_release(const struct weir__op *op, const weir_lease *lease)
         int error = find_place(op, lease, &key, &body);
         if (error)
             return error;
-        if (!swap(&body, lease, lease->word & ~WEIR__LEASE_HELD))
+        if (!swap(&body, lease, lease->word & ~WEIR__PERMIT_TAKEN))
             continue; /* it was frozen, or its time came */
-        weir__lease_mark(&body, lease->place, false);
+        weir__permit_map_mark(&body, lease->place, false);
         return 0;
     }
     return WEIR_EBUSY;
 }
 
-int weir__lease_renew(const struct weir__op *op, weir_lease *lease)
+int weir__permit_renew(const struct weir__op *op, weir_lease *lease)
 {
     struct weir__key_record key;
-    struct weir__lease_places body;
-    if (!is_sound(op, lease) || !weir__lease_is_held(lease->word, op->mono_us))
+    struct weir__permit_slots body;
+    if (!is_sound(op, lease) || !weir__permit_is_taken(lease->word, op->mono_us))
         return WEIR_ELEASE;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int error = find_place(op, lease, &key, &body);
@@ -374,7 +374,8 @@ int weir__lease_renew(const struct weir__op *op, weir_lease *lease)
         if (!weir__key_record_renew(op, &key, lease->for_us))
             continue;
         uint64_t until = (uint64_t)(op->mono_us + lease->for_us) & WEIR__TIME_MASK;
-        uint64_t next = until << WEIR__LEASE_UNTIL_SHIFT | (lease->word & (WEIR__LEASE_TURN_MASK | WEIR__LEASE_HELD));
+        uint64_t next =
+            until << WEIR__PERMIT_EXPIRY_SHIFT | (lease->word & (WEIR__PERMIT_SEQUENCE_MASK | WEIR__PERMIT_TAKEN));
         if (!swap(&body, lease, next))
             continue;
         lease->word = next;

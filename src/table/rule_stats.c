@@ -5,10 +5,10 @@
 
 #define PROBES 64 /* then the area counts as full */
 
-static struct weir__tally *probe(const struct weir__table *table, uint64_t id, bool claim)
+static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t id, bool claim)
 {
     for (uint64_t i = 0; id && i < PROBES && i < table->tallies; i++) {
-        struct weir__tally *tally = &table->tally[(id + i) % table->tallies];
+        struct weir__rule_stats *tally = &table->tally[(id + i) % table->tallies];
         uint64_t *word = &tally->stripe[0].word, held = weir__load64(word);
         if (held == id)
             return tally;
@@ -23,12 +23,12 @@ static struct weir__tally *probe(const struct weir__table *table, uint64_t id, b
     return NULL;
 }
 
-struct weir__tally *weir__tally_find(const struct weir__table *table, uint64_t id)
+struct weir__rule_stats *weir__rule_stats_find(const struct weir__table *table, uint64_t id)
 {
     return probe(table, id, true);
 }
 
-const struct weir__tally *weir__tally_look(const struct weir__table *table, uint64_t id)
+const struct weir__rule_stats *weir__rule_stats_lookup(const struct weir__table *table, uint64_t id)
 {
     return probe(table, id, false);
 }
@@ -38,5 +38,5 @@ void weir__times_add(const struct weir__table *table, unsigned stripe, int64_t n
     int bucket = 0;
     while (bucket < WEIR__TIMES - 1 && ns >= INT64_C(64) << bucket)
         bucket++;
-    weir__count(&table->times[stripe % WEIR__TIME_STRIPES].count[bucket], 1);
+    weir__count(&table->times[stripe % WEIR__TIME_SHARDS].count[bucket], 1);
 }

@@ -18,8 +18,10 @@ static uint64_t header_check(const struct weir__header *header)
 /* Less than a hundredth of the segment, so that keys keep the rest: enough for 2048 rules in 64 MiB. */
 static uint64_t tallies_for(uint64_t bytes)
 {
-    uint64_t count = bytes / 128 / sizeof(struct weir__tally);
-    return count < WEIR__TALLIES_MIN ? WEIR__TALLIES_MIN : count > WEIR__TALLIES_MAX ? WEIR__TALLIES_MAX : count;
+    uint64_t count = bytes / 128 / sizeof(struct weir__rule_stats);
+    return count < WEIR__RULE_STATS_MIN   ? WEIR__RULE_STATS_MIN
+           : count > WEIR__RULE_STATS_MAX ? WEIR__RULE_STATS_MAX
+                                          : count;
 }
 
 /* Sets sizes and places. Returns 0 or WEIR_ESIZE. */
@@ -33,17 +35,17 @@ static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
     h->times_at = h->moves_at + WEIR__MOVES_BYTES;
     h->tallies_at = h->times_at + WEIR__TIMES_BYTES;
     h->tallies = tallies_for(bytes);
-    h->lines_at = h->tallies_at + h->tallies * sizeof(struct weir__tally);
-    h->grains = slab_bytes / (WEIR__GRAIN + sizeof(uint32_t));
-    if (h->grains > WEIR__GRAINS_MAX)
-        h->grains = WEIR__GRAINS_MAX;
-    h->grains_at = (bytes - h->grains * WEIR__GRAIN) & ~UINT64_C(63);
+    h->lines_at = h->tallies_at + h->tallies * sizeof(struct weir__rule_stats);
+    h->grains = slab_bytes / (WEIR__CHUNK + sizeof(uint32_t));
+    if (h->grains > WEIR__CHUNKS_MAX)
+        h->grains = WEIR__CHUNKS_MAX;
+    h->grains_at = (bytes - h->grains * WEIR__CHUNK) & ~UINT64_C(63);
     h->leases_at = (h->grains_at - h->grains * sizeof(uint32_t)) & ~UINT64_C(63);
-    h->lines = h->leases_at > h->lines_at ? (h->leases_at - h->lines_at) / sizeof(struct weir__line) : 0;
-    return h->lines < WEIR__LINES_MIN ? WEIR_ESIZE : 0;
+    h->lines = h->leases_at > h->lines_at ? (h->leases_at - h->lines_at) / sizeof(struct weir__bucket) : 0;
+    return h->lines < WEIR__HASH_BUCKETS_MIN ? WEIR_ESIZE : 0;
 }
 
-int weir__segment_format(void *memory, const struct weir__plan *plan)
+int weir__segment_format(void *memory, const struct weir__segment_spec *plan)
 {
     struct weir__header *h = memory;
     int error = lay_out(h, plan->bytes, plan->slab_bytes);
@@ -80,19 +82,19 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
     if (bytes < copy.bytes)
         return WEIR_ETRUNCATED;
     expected = copy;
-    uint64_t slab = copy.grains > copy.bytes ? copy.bytes : copy.grains * (WEIR__GRAIN + sizeof(uint32_t));
+    uint64_t slab = copy.grains > copy.bytes ? copy.bytes : copy.grains * (WEIR__CHUNK + sizeof(uint32_t));
     if (lay_out(&expected, copy.bytes, slab) || header_check(&expected) != copy.check)
         return WEIR_EDAMAGED;
 
     unsigned char *base = memory;
     *table = (struct weir__table){
         .header = memory,
-        .line = (struct weir__line *)(void *)(base + copy.lines_at),
+        .line = (struct weir__bucket *)(void *)(base + copy.lines_at),
         .lines = copy.lines,
-        .stats = (struct weir__stripe *)(void *)(base + copy.stats_at),
+        .stats = (struct weir__stats_shard *)(void *)(base + copy.stats_at),
         .moves = (uint64_t *)(void *)(base + copy.moves_at),
         .times = (struct weir__times *)(void *)(base + copy.times_at),
-        .tally = (struct weir__tally *)(void *)(base + copy.tallies_at),
+        .tally = (struct weir__rule_stats *)(void *)(base + copy.tallies_at),
         .tallies = copy.tallies,
         .lease = (uint32_t *)(void *)(base + copy.leases_at),
         .grain = base + copy.grains_at,
@@ -104,9 +106,9 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
 
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
 {
-    weir_stats sum = {.slots = table->lines * WEIR__SLOTS, .grains = table->grains, .bytes = table->bytes};
-    for (int i = 0; i < WEIR__STRIPES; i++) {
-        const struct weir__stripe *s = &table->stats[i];
+    weir_stats sum = {.slots = table->lines * WEIR__BUCKET_SLOTS, .grains = table->grains, .bytes = table->bytes};
+    for (int i = 0; i < WEIR__STATS_SHARDS; i++) {
+        const struct weir__stats_shard *s = &table->stats[i];
         sum.allowed += weir__load64(&s->verdict[WEIR_ALLOW]);
         sum.delayed += weir__load64(&s->verdict[WEIR_DELAY]);
         sum.denied += weir__load64(&s->verdict[WEIR_DENY]);
@@ -127,14 +129,14 @@ void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
 
 static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, weir__cell seen)
 {
-    struct weir__parts p = weir__cell_unpack(seen);
+    struct weir__slot_fields p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
     weir_entry e = {.line = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
     e.kind = p.state == WEIR__TENTATIVE ? WEIR_ENTRY_TENTATIVE
              : p.state == WEIR__NORMAL  ? WEIR_ENTRY_COUNTER
                                         : WEIR_ENTRY_MOVING;
     e.anchor_us = weir__anchor_expand(p.anchor, now_us);
-    e.expires_in_us = e.anchor_us + weir__whole_decode(p.whole) - now_us;
+    e.expires_in_us = e.anchor_us + weir__expiry_decode(p.whole) - now_us;
     e.live = e.expires_in_us > 0;
     return e;
 }
@@ -142,7 +144,7 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, w
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context)
 {
     for (uint64_t line = 0; line < op->table->lines; line++) {
-        for (int i = 0; i < WEIR__SLOTS; i++) {
+        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
             weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
             if (!weir__cell_tag(seen.lo))
                 continue;
@@ -159,20 +161,21 @@ uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_
 {
     uint64_t all = op->table->lines, step = lines && all > lines ? all / lines : 1, looked = 0, found = 0;
     for (uint64_t line = 0; line < all && looked < lines; line += step, looked++)
-        for (int i = 0; i < WEIR__SLOTS; i++) {
+        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
             weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
             found += weir__cell_tag(seen.lo) && weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
         }
     *live = found;
-    return looked * WEIR__SLOTS;
+    return looked * WEIR__BUCKET_SLOTS;
 }
 
 /* Entries with this tag that count, in the two lines; more than one is one too many. */
 static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_t b)
 {
     int count = 0;
-    for (int i = 0; i < (a == b ? 1 : 2) * WEIR__SLOTS; i++) {
-        weir__cell seen = weir__cell_read(&op->table->line[i < WEIR__SLOTS ? a : b].slot[i % WEIR__SLOTS]);
+    for (int i = 0; i < (a == b ? 1 : 2) * WEIR__BUCKET_SLOTS; i++) {
+        weir__cell seen =
+            weir__cell_read(&op->table->line[i < WEIR__BUCKET_SLOTS ? a : b].slot[i % WEIR__BUCKET_SLOTS]);
         count += weir__cell_tag(seen.lo) == tag && weir__is_normal(seen.lo);
     }
     return count;
@@ -182,9 +185,9 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
 {
     weir_report r = {0};
     for (uint64_t line = 0; line < op->table->lines; line++) {
-        for (int i = 0; i < WEIR__SLOTS; i++) {
+        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
             weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
-            struct weir__parts p = weir__cell_unpack(seen);
+            struct weir__slot_fields p = weir__cell_unpack(seen);
             if (!p.tag)
                 continue;
             bool nonce = p.state == WEIR__TENTATIVE || p.state == WEIR__RESERVED;
@@ -194,7 +197,7 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >
                         (p.wall ? op->wall_us : op->mono_us) + HOUR_US;
             r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
-            uint64_t other = weir__other_line(p.tag, line, op->table->lines);
+            uint64_t other = weir__alternate_bucket(p.tag, line, op->table->lines);
             if (weir__is_normal(seen.lo) && counting(op, p.tag, line, other) > 1)
                 r.twins++;
         }

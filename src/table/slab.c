@@ -32,7 +32,7 @@ enum rank {
 unsigned weir__class_for(uint64_t bytes)
 {
     for (unsigned c = 0; c < WEIR__CLASSES; c++)
-        if ((uint64_t)weir__class_grains(c) * WEIR__GRAIN >= bytes)
+        if ((uint64_t)weir__class_chunks(c) * WEIR__CHUNK >= bytes)
             return c;
     return WEIR__CLASSES;
 }
@@ -68,14 +68,14 @@ static uint32_t lease_left(const struct weir__op *op, uint32_t word)
  */
 static enum rank rank_of_places(weir__cell head, uint64_t map)
 {
-    int64_t reach = weir__lease_reach(head), held = __builtin_popcount((uint32_t)map);
-    bool all = reach <= WEIR__LEASE_MAP_PLACES;
+    int64_t reach = weir__permit_reach(head), held = __builtin_popcount((uint32_t)map);
+    bool all = reach <= WEIR__PERMIT_MAP_SLOTS;
     if (map >> 32 != (uint32_t)head.hi)
         return RANK_LOW; /* its maker has not come that far */
     if (!held)
         return all ? RANK_UNHELD : RANK_LOW;
     if (!all)
-        return held < WEIR__LEASE_MAP_PLACES ? RANK_LOW : RANK_HIGH;
+        return held < WEIR__PERMIT_MAP_SLOTS ? RANK_LOW : RANK_HIGH;
     return held >= reach ? RANK_DENIED : held > reach / 2 ? RANK_HIGH : RANK_LOW;
 }
 
@@ -184,7 +184,7 @@ static void note_none_lapsed(const struct weir__op *op, unsigned size_class, uin
 /* Looks for lapsed grains in a row from the cursor on. */
 static uint32_t take_lapsed(const struct weir__op *op, unsigned size_class, int64_t for_us, uint64_t *at)
 {
-    uint32_t count = weir__class_grains(size_class);
+    uint32_t count = weir__class_chunks(size_class);
     uint64_t grains = op->table->grains, run = 0;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
     uint64_t most = grains < SCAN_MAX ? grains : SCAN_MAX;
@@ -238,7 +238,7 @@ static bool is_less(struct loss a, struct loss b)
 
 static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t count)
 {
-    return record && at < (uint64_t)record->grain + weir__class_grains(record->size_class) &&
+    return record && at < (uint64_t)record->grain + weir__class_chunks(record->size_class) &&
            record->grain < at + count;
 }
 
@@ -284,7 +284,7 @@ static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for
 int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t for_us, const struct weir__record *keep,
                       bool stand_in, struct weir__record *record)
 {
-    uint32_t count = size_class < WEIR__CLASSES ? weir__class_grains(size_class) : 0;
+    uint32_t count = size_class < WEIR__CLASSES ? weir__class_chunks(size_class) : 0;
     int rounds = count && count <= op->table->grains ? TAKE_ROUNDS : 0, kept_rounds = KEPT_ROUNDS;
     uint64_t at;
 
@@ -310,7 +310,7 @@ static bool replace_lease(const struct weir__op *op, struct weir__record *record
     /* The first word says who has the record: when it is extended it goes first, when it is freed it goes last. */
     if (next && !weir__cas32(lease, &record->lease, next | LEASE_FIRST))
         return false;
-    for (uint32_t i = weir__class_grains(record->size_class) - 1; i > 0; i--) {
+    for (uint32_t i = weir__class_chunks(record->size_class) - 1; i > 0; i--) {
         uint32_t tail = was & LEASE_MASK;
         weir__cas32(&lease[i], &tail, next);
     }
@@ -329,8 +329,8 @@ void weir__record_release(const struct weir__op *op, struct weir__record record)
     weir__store64(&op->table->header->slab_searched, 0);
 }
 
-bool weir__record_own(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
-                      weir__cell head)
+bool weir__record_publish(const struct weir__op *op, const struct weir__key_location *where,
+                          struct weir__record *record, weir__cell head)
 {
     weir__cell *at = weir__record_head(op, *record), seen = weir__cell_read(at), put = head;
     uint32_t *lease = &op->table->lease[record->grain];
@@ -338,8 +338,8 @@ bool weir__record_own(const struct weir__op *op, const struct weir__where *where
         /* After `seen` was read: if the lease is ours, that is not the head of who took the record after it. */
         if (weir__load32(lease) != record->lease)
             return false;
-        uint64_t turn = ((seen.lo >> WEIR__HEAD_SHIFT) + 1) & ((1U << WEIR__TURN_BITS) - 1);
-        put.lo = head.lo | (weir__owner(where) << WEIR__TURN_BITS | turn) << WEIR__HEAD_SHIFT;
+        uint64_t turn = ((seen.lo >> WEIR__HEAD_SHIFT) + 1) & ((1U << WEIR__OWNER_SEQUENCE_BITS) - 1);
+        put.lo = head.lo | (weir__owner(where) << WEIR__OWNER_SEQUENCE_BITS | turn) << WEIR__HEAD_SHIFT;
         if (!weir__cell_cas(at, &seen, put))
             continue;
         uint32_t taking = record->lease;
@@ -350,24 +350,24 @@ bool weir__record_own(const struct weir__op *op, const struct weir__where *where
 }
 
 /* One attempt; *again if the slot changed while its record was read. */
-static int find_once(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
+static int find_once(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
                      bool *again)
 {
     *key = (struct weir__key_record){0};
     *again = false;
-    key->slot = weir__find(op->table, where, &key->seen);
+    key->slot = weir__lookup(op->table, where, &key->seen);
     if (key->slot)
         key->seen = weir__cell_read(key->slot);
-    if (!key->slot || !weir__counts(key->seen.lo, where->tag)) {
-        int error = weir__look(op, where, &key->slot, &key->seen);
+    if (!key->slot || !weir__is_entry_of(key->seen.lo, where->tag)) {
+        int error = weir__lookup_helping(op, where, &key->slot, &key->seen);
         if (error || !key->slot)
             return error;
     }
-    struct weir__parts held = weir__cell_unpack(key->seen);
+    struct weir__slot_fields held = weir__cell_unpack(key->seen);
     key->record = weir__record_unpack(held.used);
     /* Shared content is never trusted: a reference that leads outside counts as none. */
     if (held.state == WEIR__TENTATIVE ||
-        (uint64_t)key->record.grain + weir__class_grains(key->record.size_class) > op->table->grains)
+        (uint64_t)key->record.grain + weir__class_chunks(key->record.size_class) > op->table->grains)
         return 0;
     /* The lease before the head: if the lease is as it was when we change it, so was the owner. */
     key->record.lease = weir__load32(&op->table->lease[key->record.grain]);
@@ -379,7 +379,8 @@ static int find_once(const struct weir__op *op, const struct weir__where *where,
     return 0;
 }
 
-int weir__key_record_find(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key)
+int weir__key_record_find(const struct weir__op *op, const struct weir__key_location *where,
+                          struct weir__key_record *key)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         bool again;
@@ -398,16 +399,16 @@ int weir__key_record_find(const struct weir__op *op, const struct weir__where *w
 static weir__cell link_cell(const struct weir__op *op, uint64_t tag, weir__cell seen, struct weir__record record,
                             int64_t for_us)
 {
-    struct weir__parts held = weir__cell_unpack(seen);
+    struct weir__slot_fields held = weir__cell_unpack(seen);
     int64_t anchor = op->mono_us;
     bool normal = weir__is_normal(seen.lo) && held.tag == tag;
     if (normal && weir__anchor_expand(held.anchor, op->mono_us) >= anchor)
         anchor = weir__anchor_expand(held.anchor, op->mono_us) + 1;
-    return weir__cell_pack((struct weir__parts){.tag = tag,
-                                                .version = normal ? held.version : held.used % WEIR__VERSIONS,
-                                                .whole = weir__whole_encode(op->mono_us + for_us - anchor),
-                                                .used = weir__record_pack(record),
-                                                .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
+    return weir__cell_pack((struct weir__slot_fields){.tag = tag,
+                                                      .version = normal ? held.version : held.used % WEIR__VERSIONS,
+                                                      .whole = weir__expiry_encode(op->mono_us + for_us - anchor),
+                                                      .used = weir__record_pack(record),
+                                                      .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
 }
 
 bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *key, int64_t for_us)
@@ -427,12 +428,12 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
     return true;
 }
 
-bool weir__key_record_link(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
-                           struct weir__record record, int64_t for_us, int *error)
+bool weir__key_record_link(const struct weir__op *op, const struct weir__key_location *where,
+                           struct weir__key_record *key, struct weir__record record, int64_t for_us, int *error)
 {
     *error = 0;
     if (!key->slot) {
-        *error = weir__claim(op, where, weir__cell_tentative(op, where->tag), &key->slot, &key->seen);
+        *error = weir__slot_claim(op, where, weir__cell_tentative(op, where->tag), &key->slot, &key->seen);
         if (*error || weir__cell_state(key->seen.lo) != WEIR__TENTATIVE) {
             weir__record_release(op, record);
             return false;
@@ -457,14 +458,14 @@ bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_re
     return weir__cell_cas(at, &seen, marked);
 }
 
-void weir__key_record_deny(const struct weir__op *op, const struct weir__where *where)
+void weir__key_record_deny(const struct weir__op *op, const struct weir__key_location *where)
 {
     struct weir__key_record key;
     if (weir__key_record_find(op, where, &key) == 0 && key.found)
         (void)weir__key_record_leave(op, &key, true); /* if it was changed just now, the next denial marks it */
 }
 
-int weir__key_record_drop(const struct weir__op *op, const struct weir__where *where)
+int weir__key_record_drop(const struct weir__op *op, const struct weir__key_location *where)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         struct weir__key_record key;

@@ -21,20 +21,20 @@ struct weir__record {
     uint32_t lease; /* of the first grain, as last seen or written; not packed */
 };
 
-#define WEIR__CLASSES    64
-#define WEIR__OWNER_BITS 22
-#define WEIR__TURN_BITS  4 /* below the owner */
-#define WEIR__HEAD_SHIFT (64 - WEIR__OWNER_BITS - WEIR__TURN_BITS)
-#define WEIR__USE_SHIFT  36 /* below the turn; what is below it is the record's users' own */
-#define WEIR__USE_MASK   (UINT64_C(3) << WEIR__USE_SHIFT)
-#define WEIR__GRAINS_MAX (UINT64_C(1) << 26)
+#define WEIR__CLASSES             64
+#define WEIR__OWNER_BITS          22
+#define WEIR__OWNER_SEQUENCE_BITS 4 /* below the owner */
+#define WEIR__HEAD_SHIFT          (64 - WEIR__OWNER_BITS - WEIR__OWNER_SEQUENCE_BITS)
+#define WEIR__USE_SHIFT           36 /* below the turn; what is below it is the record's users' own */
+#define WEIR__USE_MASK            (UINT64_C(3) << WEIR__USE_SHIFT)
+#define WEIR__CHUNKS_MAX          (UINT64_C(1) << 26)
 
 /* In a head: how much an eviction of the record would forgive its key. It changes with the head, by the same swap. */
 enum weir__use {
     WEIR__USE_LOW,    /* at most half of the limit was used when the head was written */
     WEIR__USE_HIGH,   /* more than half */
     WEIR__USE_DENIED, /* more than half, and a request was denied since */
-    WEIR__USE_PLACES  /* places that can be held (permit_slots.h): its map tells */
+    WEIR__USE_PERMITS /* places that can be held (permit_slots.h): its map tells */
 };
 
 static inline uint64_t weir__record_pack(struct weir__record r)
@@ -44,11 +44,11 @@ static inline uint64_t weir__record_pack(struct weir__record r)
 
 static inline struct weir__record weir__record_unpack(uint64_t used)
 {
-    return (struct weir__record){(uint32_t)(used & (WEIR__GRAINS_MAX - 1)), (unsigned)(used >> 26), 0};
+    return (struct weir__record){(uint32_t)(used & (WEIR__CHUNKS_MAX - 1)), (unsigned)(used >> 26), 0};
 }
 
 /* Grains of a class: 1 to 8 one by one, then four sizes to each doubling. */
-static inline uint32_t weir__class_grains(unsigned size_class)
+static inline uint32_t weir__class_chunks(unsigned size_class)
 {
     if (size_class < 8)
         return size_class + 1;
@@ -60,21 +60,21 @@ unsigned weir__class_for(uint64_t bytes);
 
 static inline weir__cell *weir__record_head(const struct weir__op *op, struct weir__record r)
 {
-    return (weir__cell *)(void *)(op->table->grain + (uint64_t)r.grain * WEIR__GRAIN);
+    return (weir__cell *)(void *)(op->table->grain + (uint64_t)r.grain * WEIR__CHUNK);
 }
 
 /* What follows the head. */
 static inline void *weir__record_body(const struct weir__op *op, struct weir__record r)
 {
-    return op->table->grain + (uint64_t)r.grain * WEIR__GRAIN + sizeof(weir__cell);
+    return op->table->grain + (uint64_t)r.grain * WEIR__CHUNK + sizeof(weir__cell);
 }
 
 static inline uint64_t weir__record_body_bytes(struct weir__record r)
 {
-    return (uint64_t)weir__class_grains(r.size_class) * WEIR__GRAIN - sizeof(weir__cell);
+    return (uint64_t)weir__class_chunks(r.size_class) * WEIR__CHUNK - sizeof(weir__cell);
 }
 
-static inline uint64_t weir__owner(const struct weir__where *where)
+static inline uint64_t weir__owner(const struct weir__key_location *where)
 {
     return (where->tag + where->salt * UINT64_C(0x9e3779b1)) & ((UINT64_C(1) << WEIR__OWNER_BITS) - 1);
 }
@@ -110,7 +110,7 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
 void weir__record_release(const struct weir__op *op, struct weir__record record);
 
 /* True if nobody has taken the record since its lease was read. */
-static inline bool weir__record_held(const struct weir__op *op, struct weir__record record)
+static inline bool weir__record_is_current(const struct weir__op *op, struct weir__record record)
 {
     return weir__load32(&op->table->lease[record.grain]) == record.lease;
 }
@@ -119,8 +119,8 @@ static inline bool weir__record_held(const struct weir__op *op, struct weir__rec
  * Puts `head` into a record just taken, with the owner and the next turn on top, whatever stale writers of its last
  * owner still try, and lets others see it. False: somebody took the record meanwhile.
  */
-bool weir__record_own(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
-                      weir__cell head);
+bool weir__record_publish(const struct weir__op *op, const struct weir__key_location *where,
+                          struct weir__record *record, weir__cell head);
 
 /* The slot and record of a key, as they were seen. If none was found, the caller takes, fills and links one. */
 struct weir__key_record {
@@ -131,7 +131,8 @@ struct weir__key_record {
     bool found;
 };
 
-int weir__key_record_find(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key);
+int weir__key_record_find(const struct weir__op *op, const struct weir__key_location *where,
+                          struct weir__key_record *key);
 
 /* Renews the leases if they end before now + for_us. False: lost the race, look again. */
 bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *key, int64_t for_us);
@@ -140,8 +141,8 @@ bool weir__key_record_renew(const struct weir__op *op, struct weir__key_record *
  * Links a record the caller has filled to the key in place of what `key` found. True if that worked; if not, or on
  * error, the record was released and the caller looks again.
  */
-bool weir__key_record_link(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
-                           struct weir__record record, int64_t for_us, int *error);
+bool weir__key_record_link(const struct weir__op *op, const struct weir__key_location *where,
+                           struct weir__key_record *key, struct weir__record record, int64_t for_us, int *error);
 
 /*
  * Ends a decision that leaves the key's record as it is; a denial marks it. False: it was changed meanwhile, look
@@ -150,9 +151,9 @@ bool weir__key_record_link(const struct weir__op *op, const struct weir__where *
 bool weir__key_record_leave(const struct weir__op *op, const struct weir__key_record *key, bool denied);
 
 /* Marks the record of a key that another call found to be denied, if it has one. */
-void weir__key_record_deny(const struct weir__op *op, const struct weir__where *where);
+void weir__key_record_deny(const struct weir__op *op, const struct weir__key_location *where);
 
 /* Empties the key's slot and gives its record back. */
-int weir__key_record_drop(const struct weir__op *op, const struct weir__where *where);
+int weir__key_record_drop(const struct weir__op *op, const struct weir__key_location *where);
 
 #endif

@@ -188,7 +188,7 @@ static int64_t lease_for(const struct weir__op *op, const struct view *view)
  * Makes a record for `units` and links it, with the live units of `view` in it. If the key has a record, that one is
  * frozen first; it is only then that there is something to lose, and by then the new one is at hand. 0: look again.
  */
-static int make(const struct weir__op *op, const struct weir__where *where, struct weir__key_record *key,
+static int make(const struct weir__op *op, const struct weir__key_location *where, struct weir__key_record *key,
                 const struct view *view, int64_t units)
 {
     const weir_limit *limit = view->limit;
@@ -215,12 +215,12 @@ static int make(const struct weir__op *op, const struct weir__where *where, stru
     head.frozen = false;
     head.tail = keep == capacity ? 0 : keep;
     head.span = keep;
-    if (!weir__record_own(op, where, &record, pack(0, head)))
+    if (!weir__record_publish(op, where, &record, pack(0, head)))
         return 0; /* took so long over it that it was taken away: look again */
     for (int64_t i = 0; i < keep; i++)
         weir__store32(&time[i], (uint32_t)(live_time(view, view->live - keep + i) / limit->quantum_us));
     /* Was all of it copied from our own record? In a full slab somebody may have taken it. */
-    if (key->found && !weir__record_held(op, key->record)) {
+    if (key->found && !weir__record_is_current(op, key->record)) {
         weir__record_release(op, record);
         return 0;
     }
@@ -257,8 +257,8 @@ static struct log_head advance(const struct view *view, int64_t now_us, struct w
 }
 
 /* One attempt. 1: decided, 0: look again, or a negative error. */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                   enum weir__mode mode, weir_decision *decision)
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                   int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     struct weir__key_record key;
     int error = weir__key_record_find(op, where, &key);
@@ -294,29 +294,29 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 }
 
 /* Times in other quanta mean other times: a window so different is a new log. */
-static struct weir__where salted(const weir_limit *limit, const struct weir__where *where)
+static struct weir__key_location salted(const weir_limit *limit, const struct weir__key_location *where)
 {
-    struct weir__where w = *where;
+    struct weir__key_location w = *where;
     w.salt = (uint64_t)limit->quantum_us;
     return w;
 }
 
-void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
-    struct weir__where w = salted(limit, where);
+    struct weir__key_location w = salted(limit, where);
     weir__key_record_deny(op, &w);
 }
 
-int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
-    struct weir__where w = salted(limit, where);
+    struct weir__key_location w = salted(limit, where);
     return weir__key_record_drop(op, &w);
 }
 
-int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                          int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    struct weir__where w = salted(limit, where);
+    struct weir__key_location w = salted(limit, where);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int result = attempt(op, limit, &w, cost, mode, decision);
         if (result)

@@ -46,7 +46,7 @@ enum weir__cell_state {
 
 #define WEIR__VERSIONS 8
 
-struct weir__parts {
+struct weir__slot_fields {
     uint64_t tag;
     unsigned state, version;
     bool wall;
@@ -61,7 +61,7 @@ static inline uint64_t weir__cell_tag(uint64_t lo)
 }
 
 /* The tag where an entry has it, all else 0. The upper bits of `tag` do not matter, so a whole hash will do. */
-static inline uint64_t weir__wanted(uint64_t tag)
+static inline uint64_t weir__tag_bits_of(uint64_t tag)
 {
     return tag << 30;
 }
@@ -77,12 +77,12 @@ static inline unsigned weir__cell_version(uint64_t lo)
 }
 
 /* True if the entry counts for this tag. */
-static inline bool weir__counts(uint64_t lo, uint64_t tag)
+static inline bool weir__is_entry_of(uint64_t lo, uint64_t tag)
 {
     return lo >> 27 == tag << 3; /* NORMAL is 0 */
 }
 
-static inline weir__cell weir__cell_pack(struct weir__parts p)
+static inline weir__cell weir__cell_pack(struct weir__slot_fields p)
 {
     weir__cell cell;
     cell.lo = p.tag << 30 | (uint64_t)p.state << 27 | (uint64_t)p.version << 24 | (uint64_t)p.wall << 23 |
@@ -91,9 +91,9 @@ static inline weir__cell weir__cell_pack(struct weir__parts p)
     return cell;
 }
 
-static inline struct weir__parts weir__cell_unpack(weir__cell cell)
+static inline struct weir__slot_fields weir__cell_unpack(weir__cell cell)
 {
-    struct weir__parts p;
+    struct weir__slot_fields p;
     p.tag = weir__cell_tag(cell.lo);
     p.state = weir__cell_state(cell.lo);
     p.version = weir__cell_version(cell.lo);
@@ -140,7 +140,7 @@ static inline weir__cell weir__cell_empty(weir__cell was)
 }
 
 /* `cell` with a nonce in place of its count, made from what it replaces: no slot holds the same one twice. */
-static inline weir__cell weir__cell_nonce(weir__cell cell, weir__cell was)
+static inline weir__cell weir__cell_with_aba_tag(weir__cell cell, weir__cell was)
 {
     uint64_t mixed = (was.lo ^ (was.hi << 21 | was.hi >> 43)) * UINT64_C(0xd6e8feb86659fd93);
     cell.lo = (cell.lo & ~UINT64_C(0x7fff)) | mixed >> 49;
@@ -165,7 +165,7 @@ static inline int64_t weir__anchor_expand(uint64_t anchor, int64_t now_us)
  * 4 us. One less is rounded down, and one added to that: so the mantissa may become 8, which is 4 at the next power,
  * and that is what the sum makes of it.
  */
-static inline unsigned weir__whole_encode_long(int64_t us)
+static inline unsigned weir__expiry_encode_long(int64_t us)
 {
     uint64_t less = (uint64_t)us - 1;
     unsigned power = ((unsigned)__builtin_clzll(less) ^ 63) - 2; /* leaves 3 bits: 4 to 7 */
@@ -173,43 +173,43 @@ static inline unsigned weir__whole_encode_long(int64_t us)
 }
 
 /* Longer is for ever: no anchor is taken for older than 3.9 years, and this is 4.4. */
-#define WEIR__WHOLE_LONGEST (INT64_C(1) << WEIR__TIME_BITS)
+#define WEIR__EXPIRY_LONGEST (INT64_C(1) << WEIR__TIME_BITS)
 
-static inline unsigned weir__whole_encode(int64_t us)
+static inline unsigned weir__expiry_encode(int64_t us)
 {
-    us = us < WEIR__WHOLE_LONGEST ? us : WEIR__WHOLE_LONGEST;
-    return us > 4 ? weir__whole_encode_long(us) : us < 0 ? 0 : (unsigned)us;
+    us = us < WEIR__EXPIRY_LONGEST ? us : WEIR__EXPIRY_LONGEST;
+    return us > 4 ? weir__expiry_encode_long(us) : us < 0 ? 0 : (unsigned)us;
 }
 
 /*
- * Codes from here on are those from WEIR__WHOLE_MARKED on, of entries whose keys were denied: 33 s to 86 days. Entries
+ * Codes from here on are those from WEIR__EXPIRY_MARKED on, of entries whose keys were denied: 33 s to 86 days. Entries
  * of less or more cannot be marked. The former recover before a flood has filled a table, the latter last longest as it
  * is.
  */
-#define WEIR__WHOLE_DENIED 185 /* the code of WEIR__WHOLE_LONGEST is the one before */
-#define WEIR__WHOLE_MARKED 96  /* 2^25 us */
+#define WEIR__EXPIRY_DENIED 185 /* the code of WEIR__EXPIRY_LONGEST is the one before */
+#define WEIR__EXPIRY_MARKED 96  /* 2^25 us */
 
-static inline uint64_t weir__whole_unmarked(uint64_t code)
+static inline uint64_t weir__expiry_unmarked(uint64_t code)
 {
-    return code < WEIR__WHOLE_DENIED ? code : code - WEIR__WHOLE_DENIED + WEIR__WHOLE_MARKED;
+    return code < WEIR__EXPIRY_DENIED ? code : code - WEIR__EXPIRY_DENIED + WEIR__EXPIRY_MARKED;
 }
 
-static inline int64_t weir__whole_decode(uint64_t code)
+static inline int64_t weir__expiry_decode(uint64_t code)
 {
-    code = weir__whole_unmarked(code);
+    code = weir__expiry_unmarked(code);
     return code <= 4 ? (int64_t)code : (int64_t)(4 + code % 4) << (code / 4 - 1);
 }
 
 static inline bool weir__cell_is_denied(weir__cell cell)
 {
-    return (cell.lo >> 15 & 0xff) >= WEIR__WHOLE_DENIED;
+    return (cell.lo >> 15 & 0xff) >= WEIR__EXPIRY_DENIED;
 }
 
 /* The entry, marked as one of a key that was denied, if its time has such a code. It means the same otherwise. */
 static inline weir__cell weir__cell_denied(weir__cell cell)
 {
-    uint64_t code = cell.lo >> 15 & 0xff, marked = code + (WEIR__WHOLE_DENIED - WEIR__WHOLE_MARKED);
-    if (code >= WEIR__WHOLE_MARKED && code < WEIR__WHOLE_DENIED && marked <= 0xff)
+    uint64_t code = cell.lo >> 15 & 0xff, marked = code + (WEIR__EXPIRY_DENIED - WEIR__EXPIRY_MARKED);
+    if (code >= WEIR__EXPIRY_MARKED && code < WEIR__EXPIRY_DENIED && marked <= 0xff)
         cell.lo = (cell.lo & ~(UINT64_C(0xff) << 15)) | marked << 15;
     return cell;
 }
@@ -217,8 +217,8 @@ static inline weir__cell weir__cell_denied(weir__cell cell)
 /* When the entry equals no entry. */
 static inline int64_t weir__cell_expiry(weir__cell cell, int64_t mono_us, int64_t wall_us)
 {
-    struct weir__parts p = weir__cell_unpack(cell);
-    return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__whole_decode(p.whole);
+    struct weir__slot_fields p = weir__cell_unpack(cell);
+    return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__expiry_decode(p.whole);
 }
 
 /* How long until the entry equals no entry; not positive if it does already, or is none. */

@@ -22,30 +22,31 @@ struct bucket {
 };
 
 /* Where the even (0) or the odd (1) windows are counted. */
-static struct weir__where of_parity(const struct weir__op *op, const struct weir__where *where, uint64_t parity)
+static struct weir__key_location of_parity(const struct weir__op *op, const struct weir__key_location *where,
+                                           uint64_t parity)
 {
-    struct weir__where w = *where;
+    struct weir__key_location w = *where;
     w.tag = (w.tag & ~UINT64_C(1)) | parity;
-    w.other = weir__other_line(w.tag, w.home, op->table->lines);
+    w.other = weir__alternate_bucket(w.tag, w.home, op->table->lines);
     return w;
 }
 
-static int read_bucket(const struct weir__op *op, const struct weir__where *where, struct bucket *bucket)
+static int read_bucket(const struct weir__op *op, const struct weir__key_location *where, struct bucket *bucket)
 {
     /* An entry that counts is the only one (no twins); one that does not, or none, is for a thorough look to tell. */
-    weir__cell *slot = weir__find(op->table, where, &bucket->seen);
+    weir__cell *slot = weir__lookup(op->table, where, &bucket->seen);
     /* Which window it is decides more than a swap of this cell will check, so both halves must be of one state. */
     if (slot)
         bucket->seen = weir__cell_read(slot);
-    if (!slot || !weir__counts(bucket->seen.lo, where->tag)) {
-        int error = weir__look(op, where, &slot, &bucket->seen);
+    if (!slot || !weir__is_entry_of(bucket->seen.lo, where->tag)) {
+        int error = weir__lookup_helping(op, where, &slot, &bucket->seen);
         if (error)
             return error;
     }
     bucket->slot = slot;
     if (!slot)
         return 0;
-    struct weir__parts held = weir__cell_unpack(bucket->seen);
+    struct weir__slot_fields held = weir__cell_unpack(bucket->seen);
     bucket->start_us = weir__anchor_expand(held.anchor, op->mono_us);
     bucket->tentative = held.state == WEIR__TENTATIVE; /* its count is a nonce */
     bucket->count = bucket->tentative ? 0 : (int64_t)(held.used & ~WEIR__SEALED);
@@ -70,22 +71,22 @@ static int64_t reached(const weir_limit *limit, const struct bucket *a, const st
 }
 
 /* Makes a tentative entry for the window. 0: look again. */
-static int enter_window(const struct weir__op *op, const struct weir__where *where, struct bucket *bucket,
+static int enter_window(const struct weir__op *op, const struct weir__key_location *where, struct bucket *bucket,
                         int64_t start_us)
 {
     /* The window it is for, and like any tentative entry given up a second from now if its maker dies. */
     weir__cell tentative = weir__cell_pack(
-        (struct weir__parts){.tag = where->tag,
-                             .state = WEIR__TENTATIVE,
-                             .whole = weir__whole_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
-                             .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
+        (struct weir__slot_fields){.tag = where->tag,
+                                   .state = WEIR__TENTATIVE,
+                                   .whole = weir__expiry_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
+                                   .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
     if (bucket->slot) {
         /* An old window's; it has served. */
-        weir__cell_cas(bucket->slot, &bucket->seen, weir__cell_nonce(tentative, bucket->seen));
+        weir__cell_cas(bucket->slot, &bucket->seen, weir__cell_with_aba_tag(tentative, bucket->seen));
         weir__fence();
         return 0;
     }
-    return weir__claim(op, where, tentative, &bucket->slot, &bucket->seen);
+    return weir__slot_claim(op, where, tentative, &bucket->slot, &bucket->seen);
 }
 
 static bool changed(const struct bucket *bucket)
@@ -97,12 +98,12 @@ static bool changed(const struct bucket *bucket)
  * One attempt at the window with this number. Returns 1 when decided, 0 to look again (in *next, if a later one was
  * reached and nothing changed meanwhile), or a negative error.
  */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t window,
-                   int64_t *next, int64_t cost, enum weir__mode mode, weir_decision *decision)
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                   int64_t window, int64_t *next, int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     const int64_t start_us = window * limit->part_us;
     const uint64_t parity = (uint64_t)window & 1;
-    struct weir__where here = of_parity(op, where, parity), there = of_parity(op, where, parity ^ 1);
+    struct weir__key_location here = of_parity(op, where, parity), there = of_parity(op, where, parity ^ 1);
 
     /* In this order: once our tentative entry has been seen, the sibling is looked at afresh. */
     struct bucket now = {0}, old = {0};
@@ -157,8 +158,8 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
     return 0;
 }
 
-int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision)
+int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                    int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     const int64_t present = op->mono_us / limit->part_us;
     int64_t window = present;
@@ -173,9 +174,9 @@ int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const st
     return WEIR_EBUSY;
 }
 
-int weir__pair_drop(const struct weir__op *op, const struct weir__where *where)
+int weir__pair_drop(const struct weir__op *op, const struct weir__key_location *where)
 {
-    struct weir__where even = of_parity(op, where, 0), odd = of_parity(op, where, 1);
+    struct weir__key_location even = of_parity(op, where, 0), odd = of_parity(op, where, 1);
     int error = weir__slot_drop(op, &even);
     return error ? error : weir__slot_drop(op, &odd);
 }

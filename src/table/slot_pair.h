@@ -26,30 +26,30 @@ static inline struct weir__window weir__window_of(const weir_limit *limit, int64
 static inline weir__cell weir__pair_cell(const weir_limit *limit, uint64_t tag, weir__cell seen, int64_t start_us,
                                          uint64_t used)
 {
-    return weir__cell_pack((struct weir__parts){.tag = tag,
-                                                .version = weir__version_kept(seen),
-                                                .whole = weir__whole_encode(2 * limit->part_us),
-                                                .used = used,
-                                                .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
+    return weir__cell_pack((struct weir__slot_fields){.tag = tag,
+                                                      .version = weir__version_kept(seen),
+                                                      .whole = weir__expiry_encode(2 * limit->part_us),
+                                                      .used = used,
+                                                      .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
 }
 
 /*
  * The slots of `line` in which the even and the odd windows of the key are counted. Returns whether they are there, a
- * bit each; one that is not is a place like any other. Their tags differ in the last bit, which weir__line_match does
+ * bit each; one that is not is a place like any other. Their tags differ in the last bit, which weir__bucket_match does
  * not compare: it finds both.
  */
-static inline unsigned weir__pair_at(struct weir__line *line, uint64_t tag, weir__cell *slot[2])
+static inline unsigned weir__pair_at(struct weir__bucket *line, uint64_t tag, weir__cell *slot[2])
 {
-    const uint64_t found = weir__line_match(line->slot, weir__tag_high(tag));
-    weir__cell *first = weir__line_first(line->slot, found), *last = weir__line_last(line->slot, found);
+    const uint64_t found = weir__bucket_match(line->slot, weir__tag_high(tag));
+    weir__cell *first = weir__bucket_first(line->slot, found), *last = weir__bucket_last(line->slot, found);
     const uint64_t one = weir__load64(&first->lo), other = weir__load64(&last->lo);
     const unsigned one_is = weir__cell_tag(one) & 1, other_is = weir__cell_tag(other) & 1;
     const uint64_t even = tag & ~UINT64_C(1);
     slot[0] = slot[1] = first;
     slot[one_is] = first;
     slot[other_is] = last;
-    return (unsigned)weir__counts(one, even | one_is) << one_is | (unsigned)weir__counts(other, even | other_is)
-                                                                      << other_is;
+    return (unsigned)weir__is_entry_of(one, even | one_is) << one_is |
+           (unsigned)weir__is_entry_of(other, even | other_is) << other_is;
 }
 
 /*
@@ -63,10 +63,10 @@ static inline bool weir__pair_swap(int64_t mono_us, const weir_limit *limit, str
     weir__cell *here = slot[window.parity], *there = slot[window.parity ^ 1];
     const uint64_t its = (tag & ~UINT64_C(1)) | window.parity;
     weir__cell now = weir__cell_read(here), old = weir__cell_read(there); /* in this order, as in slot_pair.c */
-    const struct weir__parts present = weir__cell_unpack(now), before = weir__cell_unpack(old);
+    const struct weir__slot_fields present = weir__cell_unpack(now), before = weir__cell_unpack(old);
     const int64_t reached_us = weir__anchor_expand(before.anchor, mono_us) + limit->part_us;
 
-    if (!weir__counts(now.lo, its) || !weir__counts(old.lo, its ^ 1) || present.used & WEIR__SEALED ||
+    if (!weir__is_entry_of(now.lo, its) || !weir__is_entry_of(old.lo, its ^ 1) || present.used & WEIR__SEALED ||
         weir__anchor_expand(present.anchor, mono_us) != window.start_us || reached_us > window.start_us ||
         (reached_us == window.start_us && !(before.used & WEIR__SEALED)))
         return false;

@@ -9,8 +9,8 @@
  * Decides one request, blocks included, and takes it. Returns 0 or a negative error; on error nothing was taken.
  * On a read-only op (stats == NULL) it only tells what would happen.
  */
-int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                     enum weir__mode mode, weir_decision *decision);
+int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                     int64_t cost, enum weir__mode mode, weir_decision *decision);
 
 /* What a request makes of an entry, if that is still as it was seen; and what depends on it of the decision. */
 struct weir__step {
@@ -28,42 +28,42 @@ bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const w
 
 /* The same as the first for a slot under a limit of requests in flight; if it passes, *lease gives it back (permits.h).
  */
-int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                         weir_lease *lease, weir_decision *decision);
 
 /* Marks a key that a look found to be denied, so that it does not lose its counter to keys that are not. */
-void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
 
 /* Forgets the key's counter. */
-int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
 
 /* Blocks the key for so long from now; 0 ends a block. */
-int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us);
+int weir__table_block(const struct weir__op *op, const struct weir__key_location *where, int64_t for_us);
 
 /* ---- The ways to keep a count, with permits.h; weir__table_take chooses ---- */
 
-int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision);
-int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision);
-int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision);
-int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                    int64_t cost, enum weir__mode mode, weir_decision *decision);
+int weir__pair_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                    int64_t cost, enum weir__mode mode, weir_decision *decision);
+int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                    int64_t cost, enum weir__mode mode, weir_decision *decision);
+int weir__log_store_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                          int64_t cost, enum weir__mode mode, weir_decision *decision);
 
-void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
-void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
+void weir__log_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
 
 /* Empties the slot of exactly this tag, if there is one; the others also give back what they have in the slab. */
-int weir__slot_drop(const struct weir__op *op, const struct weir__where *where);
-int weir__pair_drop(const struct weir__op *op, const struct weir__where *where);
-int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
-int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where);
+int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *where);
+int weir__pair_drop(const struct weir__op *op, const struct weir__key_location *where);
+int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
+int weir__log_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where);
 
 /* ---- The segment as a whole ---- */
 
 /* What a new segment should look like. */
-struct weir__plan {
+struct weir__segment_spec {
     uint64_t bytes, slab_bytes;
     int64_t wall_ns, boot_ns; /* both clocks, now */
     uint64_t boot[2];
@@ -71,7 +71,7 @@ struct weir__plan {
 };
 
 /* Lays out an empty segment in zeroed memory of plan->bytes. Returns 0 or WEIR_ESIZE. */
-int weir__segment_format(void *memory, const struct weir__plan *plan);
+int weir__segment_format(void *memory, const struct weir__segment_spec *plan);
 
 /* Checks a mapped segment of `bytes` bytes. Returns 0 and fills *table, or says what is wrong with it. */
 int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table);

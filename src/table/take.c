@@ -15,11 +15,11 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     bool wall = weir__on_wall(limit);
     int64_t now_us = wall ? op->wall_us : op->mono_us;
     struct weir__state state = {0, 0, 0};
-    struct weir__parts parts = {.tag = tag, .wall = wall};
+    struct weir__slot_fields parts = {.tag = tag, .wall = wall};
     bool denied = false;
 
     if (seen) {
-        struct weir__parts held = weir__cell_unpack(*seen);
+        struct weir__slot_fields held = weir__cell_unpack(*seen);
         /*
          * After a change of alignment the old anchor means nothing on the other clock. What had recovered under
          * the limit it was written by is no entry, also for another limit.
@@ -34,7 +34,7 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     }
     if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats)
         return false;
-    parts.whole = weir__whole_encode(state.expiry_us);
+    parts.whole = weir__expiry_encode(state.expiry_us);
     parts.used = (uint64_t)state.used;
     parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
     *next = weir__cell_pack(parts);
@@ -51,14 +51,14 @@ static bool leave(const struct weir__op *op, weir__cell *slot, weir__cell seen, 
                                               : weir__cell_equal(weir__cell_peek(slot), seen);
 }
 
-int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision)
+int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                    int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        weir__cell seen, next, *slot = weir__find(op->table, where, &seen);
+        weir__cell seen, next, *slot = weir__lookup(op->table, where, &seen);
 
         if (!slot) {
-            int error = weir__look(op, where, &slot, &seen);
+            int error = weir__lookup_helping(op, where, &slot, &seen);
             if (error)
                 return error;
         }
@@ -71,7 +71,7 @@ int weir__slot_take(const struct weir__op *op, const weir_limit *limit, const st
         if (!slot) {
             if (!weir__cell_unpack(next).used)
                 return 0; /* given back to a key that holds nothing */
-            int error = weir__claim(op, where, weir__cell_tentative(op, where->tag), &slot, &seen);
+            int error = weir__slot_claim(op, where, weir__cell_tentative(op, where->tag), &slot, &seen);
             if (error)
                 return error;
             if (weir__cell_state(seen.lo) != WEIR__TENTATIVE)
@@ -89,7 +89,7 @@ bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const w
 {
     weir_decision decision;
     step->seen = weir__cell_peek(slot);
-    if (!weir__counts(step->seen.lo, tag) ||
+    if (!weir__is_entry_of(step->seen.lo, tag) ||
         !change(op, limit, tag, &step->seen, cost, WEIR__TAKE, &step->next, &decision))
         return false;
     step->remaining = decision.remaining;
@@ -98,11 +98,11 @@ bool weir__slot_look(const struct weir__op *op, const weir_limit *limit, const w
            decision.remaining >= 0 && decision.reset_after_ns >= 0;
 }
 
-int weir__slot_drop(const struct weir__op *op, const struct weir__where *where)
+int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *where)
 {
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         weir__cell seen, *slot;
-        int error = weir__look(op, where, &slot, &seen);
+        int error = weir__lookup_helping(op, where, &slot, &seen);
         if (error || !slot)
             return error;
         if (weir__cell_cas(slot, &seen, weir__cell_empty(seen)))
@@ -113,33 +113,33 @@ int weir__slot_drop(const struct weir__op *op, const struct weir__where *where)
 
 /* ---- Blocks: an entry of the key's own, found from its place and tag ---- */
 
-static struct weir__where block_of(const struct weir__op *op, const struct weir__where *where)
+static struct weir__key_location block_of(const struct weir__op *op, const struct weir__key_location *where)
 {
-    struct weir__where block;
+    struct weir__key_location block;
     uint64_t hash = (where->tag ^ where->home << 36) * UINT64_C(0xff51afd7ed558ccd);
     hash ^= hash >> 33;
-    weir__locate_home(op->table, hash * UINT64_C(0xc4ceb9fe1a85ec53), &block);
-    weir__locate_other(op->table, &block);
+    weir__locate_primary(op->table, hash * UINT64_C(0xc4ceb9fe1a85ec53), &block);
+    weir__locate_alternate(op->table, &block);
     return block;
 }
 
 /* *left_us is how long the key is still blocked, 0 if it is not. Returns 0 or a negative error. */
-static int blocked_for(const struct weir__op *op, const struct weir__where *where, int64_t *left_us)
+static int blocked_for(const struct weir__op *op, const struct weir__key_location *where, int64_t *left_us)
 {
-    struct weir__where block = block_of(op, where);
+    struct weir__key_location block = block_of(op, where);
     *left_us = 0;
     for (int round = 0; round < WEIR__ROUNDS; round++) {
-        weir__cell seen, *slot = weir__find(op->table, &block, &seen);
+        weir__cell seen, *slot = weir__lookup(op->table, &block, &seen);
         if (slot)
             seen = weir__cell_read(slot);
-        if (slot && !weir__counts(seen.lo, block.tag))
+        if (slot && !weir__is_entry_of(seen.lo, block.tag))
             continue; /* moved away between the two */
         if (!slot) {
-            int error = weir__look(op, &block, &slot, &seen);
+            int error = weir__lookup_helping(op, &block, &slot, &seen);
             if (error)
                 return error;
         }
-        struct weir__parts held = weir__cell_unpack(seen);
+        struct weir__slot_fields held = weir__cell_unpack(seen);
         if (!slot || held.state == WEIR__TENTATIVE)
             return 0;
         int64_t end = weir__anchor_expand(held.anchor, op->mono_us) + (int64_t)held.used * BLOCK_UNIT_US;
@@ -149,19 +149,20 @@ static int blocked_for(const struct weir__op *op, const struct weir__where *wher
     return WEIR_EBUSY;
 }
 
-int weir__table_block(const struct weir__op *op, const struct weir__where *where, int64_t for_us)
+int weir__table_block(const struct weir__op *op, const struct weir__key_location *where, int64_t for_us)
 {
-    struct weir__where block = block_of(op, where);
+    struct weir__key_location block = block_of(op, where);
     if (!for_us)
         return weir__slot_drop(op, &block);
 
-    struct weir__parts parts = {.tag = block.tag,
-                                .whole = weir__whole_encode(for_us + BLOCK_UNIT_US), /* marked below: it denies */
-                                .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
-                                .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
+    struct weir__slot_fields parts = {.tag = block.tag,
+                                      .whole =
+                                          weir__expiry_encode(for_us + BLOCK_UNIT_US), /* marked below: it denies */
+                                      .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
+                                      .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         weir__cell seen, *slot;
-        int error = weir__claim(op, &block, weir__cell_tentative(op, block.tag), &slot, &seen);
+        int error = weir__slot_claim(op, &block, weir__cell_tentative(op, block.tag), &slot, &seen);
         if (error)
             return error;
         parts.version = weir__version_kept(seen);
@@ -181,16 +182,16 @@ int weir__table_block(const struct weir__op *op, const struct weir__where *where
 /* ---- Everything together ---- */
 
 /* A slot, if one is asked for, that only its lease's end gives back. */
-static int take_slot(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                     enum weir__mode mode, weir_decision *decision)
+static int take_slot(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                     int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     weir_lease unused;
     if (cost <= 0 || mode == WEIR__CHARGE || !op->stats)
-        return weir__lease_peek(op, limit, where, mode == WEIR__CHARGE ? 0 : cost, decision);
-    return weir__lease_take(op, limit, where, &unused, decision);
+        return weir__permit_peek(op, limit, where, mode == WEIR__CHARGE ? 0 : cost, decision);
+    return weir__permit_take(op, limit, where, &unused, decision);
 }
 
-static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+static int take_unblocked(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                           int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     if (weir__is_one_slot(limit))
@@ -205,7 +206,7 @@ static int take_unblocked(const struct weir__op *op, const weir_limit *limit, co
 }
 
 /* What a blocked key is told: how it stands, and how long it is blocked. */
-static int tell_blocked(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+static int tell_blocked(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                         enum weir__mode mode, int64_t left_us, weir_decision *decision)
 {
     int error = take_unblocked(op, limit, where, 0, mode, decision);
@@ -221,8 +222,8 @@ static bool none_blocked(const struct weir__op *op)
     return op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us);
 }
 
-int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                     enum weir__mode mode, weir_decision *decision)
+int weir__table_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                     int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     if (none_blocked(op) || mode == WEIR__CHARGE || cost < 0)
         return take_unblocked(op, limit, where, cost, mode, decision);
@@ -235,7 +236,7 @@ int weir__table_take(const struct weir__op *op, const weir_limit *limit, const s
                 : take_unblocked(op, limit, where, cost, mode, decision);
 }
 
-int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                         weir_lease *lease, weir_decision *decision)
 {
     int64_t left = 0;
@@ -243,23 +244,23 @@ int weir__table_acquire(const struct weir__op *op, const weir_limit *limit, cons
     if (error)
         return error;
     return left ? tell_blocked(op, limit, where, WEIR__TAKE, left, decision)
-                : weir__lease_take(op, limit, where, lease, decision);
+                : weir__permit_take(op, limit, where, lease, decision);
 }
 
-void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+void weir__table_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         weir__log_deny(op, limit, where);
     else if (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2)
         weir__ring_deny(op, limit, where);
     else if (weir__is_one_slot(limit)) {
-        weir__cell seen, *slot = weir__find(op->table, where, &seen);
+        weir__cell seen, *slot = weir__lookup(op->table, where, &seen);
         if (slot)
             (void)weir__slot_mark(slot, seen); /* if it was changed just now, the next denial marks it */
     }
 }
 
-int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+int weir__table_reset(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
     if (limit->algorithm == WEIR_SLIDING_WINDOW_LOG)
         return weir__log_drop(op, limit, where);

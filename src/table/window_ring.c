@@ -67,7 +67,7 @@ static bool flush(const weir__cell *at, weir__cell seen, uint64_t *word, const s
     return true;
 }
 
-static int make(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where,
+static int make(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                 struct weir__key_record *key, int64_t for_us, int64_t part)
 {
     struct weir__record record;
@@ -75,7 +75,7 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
     int error = weir__record_take(op, size_class, for_us + for_us / 4 + for_us / 2, NULL, true, &record);
     if (error)
         return error;
-    if (!weir__record_own(op, where, &record, pack(0, (struct ring_head){.part = part})))
+    if (!weir__record_publish(op, where, &record, pack(0, (struct ring_head){.part = part})))
         return 0; /* took so long over it that it was taken away: look again */
     uint64_t *word = weir__record_body(op, record);
     for (int i = 0; i < limit->buckets; i++)
@@ -85,8 +85,8 @@ static int make(const struct weir__op *op, const weir_limit *limit, const struct
 }
 
 /* One attempt on the key's record. 1: decided, 0: look again, or a negative error. */
-static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                   enum weir__mode mode, weir_decision *decision)
+static int attempt(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                   int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
     uint32_t parts[WEIR__BUCKETS_MAX] = {0};
     int64_t part = op->mono_us / limit->part_us, lease = limit->part_us * (limit->buckets + 1);
@@ -142,29 +142,29 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 }
 
 /* Words written for parts of another length mean other times: a changed window is a new count. */
-static struct weir__where salted(const weir_limit *limit, const struct weir__where *where)
+static struct weir__key_location salted(const weir_limit *limit, const struct weir__key_location *where)
 {
-    struct weir__where w = *where;
+    struct weir__key_location w = *where;
     w.salt = (uint64_t)limit->part_us * WEIR__CLASSES + limit->buckets;
     return w;
 }
 
-void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+void weir__ring_deny(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
-    struct weir__where w = salted(limit, where);
+    struct weir__key_location w = salted(limit, where);
     weir__key_record_deny(op, &w);
 }
 
-int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where)
+int weir__ring_drop(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where)
 {
-    struct weir__where w = salted(limit, where);
+    struct weir__key_location w = salted(limit, where);
     return weir__key_record_drop(op, &w);
 }
 
-int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__where *where, int64_t cost,
-                    enum weir__mode mode, weir_decision *decision)
+int weir__ring_take(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
+                    int64_t cost, enum weir__mode mode, weir_decision *decision)
 {
-    struct weir__where w = salted(limit, where);
+    struct weir__key_location w = salted(limit, where);
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         int result = attempt(op, limit, &w, cost, mode, decision);
         if (result)

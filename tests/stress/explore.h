@@ -265,7 +265,7 @@ static inline weir__cell weir__cell_read(const weir__cell *cell)
     return seen;
 }
 
-static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
+static inline uint64_t weir__bucket_match(const weir__cell *line, uint32_t high)
 {
     uint64_t found = 0;
     for (int i = 0; i < 4; i++) {
@@ -275,12 +275,12 @@ static inline uint64_t weir__line_match(const weir__cell *line, uint32_t high)
     return found;
 }
 
-static inline weir__cell *weir__line_first(weir__cell *line, uint64_t found)
+static inline weir__cell *weir__bucket_first(weir__cell *line, uint64_t found)
 {
     return &line[__builtin_ctzll(found | 8)];
 }
 
-static inline weir__cell *weir__line_last(weir__cell *line, uint64_t found)
+static inline weir__cell *weir__bucket_last(weir__cell *line, uint64_t found)
 {
     return &line[__builtin_clzll(found | 1) ^ 63];
 }

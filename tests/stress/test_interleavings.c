@@ -91,7 +91,7 @@ static int64_t most_given(const struct key *key)
 }
 
 /* As a batch does: its slots are looked for at home, those that are not there in their other lines. */
-static bool decide_pair(const struct weir__op *op, const struct weir__where *where, int64_t cost,
+static bool decide_pair(const struct weir__op *op, const struct weir__key_location *where, int64_t cost,
                         weir_decision *decision)
 {
     weir__cell *slot[2], *away[2];
@@ -100,21 +100,22 @@ static bool decide_pair(const struct weir__op *op, const struct weir__where *whe
         if (there >> parity & 1)
             continue;
         uint64_t tag = (where->tag & ~UINT64_C(1)) | parity;
-        (void)weir__pair_at(&op->table->line[weir__other_line(tag, where->home, table.lines)], tag, away);
+        (void)weir__pair_at(&op->table->line[weir__alternate_bucket(tag, where->home, table.lines)], tag, away);
         slot[parity] = away[parity];
     }
     return weir__pair_swap(op->mono_us, &limit, weir__window_of(&limit, op->mono_us), slot, where->tag, cost, decision);
 }
 
 /* Decides as the engine does: by a short way, if there is one and the key's entries are in place, or the long one. */
-static int decide(const struct weir__op *op, const struct weir__where *where, int64_t cost, weir_decision *decision)
+static int decide(const struct weir__op *op, const struct weir__key_location *where, int64_t cost,
+                  weir_decision *decision)
 {
     bool home = explore_random(2), other = explore_random(2);
     bool shortly =
         (home || other) && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) && cost > 0;
-    if (shortly && weir__may_be_usual(&limit, cost)) {
+    if (shortly && weir__may_take_fast(&limit, cost)) {
         weir__cell *slot = weir__slot_at(&op->table->line[home ? where->home : where->other], where->tag);
-        if (weir__usual_take(op->mono_us, &limit, slot, where->tag, cost, decision))
+        if (weir__fast_take(op->mono_us, &limit, slot, where->tag, cost, decision))
             return 0;
     }
     if (shortly && weir__beyond(&limit) == WEIR__SIBLING) {
@@ -391,10 +392,10 @@ TEST(one_slot)
 /* The slot in which the key counts, of all there are, as nobody but the test can see them; NULL: it is on its way. */
 static weir__cell *counting_slot(uint64_t *line)
 {
-    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++) {
-        weir__cell *slot = &world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
-        *line = i / WEIR__SLOTS;
-        if (weir__counts(slot->lo, keys[0].where.tag))
+    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++) {
+        weir__cell *slot = &world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+        *line = i / WEIR__BUCKET_SLOTS;
+        if (weir__is_entry_of(slot->lo, keys[0].where.tag))
             return slot;
     }
     return NULL;
@@ -407,7 +408,7 @@ static void move_key(const struct weir__op *op)
     if (!from)
         return;
     seen = *from;
-    next = weir__other_line(keys[0].where.tag, line, table.lines);
+    next = weir__alternate_bucket(keys[0].where.tag, line, table.lines);
     weir__cell *to = free_slot(op, next, &there);
     if (to)
         move(op, line, from, seen, to, there, (int)(to - world.line[next].slot));
@@ -421,7 +422,7 @@ static void move_or_look(int me)
         weir__cell *slot = NULL, seen;
         if (me + 1 < explore.count)
             move_key(&op);
-        else if (weir__look(explore_random(2) ? &op : &only, &keys[0].where, &slot, &seen) || !slot)
+        else if (weir__lookup_helping(explore_random(2) ? &op : &only, &keys[0].where, &slot, &seen) || !slot)
             explore_fail("not found, though it is there");
     }
 }
@@ -442,12 +443,12 @@ TEST(found_while_it_is_moved)
             make_world(0, true);
         } while (keys[0].where.home == keys[0].where.other);
         empty_lines();
-        world.line[keys[0].where.home].slot[explore_random(WEIR__SLOTS)] =
-            weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
-                                                 .version = (unsigned)explore_random(WEIR__VERSIONS),
-                                                 .whole = weir__whole_encode(HOUR),
-                                                 .used = 5,
-                                                 .anchor = BASE});
+        world.line[keys[0].where.home].slot[explore_random(WEIR__BUCKET_SLOTS)] =
+            weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
+                                                       .version = (unsigned)explore_random(WEIR__VERSIONS),
+                                                       .whole = weir__expiry_encode(HOUR),
+                                                       .used = 5,
+                                                       .anchor = BASE});
         explore_run(2 + explore_random(EXPLORE_MAX - 1), move_or_look);
         moved += (int64_t)world.stats.moved;
         if (explore.why[0])
@@ -475,17 +476,17 @@ TEST(pair_of_slots)
  */
 static void prepare_long_ago(int64_t units)
 {
-    struct weir__line *line = &world.line[keys[0].where.home];
+    struct weir__bucket *line = &world.line[keys[0].where.home];
     (void)units;
     empty_lines();
-    line->slot[0] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
-                                                         .whole = weir__whole_encode(2 * HOUR),
-                                                         .used = (uint64_t)scenario->unit,
-                                                         .anchor = BASE - 2 * HOUR});
-    line->slot[1] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag ^ 1,
-                                                         .whole = weir__whole_encode(2 * HOUR),
-                                                         .used = (uint64_t)scenario->unit | WEIR__SEALED,
-                                                         .anchor = BASE - 3 * HOUR});
+    line->slot[0] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
+                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .used = (uint64_t)scenario->unit,
+                                                               .anchor = BASE - 2 * HOUR});
+    line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
+                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .used = (uint64_t)scenario->unit | WEIR__SEALED,
+                                                               .anchor = BASE - 3 * HOUR});
 }
 
 TEST(pair_of_long_ago)
@@ -498,17 +499,17 @@ TEST(pair_of_long_ago)
 /* The slot of this window still holds the one before the last, sealed, and the last is full but for a unit. */
 static void prepare_rollover(int64_t units)
 {
-    struct weir__line *line = &world.line[keys[0].where.home];
+    struct weir__bucket *line = &world.line[keys[0].where.home];
     int64_t held = units > 1 ? units - 1 : 1;
     empty_lines();
-    line->slot[0] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag,
-                                                         .whole = weir__whole_encode(2 * HOUR),
-                                                         .used = 1 | WEIR__SEALED,
-                                                         .anchor = BASE - 2 * HOUR});
-    line->slot[1] = weir__cell_pack((struct weir__parts){.tag = keys[0].where.tag ^ 1,
-                                                         .whole = weir__whole_encode(2 * HOUR),
-                                                         .used = (uint64_t)(held * scenario->unit),
-                                                         .anchor = BASE - HOUR});
+    line->slot[0] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
+                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .used = 1 | WEIR__SEALED,
+                                                               .anchor = BASE - 2 * HOUR});
+    line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
+                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .used = (uint64_t)(held * scenario->unit),
+                                                               .anchor = BASE - HOUR});
     keys[0].given = keys[0].asked = held;
 }
 

@@ -43,7 +43,7 @@ static void add_for_ever(uint64_t seed)
         struct weir__ledger_text text = {.rule = key, .key_len = 4};
         memcpy(text.key, "text", 4);
         if (weir__ledger_add(&ledger, identity_of(key), amount) ||
-            weir__ledger_enter(&ledger, identity_of(key), &text, amount))
+            weir__ledger_add_entry(&ledger, identity_of(key), &text, amount))
             __atomic_fetch_add(&board->added[key], amount, __ATOMIC_RELAXED);
     }
 }
@@ -69,7 +69,7 @@ static bool exchange(uint64_t *seed)
             return false;
     }
     for (uint64_t i = 0; i < ask.count; i++)
-        weir__ledger_settle(&ledger, ledger.note[i].index, ledger.note[i].identity, ledger.note[i].amount, ask.batch);
+        weir__ledger_ack(&ledger, ledger.note[i].index, ledger.note[i].identity, ledger.note[i].amount, ask.batch);
     weir__store64(&ledger.header->noted, 0);
     return true;
 }
@@ -91,8 +91,8 @@ static uint64_t collect(void)
         }
         if (entry.identity != identity_of(entry.text.rule))
             __atomic_fetch_add(&board->wrong, 1, __ATOMIC_RELAXED);
-        if (weir__ledger_prepare(&ledger, index, entry.identity, batch))
-            ledger.note[count++] = (struct weir__ledger_note){entry.identity, entry.amount, 0, index};
+        if (weir__ledger_begin_batch(&ledger, index, entry.identity, batch))
+            ledger.note[count++] = (struct weir__ledger_in_flight){entry.identity, entry.amount, 0, index};
     }
     weir__store64(&ledger.header->noted, count);
     return count;

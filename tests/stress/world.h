@@ -11,12 +11,12 @@ enum { LINES_MAX = 4, GRAINS_MAX = 48, KEYS = 3, FILLERS_MAX = 20 };
 #define BASE (10 * HOUR) /* an edge of windows of an hour and of twenty minutes */
 
 static struct world {
-    struct weir__line line[LINES_MAX];
-    uint8_t grain[GRAINS_MAX * WEIR__GRAIN] __attribute__((aligned(64)));
+    struct weir__bucket line[LINES_MAX];
+    uint8_t grain[GRAINS_MAX * WEIR__CHUNK] __attribute__((aligned(64)));
     uint32_t lease[GRAINS_MAX];
     uint64_t moves[WEIR__MOVES];
     struct weir__header header;
-    struct weir__stripe stats;
+    struct weir__stats_shard stats;
 } world;
 
 static struct weir__table table;
@@ -25,15 +25,15 @@ static int64_t clocks[2]; /* of the processes: not quite the same */
 /* A key under the limit of the scenario. Given back counts when it begins, given out when it ends: whoever dies in
  * between has at most given back more, or been given less, than the account says. */
 struct key {
-    struct weir__where where;
+    struct weir__key_location where;
     int64_t asked, given, given_back;
     int resets;
     bool blocked, unblocked; /* a block is in force; one was ended, or is about to be */
 };
 
 static struct key keys[KEYS];
-static struct weir__where filler[FILLERS_MAX]; /* keys that are only in the way */
-static int fillers, near_fillers;              /* the first near_fillers of them are used */
+static struct weir__key_location filler[FILLERS_MAX]; /* keys that are only in the way */
+static int fillers, near_fillers;                     /* the first near_fillers of them are used */
 
 /* ---- Showing ---- */
 
@@ -44,7 +44,7 @@ static void name_of(char *name, size_t size, const void *at)
     if (offset < sizeof world.line)
         snprintf(name, size, "line %zu.%zu%s", offset / 64, offset / 16 % 4, offset % 16 ? ".hi" : "");
     else if (grain < sizeof world.grain)
-        snprintf(name, size, "grain %zu+%zu", grain / WEIR__GRAIN, grain % WEIR__GRAIN);
+        snprintf(name, size, "grain %zu+%zu", grain / WEIR__CHUNK, grain % WEIR__CHUNK);
     else if (lease < sizeof world.lease)
         snprintf(name, size, "lease %zu", lease / sizeof *world.lease);
     else if (offset - offsetof(struct world, moves) < sizeof world.moves)
@@ -57,7 +57,7 @@ static void name_of(char *name, size_t size, const void *at)
 
 static void show_slot(char *text, size_t size, weir__cell cell)
 {
-    struct weir__parts p = weir__cell_unpack(cell);
+    struct weir__slot_fields p = weir__cell_unpack(cell);
     char state[24];
     if (!p.tag) {
         snprintf(text, size, "empty(%" PRIx64 ")", cell.hi);
@@ -98,10 +98,10 @@ static void explore_show(const char *what, const void *at, int bytes, weir__cell
 
 static void show_world(const char *when)
 {
-    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS && explore.trace; i++) {
+    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS && explore.trace; i++) {
         char text[128];
-        show_slot(text, sizeof text, world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS]);
-        printf("%s: line %d.%d %s\n", when, (int)(i / WEIR__SLOTS), (int)(i % WEIR__SLOTS), text);
+        show_slot(text, sizeof text, world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]);
+        printf("%s: line %d.%d %s\n", when, (int)(i / WEIR__BUCKET_SLOTS), (int)(i % WEIR__BUCKET_SLOTS), text);
     }
 }
 
@@ -112,13 +112,13 @@ static struct weir__op op_at(int64_t now_us)
     return (struct weir__op){&table, &world.stats, now_us, now_us};
 }
 
-static struct weir__where make_where(uint64_t tag)
+static struct weir__key_location make_where(uint64_t tag)
 {
     uint64_t home = (uint64_t)explore_random((int)table.lines);
-    return (struct weir__where){tag, home, weir__other_line(tag, home, table.lines), 0};
+    return (struct weir__key_location){tag, home, weir__alternate_bucket(tag, home, table.lines), 0};
 }
 
-static struct weir__where make_filler_where(void)
+static struct weir__key_location make_filler_where(void)
 {
     return make_where(UINT64_C(0x100000) * (uint64_t)(fillers + 1) + 0x1000 + 0x10 * (uint64_t)explore_random(1000));
 }
@@ -126,17 +126,17 @@ static struct weir__where make_filler_where(void)
 /* An entry of another key; one that recovers just when the later clock says so is free for one process only. */
 static void fill_slot(uint64_t line, weir__cell *slot, bool recovers)
 {
-    struct weir__where w = make_filler_where();
+    struct weir__key_location w = make_filler_where();
     w.home = line;
-    w.other = weir__other_line(w.tag, line, table.lines);
+    w.other = weir__alternate_bucket(w.tag, line, table.lines);
     filler[fillers++] = w;
-    unsigned whole = weir__whole_encode(recovers ? 1 << 20 : HOUR);
-    int64_t anchor = recovers ? clocks[1] - weir__whole_decode(whole) : BASE - 1000000;
-    *slot = weir__cell_pack((struct weir__parts){
+    unsigned whole = weir__expiry_encode(recovers ? 1 << 20 : HOUR);
+    int64_t anchor = recovers ? clocks[1] - weir__expiry_decode(whole) : BASE - 1000000;
+    *slot = weir__cell_pack((struct weir__slot_fields){
         .tag = w.tag, .version = (unsigned)explore_random(8), .whole = whole, .used = 5, .anchor = (uint64_t)anchor});
 }
 
-static bool near(const struct weir__where *a, const struct weir__where *b)
+static bool near(const struct weir__key_location *a, const struct weir__key_location *b)
 {
     return a->home == b->home || a->home == b->other || a->other == b->home || a->other == b->other;
 }
@@ -162,9 +162,9 @@ static void make_world(int grains, bool narrow)
     for (int i = 0; i < KEYS; i++)
         keys[i].where = make_where(0x100 * (uint64_t)(i + 1) + 2 * (uint64_t)explore_random(40));
     int percent = filled[explore_random(5)], recovering = explore_random(3);
-    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++)
+    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++)
         if (explore_random(100) < percent)
-            fill_slot(i / WEIR__SLOTS, &world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS],
+            fill_slot(i / WEIR__BUCKET_SLOTS, &world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS],
                       explore_random(6) < recovering);
     for (int more = explore_random(4); more > 0; more--) {
         filler[fillers] = make_filler_where();
@@ -173,7 +173,7 @@ static void make_world(int grains, bool narrow)
     /* One of those that are near, and the last ones, which have no entry yet. */
     for (int i = 0; i < fillers && narrow; i++)
         if (near(&filler[i], &keys[0].where) && explore_random(2)) {
-            struct weir__where chosen = filler[i];
+            struct weir__key_location chosen = filler[i];
             filler[i] = filler[0];
             filler[0] = chosen;
         }
@@ -192,8 +192,8 @@ static void empty_lines(void)
 static void check_single(uint64_t tag)
 {
     int counting = 0, frozen = 0, landed = 0;
-    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++) {
-        uint64_t lo = world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS].lo;
+    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++) {
+        uint64_t lo = world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo;
         if (weir__cell_tag(lo) != tag)
             continue;
         frozen += weir__is_frozen(lo);
@@ -214,10 +214,10 @@ static void explore_changed(const weir__cell *cell, weir__cell was)
 }
 
 /* Looks at everything there is, alone: whatever the dead left must not stop anybody. */
-static void look_at(const struct weir__op *op, struct weir__where where)
+static void look_at(const struct weir__op *op, struct weir__key_location where)
 {
     weir__cell *slot, seen;
-    int error = weir__look(op, &where, &slot, &seen);
+    int error = weir__lookup_helping(op, &where, &slot, &seen);
     if (error)
         explore_fail("alone, looking for %" PRIx64 " is error %d", where.tag, error);
 }
@@ -225,9 +225,9 @@ static void look_at(const struct weir__op *op, struct weir__where where)
 static void look_at_all(const struct weir__op *op)
 {
     for (int i = 0; i < KEYS; i++) {
-        struct weir__where sibling = keys[i].where;
+        struct weir__key_location sibling = keys[i].where;
         sibling.tag ^= 1; /* its other line is another one */
-        sibling.other = weir__other_line(sibling.tag, sibling.home, table.lines);
+        sibling.other = weir__alternate_bucket(sibling.tag, sibling.home, table.lines);
         look_at(op, keys[i].where);
         look_at(op, sibling);
         look_at(op, block_of(op, &keys[i].where));
@@ -240,8 +240,8 @@ static void look_at_all(const struct weir__op *op)
 static void check_settled(int64_t by_us)
 {
     struct weir__op op = op_at(by_us);
-    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++) {
-        weir__cell seen = world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++) {
+        weir__cell seen = world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
         if (!weir__cell_tag(seen.lo) || weir__is_normal(seen.lo))
             continue;
         if (weir__is_frozen(seen.lo) || weir__is_landed(seen.lo))
@@ -257,9 +257,10 @@ static void check_reclaimed(int64_t now_us)
     struct weir__op op = op_at(now_us);
     uint64_t lost = world.stats.evicted_live;
     look_at_all(&op);
-    for (uint64_t i = 0; i < table.lines * WEIR__SLOTS; i++)
-        if (!is_free(&op, world.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS]))
-            explore_fail("line %d.%d is never free again", (int)(i / WEIR__SLOTS), (int)(i % WEIR__SLOTS));
+    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++)
+        if (!is_free(&op, world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]))
+            explore_fail("line %d.%d is never free again", (int)(i / WEIR__BUCKET_SLOTS),
+                         (int)(i % WEIR__BUCKET_SLOTS));
     for (uint64_t i = 0; i < table.grains; i++) {
         struct weir__record record;
         if (weir__record_take(&op, 0, HOUR, NULL, true, &record) || world.stats.evicted_live != lost) {

@@ -15,12 +15,12 @@ enum { KEYS = 1200, EIGHT = 8 };
 static int64_t singly;
 
 void __real_weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot, uint64_t wanted,
-                               struct weir__line *home);
+                               struct weir__bucket *home);
 void __wrap_weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot, uint64_t wanted,
-                               struct weir__line *home);
+                               struct weir__bucket *home);
 
 void __wrap_weir__batch_decide(struct weir__batch *b, weir_request *r, weir__cell *slot, uint64_t wanted,
-                               struct weir__line *home)
+                               struct weir__bucket *home)
 {
     singly++;
     __real_weir__batch_decide(b, r, slot, wanted, home);
@@ -58,28 +58,28 @@ static void ask(size_t count, weir_time at, int64_t left)
     }
 }
 
-static weir__cell *slot_of(uint64_t key, struct weir__where *where)
+static weir__cell *slot_of(uint64_t key, struct weir__key_location *where)
 {
     const struct weir__op op = {.table = &segment->table, .mono_us = now.mono_ns / 1000, .wall_us = now.wall_ns / 1000};
     weir__cell *slot = NULL, seen;
     weir__key_locate(&segment->table, &limit, &key, sizeof key, where);
-    CHECK_EQ(weir__look(&op, where, &slot, &seen), 0);
+    CHECK_EQ(weir__lookup_helping(&op, where, &slot, &seen), 0);
     CHECK(slot != NULL);
     return slot;
 }
 
 TEST(what_is_usual_goes_the_wide_way)
 {
-    int64_t places[2][WEIR__SLOTS] = {{0}};
+    int64_t places[2][WEIR__BUCKET_SLOTS] = {{0}};
     begin();
     ask(KEYS, now, 99);
     for (uint64_t i = 0; i < KEYS; i++) {
-        struct weir__where where;
+        struct weir__key_location where;
         const weir__cell *slot = slot_of(i, &where);
         int64_t place = slot - segment->table.line[0].slot;
-        places[place / WEIR__SLOTS != (int64_t)where.home][place % WEIR__SLOTS]++;
+        places[place / WEIR__BUCKET_SLOTS != (int64_t)where.home][place % WEIR__BUCKET_SLOTS]++;
     }
-    for (int i = 0; i < WEIR__SLOTS; i++)
+    for (int i = 0; i < WEIR__BUCKET_SLOTS; i++)
         CHECK(places[0][i] && places[1][i]); /* at home and away, in every slot */
     ask(KEYS, now, 98);
     CHECK_EQ(singly, 0);
@@ -93,14 +93,14 @@ TEST(an_entry_that_ends_at_this_very_moment)
         begin();
         ask(EIGHT, now, 99);
         for (uint64_t i = 0; i < EIGHT; i++) {
-            struct weir__where where;
+            struct weir__key_location where;
             weir__cell *slot = slot_of(i, &where);
-            struct weir__parts parts = weir__cell_unpack(*slot);
-            parts.whole = weir__whole_encode(4096);
+            struct weir__slot_fields parts = weir__cell_unpack(*slot);
+            parts.whole = weir__expiry_encode(4096);
             parts.used = 50;
             *slot = weir__cell_pack(parts);
         }
-        int64_t at = now.mono_ns + (weir__whole_decode(weir__whole_encode(4096)) + late) * 1000;
+        int64_t at = now.mono_ns + (weir__expiry_decode(weir__expiry_encode(4096)) + late) * 1000;
         ask(EIGHT, (weir_time){at, at}, late < 0 ? 49 : 99);
         weir_segment_close(segment);
     }
@@ -111,7 +111,7 @@ static void take_homes_apart(void)
 {
     uint64_t homes[EIGHT], next = 0;
     for (size_t i = 0; i < EIGHT; i++) {
-        struct weir__where where;
+        struct weir__key_location where;
         bool alone;
         do {
             keys[i] = next++;
@@ -131,7 +131,7 @@ TEST(a_time_that_looks_like_a_tag_is_none)
     take_homes_apart();
     ask(EIGHT, now, 99);
     for (uint64_t i = 0; i < EIGHT; i++) {
-        struct weir__where where;
+        struct weir__key_location where;
         weir__cell entry = *slot_of(keys[i], &where), *line = segment->table.line[where.home].slot;
         uint64_t tag = entry.lo >> 32;
         for (int before = 0; before < 3; before++)

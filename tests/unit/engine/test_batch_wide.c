@@ -178,7 +178,7 @@ static int64_t ask_both(weir_segment *twin[2], struct asking *a, weir_time now)
             a->soft += r->decision.flags & WEIR_OVER_SOFT;
         }
     }
-    CHECK(memcmp(twin[0]->table.line, twin[1]->table.line, twin[0]->table.lines * sizeof(struct weir__line)) == 0);
+    CHECK(memcmp(twin[0]->table.line, twin[1]->table.line, twin[0]->table.lines * sizeof(struct weir__bucket)) == 0);
     return passed;
 }
 
@@ -256,9 +256,9 @@ TEST(entries_that_do_not_count_are_left_to_the_long_way)
         open_twins(twin);
         fill_some(&asking);
         CHECK_EQ(ask_both(twin, &asking, now), SOME);
-        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__SLOTS; i++)
+        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__BUCKET_SLOTS; i++)
             for (int t = 0; t < 2; t++) {
-                weir__cell *slot = &twin[t]->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+                weir__cell *slot = &twin[t]->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
                 if (!weir__cell_tag(slot->lo))
                     continue;
                 slot->lo |= state < 8 ? state << 27 : UINT64_C(1) << 23;
@@ -281,9 +281,9 @@ TEST(however_long_an_entry_says_it_lasts)
         open_twins(twin);
         fill_some(&asking);
         CHECK_EQ(ask_both(twin, &asking, now), SOME);
-        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__SLOTS; i++)
+        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__BUCKET_SLOTS; i++)
             for (int t = 0; t < 2; t++) {
-                weir__cell *slot = &twin[t]->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS];
+                weir__cell *slot = &twin[t]->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
                 if (weir__cell_tag(slot->lo)) {
                     slot->lo = (slot->lo & ~(UINT64_C(0xff) << 15)) | code << 15;
                     slot->hi |= 50; /* units, so that they have not come back */
@@ -314,7 +314,7 @@ TEST(a_blocked_key_among_others)
 /* The next key from *id on that is at home in `line`, or has it for its other one. */
 static void next_key(const weir_segment *segment, const weir_limit *limit, uint64_t line, bool at_home, uint64_t *id)
 {
-    struct weir__where where;
+    struct weir__key_location where;
     do {
         ++*id;
         weir__key_locate(&segment->table, limit, id, sizeof *id, &where);
@@ -331,7 +331,7 @@ TEST(a_key_without_an_entry_before_seven_of_a_hot_one)
         uint64_t line = 7, id = 0;
         open_twins(twin);
         fill_some(&asking);
-        for (int i = 0; i < WEIR__SLOTS; i++) { /* the last of them is in the last slot */
+        for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) { /* the last of them is in the last slot */
             next_key(twin[0], &asking.limit[0], line, true, &id);
             asking.count = 1;
             memcpy(asking.key[0], &id, sizeof id);
@@ -378,7 +378,7 @@ static void ask_huge(uint64_t lines)
 {
     static struct asking asking;
     const weir_time now = {WEIR_DAY * 20000, WEIR_DAY * 20000};
-    const uint64_t bytes = lines * sizeof(struct weir__line);
+    const uint64_t bytes = lines * sizeof(struct weir__bucket);
     weir_segment *twin[2], huge;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {

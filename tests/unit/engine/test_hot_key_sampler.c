@@ -33,9 +33,9 @@ static weir *opened(const char *hot, int flags, uint64_t bytes)
     return engine;
 }
 
-static const struct weir__hot_panel *panel_of(const weir *engine, const char *rule)
+static const struct weir__hot_rule *panel_of(const weir *engine, const char *rule)
 {
-    return weir__hot_look(&engine->noting->hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
+    return weir__hot_lookup(&engine->noting->hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
 }
 
 static size_t top(const weir *engine, enum weir__hot_kind kind, struct weir__hot_key *keys, size_t max)
@@ -210,7 +210,7 @@ TEST(files)
     weir_close(engine);
     CHECK_EQ(weir__noting_attach(path, 0, &look), 0);
     uint64_t api = weir__rule_id((weir_text){"api", 3}, false);
-    CHECK(look && look->mapped.bytes == 1 << 20 && weir__hot_look(&look->hot, api)->sketch[0].total > 500);
+    CHECK(look && look->mapped.bytes == 1 << 20 && weir__hot_lookup(&look->hot, api)->sketch[0].total > 500);
     weir__noting_close(look);
 
     int file = open(path, O_WRONLY);
@@ -333,7 +333,7 @@ TEST(panels_of_rules_that_are_gone_are_given_back)
         else
             CHECK_EQ(weir_reload(engine), 1);
     }
-    struct weir__hot_panel *panel = engine->noting->hot.panel;
+    struct weir__hot_rule *panel = engine->noting->hot.panel;
     CHECK(panel_of(engine, "old") == panel && !panel_of(engine, "new")); /* not at once */
     for (int i = 0; i < 64; i++)
         test_ask(engine, "GET /", 1);

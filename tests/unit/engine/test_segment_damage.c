@@ -315,7 +315,7 @@ static void scatter(struct weir__table *table, const weir_limit *limits, uint64_
         memset(table->lease, 0, table->grains * sizeof table->lease[0]);
     for (int i = 0; i < KINDS * KEYS; i++) {
         uint32_t key = (uint32_t)(i / KINDS);
-        struct weir__where w;
+        struct weir__key_location w;
         weir__key_locate(table, &limits[i % KINDS], &key, sizeof key, &w);
         uint64_t bits = test_random(seed);
         weir__cell *slot = &table->line[bits & 1 ? w.home : w.other].slot[bits >> 1 & 3];
@@ -325,13 +325,13 @@ static void scatter(struct weir__table *table, const weir_limit *limits, uint64_
         if (bits >> 4 & 1)
             slot->hi = ((uint64_t)(NOW.mono_ns / 1000) - bits % 3000000) << 17 | (slot->hi & 0x1ffff);
     }
-    for (uint64_t i = 0; i < table->grains * WEIR__GRAIN && !all; i += 1 + test_random(seed) % 500)
+    for (uint64_t i = 0; i < table->grains * WEIR__CHUNK && !all; i += 1 + test_random(seed) % 500)
         table->grain[i] ^= (uint8_t)(1U << (test_random(seed) & 7)); /* records with the right owner, damaged */
 }
 
 static int visit(void *context, const weir_entry *entry)
 {
-    CHECK(entry->slot >= 0 && entry->slot < WEIR__SLOTS && entry->tag != 0);
+    CHECK(entry->slot >= 0 && entry->slot < WEIR__BUCKET_SLOTS && entry->tag != 0);
     ++*(uint64_t *)context;
     return 0;
 }

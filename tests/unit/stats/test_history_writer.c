@@ -182,8 +182,8 @@ TEST(hot_keys_age)
     remove_all();
     weir *engine = opened(true);
     struct weir__observer *observer = NULL;
-    const struct weir__hot_panel *panel =
-        weir__hot_look(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
+    const struct weir__hot_rule *panel =
+        weir__hot_lookup(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
     uint64_t *seconds = &engine->noting->hot.header->seconds;
     use(engine, 2000);
     CHECK(panel->sketch[0].total > 500);
@@ -208,7 +208,7 @@ static void write_strict_past(weir *engine)
     char path[128], key[32];
     struct weir__mapped mapped;
     struct weir__history history;
-    struct weir__tally_stripe sums = {0};
+    struct weir__rule_stats_shard sums = {0};
     uint64_t id = weir__rule_id((weir_text){"api", 3}, false), now = weir__sight_second(weir_clock(engine->segment));
     snprintf(path, sizeof path, "%s.history", segment);
     CHECK_EQ(weir__mapped_open(&(struct weir__making){.path = path}, &mapped), 0);
@@ -221,19 +221,19 @@ static void write_strict_past(weir *engine)
         weir__history_end(&history, s);
     }
     weir__mapped_close(&mapped);
-    struct weir__hot_panel *panel = weir__hot_find(&engine->noting->hot, id, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&engine->noting->hot, id, 1);
     for (int user = 0; user < 40; user++) {
         snprintf(key, sizeof key, "user:%d", user);
-        struct weir__hot_note note = {.hash = weir__noting_hash(engine->segment, key, strlen(key)),
-                                      .key = key,
-                                      .key_len = strlen(key),
-                                      .dice = UINT64_C(0x8000000000000000),
-                                      .per_mille = 1000,
-                                      .minute = (uint32_t)(now / 60)};
+        struct weir__hot_sample note = {.hash = weir__noting_hash(engine->segment, key, strlen(key)),
+                                        .key = key,
+                                        .key_len = strlen(key),
+                                        .dice = UINT64_C(0x8000000000000000),
+                                        .per_mille = 1000,
+                                        .minute = (uint32_t)(now / 60)};
         for (int kind = 0; kind < 2; kind++) { /* 166 in ten minutes are 1,000 an hour */
             note.kind = (enum weir__hot_kind)kind;
             note.weight = 166;
-            weir__hot_note(panel, &note);
+            weir__hot_sample(panel, &note);
         }
     }
     engine->noting->hot.header->seconds = 600;

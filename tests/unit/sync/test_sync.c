@@ -637,7 +637,7 @@ TEST(a_counter_that_nobody_knows_is_given_up)
     begin(RULE("limit: 10, window: 1h"), 1);
     struct weir__ledger_text text = {.rule = 12345, .key_len = 1, .key = "x"};
     const struct weir__ledger *ledger = &hosts[0].engine->book->ledger;
-    CHECK(weir__ledger_enter(ledger, 99, &text, 5));
+    CHECK(weir__ledger_add_entry(ledger, 99, &text, 5));
     for (int i = 0; i < 500; i++)
         CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(host_untold(&hosts[0]), 5); /* not at once: the rule may come back */
@@ -656,7 +656,7 @@ TEST(notes_that_make_no_sense)
     ledger->header->noted = UINT64_C(1) << 40;
     CHECK_EQ(host_round(&hosts[0]), 0);
     for (uint64_t i = 0; i < 100; i++)
-        ledger->note[i] = (struct weir__ledger_note){i, 5, -1, UINT64_MAX - i};
+        ledger->note[i] = (struct weir__ledger_in_flight){i, 5, -1, UINT64_MAX - i};
     ledger->header->noted = 100;
     CHECK_EQ(host_round(&hosts[0]), 0);
     CHECK_EQ(ledger->header->noted, 0);

@@ -16,11 +16,11 @@ static void nobody(void)
 {
 }
 
-static bool own_after_others(const struct weir__op *op, const struct weir__where *where, struct weir__record *record,
-                             weir__cell head)
+static bool own_after_others(const struct weir__op *op, const struct weir__key_location *where,
+                             struct weir__record *record, weir__cell head)
 {
     let_others(&before_own);
-    return weir__record_own(op, where, record, head);
+    return weir__record_publish(op, where, record, head);
 }
 
 /* Lost to somebody else's change of the slot. */
@@ -69,7 +69,7 @@ static inline bool count_before_others(const weir_limit *limit, struct weir__sli
 #define weir__counterN_take    count_before_others
 #define weir__cas32            write32_after_others
 #define weir__cas64            write64_after_others
-#define weir__record_own       own_after_others
+#define weir__record_publish   own_after_others
 #define weir__key_record_renew renew_or_lose
 
 #endif

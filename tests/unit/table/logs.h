@@ -14,13 +14,13 @@ struct fixture {
     void *memory;
     struct weir__table table;
     weir_limit limit;
-    struct weir__where where;
+    struct weir__key_location where;
 };
 
 /* A log of a hundred units a minute. */
 static void fixture_make(struct fixture *f)
 {
-    struct weir__plan plan = {.bytes = 1 << 20, .slab_bytes = 1 << 18, .wall_ns = START_US * 1000};
+    struct weir__segment_spec plan = {.bytes = 1 << 20, .slab_bytes = 1 << 18, .wall_ns = START_US * 1000};
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 100, .window_ns = 60 * WEIR_SECOND};
     f->memory = aligned_alloc(4096, plan.bytes);
     memset(f->memory, 0, plan.bytes);

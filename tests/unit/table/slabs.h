@@ -18,8 +18,8 @@ struct fixture {
 static inline struct fixture *fixture_make(uint64_t grains)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    uint64_t slab = grains * (WEIR__GRAIN + sizeof(uint32_t)), bytes = ((slab * 2 + (1 << 17)) / 4096 + 1) * 4096;
-    struct weir__plan plan = {.bytes = bytes, .slab_bytes = slab, .wall_ns = START_US * 1000};
+    uint64_t slab = grains * (WEIR__CHUNK + sizeof(uint32_t)), bytes = ((slab * 2 + (1 << 17)) / 4096 + 1) * 4096;
+    struct weir__segment_spec plan = {.bytes = bytes, .slab_bytes = slab, .wall_ns = START_US * 1000};
     for (size_t i = 0; i < sizeof plan.secret; i++)
         plan.secret[i] = (uint8_t)(i * 7 + 1);
 
@@ -60,10 +60,10 @@ static inline bool leased(const struct fixture *f, uint64_t grain)
 /* Takes a record and makes it somebody's, so that it can be taken away like any other. */
 static inline int take_record(struct fixture *f, unsigned size_class, int64_t for_us, struct weir__record *record)
 {
-    const struct weir__where somebody = {.tag = 1000};
+    const struct weir__key_location somebody = {.tag = 1000};
     int error = weir__record_take(&f->op, size_class, for_us, NULL, true, record);
     if (!error)
-        CHECK(weir__record_own(&f->op, &somebody, record, (weir__cell){0, size_class}));
+        CHECK(weir__record_publish(&f->op, &somebody, record, (weir__cell){0, size_class}));
     return error;
 }
 

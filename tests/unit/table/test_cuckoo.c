@@ -8,21 +8,22 @@ static struct fixture *f;
 
 static weir__cell entry(uint64_t tag, unsigned state, int64_t for_us)
 {
-    return weir__cell_pack((struct weir__parts){.tag = tag,
-                                                .state = state,
-                                                .whole = weir__whole_encode(for_us),
-                                                .used = 5,
-                                                .anchor = (uint64_t)f->op.mono_us & WEIR__TIME_MASK});
+    return weir__cell_pack((struct weir__slot_fields){.tag = tag,
+                                                      .state = state,
+                                                      .whole = weir__expiry_encode(for_us),
+                                                      .used = 5,
+                                                      .anchor = (uint64_t)f->op.mono_us & WEIR__TIME_MASK});
 }
 
-static struct weir__where key_at(uint64_t tag, uint64_t home)
+static struct weir__key_location key_at(uint64_t tag, uint64_t home)
 {
-    return (struct weir__where){.tag = tag, .home = home, .other = weir__other_line(tag, home, f->table.lines)};
+    return (struct weir__key_location){
+        .tag = tag, .home = home, .other = weir__alternate_bucket(tag, home, f->table.lines)};
 }
 
 static void fill(uint64_t line, uint64_t first_tag)
 {
-    for (uint64_t i = 0; i < WEIR__SLOTS; i++)
+    for (uint64_t i = 0; i < WEIR__BUCKET_SLOTS; i++)
         f->table.line[line].slot[i] = entry(first_tag + 16 * i, WEIR__NORMAL, 3600 * SECOND_US);
 }
 
@@ -33,18 +34,18 @@ static void fill(uint64_t line, uint64_t first_tag)
 TEST(what_is_being_moved_is_not_free_however_old)
 {
     f = fixture_make(0);
-    struct weir__where key = key_at(0x100, 3), old = key_at(0x208, 3);
+    struct weir__key_location key = key_at(0x100, 3), old = key_at(0x208, 3);
     CHECK(key.other != key.home && old.other != old.home && old.other != key.other);
     fill(key.home, 0x1000);
     fill(key.other, 0x2000);
     weir__cell *from = &f->table.line[old.home].slot[0], *to = &f->table.line[old.other].slot[2];
-    *to = weir__cell_nonce(entry(old.tag, WEIR__RESERVED, 10 * SECOND_US), *to);
+    *to = weir__cell_with_aba_tag(entry(old.tag, WEIR__RESERVED, 10 * SECOND_US), *to);
     *from = entry(old.tag, WEIR__FROZEN | 2, SECOND_US);
     weir__cell frozen = *from, *slot, seen;
     pass_time(f, 2 * SECOND_US);
     CHECK(!is_free(&f->op, frozen));
 
-    CHECK_EQ(weir__claim(&f->op, &key, weir__cell_tentative(&f->op, key.tag), &slot, &seen), 0);
+    CHECK_EQ(weir__slot_claim(&f->op, &key, weir__cell_tentative(&f->op, key.tag), &slot, &seen), 0);
     CHECK_EQ(weir__cell_state(seen.lo), WEIR__TENTATIVE);
     CHECK(f->table.stats[0].moved >= 1);
     CHECK(weir__cell_tag(to->lo) != old.tag || weir__is_normal(to->lo));
@@ -56,10 +57,10 @@ TEST(what_is_being_moved_is_not_free_however_old)
 TEST(no_claim_looks_like_one_before)
 {
     f = fixture_make(0);
-    struct weir__where key = key_at(0x100, 3);
+    struct weir__key_location key = key_at(0x100, 3);
     weir__cell *slot[2], seen[2];
     for (int i = 0; i < 2; i++) {
-        CHECK_EQ(weir__claim(&f->op, &key, weir__cell_tentative(&f->op, key.tag), &slot[i], &seen[i]), 0);
+        CHECK_EQ(weir__slot_claim(&f->op, &key, weir__cell_tentative(&f->op, key.tag), &slot[i], &seen[i]), 0);
         weir__cell held = seen[i];
         CHECK(weir__cell_cas(slot[i], &held, weir__cell_empty(held)));
     }
@@ -73,17 +74,17 @@ TEST(of_several_claims_the_one_in_the_lowest_place_stays)
 {
     for (uint64_t home = 3; home < 40; home++) {
         f = fixture_make(0);
-        struct weir__where key = key_at(0x100, home), turned = key;
+        struct weir__key_location key = key_at(0x100, home), turned = key;
         turned.home = key.other;
         turned.other = key.home;
         uint64_t low = key.home < key.other ? key.home : key.other, high = key.home + key.other - low;
         weir__cell tentative = weir__cell_tentative(&f->op, key.tag), *slot, seen;
         f->table.line[low].slot[3] = f->table.line[high].slot[0] = f->table.line[high].slot[1] = tentative;
-        CHECK_EQ(weir__look(&f->op, home % 2 ? &key : &turned, &slot, &seen), 0);
+        CHECK_EQ(weir__lookup_helping(&f->op, home % 2 ? &key : &turned, &slot, &seen), 0);
         CHECK(low == high || slot == &f->table.line[low].slot[3]);
         int left = 0;
-        for (uint64_t i = 0; i < f->table.lines * WEIR__SLOTS; i++)
-            left += weir__cell_tag(f->table.line[i / WEIR__SLOTS].slot[i % WEIR__SLOTS].lo) == key.tag;
+        for (uint64_t i = 0; i < f->table.lines * WEIR__BUCKET_SLOTS; i++)
+            left += weir__cell_tag(f->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo) == key.tag;
         CHECK_EQ(left, 1);
         fixture_free(f);
     }

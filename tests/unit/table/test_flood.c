@@ -24,16 +24,16 @@ static weir_limit log_of(int64_t units, int64_t seconds, uint64_t id)
         .algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = units, .window_ns = seconds * WEIR_SECOND, .id = id});
 }
 
-static struct weir__where where_of(const weir_limit *limit, uint64_t key)
+static struct weir__key_location where_of(const weir_limit *limit, uint64_t key)
 {
-    struct weir__where where;
+    struct weir__key_location where;
     weir__key_locate(&f->table, limit, &key, sizeof key, &where);
     return where;
 }
 
 static int take(const weir_limit *limit, uint64_t key, int64_t cost)
 {
-    struct weir__where where = where_of(limit, key);
+    struct weir__key_location where = where_of(limit, key);
     return weir__table_take(&f->op, limit, &where, cost, WEIR__TAKE, &d);
 }
 
@@ -165,15 +165,15 @@ TEST(held_places_outlive_a_flood)
         weir_limit limit =
             limit_of((weir_params){.algorithm = WEIR_CONCURRENCY, .limit = limits[i], .window_ns = 60 * WEIR_SECOND});
         f = fixture_make(1000);
-        struct weir__where where = where_of(&limit, 0);
+        struct weir__key_location where = where_of(&limit, 0);
         for (int64_t k = 0; k < limits[i]; k++)
-            CHECK_EQ(weir__lease_take(&f->op, &limit, &where, &lease, &d), 0);
+            CHECK_EQ(weir__permit_take(&f->op, &limit, &where, &lease, &d), 0);
         for (uint64_t key = 1; key <= 3000; key++) {
-            struct weir__where junk = where_of(&limit, key);
+            struct weir__key_location junk = where_of(&limit, key);
             pass_time(f, 1000);
-            CHECK_EQ(weir__lease_take(&f->op, &limit, &junk, &lease, &d), 0);
+            CHECK_EQ(weir__permit_take(&f->op, &limit, &junk, &lease, &d), 0);
             CHECK_EQ(d.verdict, WEIR_ALLOW);
-            CHECK_EQ(weir__lease_release(&f->op, &lease), 0);
+            CHECK_EQ(weir__permit_release(&f->op, &lease), 0);
         }
         CHECK(evicted(f) > 0);
         CHECK(is_denied(&limit, 0));
@@ -191,9 +191,9 @@ TEST(denied_keys_do_not_lock_out_requests_in_flight)
     for (uint64_t key = 1; key <= 1000; key++)
         CHECK_EQ(exhaust(&limit, key), 2);
     for (uint64_t key = 1; key <= 100; key++) {
-        struct weir__where where = where_of(&flight, key);
-        CHECK_EQ(weir__lease_take(&f->op, &flight, &where, &lease, &d), 0);
-        CHECK_EQ(weir__lease_take(&f->op, &flight, &where, &lease, &d), 0);
+        struct weir__key_location where = where_of(&flight, key);
+        CHECK_EQ(weir__permit_take(&f->op, &flight, &where, &lease, &d), 0);
+        CHECK_EQ(weir__permit_take(&f->op, &flight, &where, &lease, &d), 0);
         CHECK_EQ(d.verdict, WEIR_DENY);
     }
     CHECK_EQ(f->table.stats[0].slab_full, 0);
@@ -276,7 +276,7 @@ TEST(room_is_found_after_a_search_in_vain)
 /* Keys from `first` on, one request each, until the lines are full of live entries and some more were evicted. */
 static void flood_lines(const weir_limit *limit, uint64_t first)
 {
-    uint64_t slots = f->table.lines * WEIR__SLOTS;
+    uint64_t slots = f->table.lines * WEIR__BUCKET_SLOTS;
     for (uint64_t key = first; evicted(f) < slots && key < first + 4 * slots; key++) {
         CHECK_EQ(take(limit, key, 1), 0);
         pass_time(f, 1);

@@ -17,7 +17,7 @@ static struct weir__history made(uint32_t rows)
 static void write_second(struct weir__history *history, uint64_t second, uint64_t rule, uint64_t allowed,
                          uint64_t denied)
 {
-    struct weir__tally_stripe sums = {.allowed = allowed, .denied = denied, .word = 2 * denied};
+    struct weir__rule_stats_shard sums = {.allowed = allowed, .denied = denied, .word = 2 * denied};
     weir__history_begin(history, second);
     weir__history_add(history, second, rule, &sums, WEIR__HISTORY_UNSEEN);
     weir__history_end(history, second);
@@ -75,7 +75,7 @@ TEST(a_rule_that_went_gives_its_row_to_a_new_one)
 {
     struct weir__history history = made(2);
     struct weir__history_second seconds[8];
-    struct weir__tally_stripe sums = {.allowed = 1};
+    struct weir__rule_stats_shard sums = {.allowed = 1};
     weir__history_begin(&history, 10);
     weir__history_add(&history, 10, 1, &sums, WEIR__HISTORY_UNSEEN);
     weir__history_add(&history, 10, 2, &sums, WEIR__HISTORY_UNSEEN);
@@ -111,7 +111,7 @@ TEST(hours_have_sums_and_the_most_that_was_used)
 {
     struct weir__history history = made(1);
     struct weir__history_hour hours[WEIR__HISTORY_HOURS];
-    struct weir__tally_stripe sums = {0};
+    struct weir__rule_stats_shard sums = {0};
     CHECK_EQ(weir__history_hours(&history, 7, hours), 0);
     /* Once a minute, for nine days: eight of them are kept. The second day nobody was there. */
     for (uint64_t s = 3600; s < 9 * 86400 + 3600; s += 60) {

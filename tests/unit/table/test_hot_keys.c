@@ -53,18 +53,18 @@ static void drop(struct weir__hot *hot)
     munmap(hot->header, hot->header->bytes);
 }
 
-static void note(struct weir__hot_panel *panel, const char *key, uint64_t weight, enum weir__hot_kind kind,
+static void note(struct weir__hot_rule *panel, const char *key, uint64_t weight, enum weir__hot_kind kind,
                  uint32_t per_mille, uint32_t minute)
 {
-    struct weir__hot_note note = {.hash = hash_text(&secret, key, strlen(key)),
-                                  .key = key,
-                                  .key_len = strlen(key),
-                                  .weight = weight,
-                                  .kind = kind,
-                                  .dice = roll(),
-                                  .per_mille = per_mille,
-                                  .minute = minute};
-    weir__hot_note(panel, &note);
+    struct weir__hot_sample note = {.hash = hash_text(&secret, key, strlen(key)),
+                                    .key = key,
+                                    .key_len = strlen(key),
+                                    .weight = weight,
+                                    .kind = kind,
+                                    .dice = roll(),
+                                    .per_mille = per_mille,
+                                    .minute = minute};
+    weir__hot_sample(panel, &note);
 }
 
 /* Where the numbers up to `u` of the sum of all shares end: which key comes next under Zipf 0.99. */
@@ -113,7 +113,7 @@ static int recall(const struct weir__hot_key *keys, size_t count, const uint32_t
 static void try_zipf(unsigned one_in)
 {
     struct weir__hot hot = made(3);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 77, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 77, 1);
     struct weir__hot_key top[20];
     double *sum = zipf_shares();
     uint32_t *exact = calloc(KEYS, sizeof *exact);
@@ -133,7 +133,7 @@ static void try_zipf(unsigned one_in)
     printf("  one in %u: %d of 20; the heaviest %" PRIu64 " +- %" PRIu64 ", exactly %u\n", one_in, found, top[0].weight,
            top[0].error, exact[0]);
     /* Four times what the sketch and the sampling err by. */
-    double error = sqrt((double)exact[0] * (one_in + (double)EVENTS / WEIR__HOT_PLACES));
+    double error = sqrt((double)exact[0] * (one_in + (double)EVENTS / WEIR__HOT_COUNTERS));
     CHECK(fabs((double)top[0].weight - (double)exact[0]) < 4 * error);
     CHECK_EQ(weir__hot_top(panel, WEIR__HOT_DENIED, hash_text, &secret, top, 20), 0);
     free(exact);
@@ -150,7 +150,7 @@ TEST(nearly_all_of_the_true_top_20_are_found)
 TEST(a_key_of_weight_counts_by_it)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[4];
     note(panel, "light", 10, WEIR__HOT_DENIED, 1000, 1);
     note(panel, "heavy", 900, WEIR__HOT_DENIED, 1000, 1);
@@ -175,7 +175,7 @@ TEST(a_key_of_weight_counts_by_it)
 TEST(long_keys_are_cut_and_say_so)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[2];
     char key[301];
     memset(key, 'k', 300);
@@ -191,7 +191,7 @@ TEST(long_keys_are_cut_and_say_so)
 TEST(a_text_that_is_not_the_keys_is_not_shown)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key top[1];
     note(panel, "somebody", 3, WEIR__HOT_ADMITTED, 900, 1);
     note(panel, "somebody", 3, WEIR__HOT_ADMITTED, 900, 1);
@@ -207,7 +207,7 @@ TEST(a_text_that_is_not_the_keys_is_not_shown)
 TEST(who_is_near_the_limit_is_told_while_it_is_so)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key near[8];
     note(panel, "far", 1, WEIR__HOT_ADMITTED, 799, 10);
     note(panel, "near", 1, WEIR__HOT_ADMITTED, 850, 10);
@@ -225,7 +225,7 @@ TEST(who_is_near_the_limit_is_told_while_it_is_so)
 TEST(two_keys_near_their_limit_are_two)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
     struct weir__hot_key near[8];
     for (uint32_t pair = 0; pair < 1000; pair++) {
         char one[16], other[16];
@@ -246,7 +246,7 @@ TEST(two_keys_near_their_limit_are_two)
 TEST(uses_are_those_of_keys_not_of_requests)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 5, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 5, 1);
     uint64_t count[WEIR__HOT_USES];
     CHECK_EQ(weir__hot_uses(panel, 3, 5, count), 0);
     /* One key in four uses 95 %, the others 15 %, but those make ten times the requests. */
@@ -261,7 +261,7 @@ TEST(uses_are_those_of_keys_not_of_requests)
     uint64_t keys = weir__hot_uses(panel, 3, 5, count), taken = 0;
     for (int i = 0; i < WEIR__HOT_USES; i++)
         taken += count[i];
-    CHECK_EQ(taken, WEIR__HOT_SAMPLE);
+    CHECK_EQ(taken, WEIR__HOT_KEY_SAMPLES);
     CHECK_EQ(count[1] + count[9], taken);
     CHECK(count[9] > 256 / 4 - 35 && count[9] < 256 / 4 + 35); /* five standard errors */
     CHECK(keys > 20000 * 2 / 3 && keys < 20000 * 3 / 2);
@@ -274,15 +274,15 @@ TEST(rules_without_a_panel_are_counted)
     struct weir__hot hot = made(2);
     CHECK(weir__hot_find(&hot, 1, 1) != NULL);
     CHECK(weir__hot_find(&hot, 2, 1) != NULL);
-    CHECK(weir__hot_find(&hot, 1, 1) == weir__hot_look(&hot, 1));
+    CHECK(weir__hot_find(&hot, 1, 1) == weir__hot_lookup(&hot, 1));
     CHECK(weir__hot_find(&hot, 3, 1) == NULL);
     CHECK(weir__hot_find(&hot, 0, 1) == NULL);
-    CHECK(weir__hot_look(&hot, 3) == NULL);
+    CHECK(weir__hot_lookup(&hot, 3) == NULL);
     CHECK_EQ(hot.header->without, 2);
     drop(&hot);
 }
 
-static bool is_clear(const struct weir__hot_panel *panel)
+static bool is_clear(const struct weir__hot_rule *panel)
 {
     const uint64_t *word = (const uint64_t *)(const void *)panel->sketch,
                    *end = (const uint64_t *)(const void *)(panel + 1);
@@ -295,18 +295,18 @@ static bool is_clear(const struct weir__hot_panel *panel)
 TEST(idle_panels_become_another_rules)
 {
     struct weir__hot hot = made(2);
-    struct weir__hot_panel *one = weir__hot_find(&hot, 10, 100), *two = weir__hot_find(&hot, 11, 100);
+    struct weir__hot_rule *one = weir__hot_find(&hot, 10, 100), *two = weir__hot_find(&hot, 11, 100);
     CHECK(one && two && one != two);
     note(one, "secret:of:one", 5, WEIR__HOT_ADMITTED, 900, 101);
     CHECK(!weir__hot_find(&hot, 12, 104)); /* claimed a moment ago, if never noted under */
-    struct weir__hot_panel *three = weir__hot_find(&hot, 12, 105);
+    struct weir__hot_rule *three = weir__hot_find(&hot, 12, 105);
     CHECK(three == two); /* which was idle for longer */
-    CHECK(weir__hot_look(&hot, 12) == two && !weir__hot_look(&hot, 11));
+    CHECK(weir__hot_lookup(&hot, 12) == two && !weir__hot_lookup(&hot, 11));
     CHECK(!weir__hot_find(&hot, 11, 105));
     note(three, "a", 1, WEIR__HOT_DENIED, 10, 109);
     CHECK(weir__hot_find(&hot, 11, 106) == one); /* not a moment of clocks that differ, but five minutes */
-    CHECK(is_clear(one) && weir__hot_most(one, 106) == 0);
-    CHECK(!weir__hot_look(&hot, 10) && weir__hot_look(&hot, 11) == one);
+    CHECK(is_clear(one) && weir__hot_peak(one, 106) == 0);
+    CHECK(!weir__hot_lookup(&hot, 10) && weir__hot_lookup(&hot, 11) == one);
     /* A clock that goes back a little is no idleness; one that began anew is. */
     note(one, "a", 1, WEIR__HOT_DENIED, 10, 109);
     CHECK(!weir__hot_find(&hot, 10, 107));
@@ -317,11 +317,11 @@ TEST(idle_panels_become_another_rules)
 TEST(who_is_killed_while_claiming_keeps_nothing)
 {
     struct weir__hot hot = made(1);
-    struct weir__hot_panel *panel = weir__hot_find(&hot, 10, 100);
+    struct weir__hot_rule *panel = weir__hot_find(&hot, 10, 100);
     panel->rule = WEIR__HOT_CLEARING;
     CHECK(!weir__hot_find(&hot, 10, 101) && !weir__hot_find(&hot, 12, 104)); /* perhaps he still lives */
-    CHECK(!weir__hot_look(&hot, WEIR__HOT_CLEARING) && !weir__hot_find(&hot, WEIR__HOT_CLEARING, 105));
-    CHECK(weir__hot_find(&hot, 12, 105) == panel && weir__hot_look(&hot, 12) == panel);
+    CHECK(!weir__hot_lookup(&hot, WEIR__HOT_CLEARING) && !weir__hot_find(&hot, WEIR__HOT_CLEARING, 105));
+    CHECK(weir__hot_find(&hot, 12, 105) == panel && weir__hot_lookup(&hot, 12) == panel);
     drop(&hot);
 }
 
@@ -335,8 +335,8 @@ TEST(panels_against_a_model)
     for (int64_t i = 0, rounds = test_scaled(60000, 6000); i < rounds; i++) {
         uint64_t rule = roll() % RULES + 1;
         minute += roll() % 64 == 0;
-        const struct weir__hot_panel *had = weir__hot_look(&hot, rule);
-        struct weir__hot_panel *panel = weir__hot_find(&hot, rule, minute);
+        const struct weir__hot_rule *had = weir__hot_lookup(&hot, rule);
+        struct weir__hot_rule *panel = weir__hot_find(&hot, rule, minute);
         uint32_t least = minute, owners = 0;
         for (uint32_t k = 0; k < PANELS; k++) {
             uint64_t owner = hot.panel[k].rule;
@@ -358,7 +358,7 @@ TEST(panels_against_a_model)
             CHECK(minute - least < WEIR__HOT_IDLE); /* all of them are in use */
         }
         for (uint64_t other = 1; other <= RULES; other++)
-            CHECK(!noted[other] || minute - noted[other] >= WEIR__HOT_IDLE || weir__hot_look(&hot, other));
+            CHECK(!noted[other] || minute - noted[other] >= WEIR__HOT_IDLE || weir__hot_lookup(&hot, other));
     }
     CHECK(takeovers > PANELS && refused > 0);
     drop(&hot);
@@ -377,7 +377,7 @@ TEST(claims_of_many_processes)
             child[p] = fork();
             for (int look = 0; child[p] == 0 && look < 200; look++)
                 for (uint64_t rule = 1; rule <= RULES; rule++) {
-                    struct weir__hot_panel *panel = weir__hot_find(&hot, rule, 20);
+                    struct weir__hot_rule *panel = weir__hot_find(&hot, rule, 20);
                     if (panel && panel->rule == rule)
                         note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, 20);
                 }
@@ -389,12 +389,12 @@ TEST(claims_of_many_processes)
         /* Two who claimed one each for the same rule have left one in vain, until that is idle, too. */
         for (int pass = 0; pass < 2; pass++)
             for (uint64_t rule = 1; rule <= RULES; rule++) {
-                struct weir__hot_panel *panel = weir__hot_find(&hot, rule, 30);
+                struct weir__hot_rule *panel = weir__hot_find(&hot, rule, 30);
                 if (panel)
                     note(panel, "key", 1, WEIR__HOT_ADMITTED, 5, 30);
             }
         for (uint64_t rule = 1; rule <= RULES; rule++)
-            CHECK(weir__hot_look(&hot, rule) != NULL);
+            CHECK(weir__hot_lookup(&hot, rule) != NULL);
         drop(&hot);
     }
 }
@@ -427,7 +427,7 @@ TEST(many_writers_and_a_kill_leave_a_list_that_makes_sense)
     for (int w = 0; w < 3; w++) {
         writer[w] = fork();
         if (writer[w] == 0) {
-            struct weir__hot_panel *panel = weir__hot_find(&hot, 9, 1);
+            struct weir__hot_rule *panel = weir__hot_find(&hot, 9, 1);
             dice = (uint64_t)w * 1000;
             for (int i = 0; w == 2 || i < 200000; i++) {
                 char key[24];
@@ -442,7 +442,7 @@ TEST(many_writers_and_a_kill_leave_a_list_that_makes_sense)
     kill(writer[2], SIGKILL);
     waitpid(writer[2], NULL, 0);
     struct weir__hot_key top[20];
-    size_t count = weir__hot_top(weir__hot_look(&hot, 9), WEIR__HOT_ADMITTED, hash_text, &secret, top, 20);
+    size_t count = weir__hot_top(weir__hot_lookup(&hot, 9), WEIR__HOT_ADMITTED, hash_text, &secret, top, 20);
     CHECK_EQ(count, 20);
     CHECK(top[0].len == 5 && memcmp(top[0].text, "key:0", 5) == 0);
     for (size_t i = 0; i < count; i++)

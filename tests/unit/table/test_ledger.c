@@ -35,7 +35,7 @@ static bool put(const struct weir__ledger *ledger, uint64_t key, int64_t amount)
 {
     struct weir__ledger_text text = text_of(key);
     return weir__ledger_add(ledger, identity_of(key), amount) ||
-           weir__ledger_enter(ledger, identity_of(key), &text, amount);
+           weir__ledger_add_entry(ledger, identity_of(key), &text, amount);
 }
 
 static bool is_text_of(const struct weir__ledger_text *text, uint64_t key)
@@ -69,7 +69,7 @@ TEST(what_is_added_is_found)
                 CHECK(entry.ready && entry.identity == identity_of(1) && is_text_of(&entry.text, 1));
                 CHECK_EQ(entry.amount, -2);
                 CHECK(!weir__ledger_free(&ledger, word * 64 + i, entry.identity));
-                weir__ledger_forget(&ledger, word * 64 + i, entry.identity, -2);
+                weir__ledger_discard(&ledger, word * 64 + i, entry.identity, -2);
                 CHECK(weir__ledger_free(&ledger, word * 64 + i, entry.identity));
                 CHECK(!weir__ledger_free(&ledger, word * 64 + i, entry.identity));
                 found++;
@@ -89,14 +89,14 @@ TEST(a_batch_is_taken_off_once)
         index++;
     for (uint64_t batch = 1; batch < (UINT64_C(1) << 25); batch += (UINT64_C(1) << 23) - (batch == 1)) {
         /* 1, 2^23, 2^24, …: numbers that are the same modulo 2^23 are not the same batch. */
-        CHECK(weir__ledger_prepare(&ledger, index, identity, batch));
+        CHECK(weir__ledger_begin_batch(&ledger, index, identity, batch));
         for (int again = 0; again < 3; again++)
-            weir__ledger_settle(&ledger, index, identity, 10, batch);
-        CHECK_EQ(weir__ledger_glance(&ledger, index).amount, 0);
+            weir__ledger_ack(&ledger, index, identity, 10, batch);
+        CHECK_EQ(weir__ledger_read_cell(&ledger, index).amount, 0);
         CHECK(weir__ledger_add(&ledger, identity, 10));
     }
-    CHECK(!weir__ledger_prepare(&ledger, index, identity + 1, 77));
-    struct weir__ledger_held held = weir__ledger_glance(&ledger, index);
+    CHECK(!weir__ledger_begin_batch(&ledger, index, identity + 1, 77));
+    struct weir__ledger_cell held = weir__ledger_read_cell(&ledger, index);
     CHECK(held.identity == identity && held.amount == 10);
     free(memory);
 }
@@ -142,7 +142,7 @@ TEST(a_short_text_in_the_place_of_a_long_one)
         memset(text.key, 'a', len);
         uint64_t identity = identity_of(len), index = 0;
         memset(ledger.text, 'x', ledger.entries * sizeof *ledger.text);
-        CHECK(weir__ledger_enter(&ledger, identity, &text, 1));
+        CHECK(weir__ledger_add_entry(&ledger, identity, &text, 1));
         while (index < ledger.entries && ledger.cell[index].lo != identity)
             index++;
         weir__ledger_read(&ledger, index, &entry);
@@ -166,7 +166,7 @@ TEST(a_glance_sees_what_a_look_sees)
     for (uint64_t i = 0; i < ledger.entries; i++) {
         struct weir__ledger_entry entry;
         weir__ledger_read(&ledger, i, &entry);
-        struct weir__ledger_held held = weir__ledger_glance(&ledger, i);
+        struct weir__ledger_cell held = weir__ledger_read_cell(&ledger, i);
         CHECK(held.identity == entry.identity && held.amount == entry.amount);
     }
     free(memory);
@@ -194,7 +194,7 @@ TEST(full_is_counted_and_harmless)
     while (index < ledger.entries && ledger.cell[index].lo != identity_of(key))
         index++;
     CHECK(sum > INT64_C(1) << 38);
-    struct weir__ledger_held held = weir__ledger_glance(&ledger, index);
+    struct weir__ledger_cell held = weir__ledger_read_cell(&ledger, index);
     CHECK_EQ(held.identity, identity_of(key));
     CHECK_EQ(held.amount, sum);
     free(memory);
@@ -226,8 +226,8 @@ TEST(random_against_a_model)
                     continue;
                 uint64_t which = key_of(&entry.text);
                 CHECK(entry.ready && is_text_of(&entry.text, which) && entry.identity == identity_of(which));
-                CHECK(weir__ledger_prepare(&ledger, index, entry.identity, batch));
-                weir__ledger_settle(&ledger, index, entry.identity, entry.amount, batch);
+                CHECK(weir__ledger_begin_batch(&ledger, index, entry.identity, batch));
+                weir__ledger_ack(&ledger, index, entry.identity, entry.amount, batch);
                 told[which] += entry.amount;
                 if (test_random(&seed) % 2)
                     CHECK(weir__ledger_free(&ledger, index, entry.identity));
@@ -277,8 +277,8 @@ static void collect(struct crowd *crowd, uint64_t batch)
                 continue;
             uint64_t key = key_of(&entry.text);
             CHECK(key < THREAD_KEYS && is_text_of(&entry.text, key));
-            CHECK(weir__ledger_prepare(&crowd->ledger, index, entry.identity, batch));
-            weir__ledger_settle(&crowd->ledger, index, entry.identity, entry.amount, batch);
+            CHECK(weir__ledger_begin_batch(&crowd->ledger, index, entry.identity, batch));
+            weir__ledger_ack(&crowd->ledger, index, entry.identity, entry.amount, batch);
             crowd->told[key] += entry.amount;
             weir__ledger_free(&crowd->ledger, index, entry.identity);
         }

@@ -6,12 +6,12 @@
 TEST(classes_rise_and_waste_little)
 {
     for (unsigned c = 1; c < WEIR__CLASSES; c++) {
-        CHECK(weir__class_grains(c) > weir__class_grains(c - 1) || c == 8); /* 7 and 8 are the same size */
+        CHECK(weir__class_chunks(c) > weir__class_chunks(c - 1) || c == 8); /* 7 and 8 are the same size */
         /* Four sizes to a doubling: a record is at most a quarter larger than what did not fit the class below. */
-        CHECK(c < 8 || weir__class_grains(c) * 4 <= weir__class_grains(c - 1) * 5);
+        CHECK(c < 8 || weir__class_chunks(c) * 4 <= weir__class_chunks(c - 1) * 5);
     }
     for (unsigned c = 0; c < WEIR__CLASSES; c++) {
-        uint64_t bytes = (uint64_t)weir__class_grains(c) * WEIR__GRAIN;
+        uint64_t bytes = (uint64_t)weir__class_chunks(c) * WEIR__CHUNK;
         CHECK_EQ(weir__class_for(bytes), c == 8 ? 7 : c);
         CHECK_EQ(weir__class_for(bytes + 1), c == 7 ? 9 : c + 1);
     }
@@ -25,7 +25,7 @@ TEST(reference_round_trip)
 {
     uint64_t seed = 1;
     for (int i = 0; i < 10000; i++) {
-        struct weir__record r = {.grain = (uint32_t)(test_random(&seed) % WEIR__GRAINS_MAX),
+        struct weir__record r = {.grain = (uint32_t)(test_random(&seed) % WEIR__CHUNKS_MAX),
                                  .size_class = (unsigned)(test_random(&seed) % WEIR__CLASSES)};
         struct weir__record back = weir__record_unpack(weir__record_pack(r));
         CHECK(weir__record_pack(r) <= UINT32_MAX);
@@ -65,7 +65,7 @@ TEST(never_overlap)
             CHECK_EQ(evicted(f), before);
             continue;
         }
-        uint64_t end = (uint64_t)got.grain + weir__class_grains(size_class);
+        uint64_t end = (uint64_t)got.grain + weir__class_chunks(size_class);
         taken++;
         CHECK_EQ(got.size_class, size_class);
         CHECK(end <= GRAINS);
@@ -73,7 +73,7 @@ TEST(never_overlap)
             CHECK(leased(f, g));
         for (int i = 0; i < HELD; i++) {
             struct held *other = &held[i];
-            uint64_t other_end = (uint64_t)other->record.grain + weir__class_grains(other->record.size_class);
+            uint64_t other_end = (uint64_t)other->record.grain + weir__class_chunks(other->record.size_class);
             if (other->until_us <= f->op.mono_us || other->record.grain >= end || other_end <= got.grain)
                 continue;
             /* Those it was taken from lost their first grain, too; any other overlap is a theft they cannot notice. */
@@ -106,8 +106,8 @@ TEST(release_makes_room)
             weir__record_release(&f->op, r[i]);
     }
     /* All of them as one: nothing was left in between. */
-    CHECK_EQ(weir__class_grains(19), GRAINS - 8);
-    CHECK_EQ(weir__class_grains(20), GRAINS);
+    CHECK_EQ(weir__class_chunks(19), GRAINS - 8);
+    CHECK_EQ(weir__class_chunks(20), GRAINS);
     CHECK_EQ(take_record(f, 20, SECOND_US, &r[0]), 0);
     CHECK_EQ(evicted(f), 0);
     fixture_free(f);

@@ -9,16 +9,16 @@ static weir_limit limit_of(weir_params params)
     return limit;
 }
 
-static struct weir__where key_of(const struct fixture *f, const weir_limit *limit, uint64_t key)
+static struct weir__key_location key_of(const struct fixture *f, const weir_limit *limit, uint64_t key)
 {
-    struct weir__where where;
+    struct weir__key_location where;
     weir__key_locate(&f->table, limit, &key, sizeof key, &where);
     return where;
 }
 
 static int take(struct fixture *f, const weir_limit *limit, uint64_t key, int64_t cost, weir_decision *d)
 {
-    struct weir__where where = key_of(f, limit, key);
+    struct weir__key_location where = key_of(f, limit, key);
     return weir__table_take(&f->op, limit, &where, cost, WEIR__TAKE, d);
 }
 
@@ -26,19 +26,19 @@ static int take(struct fixture *f, const weir_limit *limit, uint64_t key, int64_
 static void check_linked(const struct fixture *f, const uint64_t *salts, int salt_count)
 {
     uint8_t *claimed = calloc(1, f->table.grains + 1);
-    for (uint64_t at = 0; at < f->table.lines * WEIR__SLOTS; at++) {
-        weir__cell cell = f->table.line[at / WEIR__SLOTS].slot[at % WEIR__SLOTS];
-        struct weir__parts p = weir__cell_unpack(cell);
+    for (uint64_t at = 0; at < f->table.lines * WEIR__BUCKET_SLOTS; at++) {
+        weir__cell cell = f->table.line[at / WEIR__BUCKET_SLOTS].slot[at % WEIR__BUCKET_SLOTS];
+        struct weir__slot_fields p = weir__cell_unpack(cell);
         if (!p.tag || p.state != WEIR__NORMAL || weir__cell_life(cell, f->op.mono_us, f->op.wall_us) <= 0)
             continue;
         struct weir__record r = weir__record_unpack(p.used);
-        CHECK((uint64_t)r.grain + weir__class_grains(r.size_class) <= f->table.grains);
+        CHECK((uint64_t)r.grain + weir__class_chunks(r.size_class) <= f->table.grains);
         uint64_t owner = weir__record_head(&f->op, r)->lo >> (64 - WEIR__OWNER_BITS);
         uint32_t first = f->table.lease[r.grain];
         bool its_own = false, whole = leased(f, r.grain) && first >> 31 && !(first >> 30 & 1);
         for (int i = 0; i < salt_count; i++)
-            its_own |= weir__owner(&(struct weir__where){.tag = p.tag, .salt = salts[i]}) == owner;
-        for (uint32_t i = 0; its_own && whole && i < weir__class_grains(r.size_class); i++) {
+            its_own |= weir__owner(&(struct weir__key_location){.tag = p.tag, .salt = salts[i]}) == owner;
+        for (uint32_t i = 0; its_own && whole && i < weir__class_chunks(r.size_class); i++) {
             CHECK(leased(f, r.grain + i));
             CHECK(!claimed[r.grain + i]++);
         }
@@ -107,7 +107,7 @@ TEST(logs_are_small)
     struct fixture *f = fixture_make(4096);
     weir_params params = {.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 2000, .window_ns = WEIR_DAY};
     weir_limit limit = limit_of(params);
-    struct weir__where where = key_of(f, &limit, 1);
+    struct weir__key_location where = key_of(f, &limit, 1);
     struct weir__key_record key;
     weir_decision d;
 
@@ -118,7 +118,7 @@ TEST(logs_are_small)
         CHECK_EQ(d.verdict, WEIR_ALLOW);
         CHECK_EQ(weir__key_record_find(&f->op, &where, &key), 0);
         CHECK(key.found);
-        double bytes = 16 / 0.9 + weir__class_grains(key.record.size_class) * (WEIR__GRAIN + sizeof(uint32_t));
+        double bytes = 16 / 0.9 + weir__class_chunks(key.record.size_class) * (WEIR__CHUNK + sizeof(uint32_t));
         CHECK(bytes <= 48 + 8.5 * (double)n);
     }
     fixture_free(f);
@@ -172,7 +172,7 @@ TEST(nothing_leaks)
         int error = take(f, &limit, test_random(&seed) % 200, (int64_t)(test_random(&seed) % 100) + 1, &d);
         CHECK(error == 0 || error == WEIR_EFULL);
         if (round % 100 == 99) { /* an operator resets a key, which leaves its record to lapse */
-            struct weir__where where = key_of(f, &limit, (uint64_t)round % 200);
+            struct weir__key_location where = key_of(f, &limit, (uint64_t)round % 200);
             CHECK_EQ(weir__table_reset(&f->op, &limit, &where), 0);
         }
     }
@@ -186,7 +186,7 @@ TEST(resets_give_records_back)
     /* One key that is reset over and over must not drive the others out. */
     struct fixture *f = fixture_make(100);
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 9, .window_ns = WEIR_DAY});
-    struct weir__where where = key_of(f, &limit, 0);
+    struct weir__key_location where = key_of(f, &limit, 0);
     weir_decision d;
     CHECK_EQ(take(f, &limit, 1, 9, &d), 0);
     for (int i = 0; i < 1000; i++) {
@@ -210,7 +210,7 @@ TEST(hostile_counter_head_stays_inside)
         .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 1000, .window_ns = 60 * WEIR_SECOND, .buckets = 60});
     for (int64_t back = 1; back < 200; back++) {
         struct fixture *f = fixture_make(100);
-        uint8_t *neighbour = f->table.grain, copy[GRAINS_EACH * WEIR__GRAIN];
+        uint8_t *neighbour = f->table.grain, copy[GRAINS_EACH * WEIR__CHUNK];
         weir__cell *head = (weir__cell *)(void *)(neighbour + sizeof copy);
         uint64_t part_mask = (UINT64_C(1) << 35) - 1;
         weir_decision d;
@@ -234,16 +234,16 @@ TEST(reference_that_leads_outside)
     weir_limit limit = limit_of((weir_params){.algorithm = WEIR_SLIDING_WINDOW_LOG, .limit = 9, .window_ns = WEIR_DAY});
     struct fixture *f = fixture_make(16);
     uint64_t seed = 5, key = 7;
-    struct weir__where where = key_of(f, &limit, key);
+    struct weir__key_location where = key_of(f, &limit, key);
 
     for (int64_t i = 0, rounds = test_scaled(20000, 100); i < rounds; i++) {
         weir_decision d;
         weir__cell seen, *slot = NULL;
         CHECK_EQ(take(f, &limit, key, 1, &d), 0);
-        CHECK_EQ(weir__look(&f->op, &where, &slot, &seen), 0);
+        CHECK_EQ(weir__lookup_helping(&f->op, &where, &slot, &seen), 0);
         if (!slot)
             continue;
-        struct weir__parts p = weir__cell_unpack(*slot);
+        struct weir__slot_fields p = weir__cell_unpack(*slot);
         p.used = test_random(&seed) & UINT32_MAX;
         *slot = weir__cell_pack(p);
         if (i % 4 == 0) /* one that leads inside, to a head of anything */

@@ -31,13 +31,13 @@ static bool swap_cell_after_others(weir__cell *cell, weir__cell *expected, weir_
 #include "slabs.h"
 
 static struct fixture *f;
-static const struct weir__where mine = {.tag = 1000, .home = 1, .other = 2}, theirs = {.tag = 2000};
+static const struct weir__key_location mine = {.tag = 1000, .home = 1, .other = 2}, theirs = {.tag = 2000};
 
-static struct weir__record own(const struct weir__where *where, unsigned size_class, int64_t for_us)
+static struct weir__record own(const struct weir__key_location *where, unsigned size_class, int64_t for_us)
 {
     struct weir__record record = {0};
     CHECK_EQ(weir__record_take(&f->op, size_class, for_us, NULL, true, &record), 0);
-    CHECK(weir__record_own(&f->op, where, &record, (weir__cell){0, 7}));
+    CHECK(weir__record_publish(&f->op, where, &record, (weir__cell){0, 7}));
     return record;
 }
 
@@ -70,9 +70,9 @@ TEST(a_lease_that_was_taken_over_looks_different)
     struct weir__record first = own(&mine, 0, 10 * SECOND_US), second = own(&theirs, 0, 10 * SECOND_US);
     CHECK_EQ(evicted(f), 1);
     CHECK(first.lease != second.lease);
-    CHECK(!weir__record_held(&f->op, first) && weir__record_held(&f->op, second));
+    CHECK(!weir__record_is_current(&f->op, first) && weir__record_is_current(&f->op, second));
     weir__record_release(&f->op, first);
-    CHECK(weir__record_held(&f->op, second));
+    CHECK(weir__record_is_current(&f->op, second));
     fixture_free(f);
 }
 
@@ -140,7 +140,7 @@ TEST(what_is_being_taken_is_not_taken_away)
     CHECK_EQ(take_run(&f->op, 0, 4, SECOND_US, true), 0);
     CHECK_EQ(take_run(&f->op, 0, 1, SECOND_US, true), 0);
     CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &other), WEIR_EFULL);
-    CHECK(weir__record_own(&f->op, &mine, &record, (weir__cell){0, 7}));
+    CHECK(weir__record_publish(&f->op, &mine, &record, (weir__cell){0, 7}));
     CHECK_EQ(evicted(f), 0);
     fixture_free(f);
 }
@@ -170,7 +170,7 @@ TEST(what_is_to_be_kept_is_kept_and_no_more)
         struct weir__record r[2] = {own(&mine, 3, 100 * SECOND_US), own(&theirs, 3, 100 * SECOND_US)}, got;
         CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, &r[keep], true, &got), 0);
         CHECK_EQ(got.grain, r[!keep].grain);
-        CHECK(weir__record_held(&f->op, r[keep]));
+        CHECK(weir__record_is_current(&f->op, r[keep]));
         CHECK_EQ(evicted(f), 1);
         /* Whoever comes next looks elsewhere. */
         CHECK_EQ(f->table.header->slab_cursor, got.grain + 4);
@@ -191,7 +191,7 @@ TEST(a_record_that_is_lost_while_it_is_owned)
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 0, SECOND_US, NULL, true, &record), 0);
     before_swap = take_away_at_once;
-    CHECK(!weir__record_own(&f->op, &mine, &record, (weir__cell){0, 7}));
+    CHECK(!weir__record_publish(&f->op, &mine, &record, (weir__cell){0, 7}));
     CHECK(!before_swap);
     CHECK(f->table.lease[0] & LEASE_TAKING);
     fixture_free(f);
@@ -208,7 +208,7 @@ TEST(room_on_both_sides_of_the_cursor)
     CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &got), 0);
     CHECK_EQ(got.grain, 3);
     CHECK_EQ(evicted(f), 0);
-    CHECK(weir__record_held(&f->op, held));
+    CHECK(weir__record_is_current(&f->op, held));
     fixture_free(f);
 }
 
@@ -234,9 +234,9 @@ TEST(a_record_that_was_lost_before_it_is_owned)
     pass_time(f, 10 * SECOND_US);
     struct weir__record next = own(&theirs, 0, 100 * SECOND_US);
     weir__cell head = *weir__record_head(&f->op, next);
-    CHECK(!weir__record_own(&f->op, &mine, &record, (weir__cell){0, 9}));
+    CHECK(!weir__record_publish(&f->op, &mine, &record, (weir__cell){0, 9}));
     CHECK(weir__cell_equal(head, *weir__record_head(&f->op, next)));
-    CHECK(weir__record_held(&f->op, next));
+    CHECK(weir__record_is_current(&f->op, next));
     fixture_free(f);
 }
 
@@ -307,7 +307,7 @@ TEST(a_record_whose_lease_is_over_is_not_found)
 
 static void refer(weir__cell *slot, unsigned state, struct weir__record record)
 {
-    struct weir__parts parts = weir__cell_unpack(*slot);
+    struct weir__slot_fields parts = weir__cell_unpack(*slot);
     parts.state = state;
     parts.used = weir__record_pack(record);
     *slot = weir__cell_pack(parts);
@@ -345,7 +345,7 @@ TEST(a_record_that_was_taken_away_is_not_renewed)
     struct weir__record next = own(&theirs, 1, 10 * SECOND_US);
     weir__cell slot = *key.slot;
     CHECK(!weir__key_record_renew(&f->op, &key, 7200 * SECOND_US));
-    CHECK(weir__record_held(&f->op, next));
+    CHECK(weir__record_is_current(&f->op, next));
     CHECK_EQ(f->table.lease[1], next.lease & LEASE_MASK);
     CHECK(weir__cell_equal(slot, *key.slot));
     fixture_free(f);

@@ -2,7 +2,7 @@
 #include "between.h"
 
 #include "logs.h"
-#undef weir__record_own
+#undef weir__record_publish
 #undef weir__key_record_renew
 
 static struct fixture f;
@@ -10,7 +10,7 @@ static struct fixture f;
 static struct weir__key_record find(int64_t seconds)
 {
     struct weir__op op = at(&f, seconds);
-    struct weir__where where = salted(&f.limit, &f.where);
+    struct weir__key_location where = salted(&f.limit, &f.where);
     struct weir__key_record key;
     CHECK_EQ(weir__key_record_find(&op, &where, &key), 0);
     return key;
@@ -137,12 +137,12 @@ TEST(a_denial_is_of_what_is_there)
 /* All of the slab, by one who comes when all leases are over or by one who cannot wait, with times to come in it. */
 static void take_slab(int64_t seconds)
 {
-    const struct weir__where somebody = {.tag = 1000};
+    const struct weir__key_location somebody = {.tag = 1000};
     struct weir__op op = at(&f, seconds);
     struct weir__record record;
-    for (uint64_t taken = 0; taken < f.table.grains; taken += weir__class_grains(20)) {
+    for (uint64_t taken = 0; taken < f.table.grains; taken += weir__class_chunks(20)) {
         CHECK_EQ(weir__record_take(&op, 20, 3600 * SECOND_US, NULL, true, &record), 0);
-        CHECK(weir__record_own(&op, &somebody, &record, (weir__cell){0, 77}));
+        CHECK(weir__record_publish(&op, &somebody, &record, (weir__cell){0, 77}));
         uint32_t *word = weir__record_body(&op, record);
         for (uint64_t i = 0; i < weir__record_body_bytes(record) / sizeof *word; i++)
             word[i] = (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us);
@@ -167,7 +167,7 @@ TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
     small_fixture(64);
     before_own = take_slab_later;
     struct weir__op op = at(&f, 0), later = at(&f, 7200);
-    struct weir__where where = salted(&f.limit, &f.where), somebody = {.tag = 1000};
+    struct weir__key_location where = salted(&f.limit, &f.where), somebody = {.tag = 1000};
     weir_decision d;
     CHECK_EQ(attempt(&op, &f.limit, &where, 4, WEIR__TAKE, &d), 0); /* looks again */
     CHECK(!before_own);
@@ -180,7 +180,7 @@ TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
     for (uint64_t i = 0; i < weir__record_body_bytes(all) / sizeof *word; i++)
         CHECK_EQ(word[i], (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us));
     weir__cell *slot, seen;
-    CHECK_EQ(weir__look(&later, &f.where, &slot, &seen), 0);
+    CHECK_EQ(weir__lookup_helping(&later, &f.where, &slot, &seen), 0);
     CHECK(!slot);
     free(f.memory);
 }

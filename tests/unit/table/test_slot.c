@@ -12,7 +12,7 @@
 
 static void check_whole(int64_t us)
 {
-    int64_t back = weir__whole_decode(weir__whole_encode(us));
+    int64_t back = weir__expiry_decode(weir__expiry_encode(us));
     /* Never shorter, or an entry would be thrown away before it has recovered; and not much longer. */
     CHECK(back >= us);
     CHECK(back - us <= us / 4);
@@ -22,17 +22,17 @@ TEST(whole_rounds_up_a_little)
 {
     uint64_t seed = 1;
 
-    CHECK_EQ(weir__whole_encode(0), 0);
-    CHECK_EQ(weir__whole_encode(-1), 0);
-    CHECK_EQ(weir__whole_encode(INT64_MIN), 0);
-    CHECK_EQ(weir__whole_decode(0), 0);
+    CHECK_EQ(weir__expiry_encode(0), 0);
+    CHECK_EQ(weir__expiry_encode(-1), 0);
+    CHECK_EQ(weir__expiry_encode(INT64_MIN), 0);
+    CHECK_EQ(weir__expiry_decode(0), 0);
     for (int64_t us = 1; us <= 100000; us++)
         check_whole(us);
     /* Around every code there is, up to 400 days twice over and twice that. */
     for (unsigned power = 2; power < WEIR__TIME_BITS; power++) {
         for (int64_t mantissa = 4; mantissa < 8; mantissa++) {
             int64_t edge = mantissa << (power - 2);
-            CHECK_EQ(weir__whole_decode(weir__whole_encode(edge)), edge);
+            CHECK_EQ(weir__expiry_decode(weir__expiry_encode(edge)), edge);
             check_whole(edge - 1);
             check_whole(edge + 1);
         }
@@ -44,21 +44,21 @@ TEST(whole_rounds_up_a_little)
 TEST(whole_is_monotone)
 {
     uint64_t seed = 2;
-    for (unsigned code = 1; code < WEIR__WHOLE_DENIED; code++)
-        CHECK(weir__whole_decode(code) >= weir__whole_decode(code - 1));
+    for (unsigned code = 1; code < WEIR__EXPIRY_DENIED; code++)
+        CHECK(weir__expiry_decode(code) >= weir__expiry_decode(code - 1));
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
         int64_t a = (int64_t)(test_random(&seed) >> (1 + test_random(&seed) % 62));
         int64_t b = (int64_t)(test_random(&seed) >> (1 + test_random(&seed) % 62));
-        CHECK((a <= b) == (weir__whole_encode(a) <= weir__whole_encode(b)) ||
-              weir__whole_encode(a) == weir__whole_encode(b));
+        CHECK((a <= b) == (weir__expiry_encode(a) <= weir__expiry_encode(b)) ||
+              weir__expiry_encode(a) == weir__expiry_encode(b));
     }
 }
 
 TEST(whole_at_the_extremes)
 {
     /* Longer than any anchor is told apart: for ever, in effect, and far from an overflow when added to a time. */
-    CHECK_EQ(weir__whole_encode(INT64_MAX), WEIR__WHOLE_DENIED - 1);
-    CHECK_EQ(weir__whole_decode(WEIR__WHOLE_DENIED - 1), WRAP);
+    CHECK_EQ(weir__expiry_encode(INT64_MAX), WEIR__EXPIRY_DENIED - 1);
+    CHECK_EQ(weir__expiry_decode(WEIR__EXPIRY_DENIED - 1), WRAP);
     for (uint64_t now = 1; now < (uint64_t)WRAP; now += (uint64_t)WRAP / 1000)
         CHECK(weir__anchor_expand(0, (int64_t)now) + WRAP > (int64_t)now);
 }
@@ -67,43 +67,43 @@ TEST(whole_at_the_extremes)
 TEST(whole_of_a_denied_key)
 {
     unsigned marked = 0;
-    for (unsigned code = 0; code < WEIR__WHOLE_DENIED; code++) {
+    for (unsigned code = 0; code < WEIR__EXPIRY_DENIED; code++) {
         weir__cell plain = {UINT64_MAX & ~(UINT64_C(0xff) << 15), 7}, denied;
         plain.lo |= (uint64_t)code << 15;
         denied = weir__cell_denied(plain);
         CHECK(!weir__cell_is_denied(plain));
         CHECK_EQ(denied.hi, plain.hi);
         CHECK_EQ(denied.lo | UINT64_C(0xff) << 15, plain.lo | UINT64_C(0xff) << 15);
-        CHECK_EQ(weir__whole_decode(denied.lo >> 15 & 0xff), weir__whole_decode(code));
+        CHECK_EQ(weir__expiry_decode(denied.lo >> 15 & 0xff), weir__expiry_decode(code));
         CHECK(weir__cell_equal(weir__cell_denied(denied), denied));
         marked += weir__cell_is_denied(denied);
     }
-    CHECK_EQ(marked, 256 - WEIR__WHOLE_DENIED);
-    CHECK(weir__cell_is_denied(weir__cell_denied((weir__cell){(uint64_t)weir__whole_encode(60000000) << 15, 0})));
+    CHECK_EQ(marked, 256 - WEIR__EXPIRY_DENIED);
+    CHECK(weir__cell_is_denied(weir__cell_denied((weir__cell){(uint64_t)weir__expiry_encode(60000000) << 15, 0})));
     CHECK(weir__cell_is_denied(
-        weir__cell_denied((weir__cell){(uint64_t)weir__whole_encode(62 * INT64_C(86400000000)) << 15, 0})));
+        weir__cell_denied((weir__cell){(uint64_t)weir__expiry_encode(62 * INT64_C(86400000000)) << 15, 0})));
 }
 
 /* ---- Packing ---- */
 
-static struct weir__parts random_parts(uint64_t *seed)
+static struct weir__slot_fields random_parts(uint64_t *seed)
 {
-    return (struct weir__parts){.tag = test_random(seed) & WEIR__TAG_MASK,
-                                .state = (unsigned)(test_random(seed) & 7),
-                                .version = (unsigned)(test_random(seed) & 7),
-                                .wall = test_random(seed) & 1,
-                                .whole = (unsigned)(test_random(seed) & 255),
-                                .used = test_random(seed) & UINT32_MAX,
-                                .anchor = test_random(seed) & WEIR__TIME_MASK};
+    return (struct weir__slot_fields){.tag = test_random(seed) & WEIR__TAG_MASK,
+                                      .state = (unsigned)(test_random(seed) & 7),
+                                      .version = (unsigned)(test_random(seed) & 7),
+                                      .wall = test_random(seed) & 1,
+                                      .whole = (unsigned)(test_random(seed) & 255),
+                                      .used = test_random(seed) & UINT32_MAX,
+                                      .anchor = test_random(seed) & WEIR__TIME_MASK};
 }
 
 TEST(pack_round_trip)
 {
     uint64_t seed = 3;
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
-        struct weir__parts p = random_parts(&seed);
+        struct weir__slot_fields p = random_parts(&seed);
         weir__cell cell = weir__cell_pack(p);
-        struct weir__parts q = weir__cell_unpack(cell);
+        struct weir__slot_fields q = weir__cell_unpack(cell);
         CHECK_EQ(q.tag, p.tag);
         CHECK_EQ(q.state, p.state);
         CHECK_EQ(q.version, p.version);
@@ -113,7 +113,7 @@ TEST(pack_round_trip)
         CHECK_EQ(q.anchor, p.anchor);
 
         unsigned state = (unsigned)(test_random(&seed) & 7), version = (unsigned)(test_random(&seed) & 15);
-        struct weir__parts r = weir__cell_unpack(weir__cell_with_state(cell, state, version));
+        struct weir__slot_fields r = weir__cell_unpack(weir__cell_with_state(cell, state, version));
         CHECK_EQ(r.state, state);
         CHECK_EQ(r.version, version % WEIR__VERSIONS);
         r.state = p.state;
@@ -134,7 +134,7 @@ TEST(unpack_loses_no_bit)
 TEST(each_state_is_one_kind)
 {
     for (unsigned state = 0; state < 8; state++) {
-        uint64_t lo = weir__cell_pack((struct weir__parts){.tag = 5, .state = state}).lo;
+        uint64_t lo = weir__cell_pack((struct weir__slot_fields){.tag = 5, .state = state}).lo;
         int kinds = weir__is_normal(lo) + weir__is_landed(lo) + weir__is_frozen(lo);
         CHECK_EQ(kinds, state == WEIR__TENTATIVE || state == WEIR__RESERVED ? 0 : 1);
     }
@@ -199,8 +199,8 @@ TEST(anchor_expands_at_random)
 
 TEST(life_follows_its_clock)
 {
-    struct weir__parts p = {.tag = 9, .whole = weir__whole_encode(1000), .anchor = 5000};
-    int64_t whole = weir__whole_decode(p.whole);
+    struct weir__slot_fields p = {.tag = 9, .whole = weir__expiry_encode(1000), .anchor = 5000};
+    int64_t whole = weir__expiry_decode(p.whole);
 
     CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000, 99), whole);
     CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000 + whole, 99), 0);
@@ -219,9 +219,9 @@ TEST(other_line_is_its_own_inverse)
     for (int64_t i = 0, rounds = test_scaled(1000000, 1000); i < rounds; i++) {
         uint64_t lines = 1 + (test_random(&seed) >> (18 + test_random(&seed) % 46));
         uint64_t line = test_random(&seed) % lines, tag = test_random(&seed) & WEIR__TAG_MASK;
-        uint64_t other = weir__other_line(tag, line, lines);
+        uint64_t other = weir__alternate_bucket(tag, line, lines);
         CHECK(other < lines);
-        CHECK_EQ(weir__other_line(tag, other, lines), line);
+        CHECK_EQ(weir__alternate_bucket(tag, other, lines), line);
     }
 }
 
@@ -230,9 +230,9 @@ TEST(other_line_for_every_line_of_small_tables)
     for (uint64_t lines = 1; lines < 70; lines++)
         for (uint64_t line = 0; line < lines; line++)
             for (uint64_t tag = 2; tag < WEIR__TAG_MASK; tag = tag * 5 + 1) {
-                uint64_t other = weir__other_line(tag, line, lines);
+                uint64_t other = weir__alternate_bucket(tag, line, lines);
                 CHECK(other < lines);
-                CHECK_EQ(weir__other_line(tag, other, lines), line);
+                CHECK_EQ(weir__alternate_bucket(tag, other, lines), line);
             }
 }
 
@@ -242,12 +242,12 @@ TEST(locate_stays_inside)
     for (uint64_t i = 0; i < rounds; i++) {
         struct weir__table table = {.lines = 64 + test_random(&seed) % 1000};
         /* Small hashes too, for the tags that are not used. */
-        struct weir__where w;
-        weir__locate_home(&table, test_random(&seed) & ~(i % 2 ? WEIR__TAG_MASK - 3 : 0), &w);
-        weir__locate_other(&table, &w);
+        struct weir__key_location w;
+        weir__locate_primary(&table, test_random(&seed) & ~(i % 2 ? WEIR__TAG_MASK - 3 : 0), &w);
+        weir__locate_alternate(&table, &w);
         CHECK(w.home < table.lines && w.other < table.lines);
         CHECK(w.tag >= 2 && w.tag <= WEIR__TAG_MASK);
-        CHECK_EQ(weir__other_line(w.tag, w.other, table.lines), w.home);
+        CHECK_EQ(weir__alternate_bucket(w.tag, w.other, table.lines), w.home);
         same += w.home == w.other;
     }
     /* One line instead of two now and then is bearable, often is not. */
@@ -257,9 +257,9 @@ TEST(locate_stays_inside)
 TEST(the_table_of_durations_is_the_decoder)
 {
     for (uint64_t code = 0; code < 256; code++)
-        CHECK_EQ(weir__wholes[code], weir__whole_decode(code));
+        CHECK_EQ(weir__expiry_table[code], weir__expiry_decode(code));
     for (int64_t us = 5; us < 100000; us++)
-        CHECK_EQ(weir__whole_encode_long(us), weir__whole_encode(us));
+        CHECK_EQ(weir__expiry_encode_long(us), weir__expiry_encode(us));
 }
 
 TEST_MAIN

@@ -6,12 +6,12 @@
 static void (*before_second_look)(void), (*before_swap)(void), (*after_decision)(void);
 static int looks;
 
-static int look_after_others(const struct weir__op *op, const struct weir__where *where, weir__cell **slot,
+static int look_after_others(const struct weir__op *op, const struct weir__key_location *where, weir__cell **slot,
                              weir__cell *seen)
 {
     if (++looks == 2)
         let_others(&before_second_look);
-    return weir__look(op, where, slot, seen);
+    return weir__lookup_helping(op, where, slot, seen);
 }
 
 static bool swap_after_others(weir__cell *cell, weir__cell *expected, weir__cell desired)
@@ -28,9 +28,9 @@ static bool decide_before_others(const weir_limit *limit, struct weir__sliding *
     return changes;
 }
 
-#define weir__look          look_after_others
-#define weir__cell_cas      swap_after_others
-#define weir__counter2_take decide_before_others
+#define weir__lookup_helping look_after_others
+#define weir__cell_cas       swap_after_others
+#define weir__counter2_take  decide_before_others
 #include "table/slot_pair.c"
 
 #include "slabs.h"
@@ -40,7 +40,7 @@ static bool decide_before_others(const weir_limit *limit, struct weir__sliding *
 
 static struct fixture *f;
 static weir_limit limit;
-static struct weir__where where;
+static struct weir__key_location where;
 
 /* A hundred thousand a minute. Second 0 is where a window begins. */
 static void begin(void)
@@ -71,7 +71,7 @@ static weir_decision take(int64_t cost, int64_t seconds)
 }
 
 /* Where the window of this second is counted. */
-static struct weir__where window_of(int64_t seconds)
+static struct weir__key_location window_of(int64_t seconds)
 {
     struct weir__op op = at(seconds);
     return of_parity(&op, &where, (uint64_t)(op.mono_us / limit.part_us) & 1);
@@ -80,9 +80,9 @@ static struct weir__where window_of(int64_t seconds)
 static weir__cell *slot_at(int64_t seconds)
 {
     struct weir__op op = at(seconds);
-    struct weir__where here = window_of(seconds);
+    struct weir__key_location here = window_of(seconds);
     weir__cell *slot, seen;
-    CHECK_EQ(weir__look(&op, &here, &slot, &seen), 0);
+    CHECK_EQ(weir__lookup_helping(&op, &here, &slot, &seen), 0);
     return slot;
 }
 
@@ -143,13 +143,13 @@ TEST(a_window_that_is_over_before_it_is_entered)
 static void use_last_window(void)
 {
     struct weir__op op = at(60);
-    struct weir__where here = window_of(60);
+    struct weir__key_location here = window_of(60);
     weir__cell *slot, seen;
     CHECK_EQ(take(LIMIT, 59).verdict, WEIR_ALLOW);
     /* And somebody is about to enter this one. */
     struct bucket bucket = {0};
     CHECK_EQ(enter_window(&op, &here, &bucket, op.mono_us), 0);
-    CHECK_EQ(weir__look(&op, &here, &slot, &seen), 0);
+    CHECK_EQ(weir__lookup_helping(&op, &here, &slot, &seen), 0);
     CHECK(slot && weir__cell_state(seen.lo) == WEIR__TENTATIVE);
 }
 
@@ -181,7 +181,7 @@ TEST(nothing_is_counted_in_a_sealed_window)
     begin();
     take(5, 0);
     weir__cell *slot = slot_at(0);
-    struct weir__parts parts = weir__cell_unpack(*slot);
+    struct weir__slot_fields parts = weir__cell_unpack(*slot);
     parts.used |= WEIR__SEALED;
     *slot = weir__cell_pack(parts);
     CHECK_EQ(take(7, 59).remaining, LIMIT - 12);
@@ -252,7 +252,7 @@ TEST(at_a_glance_as_the_long_way)
 static void forget_first_minute(void)
 {
     struct weir__op op = at(60);
-    struct weir__where first = window_of(0);
+    struct weir__key_location first = window_of(0);
     CHECK_EQ(weir__slot_drop(&op, &first), 0);
 }
 

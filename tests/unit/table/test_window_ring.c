@@ -2,7 +2,7 @@
 #include "between.h"
 
 #include "table/window_ring.c"
-#undef weir__record_own
+#undef weir__record_publish
 #undef weir__key_record_renew
 
 #include "slabs.h"
@@ -12,7 +12,7 @@ enum { PARTS = 6, LIMIT = 100 };
 
 static struct fixture *f;
 static weir_limit limit;
-static struct weir__where where;
+static struct weir__key_location where;
 
 static weir_limit limit_of(int parts)
 {
@@ -55,7 +55,7 @@ static weir_decision take(int64_t cost, int64_t seconds)
 static struct weir__key_record find(int64_t seconds)
 {
     struct weir__op op = at(seconds);
-    struct weir__where w = salted(&limit, &where);
+    struct weir__key_location w = salted(&limit, &where);
     struct weir__key_record key;
     CHECK_EQ(weir__key_record_find(&op, &w, &key), 0);
     return key;
@@ -134,7 +134,7 @@ TEST(a_part_is_sealed_before_it_is_written)
     begin(64);
     take(10, 0);
     struct weir__op op = at(1);
-    struct weir__where w = salted(&limit, &where);
+    struct weir__key_location w = salted(&limit, &where);
     weir_decision d;
     CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0);
     CHECK(read_head(1).sealed);
@@ -145,12 +145,12 @@ TEST(a_part_is_sealed_before_it_is_written)
 
 static void take_slab_later(void)
 {
-    const struct weir__where somebody = {.tag = 1000};
+    const struct weir__key_location somebody = {.tag = 1000};
     struct weir__op op = at(3600);
     struct weir__record record;
     CHECK_EQ(weir__record_take(&op, 7, 3600 * SECOND_US, NULL, true, &record), 0);
     CHECK_EQ(record.grain, 0);
-    CHECK(weir__record_own(&op, &somebody, &record, (weir__cell){0, 77}));
+    CHECK(weir__record_publish(&op, &somebody, &record, (weir__cell){0, 77}));
     memset(weir__record_body(&op, record), 0x55, weir__record_body_bytes(record));
 }
 
@@ -160,7 +160,7 @@ TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
     begin(8);
     before_own = take_slab_later;
     struct weir__op op = at(0);
-    struct weir__where w = salted(&limit, &where);
+    struct weir__key_location w = salted(&limit, &where);
     const struct weir__record all = {.size_class = 7};
     weir_decision d;
     CHECK_EQ(attempt(&op, &limit, &w, 1, WEIR__TAKE, &d), 0); /* looks again */
@@ -170,7 +170,7 @@ TEST(who_sleeps_over_his_lease_leaves_the_record_alone)
     for (uint64_t i = 0; i < weir__record_body_bytes(all); i++)
         CHECK_EQ(byte[i], 0x55);
     weir__cell *slot, seen;
-    CHECK_EQ(weir__look(&op, &where, &slot, &seen), 0);
+    CHECK_EQ(weir__lookup_helping(&op, &where, &slot, &seen), 0);
     CHECK(!slot);
     fixture_free(f);
 }
@@ -296,12 +296,12 @@ TEST(a_record_that_is_too_small_is_none)
     begin(64);
     take(10, 0);
     struct weir__key_record key = find(0);
-    CHECK_EQ(weir__class_grains(key.record.size_class), 2);
-    struct weir__parts parts = weir__cell_unpack(*key.slot);
+    CHECK_EQ(weir__class_chunks(key.record.size_class), 2);
+    struct weir__slot_fields parts = weir__cell_unpack(*key.slot);
     parts.used = weir__record_pack((struct weir__record){.grain = key.record.grain, .size_class = 0});
     *key.slot = weir__cell_pack(parts);
     CHECK_EQ(take(1, 0).remaining, LIMIT - 1);
-    CHECK_EQ(weir__class_grains(find(0).record.size_class), 2);
+    CHECK_EQ(weir__class_chunks(find(0).record.size_class), 2);
     fixture_free(f);
 }
 
