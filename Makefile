@@ -259,7 +259,7 @@ DECIDING := weir_peek weir__take_on weir_refund
 $B/tests/unit/engine/test_take_all: ALL_LDFLAGS += $(DECIDING:%=-Wl,--wrap=%)
 
 # How often the quick way is taken.
-$B/tests/unit/engine/test_fast_path_random: ALL_LDFLAGS += -Wl,--wrap=weir__quick
+$B/tests/unit/engine/test_fast_path_random: ALL_LDFLAGS += -Wl,--wrap=weir__evaluate_fast
 
 # What comes between the look and the take of several counters.
 $B/tests/unit/engine/test_fast_path_few: ALL_LDFLAGS += -Wl,--wrap=weir__slot_look

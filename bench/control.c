@@ -164,7 +164,8 @@ static int found_of_top(uint64_t seed)
     }
     const struct weir__hot_rule *panel =
         weir__hot_lookup(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
-    size_t count = panel ? weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__noting_hash, engine->segment, keys, TOP) : 0;
+    size_t count =
+        panel ? weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, engine->segment, keys, TOP) : 0;
     int found = 0;
     for (size_t i = 0; i < count; i++) {
         char text[WEIR__HOT_TEXT_MAX + 1] = "";

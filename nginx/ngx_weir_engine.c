@@ -214,7 +214,7 @@ static void ngx_weir_tell_lost(ngx_log_t *log, ngx_weir_engine_t *conf)
 
 /*
  * weir_check looks at the disk if a second has passed; here one that takes nothing. Requests do not look: none has to
- * wait for that (weir__check_brief).
+ * wait for that (weir__check_fast).
  */
 static void ngx_weir_look(ngx_event_t *event)
 {

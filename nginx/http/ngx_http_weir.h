@@ -167,9 +167,9 @@ ngx_http_weir_ctx_t *ngx_http_weir_find(ngx_http_request_t *r);
 ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer *answer, const weir_outcome *outcomes,
                                         ngx_uint_t dry_run);
 /* The same of what was told briefly. */
-struct weir__brief;
-ngx_http_weir_ctx_t *ngx_http_weir_keep_brief(ngx_http_request_t *r, const struct weir__brief *brief,
-                                              ngx_uint_t dry_run);
+struct weir__fast_result;
+ngx_http_weir_ctx_t *ngx_http_weir_keep_fast(ngx_http_request_t *r, const struct weir__fast_result *fast,
+                                             ngx_uint_t dry_run);
 /* Keeps that there is none. */
 ngx_http_weir_ctx_t *ngx_http_weir_keep_failure(ngx_http_request_t *r);
 

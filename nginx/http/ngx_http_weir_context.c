@@ -145,22 +145,22 @@ ngx_http_weir_ctx_t *ngx_http_weir_keep(ngx_http_request_t *r, const weir_answer
     return ctx;
 }
 
-__attribute__((hot)) ngx_http_weir_ctx_t *ngx_http_weir_keep_brief(ngx_http_request_t *r,
-                                                                   const struct weir__brief *brief, ngx_uint_t dry_run)
+__attribute__((hot)) ngx_http_weir_ctx_t *
+ngx_http_weir_keep_fast(ngx_http_request_t *r, const struct weir__fast_result *fast, ngx_uint_t dry_run)
 {
-    size_t len = (size_t)brief->rule_len + brief->key_len + brief->values_len;
+    size_t len = (size_t)fast->rule_len + fast->key_len + fast->values_len;
     ngx_http_weir_ctx_t *ctx = ngx_http_weir_make(r, len, 0);
     if (ctx == NULL)
         return NULL;
-    ctx->limit = brief->limit;
-    ctx->remaining = brief->remaining;
+    ctx->limit = fast->limit;
+    ctx->remaining = fast->remaining;
     ctx->verdict = WEIR_ALLOW;
     ctx->dry_run = dry_run ? 1 : 0;
-    ctx->rule_len = brief->rule_len;
-    ctx->key_len = brief->key_len;
-    ctx->headers_len = brief->values_len;
-    ngx_memcpy(ctx->header_len, brief->lens, sizeof(brief->lens));
-    ngx_memcpy(ctx->text, brief->text, len);
+    ctx->rule_len = fast->rule_len;
+    ctx->key_len = fast->key_len;
+    ctx->headers_len = fast->values_len;
+    ngx_memcpy(ctx->header_len, fast->lens, sizeof(fast->lens));
+    ngx_memcpy(ctx->text, fast->text, len);
     return ctx;
 }
 

@@ -80,13 +80,13 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
     static struct weir__second reset; /* a worker has one thread */
-    struct weir__brief brief;
+    struct weir__fast_result fast;
     weir_answer answer;
     weir_held held;
     held.count = 0;
-    brief.reset = &reset;
-    brief.text = texts;                                  /* either that, or the texts of a denial */
-    brief.headers = conf->mode != NGX_HTTP_WEIR_DRY_RUN; /* clients must not notice a dry run */
+    fast.reset = &reset;
+    fast.text = texts;                                  /* either that, or the texts of a denial */
+    fast.headers = conf->mode != NGX_HTTP_WEIR_DRY_RUN; /* clients must not notice a dry run */
     query.held = &held;
     ngx_http_weir_describe(r, &query);
     ngx_http_weir_set_cost(r, conf, &query);
@@ -95,14 +95,14 @@ __attribute__((hot)) static ngx_int_t ngx_http_weir_decide(ngx_http_request_t *r
     ngx_int_t rc = mcf->store ? ngx_http_weir_ask_in_phase(r, mcf, &query, &asked) : NGX_OK;
     if (rc != NGX_OK)
         return rc == NGX_AGAIN ? NGX_AGAIN : NGX_HTTP_INTERNAL_SERVER_ERROR;
-    int error = weir__check_brief(mcf->engine, &query, &answer, &brief);
+    int error = weir__check_fast(mcf->engine, &query, &answer, &fast);
     ngx_http_weir_wait_over(asked);
     if (error) {
         ngx_weir_complain(r->connection->log, error, "a request passes undecided", "");
         return ngx_http_weir_keep_failure(r) ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    if (brief.told) {
-        ngx_http_weir_ctx_t *kept = ngx_http_weir_keep_brief(r, &brief, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
+    if (fast.told) {
+        ngx_http_weir_ctx_t *kept = ngx_http_weir_keep_fast(r, &fast, conf->mode == NGX_HTTP_WEIR_DRY_RUN);
         if (kept == NULL)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         ngx_http_weir_load_begin(mcf, kept);

@@ -159,7 +159,7 @@ static u_char *ngx_http_weir_log_who(u_char *at, u_char *last, const ngx_http_we
     if (!log->hash)
         return ngx_http_weir_json_string(at, last, text, len);
     uint64_t hash = log->salt.len ? ngx_http_weir_log_salted(&log->salt, text, len)
-                                  : weir__pseudonym(segment, weir__noting_hash(segment, text, len));
+                                  : weir__pseudonym(segment, weir__hot_sampler_hash(segment, text, len));
     return ngx_slprintf(at, last, "\"~%016xL\"", hash);
 }
 

@@ -139,9 +139,9 @@ int ngx_http_weir_check_and_go(ngx_http_weir_main_conf_t *mcf, weir_query *query
     ngx_uint_t asks = wait && weir_check_prepare(mcf->engine, query) == 1;
     /* What the store will say counts as said: nothing in the answer is of interest. No look for new rules here. */
     static struct weir__second reset; /* a worker has one thread */
-    char text[WEIR__BRIEF_ROOM];
-    struct weir__brief brief = {.reset = &reset, .text = text};
-    int error = weir__check_brief(mcf->engine, query, answer, &brief);
+    char text[WEIR__FAST_RESULT_BYTES];
+    struct weir__fast_result fast = {.reset = &reset, .text = text};
+    int error = weir__check_fast(mcf->engine, query, answer, &fast);
     if (asks)
         ngx_weir_wait_and_go(wait);
     else if (wait)

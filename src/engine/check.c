@@ -12,12 +12,12 @@
 struct work {
     size_t keys_used;
     struct weir__matching matching;
-    uint32_t found[WEIR__HITS_MAX];
+    uint32_t found[WEIR__MATCHES_MAX];
     struct weir__values values;
     weir_held held; /* for a caller who does not give any back */
-    struct weir__hit hits[WEIR__HITS_MAX];
-    struct weir__quota in_force[WEIR__HITS_MAX]; /* see overload.h */
-    char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
+    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
+    struct weir__quota in_force[WEIR__MATCHES_MAX]; /* see overload.h */
+    char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
 };
 
 static bool on_network(const struct weir__list *list, struct weir__values *values)
@@ -39,10 +39,10 @@ static bool blocks(const struct weir__list *list, weir_text key)
 }
 
 /* Fills in the key. False: an attribute is missing. */
-static bool fill_key(struct work *work, const struct weir__rule *rule, struct weir__hit *hit)
+static bool fill_key(struct work *work, const struct weir__rule *rule, struct weir__rule_eval *eval)
 {
-    hit->key = WEIR__SHARED_KEY;
-    hit->key_len = sizeof WEIR__SHARED_KEY - 1;
+    eval->key = WEIR__SHARED_KEY;
+    eval->key_len = sizeof WEIR__SHARED_KEY - 1;
     if (!rule->key.part_count)
         return true;
     char *to = work->keys + work->keys_used;
@@ -50,8 +50,8 @@ static bool fill_key(struct work *work, const struct weir__rule *rule, struct we
         weir__template_fill(&rule->key, &work->values, rule->on_missing == WEIR__MISSING_SHARE, to, WEIR__KEY_MAX);
     if (len < 0)
         return false;
-    hit->key = to;
-    hit->key_len = (uint32_t)len;
+    eval->key = to;
+    eval->key_len = (uint32_t)len;
     work->keys_used += (size_t)len;
     return true;
 }
@@ -95,32 +95,32 @@ static enum weir_reason listed(const weir_rules *rules, const struct weir__rule 
 }
 
 static void make_hit(struct work *work, const weir_rules *rules, const struct weir__rule *rule, const weir_query *query,
-                     struct weir__hit *hit)
+                     struct weir__rule_eval *eval)
 {
     bool plain = rules->gates[rule->index].plain;
-    hit->rule = rule;
-    hit->quota = NULL;
-    hit->shadow = rule->shadow;
-    hit->quota_mode = hit->replaced = hit->report = false;
-    hit->strict = hit->unasked = hit->rest = false;
-    hit->held = 0;
-    hit->error = hit->store_error = 0;
-    hit->cost = query->has_cost ? query->cost
-                : plain         ? rule->cost.usual
-                                : weir__rule_cost(rule, &work->values, &work->matching);
-    if (!fill_key(work, rule, hit)) {
-        hit->key_len = 0;
-        hit->reason = WEIR_BY_MISSING_KEY;
+    eval->rule = rule;
+    eval->quota = NULL;
+    eval->shadow = rule->shadow;
+    eval->quota_mode = eval->replaced = eval->report = false;
+    eval->strict = eval->unasked = eval->rest = false;
+    eval->held = 0;
+    eval->error = eval->store_error = 0;
+    eval->cost = query->has_cost ? query->cost
+                 : plain         ? rule->cost.usual
+                                 : weir__rule_cost(rule, &work->values, &work->matching);
+    if (!fill_key(work, rule, eval)) {
+        eval->key_len = 0;
+        eval->reason = WEIR_BY_MISSING_KEY;
         return;
     }
-    hit->reason = plain ? WEIR_BY_LIMIT : listed(rules, rule, &work->values, (weir_text){hit->key, hit->key_len});
-    if (hit->reason != WEIR_BY_LIMIT)
+    eval->reason = plain ? WEIR_BY_LIMIT : listed(rules, rule, &work->values, (weir_text){eval->key, eval->key_len});
+    if (eval->reason != WEIR_BY_LIMIT)
         return;
-    hit->quota = plain ? rule->quotas : weir__rule_quota(rule, &work->values);
-    if (!hit->quota) /* of no tier that the rule knows */
-        hit->reason = WEIR_BY_MISSING_KEY;
+    eval->quota = plain ? rule->quotas : weir__rule_quota(rule, &work->values);
+    if (!eval->quota) /* of no tier that the rule knows */
+        eval->reason = WEIR_BY_MISSING_KEY;
     else
-        hit->cost = weir__units_of(hit->quota, hit->cost);
+        eval->cost = weir__units_of(eval->quota, eval->cost);
 }
 
 /* Takes those out that get nothing back, as they took nothing. */
@@ -139,9 +139,9 @@ static void leave_out(const weir_rules *rules, const weir_query *query, struct w
 
 /* `asked` has the rules that match, if that is known already. */
 static int find_hits(struct work *work, const weir_rules *rules, const weir_query *query,
-                     const struct weir__asked *asked, struct weir__trial *trial)
+                     const struct weir__asked *asked, struct weir__request_ctx *ctx)
 {
-    struct weir__found found = {.rules = work->found, .max = WEIR__HITS_MAX, .count = asked->count};
+    struct weir__found found = {.rules = work->found, .max = WEIR__MATCHES_MAX, .count = asked->count};
     for (uint32_t i = 0; i < asked->count; i++)
         work->found[i] = asked->rules[i];
     if (!asked->count)
@@ -151,10 +151,10 @@ static int find_hits(struct work *work, const weir_rules *rules, const weir_quer
     if (query->untaken_count && query->has_cost && query->cost < 0)
         leave_out(rules, query, &found);
     for (size_t i = 0; i < found.count; i++)
-        make_hit(work, rules, rules->rules[found.rules[i]], query, &work->hits[i]);
-    trial->count = found.count;
+        make_hit(work, rules, rules->rules[found.rules[i]], query, &work->evals[i]);
+    ctx->count = found.count;
     if (rules->load_aware)
-        weir__overload_apply(trial, work->in_force);
+        weir__overload_apply(ctx, work->in_force);
     return 0;
 }
 
@@ -196,16 +196,16 @@ static bool whole_list(const weir_rules *rules, struct weir__values *values, con
     return true;
 }
 
-static void tell_outcomes(const struct weir__trial *trial, const weir_query *query, weir_answer *answer)
+static void tell_outcomes(const struct weir__request_ctx *ctx, const weir_query *query, weir_answer *answer)
 {
-    for (size_t i = 0; i < trial->count && answer->outcomes < query->outcomes_max; i++) {
+    for (size_t i = 0; i < ctx->count && answer->outcomes < query->outcomes_max; i++) {
         weir_outcome *to = &query->outcomes[answer->outcomes++];
-        weir__hit_tell(&trial->hits[i], to);
+        weir__eval_outcome(&ctx->evals[i], to);
     }
 }
 
 /* Copies what the rule says to the client: the set may be gone when the caller reads it. */
-static void tell_texts(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+static void tell_texts(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
                        weir_answer *answer)
 {
     size_t used = 0;
@@ -215,7 +215,7 @@ static void tell_texts(const struct weir__trial *trial, const struct weir__hit *
         weir_deferral *deferral = &answer->deferral;
         deferral->tier = tell_text(query, &used, by->quota->tier);
         if (deferral->tier.len == by->quota->tier.len && query->text &&
-            weir__others_write(trial, by, query->text + used, query->text_size - used, &deferral->others)) {
+            weir__others_write(ctx, by, query->text + used, query->text_size - used, &deferral->others)) {
             used += deferral->others.len;
             deferral->key = tell_text(query, &used, (weir_text){by->key, by->key_len});
         }
@@ -224,55 +224,55 @@ static void tell_texts(const struct weir__trial *trial, const struct weir__hit *
     answer->body_text = tell_text(query, &used, by->rule->response.body_text);
 }
 
-static void tell(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
+static void tell(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, const weir_query *query,
                  weir_answer *answer)
 {
-    weir__trial_answer(trial, by, answer);
-    tell_outcomes(trial, query, answer);
-    if (by && weir__hit_denies(by) && by->reason != WEIR_BY_SHED)
-        tell_texts(trial, by, query, answer);
+    weir__request_result(ctx, by, answer);
+    tell_outcomes(ctx, query, answer);
+    if (by && weir__eval_denies(by) && by->reason != WEIR_BY_SHED)
+        tell_texts(ctx, by, query, answer);
 }
 
 /* A request that has found its set of rules. */
 struct request {
     struct weir__asked asked;
     struct weir__regex_room *room;
-    int pin;
+    int hazard;
 };
 
-/* From the query to the rules that it hits. 1: a list of the whole set decided already, in `answer`. */
-static int begin(struct work *work, const struct request *request, const weir_query *query, struct weir__trial *trial,
-                 weir_answer *answer)
+/* From the query to the rules that it evals. 1: a list of the whole set decided already, in `answer`. */
+static int begin(struct work *work, const struct request *request, const weir_query *query,
+                 struct weir__request_ctx *ctx, weir_answer *answer)
 {
-    const weir_rules *rules = request->asked.loaded->rules;
+    const weir_rules *rules = request->asked.ruleset->rules;
     weir__values_begin(&work->values, &rules->attributes, query);
     work->matching = (struct weir__matching){.room = request->room};
     work->keys_used = 0;
-    *trial = (struct weir__trial){.engine = request->asked.engine,
-                                  .loaded = request->asked.loaded,
-                                  .now = request->asked.now,
-                                  .dry_run = query->dry_run,
-                                  .cpu = request->asked.cpu,
-                                  .hits = work->hits,
-                                  .held = query->held ? query->held : &work->held,
-                                  .priority = WEIR_NORMAL,
-                                  .ask = query->ask};
-    trial->held->count = trial->held->names_len = 0;
+    *ctx = (struct weir__request_ctx){.engine = request->asked.engine,
+                                      .ruleset = request->asked.ruleset,
+                                      .now = request->asked.now,
+                                      .dry_run = query->dry_run,
+                                      .cpu = request->asked.cpu,
+                                      .evals = work->evals,
+                                      .held = query->held ? query->held : &work->held,
+                                      .priority = WEIR_NORMAL,
+                                      .ask = query->ask};
+    ctx->held->count = ctx->held->names_len = 0;
     return whole_list(rules, &work->values, query, request->asked.now, answer)
                ? 1
-               : find_hits(work, rules, query, &request->asked, trial);
+               : find_hits(work, rules, query, &request->asked, ctx);
 }
 
 static int check_with(const struct request *request, const weir_query *query, weir_answer *answer,
-                      struct weir__brief *brief)
+                      struct weir__fast_result *fast)
 {
     struct work work;
-    struct weir__trial trial;
-    int begun = begin(&work, request, query, &trial, answer);
+    struct weir__request_ctx ctx;
+    int begun = begin(&work, request, query, &ctx, answer);
     if (begun == 0) {
-        const struct weir__hit *by = weir__trial_decide(&trial);
-        if (!brief || !weir__brief_tell(&trial, by, query, brief))
-            tell(&trial, by, query, answer);
+        const struct weir__rule_eval *by = weir__evaluate(&ctx);
+        if (!fast || !weir__fast_result_fill(&ctx, by, query, fast))
+            tell(&ctx, by, query, answer);
     }
     if (work.matching.limited)
         weir__count(&request->asked.engine->regex_limited, work.matching.limited);
@@ -283,10 +283,10 @@ static int check_with(const struct request *request, const weir_query *query, we
 static int prepare_with(const struct request *request, const weir_query *query)
 {
     struct work work;
-    struct weir__trial trial;
+    struct weir__request_ctx ctx;
     weir_answer unused;
-    int begun = begin(&work, request, query, &trial, &unused);
-    return begun == 0 ? weir__strict_prepare(&trial, query->ask) : begun < 0 ? begun : 0;
+    int begun = begin(&work, request, query, &ctx, &unused);
+    return begun == 0 ? weir__strict_prepare(&ctx, query->ask) : begun < 0 ? begun : 0;
 }
 
 /* Two more looks at the clock would cost as much as a decision, so only some checks are timed: by the clock's own dice.
@@ -323,22 +323,22 @@ static inline struct request begin_request(weir *engine, const weir_query *query
     request.asked.cpu = weir__cpu();
     request.asked.count = 0;
     request.room = NULL;
-    request.asked.loaded = weir__pin_near(&engine->pins, request.asked.cpu, &request.pin);
-    request.asked.now = given ? query->now : weir__clock_quick(engine->segment);
+    request.asked.ruleset = weir__hazard_acquire_on(&engine->hazards, request.asked.cpu, &request.hazard);
+    request.asked.now = given ? query->now : weir__clock_fast(engine->segment);
     /* Only sets with expressions: the rooms were made before the first of them was put in force. */
-    if (request.pin >= 0 && request.asked.loaded->rules->has_regex)
-        request.room = engine->room[request.pin];
+    if (request.hazard >= 0 && request.asked.ruleset->rules->has_regex)
+        request.room = engine->room[request.hazard];
     return request;
 }
 
 __attribute__((hot)) static int check(weir *engine, const weir_query *query, weir_answer *answer,
-                                      struct weir__brief *brief)
+                                      struct weir__fast_result *fast)
 {
     struct request request = begin_request(engine, query);
     int error = 0;
-    if (!brief || !weir__quick(&request.asked, query, brief))
-        error = check_with(&request, query, answer, brief);
-    weir__unpin(&engine->pins, request.pin);
+    if (!fast || !weir__evaluate_fast(&request.asked, query, fast))
+        error = check_with(&request, query, answer, fast);
+    weir__hazard_release(&engine->hazards, request.hazard);
     if (!query->now.mono_ns && !query->now.wall_ns && is_timed(request.asked.now) && !query->dry_run)
         note_time(engine, request.asked.now);
     return error;
@@ -353,14 +353,14 @@ int weir_check(weir *engine, const weir_query *query, weir_answer *answer)
     return check(engine, query, answer, NULL);
 }
 
-__attribute__((hot)) int weir__check_brief(weir *engine, const weir_query *query, weir_answer *answer,
-                                           struct weir__brief *brief)
+__attribute__((hot)) int weir__check_fast(weir *engine, const weir_query *query, weir_answer *answer,
+                                          struct weir__fast_result *fast)
 {
-    brief->told = false;
+    fast->told = false;
     /* Makes sense or not: what is counted besides would be written into memory that cannot be. */
     if (__builtin_expect(engine->segment->read_only, 0) && !query->dry_run)
         return WEIR_EREADONLY;
-    return check(engine, query, answer, brief);
+    return check(engine, query, answer, fast);
 }
 
 int weir_check_prepare(weir *engine, const weir_query *query)
@@ -369,12 +369,12 @@ int weir_check_prepare(weir *engine, const weir_query *query)
     if (error || !query->ask)
         return error ? error : WEIR_EINVAL;
     int at;
-    bool strict = ((const struct weir__loaded *)weir__pin(&engine->pins, &at))->strict;
-    weir__unpin(&engine->pins, at);
+    bool strict = ((const struct weir__ruleset *)weir__hazard_acquire(&engine->hazards, &at))->strict;
+    weir__hazard_release(&engine->hazards, at);
     if (!strict) /* most never ask, and need not look at the clock for it */
         return 0;
     struct request request = begin_request(engine, query);
     error = prepare_with(&request, query);
-    weir__unpin(&engine->pins, request.pin);
+    weir__hazard_release(&engine->hazards, request.hazard);
     return error;
 }

@@ -8,8 +8,8 @@
 #define OWN_LIMITS_MAX 64 /* limits that a request brings itself */
 
 struct work {
-    struct weir__hit hits[WEIR__HITS_MAX];
-    char keys[WEIR__HITS_MAX * WEIR__KEY_MAX];
+    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
+    char keys[WEIR__MATCHES_MAX * WEIR__KEY_MAX];
     size_t keys_used;
     struct weir__quota own[OWN_LIMITS_MAX];
     size_t own_count;
@@ -21,7 +21,8 @@ static uint64_t own_id(int64_t window_ns)
     return weir__rule_id(WEIR__TEXT("a limit of the request's own"), false) ^ (uint64_t)window_ns;
 }
 
-static int own_limit(struct work *work, weir_text domain, const weir_descriptor *descriptor, struct weir__hit *hit)
+static int own_limit(struct work *work, weir_text domain, const weir_descriptor *descriptor,
+                     struct weir__rule_eval *eval)
 {
     if (work->own_count == OWN_LIMITS_MAX)
         return WEIR_ETOOMANY;
@@ -37,44 +38,44 @@ static int own_limit(struct work *work, weir_text domain, const weir_descriptor 
     if (error)
         return error;
     work->own_count++;
-    hit->key = work->keys + work->keys_used;
-    hit->key_len = (uint32_t)weir__descriptor_key(domain, descriptor, work->keys + work->keys_used, WEIR__KEY_MAX);
-    work->keys_used += hit->key_len;
-    hit->quota = quota;
-    hit->reason = WEIR_BY_LIMIT;
+    eval->key = work->keys + work->keys_used;
+    eval->key_len = (uint32_t)weir__descriptor_key(domain, descriptor, work->keys + work->keys_used, WEIR__KEY_MAX);
+    work->keys_used += eval->key_len;
+    eval->quota = quota;
+    eval->reason = WEIR_BY_LIMIT;
     return 0;
 }
 
 static int make_hit(struct work *work, const weir_rules *rules, const weir_descriptor_query *query, size_t i)
 {
     const weir_descriptor *descriptor = &query->descriptors[i];
-    struct weir__hit *hit = &work->hits[i];
+    struct weir__rule_eval *eval = &work->evals[i];
     int64_t usual = query->hits ? query->hits : 1;
     if (descriptor->entry_count && !descriptor->entries)
         return WEIR_EINVAL;
     if (descriptor->own_window_ns < 0)
         return WEIR_EWINDOW;
-    *hit = (struct weir__hit){.reason = WEIR_BY_NOTHING,
-                              .cost = descriptor->has_hits ? descriptor->hits : usual,
-                              .report = descriptor->has_hits || usual > 1};
-    if (hit->cost > WEIR__USED_MAX || hit->cost < -WEIR__USED_MAX)
+    *eval = (struct weir__rule_eval){.reason = WEIR_BY_NOTHING,
+                                     .cost = descriptor->has_hits ? descriptor->hits : usual,
+                                     .report = descriptor->has_hits || usual > 1};
+    if (eval->cost > WEIR__USED_MAX || eval->cost < -WEIR__USED_MAX)
         return WEIR_ECOST;
     if (descriptor->own_window_ns)
-        return weir__domain_known(rules, query->domain) ? own_limit(work, query->domain, descriptor, hit) : 0;
+        return weir__domain_known(rules, query->domain) ? own_limit(work, query->domain, descriptor, eval) : 0;
 
     struct weir__descriptor_hit found;
     char *key = work->keys + work->keys_used;
     weir__descriptor_find(rules, query->domain, descriptor, key, WEIR__KEY_MAX, &found);
     if (!found.rule)
         return 0;
-    hit->rule = found.rule;
-    hit->quota = found.quota;
-    hit->reason = WEIR_BY_LIMIT;
-    hit->shadow = found.rule->shadow;
-    hit->quota_mode = found.rule->quota_mode && found.quota->kind != WEIR__UNLIMITED;
-    hit->key = key;
-    hit->key_len = (uint32_t)found.key_len;
-    work->keys_used += hit->key_len;
+    eval->rule = found.rule;
+    eval->quota = found.quota;
+    eval->reason = WEIR_BY_LIMIT;
+    eval->shadow = found.rule->shadow;
+    eval->quota_mode = found.rule->quota_mode && found.quota->kind != WEIR__UNLIMITED;
+    eval->key = key;
+    eval->key_len = (uint32_t)found.key_len;
+    work->keys_used += eval->key_len;
     return 0;
 }
 
@@ -87,14 +88,14 @@ static bool named_in(const struct weir__rule *rule, weir_text name)
 }
 
 /* A rule that another one of the request replaces is as if it had not matched. Unlimited ones cannot be. */
-static void replace(struct weir__hit *hits, size_t count)
+static void replace(struct weir__rule_eval *evals, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct weir__rule *rule = hits[i].rule;
-        if (!rule || !rule->limit_name.len || hits[i].quota->kind == WEIR__UNLIMITED)
+        const struct weir__rule *rule = evals[i].rule;
+        if (!rule || !rule->limit_name.len || evals[i].quota->kind == WEIR__UNLIMITED)
             continue;
-        for (size_t by = 0; by < count && !hits[i].replaced; by++)
-            hits[i].replaced = hits[by].rule && named_in(hits[by].rule, rule->limit_name);
+        for (size_t by = 0; by < count && !evals[i].replaced; by++)
+            evals[i].replaced = evals[by].rule && named_in(evals[by].rule, rule->limit_name);
     }
 }
 
@@ -112,69 +113,69 @@ static void tell_matched(const struct weir__rule *rule, const weir_descriptor_qu
     query->matched(query->matched_context, index, &match);
 }
 
-static void tell(const struct weir__trial *trial, const weir_descriptor_query *query)
+static void tell(const struct weir__request_ctx *ctx, const weir_descriptor_query *query)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (hit->replaced)
-            *hit = (struct weir__hit){
-                .reason = WEIR_BY_NOTHING, .cost = hit->cost, .decision = {.limit = -1, .remaining = -1}};
-        weir__hit_tell(hit, &query->outcomes[i]);
-        if (query->matched && hit->rule)
-            tell_matched(hit->rule, query, i);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (eval->replaced)
+            *eval = (struct weir__rule_eval){
+                .reason = WEIR_BY_NOTHING, .cost = eval->cost, .decision = {.limit = -1, .remaining = -1}};
+        weir__eval_outcome(eval, &query->outcomes[i]);
+        if (query->matched && eval->rule)
+            tell_matched(eval->rule, query, i);
     }
 }
 
-static int begin(struct work *work, weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
-                 struct weir__trial *trial)
+static int begin(struct work *work, weir *engine, const struct weir__ruleset *ruleset,
+                 const weir_descriptor_query *query, struct weir__request_ctx *ctx)
 {
     bool given = query->now.mono_ns || query->now.wall_ns;
     work->keys_used = work->own_count = 0;
     for (size_t i = 0; i < query->descriptor_count; i++) {
-        int error = make_hit(work, loaded->rules, query, i);
+        int error = make_hit(work, ruleset->rules, query, i);
         if (error)
             return error;
     }
-    replace(work->hits, query->descriptor_count);
-    *trial = (struct weir__trial){.engine = engine,
-                                  .loaded = loaded,
-                                  .now = given ? query->now : weir__clock_quick(engine->segment),
-                                  .dry_run = query->dry_run,
-                                  .charge_denied = query->charge_denied,
-                                  .cpu = weir__cpu(),
-                                  .hits = work->hits,
-                                  .count = query->descriptor_count,
-                                  .priority = WEIR_NORMAL,
-                                  .ask = query->ask};
-    if (loaded->rules->load_aware)
-        weir__overload_apply(trial, NULL); /* descriptors have limits as they are written */
+    replace(work->evals, query->descriptor_count);
+    *ctx = (struct weir__request_ctx){.engine = engine,
+                                      .ruleset = ruleset,
+                                      .now = given ? query->now : weir__clock_fast(engine->segment),
+                                      .dry_run = query->dry_run,
+                                      .charge_denied = query->charge_denied,
+                                      .cpu = weir__cpu(),
+                                      .evals = work->evals,
+                                      .count = query->descriptor_count,
+                                      .priority = WEIR_NORMAL,
+                                      .ask = query->ask};
+    if (ruleset->rules->load_aware)
+        weir__overload_apply(ctx, NULL); /* descriptors have limits as they are written */
     return 0;
 }
 
-static int check_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query,
+static int check_with(weir *engine, const struct weir__ruleset *ruleset, const weir_descriptor_query *query,
                       weir_answer *answer)
 {
     struct work work;
-    struct weir__trial trial;
-    int error = begin(&work, engine, loaded, query, &trial);
+    struct weir__request_ctx ctx;
+    int error = begin(&work, engine, ruleset, query, &ctx);
     if (error)
         return error;
-    const struct weir__hit *by = weir__trial_decide(&trial);
-    weir__trial_answer(&trial, by, answer);
-    tell(&trial, query);
-    answer->outcomes = trial.count;
+    const struct weir__rule_eval *by = weir__evaluate(&ctx);
+    weir__request_result(&ctx, by, answer);
+    tell(&ctx, query);
+    answer->outcomes = ctx.count;
     answer->matched = 0;
-    for (size_t i = 0; i < trial.count; i++)
-        answer->matched += trial.hits[i].reason != WEIR_BY_NOTHING;
+    for (size_t i = 0; i < ctx.count; i++)
+        answer->matched += ctx.evals[i].reason != WEIR_BY_NOTHING;
     return 0;
 }
 
-static int prepare_with(weir *engine, const struct weir__loaded *loaded, const weir_descriptor_query *query)
+static int prepare_with(weir *engine, const struct weir__ruleset *ruleset, const weir_descriptor_query *query)
 {
     struct work work;
-    struct weir__trial trial;
-    int error = begin(&work, engine, loaded, query, &trial);
-    return error ? error : weir__strict_prepare(&trial, query->ask);
+    struct weir__request_ctx ctx;
+    int error = begin(&work, engine, ruleset, query, &ctx);
+    return error ? error : weir__strict_prepare(&ctx, query->ask);
 }
 
 static int query_fault(const weir *engine, const weir_descriptor_query *query)
@@ -182,7 +183,7 @@ static int query_fault(const weir *engine, const weir_descriptor_query *query)
     if (!engine || !query || !query->domain.len || !query->domain.data || !query->descriptor_count ||
         !query->descriptors || (query->ask && query->ask->engine != engine))
         return WEIR_EINVAL;
-    if (query->descriptor_count > WEIR__HITS_MAX)
+    if (query->descriptor_count > WEIR__MATCHES_MAX)
         return WEIR_ETOOMANY;
     if (query->now.mono_ns < 0 || query->now.wall_ns < 0)
         return WEIR_ETIME;
@@ -197,9 +198,9 @@ int weir_check_descriptors(weir *engine, const weir_descriptor_query *query, wei
     weir__watch(engine);
 
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    error = check_with(engine, loaded, query, answer);
-    weir__unpin(&engine->pins, at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    error = check_with(engine, ruleset, query, answer);
+    weir__hazard_release(&engine->hazards, at);
     return error;
 }
 
@@ -209,8 +210,8 @@ int weir_check_descriptors_prepare(weir *engine, const weir_descriptor_query *qu
     if (error || !query->ask)
         return error ? error : WEIR_EINVAL;
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    error = loaded->strict ? prepare_with(engine, loaded, query) : 0;
-    weir__unpin(&engine->pins, at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    error = ruleset->strict ? prepare_with(engine, ruleset, query) : 0;
+    weir__hazard_release(&engine->hazards, at);
     return error;
 }

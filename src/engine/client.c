@@ -8,10 +8,10 @@ int weir_client(weir *engine, const weir_query *query, uint8_t address[16])
         return WEIR_EINVAL;
     int at;
     struct weir__values values;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    weir__values_begin(&values, &loaded->rules->attributes, query);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    weir__values_begin(&values, &ruleset->rules->attributes, query);
     const struct weir__address *client = weir__value_client(&values);
-    weir__unpin(&engine->pins, at);
+    weir__hazard_release(&engine->hazards, at);
     if (!client)
         return 0;
     int len = weir__address_is4(client) ? 4 : 16;

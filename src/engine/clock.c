@@ -71,7 +71,7 @@ weir_time weir_clock(const weir_segment *segment)
     return now;
 }
 
-__attribute__((hot)) weir_time weir__clock_quick(const weir_segment *segment)
+__attribute__((hot)) weir_time weir__clock_fast(const weir_segment *segment)
 {
     return (weir_time){.mono_ns = read_clock(CLOCK_BOOTTIME) + offset_of(segment),
                        .wall_ns = read_clock(CLOCK_REALTIME_COARSE)};

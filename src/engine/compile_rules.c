@@ -77,7 +77,7 @@ int weir__load_path(const char *path, const struct weir__audience *audience, str
         if (error != WEIR_ERULESBUSY)
             return error;
         if (try == TRIES) {
-            weir__sources_tell_busy(path, audience->diagnose, audience->context);
+            weir__sources_report_busy(path, audience->diagnose, audience->context);
             return error;
         }
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

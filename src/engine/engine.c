@@ -31,29 +31,29 @@ static uint64_t coarse_ns(void)
 
 static void free_unused(weir *engine)
 {
-    struct weir__loaded **at = &engine->replaced;
+    struct weir__ruleset **at = &engine->replaced;
     while (*at) {
-        struct weir__loaded *old = *at;
-        if (!weir__pins_free(&engine->pins, old)) {
+        struct weir__ruleset *old = *at;
+        if (!weir__hazard_unused(&engine->hazards, old)) {
             at = &old->older;
             continue;
         }
         *at = old->older;
-        weir__loaded_free(old);
+        weir__ruleset_free(old);
     }
 }
 
 static size_t replaced_count(const weir *engine)
 {
     size_t count = 0;
-    for (const struct weir__loaded *old = engine->replaced; old; old = old->older)
+    for (const struct weir__ruleset *old = engine->replaced; old; old = old->older)
         count++;
     return count;
 }
 
 static int make_rooms(weir *engine)
 {
-    for (int i = 0; i < WEIR__PINS; i++) {
+    for (int i = 0; i < WEIR__HAZARD_SLOTS; i++) {
         if (!engine->room[i])
             engine->room[i] = weir__regex_room_make();
         if (!engine->room[i])
@@ -77,11 +77,11 @@ static void tell_without(const weir *engine, enum weir_severity severity, const 
  * worker of another user would make one that the agent has to refuse. An engine that starts with an eventual rule needs
  * it; rules that come while requests do are not kept out for it, and act as local.
  */
-static int open_book(weir *engine, struct weir__loaded *loaded, bool first)
+static int open_book(weir *engine, struct weir__ruleset *ruleset, bool first)
 {
     bool needed = false;
-    for (size_t i = 0; i < loaded->rules->count && !needed; i++)
-        needed = loaded->consistency[i] == WEIR__EVENTUAL;
+    for (size_t i = 0; i < ruleset->rules->count && !needed; i++)
+        needed = ruleset->consistency[i] == WEIR__EVENTUAL;
     int error = 0;
     struct weir__making where = {.path = engine->ledger && *engine->ledger ? engine->ledger : NULL,
                                  .bytes = engine->ledger_bytes ? engine->ledger_bytes
@@ -92,7 +92,7 @@ static int open_book(weir *engine, struct weir__loaded *loaded, bool first)
         error = weir__book_open(&where, &engine->book);
     if (error == WEIR_ENOTSEG) /* which would be said of the segment, and that one be removed */
         error = WEIR_ELEDGER;
-    loaded->book = needed ? engine->book : NULL;
+    ruleset->book = needed ? engine->book : NULL;
     if (!error)
         return 0;
     bool fatal = first && needed;
@@ -106,20 +106,20 @@ static int open_book(weir *engine, struct weir__loaded *loaded, bool first)
 /* Puts a set in force. It is the engine's then; after an error it is still the caller's. */
 static int install(weir *engine, weir_rules *rules, uint64_t said)
 {
-    struct weir__loaded *before = (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current);
+    struct weir__ruleset *before = (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current);
     if (rules->has_regex && make_rooms(engine) != 0)
         return WEIR_ENOMEM;
-    struct weir__loaded *loaded = weir__loaded_make(engine, rules);
-    if (!loaded)
+    struct weir__ruleset *ruleset = weir__ruleset_make(engine, rules);
+    if (!ruleset)
         return WEIR_ENOMEM;
-    loaded->said = said;
-    int error = open_book(engine, loaded, !before);
+    ruleset->said = said;
+    int error = open_book(engine, ruleset, !before);
     if (error) {
-        loaded->rules = NULL;
-        weir__loaded_free(loaded);
+        ruleset->rules = NULL;
+        weir__ruleset_free(ruleset);
         return error;
     }
-    weir__pins_replace(&engine->pins, loaded);
+    weir__hazard_publish(&engine->hazards, ruleset);
     if (before) {
         before->older = engine->replaced;
         engine->replaced = before;
@@ -146,7 +146,7 @@ static int read_sources(weir *engine, struct weir__sources *sources)
     weir_diagnose *diagnose = engine->unreadable ? NULL : engine->diagnose;
     int error = weir__sources_read(engine->path, diagnose, engine->diagnose_context, sources);
     if (error == WEIR_ERULESBUSY && ++engine->busy == BUSY_MAX) {
-        weir__sources_tell_busy(engine->path, engine->diagnose, engine->diagnose_context);
+        weir__sources_report_busy(engine->path, engine->diagnose, engine->diagnose_context);
         weir__count(&engine->reload_failures, 1);
     }
     if (error != WEIR_ERULESBUSY)
@@ -182,8 +182,8 @@ static int reload(weir *engine, bool wait_until_settled)
 {
     free_unused(engine);
     weir__count(&engine->looks, 1);
-    if (engine->noting && weir__load64(&engine->looks) % SEEK_LOOKS == 0)
-        weir__noting_seek(engine, (struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current));
+    if (engine->hot_sampler && weir__load64(&engine->looks) % SEEK_LOOKS == 0)
+        weir__hot_sampler_seek(engine, (struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current));
     struct weir__fingerprint print = weir__sources_look(engine->path);
     if (same_print(&print, &engine->seen) && !engine->seen.young)
         return 0;
@@ -249,7 +249,7 @@ static int read_rules(weir *engine, const weir_options *options, weir_rules **ru
     struct weir__audience audience = audience_of(engine);
     if (options->rules_text) {
         struct weir__source source = {"rules", {options->rules_text, strlen(options->rules_text)}};
-        engine->seen.said = weir__sources_said(&source, 1);
+        engine->seen.said = weir__sources_checksum(&source, 1);
         return weir__load_sources(&source, 1, &audience, rules);
     }
     engine->path = strdup(options->rules_path);
@@ -283,7 +283,7 @@ static int read_store(weir *engine, const weir_options *options)
 }
 
 /* Statistics are no reason not to start. */
-static void open_noting(weir *engine, const weir_options *options)
+static void open_hot_sampler(weir *engine, const weir_options *options)
 {
     if (!options->hot || engine->segment->read_only)
         return;
@@ -291,11 +291,11 @@ static void open_noting(weir *engine, const weir_options *options)
                                  .bytes = options->hot_bytes,
                                  .mode = options->segment.mode,
                                  .owner = engine->segment->owner};
-    int error = weir__noting_open(&where, &engine->noting);
+    int error = weir__hot_sampler_open(&where, &engine->hot_sampler);
     if (error)
         tell_without(engine, WEIR_IS_WARNING, where.path ? where.path : "hot", "hot keys are not noted", error);
     else
-        engine->noting->hide = options->flags & WEIR_HIDE_KEYS;
+        engine->hot_sampler->hide = options->flags & WEIR_HIDE_KEYS;
 }
 
 /* Nor is a level that nobody can tell: it is neutral. */
@@ -331,7 +331,7 @@ static int open_both(weir *engine, const weir_options *options)
         engine->own_segment = !error;
     }
     if (!error) {
-        open_noting(engine, options);
+        open_hot_sampler(engine, options);
         open_level(engine, options);
         error = install(engine, rules, engine->seen.said);
     }
@@ -371,17 +371,17 @@ void weir_close(weir *engine)
 {
     if (!engine)
         return;
-    weir__loaded_free((struct weir__loaded *)(uintptr_t)weir__load64(&engine->pins.current));
+    weir__ruleset_free((struct weir__ruleset *)(uintptr_t)weir__load64(&engine->hazards.current));
     while (engine->replaced) {
-        struct weir__loaded *old = engine->replaced;
+        struct weir__ruleset *old = engine->replaced;
         engine->replaced = old->older;
-        weir__loaded_free(old);
+        weir__ruleset_free(old);
     }
-    for (int i = 0; i < WEIR__PINS; i++)
+    for (int i = 0; i < WEIR__HAZARD_SLOTS; i++)
         if (engine->room[i])
             weir__regex_room_free(engine->room[i]);
     weir__links_free((struct weir__links *)(uintptr_t)weir__load64(&engine->links));
-    weir__noting_close(engine->noting);
+    weir__hot_sampler_close(engine->hot_sampler);
     weir__mapped_close(&engine->level);
     if (engine->own_segment)
         weir_segment_close(engine->segment);
@@ -402,14 +402,14 @@ int weir_engine_stats_read(weir *engine, weir_engine_stats *stats)
     if (!engine || !stats)
         return WEIR_EINVAL;
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
     weir_engine_stats now = {.reloads = weir__load64(&engine->reloads),
                              .reload_failures = weir__load64(&engine->reload_failures),
                              .looks = weir__load64(&engine->looks),
                              .regex_limited = weir__load64(&engine->regex_limited),
-                             .rules = loaded->rules->count,
-                             .rule_bytes = loaded->rules->arena.bytes};
-    weir__unpin(&engine->pins, at);
+                             .rules = ruleset->rules->count,
+                             .rule_bytes = ruleset->rules->arena.bytes};
+    weir__hazard_release(&engine->hazards, at);
     if (engine->links)
         weir__links_stats(engine, &now.store);
     *stats = now;

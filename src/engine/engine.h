@@ -10,25 +10,25 @@
 #include "remote/options.h"
 #include "table/rule_stats.h"
 
-/* A set in use: what a pin protects. */
-struct weir__loaded {
+/* A ruleset snapshot: a compiled set of rules with its runtime state. Hazard pointers protect it. */
+struct weir__ruleset {
     weir_rules *rules;
     struct weir__rule_stats **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
     uint64_t *hot;                   /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
-    struct weir__spoken *
-        *spoken; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
-    struct weir__arena spoken_memory; /* theirs and the list's: with a malloc each, many rules would scatter it */
-    uint8_t *consistency;             /* by rule index, enum weir__consistency: as it is with this engine's store */
-    bool strict;                      /* some request may have to ask the store */
-    struct weir__book *book;          /* the engine's, if a rule needs it; see ledger.h */
-    struct weir__loaded *older;       /* in the list of those that were replaced */
-    uint64_t said;                    /* what its texts say, as a number: see weir__sources_said */
+    struct weir__rule_plan *
+        *plan; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
+    struct weir__arena plans_arena; /* theirs and the list's: with a malloc each, many rules would scatter it */
+    uint8_t *consistency;           /* by rule index, enum weir__consistency: as it is with this engine's store */
+    bool strict;                    /* some request may have to ask the store */
+    struct weir__book *book;        /* the engine's, if a rule needs it; see ledger.h */
+    struct weir__ruleset *older;    /* in the list of those that were replaced */
+    uint64_t said;                  /* what its texts say, as a number: see weir__sources_checksum */
 };
 
 struct weir {
-    struct weir__pins pins; /* the current struct weir__loaded */
+    struct weir__hazard_pointers hazards; /* the current struct weir__ruleset */
     struct weir__regex_room
-        *room[WEIR__PINS]; /* each its pin holder's alone; made with the first set that needs them */
+        *room[WEIR__HAZARD_SLOTS]; /* regex scratch, one a hazard slot; made with the first set that has regexes */
 
     weir_segment *segment;
     bool own_segment;
@@ -41,9 +41,9 @@ struct weir {
     char *ledger;            /* where it is to be made; NULL: nowhere */
     uint64_t ledger_bytes;
     unsigned ledger_mode;
-    struct weir__noting *noting;  /* NULL: hot keys are not noted; see hot_key_sampler.h */
-    struct weir__load_page *load; /* NULL: there is no load level; see table/load.h */
-    struct weir__mapped level;    /* what it is mapped by */
+    struct weir__hot_sampler *hot_sampler; /* NULL: hot keys are not noted; see hot_key_sampler.h */
+    struct weir__load_page *load;          /* NULL: there is no load level; see table/load.h */
+    struct weir__mapped level;             /* what it is mapped by */
     bool watch;
     bool later; /* WEIR_RULES_LATER, and the rules were not read yet */
     char *path; /* NULL: the rules came as text and stay */
@@ -56,39 +56,39 @@ struct weir {
     /* The reloader's alone: who has set `reloading` to its process id, so that a fork in mid-way leaves nobody stuck.
      */
     uint64_t reloading;
-    struct weir__fingerprint seen; /* what the current set was made of, or the last one that was no good */
-    int busy;                      /* looks in a row that found somebody writing */
-    bool unreadable;               /* the last look failed for a reason that may pass, and it was told */
-    struct weir__loaded *replaced; /* not yet free */
+    struct weir__fingerprint seen;  /* what the current set was made of, or the last one that was no good */
+    int busy;                       /* looks in a row that found somebody writing */
+    bool unreadable;                /* the last look failed for a reason that may pass, and it was told */
+    struct weir__ruleset *replaced; /* not yet free */
 };
 
 /* Looks at the disk if a second has passed since anybody did. */
 void weir__watch(weir *engine);
 
-/* What the texts of the rules in force say, as a number: see weir__sources_said. */
-uint64_t weir__rules_said(weir *engine);
+/* What the texts of the rules in force say, as a number: see weir__sources_checksum. */
+uint64_t weir__rules_checksum(weir *engine);
 
 /* What is counted under a rule, for this processor. */
-struct weir__rule_stats_shard *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule);
+struct weir__rule_stats_shard *weir__rule_tally(const struct weir__ruleset *ruleset, const struct weir__rule *rule);
 /* The same for those who know which it is. */
-static inline struct weir__rule_stats_shard *weir__rule_tally_on(const struct weir__loaded *loaded,
+static inline struct weir__rule_stats_shard *weir__rule_tally_on(const struct weir__ruleset *ruleset,
                                                                  const struct weir__rule *rule, unsigned cpu)
 {
-    return &loaded->tally[rule->index]->stripe[cpu % WEIR__RULE_STATS_SHARDS];
+    return &ruleset->tally[rule->index]->stripe[cpu % WEIR__RULE_STATS_SHARDS];
 }
 
 /* A rule's figures, over all processors. */
 void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stats);
 
 /* How the counters of a rule agree with those of other hosts; NULL: of a limit of the request's own. */
-enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
+enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
                                             const struct weir__rule *rule, const weir_limit *limit);
 
 /* True if some rule may need the store, and it is the engine that asks it. */
 bool weir__asks_store(weir *engine);
 
 /* Makes what goes with a set, which it then owns. NULL: no memory. */
-struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules);
-void weir__loaded_free(struct weir__loaded *loaded);
+struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules);
+void weir__ruleset_free(struct weir__ruleset *ruleset);
 
 #endif

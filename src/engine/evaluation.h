@@ -1,5 +1,5 @@
 /*
- * The rules that a request has hit, and deciding it under all of them: it takes from all or from none.
+ * The rules that a request has eval, and deciding it under all of them: it takes from all or from none.
  *
  * How (docs/rules.md, "What always holds", 1): with one counter, one take. With several, all are peeked at, and a
  * denial leaves everything as it is; then all are taken in order, and when another request came between, what was
@@ -11,14 +11,14 @@
 #include "engine/engine.h"
 #include "rules/key.h"
 
-#define WEIR__HITS_MAX 256 /* rules that apply to one request */
+#define WEIR__MATCHES_MAX 256 /* rules that apply to one request */
 
 /* The counter of a rule without a key template. */
 #define WEIR__SHARED_KEY "*"
 
 struct weir__ask;
 
-struct weir__hit {
+struct weir__rule_eval {
     const struct weir__rule *rule;   /* NULL: a limit of the request's own */
     const struct weir__quota *quota; /* NULL: no counter is asked */
     const char *key;                 /* of the counter */
@@ -33,7 +33,7 @@ struct weir__hit {
     bool refused; /* the same was so when it might have been */
     bool kept;    /* a shadow: what the store took is to stay */
     bool rest;    /* its quota is what a reserve leaves; see overload.h */
-    uint8_t held; /* its slot in trial->held, from 1 on; 0: it has none */
+    uint8_t held; /* its slot in ctx->held, from 1 on; 0: it has none */
     enum weir_reason reason;
     int error;
     int store_error; /* why the store, or the segment's slab, did not decide; another counter of the host did instead */
@@ -43,18 +43,18 @@ struct weir__hit {
 };
 
 /* A request under decision. */
-struct weir__trial {
+struct weir__request_ctx {
     weir *engine;
-    const struct weir__loaded *loaded;
+    const struct weir__ruleset *ruleset;
     weir_time now;
     bool dry_run;
-    bool charge_denied; /* denied requests count: see weir__hit_counts_denied */
+    bool charge_denied; /* denied requests count: see weir__eval_counts_denied */
     unsigned cpu;       /* where it runs */
-    struct weir__hit *hits;
+    struct weir__rule_eval *evals;
     size_t count;
     weir_held *held; /* where slots go; NULL: there is no rule that needs them */
     weir_ask *ask;   /* what the store said; NULL: nothing */
-    size_t strict;   /* hits that it decides */
+    size_t strict;   /* evals that it decides */
     uint32_t far;    /* slots that it has taken, for which there must be room in `held` */
     bool refused;    /* it was not asked, since the request was denied without */
     int away;        /* why it could not be asked; 0: nobody did */
@@ -74,49 +74,50 @@ weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX]);
 const struct weir__quota *weir__quota_taken(const struct weir__rule *rule, const weir_taken *taken);
 
 /* Writes weir_deferral.others into `room`: every rule that limits the request, but that of `by`. False: no room. */
-bool weir__others_write(const struct weir__trial *trial, const struct weir__hit *by, char *room, size_t size,
+bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *room, size_t size,
                         weir_text *others);
 /* The cost of all of a rule's limits together: of requests in flight it is one, whatever it costs the others. */
-int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir__hit *by);
+int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by);
 
-/* Decides. Every hit has its decision and reason afterwards. Returns the hit that speaks, or NULL without any. */
-const struct weir__hit *weir__trial_decide(struct weir__trial *trial);
-/* True if the enforced hits, as they stand, deny. */
-bool weir__trial_denied(const struct weir__trial *trial);
+/* Decides. Every eval has its decision and reason afterwards. Returns the eval that speaks, or NULL without any. */
+const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx);
+/* True if the enforced evals, as they stand, deny. */
+bool weir__request_denied(const struct weir__request_ctx *ctx);
 /* True if it asks for something: who only looks or gives back is denied nothing. */
-bool weir__trial_takes(const struct weir__trial *trial);
-/* Looks at the enforced hits' counters in the segment. */
-void weir__trial_peek(const struct weir__trial *trial);
-void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit);
+bool weir__request_takes(const struct weir__request_ctx *ctx);
+/* Looks at the enforced evals' counters in the segment. */
+void weir__request_peek(const struct weir__request_ctx *ctx);
+void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval);
 /* Among the segment's decisions, where no take of the segment's own has counted it. */
-void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit);
+void weir__eval_count_verdict(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 /* What an error does to the request is the rule's policy. */
-void weir__hit_fail(struct weir__hit *hit, int error);
+void weir__eval_fail(struct weir__rule_eval *eval, int error);
 /*
  * A take of a log or wide counter that the slab had no room for (WEIR_EFULL): with `local` another counter of the host
  * stands in (slab_full.c). Returns 0, with store_error set, or the error that the policy is to decide.
  */
-int weir__hit_take_without_room(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *made);
-/* Gives back what the hit has taken, to the counter that it was taken from. */
-int weir__hit_refund(const struct weir__trial *trial, const struct weir__hit *hit, weir_decision *made);
-/* What can be said without a counter; a quota that has none is taken off the hit. */
-void weir__hit_settle(struct weir__hit *hit);
+int weir__eval_take_without_room(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval,
+                                 weir_decision *made);
+/* Gives back what the eval has taken, to the counter that it was taken from. */
+int weir__eval_refund(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, weir_decision *made);
+/* What can be said without a counter; a quota that has none is taken off the eval. */
+void weir__eval_settle(struct weir__rule_eval *eval);
 /*
- * True if the hit's counter is charged even if the request is denied, or the counter denies it: as the trial asks for,
+ * True if the eval's counter is charged even if the request is denied, or the counter denies it: as the ctx asks for,
  * in fixed windows, and for reports with any algorithm, where they leave a debt. A limit with count_rejected does so
  * itself.
  */
-bool weir__hit_counts_denied(const struct weir__trial *trial, const struct weir__hit *hit);
+bool weir__eval_counts_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval);
 /*
  * Denies a look at a full log where denied requests count: a log has no debt, since only its newest `limit` units
  * count, so a full one may stand for reports beyond the limit. With other algorithms a debt denies the look.
  */
-void weir__hit_look_full(const struct weir__trial *trial, struct weir__hit *hit);
-/* True if the hit stands against the request. */
-bool weir__hit_denies(const struct weir__hit *hit);
-/* What the engine tells of a hit. */
-void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome);
-/* The answer as a whole, from the hit that speaks (NULL: nothing matched) and all others. */
-void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer);
+void weir__eval_look_full(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval);
+/* True if the eval stands against the request. */
+bool weir__eval_denies(const struct weir__rule_eval *eval);
+/* What the engine tells of a eval. */
+void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome);
+/* The answer as a whole, from the eval that speaks (NULL: nothing matched) and all others. */
+void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_answer *answer);
 
 #endif

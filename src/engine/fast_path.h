@@ -8,8 +8,8 @@
 
 #include <weir/check.h>
 
-#define WEIR__BRIEF_ROOM 2304 /* bytes: enough for all of it */
-#define WEIR__FEW_MAX    6    /* rules that are a few */
+#define WEIR__FAST_RESULT_BYTES 2304 /* bytes: enough for all of it */
+#define WEIR__FEW_MAX           6    /* rules that are a few */
 
 /* A second as text: requests that come one after the other mostly tell the same one. Zeroed at first. */
 struct weir__second {
@@ -18,7 +18,7 @@ struct weir__second {
     char text[32];
 };
 
-struct weir__brief {
+struct weir__fast_result {
     struct weir__second *reset; /* kept by the caller from one to the next */
     bool headers;               /* wanted */
     bool told;                  /* out, as all below; false: there is an answer instead */
@@ -26,26 +26,27 @@ struct weir__brief {
     uint16_t values_len;
     uint16_t lens[WEIR_HEADER_COUNT]; /* of the headers' values, as of weir_answer_values; 0: not sent */
     int64_t limit, remaining;
-    char *text; /* in: WEIR__BRIEF_ROOM bytes; out: the rule's name, the key, and the values one behind the other */
+    char *text; /* in: WEIR__FAST_RESULT_BYTES bytes; out: the rule's name, the key, and the values one behind the other
+                 */
 };
 
 /*
  * weir_check for who can do with less, of a query that is known to make sense; the rules are not looked at on the disk,
  * as who has a timer need not let requests wait for that.
  */
-WEIR_MUST_CHECK int weir__check_brief(weir *engine, const weir_query *query, weir_answer *answer,
-                                      struct weir__brief *brief);
+WEIR_MUST_CHECK int weir__check_fast(weir *engine, const weir_query *query, weir_answer *answer,
+                                     struct weir__fast_result *fast);
 
 /* ---- For the engine ---- */
 
-struct weir__hit;
-struct weir__loaded;
+struct weir__rule_eval;
+struct weir__ruleset;
 struct weir__rule_stats;
 struct weir__template;
-struct weir__trial;
+struct weir__request_ctx;
 
 /* What a rule with one limit says each time, and what it needs to decide on the quick way. */
-struct weir__spoken {
+struct weir__rule_plan {
     int64_t limit;                    /* as decisions tell it */
     const weir_limit *quick;          /* NULL: it needs more than there is here */
     const struct weir__template *key; /* of the rule */
@@ -57,16 +58,16 @@ struct weir__spoken {
     unsigned headers;
     uint8_t name_len, limit_len;
     uint16_t policy_len, ratelimit_len; /* of RateLimit only what stands before the numbers */
-    char text[];                        /* name, limit, policy, ratelimit: each may be read WEIR__SPOKEN_STEP further */
+    char text[]; /* name, limit, policy, ratelimit: each may be read WEIR__PLAN_TEXT_STEP further */
 };
-#define WEIR__SPOKEN_STEP 16
+#define WEIR__PLAN_TEXT_STEP 16
 
 /* For all rules of a set that has all else; what there is no memory for is told the long way. */
-void weir__spoken_prepare(struct weir__loaded *loaded, bool read_only);
+void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only);
 
 /* False: it is not that simple, and nothing was told. */
-bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *by, const weir_query *query,
-                      struct weir__brief *brief);
+bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by,
+                            const weir_query *query, struct weir__fast_result *fast);
 
 /*
  * All of it at once: a path that leads to a few rules, whose counters are in one slot each and have enough. False: the
@@ -74,12 +75,12 @@ bool weir__brief_tell(const struct weir__trial *trial, const struct weir__hit *b
  */
 struct weir__asked {
     weir *engine;
-    const struct weir__loaded *loaded;
+    const struct weir__ruleset *ruleset;
     unsigned cpu;
     uint32_t count; /* out, if that much was found: of the rules that match; else 0 */
     weir_time now;
     uint32_t rules[WEIR__FEW_MAX];
 };
-bool weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief);
+bool weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast);
 
 #endif

@@ -1,38 +1,39 @@
 /*
- * Which set of rules each request is using, so that a replaced one is freed when nobody does any more.
+ * Hazard pointers: they protect the published ruleset snapshot while a request uses it, so that a replaced snapshot is
+ * freed only when no request can still read it.
  *
- * A reader writes the pointer of the current set into a slot of its own (a pin) and then looks whether it is still
- * the current one; the writer replaces the pointer and then looks at the pins. Both steps of each are in the one
- * order of all seq_cst operations, so either the writer sees the pin or the reader sees the new pointer. Nobody waits.
+ * A reader stores the published pointer in a hazard slot and then checks that it is still the published one; the writer
+ * publishes a new pointer and then scans the slots. All four steps are seq_cst, so either the writer sees the slot or
+ * the reader sees the new pointer. No reader waits.
  */
 #ifndef WEIR_ENGINE_HAZARD_POINTERS_H
 #define WEIR_ENGINE_HAZARD_POINTERS_H
 
 #include "base/atomic.h"
 
-#define WEIR__PINS 64
+#define WEIR__HAZARD_SLOTS 64
 
-struct weir__pin {
-    uint64_t what; /* a pointer, or 0 */
+struct weir__hazard_slot {
+    uint64_t what; /* a pointer; 0: free */
     uint64_t pad[7];
 };
 
-struct weir__pins {
-    _Alignas(64) uint64_t current; /* a pointer; never 0 while there are readers */
-    uint64_t crowd;                /* readers that found no free pin: while there are any, nothing is freed */
+struct weir__hazard_pointers {
+    _Alignas(64) uint64_t current; /* the published pointer; not 0 while there are readers */
+    uint64_t overflow;             /* readers that found no free slot; while it is not 0, nothing is freed */
     uint64_t pad[6];
-    struct weir__pin pin[WEIR__PINS];
+    struct weir__hazard_slot slot[WEIR__HAZARD_SLOTS];
 };
 
-/* Returns the current pointer, to be used until weir__unpin; *at is the pin, or -1 in a crowd. */
-void *weir__pin(struct weir__pins *pins, int *at);
-/* The same for those who know their processor: where to look for a free one first. */
-void *weir__pin_near(struct weir__pins *pins, unsigned cpu, int *at);
-void weir__unpin(struct weir__pins *pins, int at);
+/* Returns the published pointer, valid until weir__hazard_release; *at is the slot, or -1: counted in `overflow`. */
+void *weir__hazard_acquire(struct weir__hazard_pointers *hazards, int *at);
+/* Acquires for a caller that knows its processor: the search for a free slot begins at `cpu`. */
+void *weir__hazard_acquire_on(struct weir__hazard_pointers *hazards, unsigned cpu, int *at);
+void weir__hazard_release(struct weir__hazard_pointers *hazards, int at);
 
 /* For the one writer. */
-void weir__pins_replace(struct weir__pins *pins, void *with);
-/* True if nobody uses `what`, which was replaced before. */
-bool weir__pins_free(const struct weir__pins *pins, const void *what);
+void weir__hazard_publish(struct weir__hazard_pointers *hazards, void *with);
+/* True if no reader holds `what`, which is no longer published: it may be freed. */
+bool weir__hazard_unused(const struct weir__hazard_pointers *hazards, const void *what);
 
 #endif

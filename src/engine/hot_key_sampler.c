@@ -24,50 +24,50 @@ static int check(void *memory, uint64_t bytes)
     return weir__hot_attach(memory, bytes, &unused) ? 0 : WEIR_EDAMAGED;
 }
 
-static int attach(int error, struct weir__noting *made, struct weir__noting **noting)
+static int attach(int error, struct weir__hot_sampler *made, struct weir__hot_sampler **hot_sampler)
 {
     if (!error && !weir__hot_attach(made->mapped.memory, made->mapped.bytes, &made->hot))
         error = WEIR_EDAMAGED;
     if (error)
-        weir__noting_close(made);
+        weir__hot_sampler_close(made);
     else
-        *noting = made;
+        *hot_sampler = made;
     return error;
 }
 
-int weir__noting_open(const struct weir__making *where, struct weir__noting **noting)
+int weir__hot_sampler_open(const struct weir__making *where, struct weir__hot_sampler **hot_sampler)
 {
     struct weir__making making = *where;
-    making.bytes = where->bytes ? where->bytes : WEIR__NOTING_BYTES;
+    making.bytes = where->bytes ? where->bytes : WEIR__HOT_SAMPLER_BYTES;
     making.format = format;
     making.check = check;
     making.disabled = "hot keys are not sampled (.hot)";
-    struct weir__noting *made = calloc(1, sizeof *made);
+    struct weir__hot_sampler *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    return attach(making.bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(&making, &made->mapped), made, noting);
+    return attach(making.bytes > INT64_MAX ? WEIR_ESIZE : weir__mapped_open(&making, &made->mapped), made, hot_sampler);
 }
 
-int weir__noting_attach(const char *path, unsigned owner, struct weir__noting **noting)
+int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler)
 {
     struct weir__making making = {.path = path, .owner = owner, .check = check};
-    struct weir__noting *made = calloc(1, sizeof *made);
+    struct weir__hot_sampler *made = calloc(1, sizeof *made);
     if (!made)
         return WEIR_ENOMEM;
-    return attach(weir__mapped_open(&making, &made->mapped), made, noting);
+    return attach(weir__mapped_open(&making, &made->mapped), made, hot_sampler);
 }
 
-void weir__noting_close(struct weir__noting *noting)
+void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler)
 {
-    if (!noting)
+    if (!hot_sampler)
         return;
-    weir__mapped_close(&noting->mapped);
-    free(noting);
+    weir__mapped_close(&hot_sampler->mapped);
+    free(hot_sampler);
 }
 
 /* ---- Noting ---- */
 
-uint64_t weir__noting_hash(const void *segment, const char *key, size_t len)
+uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len)
 {
     return weir__hash(key, len, ((const weir_segment *)segment)->table.header->secret);
 }
@@ -99,35 +99,35 @@ static uint32_t minute_of(weir_time now)
     return (uint32_t)(now.mono_ns / MINUTE_NS);
 }
 
-void weir__noting_seek(weir *engine, const struct weir__loaded *loaded)
+void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset)
 {
-    const struct weir__hot *hot = &engine->noting->hot;
+    const struct weir__hot *hot = &engine->hot_sampler->hot;
     uint32_t minute = minute_of(weir_clock(engine->segment));
-    for (size_t i = 0; i < loaded->rules->count; i++) {
-        uint64_t id = loaded->rules->rules[i]->id, had = weir__load64(&loaded->hot[i]);
+    for (size_t i = 0; i < ruleset->rules->count; i++) {
+        uint64_t id = ruleset->rules->rules[i]->id, had = weir__load64(&ruleset->hot[i]);
         /* By looking, as two who claimed at the same time may have two of them: the first is everybody's. */
         const struct weir__hot_rule *panel = weir__hot_lookup(hot, id);
         if (!panel)
             panel = weir__hot_find(hot, id, minute);
         if ((uint64_t)(uintptr_t)panel != had)
-            weir__store64(&loaded->hot[i], (uint64_t)(uintptr_t)panel);
+            weir__store64(&ruleset->hot[i], (uint64_t)(uintptr_t)panel);
     }
 }
 
-void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_rule *panel,
-                        uint64_t dice)
+void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
+                             struct weir__hot_rule *panel, uint64_t dice)
 {
-    bool hide = trial->engine->noting->hide;
-    if (weir__load64(&panel->rule) != hit->rule->id)
-        return; /* another's by now; weir__noting_seek will find one */
-    struct weir__hot_sample note = {.hash = weir__noting_hash(trial->engine->segment, hit->key, hit->key_len),
-                                    .key = hit->key,
-                                    .key_len = hide ? 0 : hit->key_len,
-                                    .weight = (uint64_t)hit->cost * WEIR__NOTING_ONE_IN,
-                                    .kind = weir__hit_denies(hit) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+    bool hide = ctx->engine->hot_sampler->hide;
+    if (weir__load64(&panel->rule) != eval->rule->id)
+        return; /* another's by now; weir__hot_sampler_seek will find one */
+    struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(ctx->engine->segment, eval->key, eval->key_len),
+                                    .key = eval->key,
+                                    .key_len = hide ? 0 : eval->key_len,
+                                    .weight = (uint64_t)eval->cost * WEIR__HOT_SAMPLER_ONE_IN,
+                                    .kind = weir__eval_denies(eval) ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
                                     .dice = dice * UINT64_C(0x9e3779b97f4a7c15), /* the bits that chose it are spent */
-                                    .per_mille = per_mille_of(&hit->decision),
-                                    .minute = minute_of(trial->now)};
+                                    .per_mille = per_mille_of(&eval->decision),
+                                    .minute = minute_of(ctx->now)};
     weir__hot_sample(panel, &note);
 }
 
@@ -141,7 +141,7 @@ static void stats_of(const weir *engine, const struct weir__hot_rule *panel, wei
     struct weir__hot_key near[WEIR__HOT_NEAR];
     uint32_t minute = minute_of(weir_clock(engine->segment));
     *stats = (weir_hot_stats){.keys = weir__hot_uses(panel, minute, STATS_MINUTES, unused),
-                              .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__noting_hash,
+                              .near_limit = weir__hot_nearest(panel, minute, STATS_MINUTES, weir__hot_sampler_hash,
                                                               engine->segment, near, WEIR__HOT_NEAR),
                               .most_per_mille = weir__hot_peak(panel, minute)};
 }
@@ -152,17 +152,17 @@ int weir_hot_each(weir *engine, int (*visit)(void *context, const weir_rule_info
     if (!engine || !visit)
         return WEIR_EINVAL;
     int at, stop = 0;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    for (size_t i = 0; i < loaded->rules->count && loaded->hot && !stop; i++) {
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    for (size_t i = 0; i < ruleset->rules->count && ruleset->hot && !stop; i++) {
         weir_rule_info info;
         weir_hot_stats stats;
-        const struct weir__hot_rule *panel = (const struct weir__hot_rule *)(uintptr_t)weir__load64(&loaded->hot[i]);
-        if (!panel || weir__load64(&panel->rule) != loaded->rules->rules[i]->id)
+        const struct weir__hot_rule *panel = (const struct weir__hot_rule *)(uintptr_t)weir__load64(&ruleset->hot[i]);
+        if (!panel || weir__load64(&panel->rule) != ruleset->rules->rules[i]->id)
             continue;
-        weir_rules_info(loaded->rules, i, &info);
+        weir_rules_info(ruleset->rules, i, &info);
         stats_of(engine, panel, &stats);
         stop = visit(context, &info, &stats);
     }
-    weir__unpin(&engine->pins, at);
+    weir__hazard_release(&engine->hazards, at);
     return stop;
 }

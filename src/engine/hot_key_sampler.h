@@ -9,28 +9,28 @@
 #include "engine/mapped_file.h"
 #include "table/hot_keys.h"
 
-#define WEIR__NOTING_BYTES  (UINT64_C(8) << 20) /* of a new file, unless told: 75 rules */
-#define WEIR__NOTING_ONE_IN 16                  /* decisions; a power of two */
+#define WEIR__HOT_SAMPLER_BYTES  (UINT64_C(8) << 20) /* of a new file, unless told: 75 rules */
+#define WEIR__HOT_SAMPLER_ONE_IN 16                  /* decisions; a power of two */
 
-struct weir__noting {
+struct weir__hot_sampler {
     struct weir__mapped mapped;
     struct weir__hot hot;
     bool hide; /* texts stay out of it */
 };
 
 /* Opens or makes the file at `where` (path, bytes, mode, owner); path NULL: anonymous memory. */
-int weir__noting_open(const struct weir__making *where, struct weir__noting **noting);
+int weir__hot_sampler_open(const struct weir__making *where, struct weir__hot_sampler **hot_sampler);
 /* What is there, for those who do not make it: WEIR_ENOENT, WEIR_EDAMAGED ... `owner` is the segment's. */
-int weir__noting_attach(const char *path, unsigned owner, struct weir__noting **noting);
-void weir__noting_close(struct weir__noting *noting);
+int weir__hot_sampler_attach(const char *path, unsigned owner, struct weir__hot_sampler **hot_sampler);
+void weir__hot_sampler_close(struct weir__hot_sampler *hot_sampler);
 
 /* The hash by which a segment's panels know a key; a weir__hot_hash whose context is the segment. */
-uint64_t weir__noting_hash(const void *segment, const char *key, size_t len);
+uint64_t weir__hot_sampler_hash(const void *segment, const char *key, size_t len);
 
 /*
- * The hash that stands for a key whose text is not shown: weir__noting_hash's, through HMAC-SHA-256 with a key of the
- * segment's secret. The table's own hash can be inverted by a client that knows one key and its hash, and gives away
- * the key's buckets; it must not leave the host. 0 on an error. Not for the fast path.
+ * The hash that stands for a key whose text is not shown: weir__hot_sampler_hash's, through HMAC-SHA-256 with a key of
+ * the segment's secret. The table's own hash can be inverted by a client that knows one key and its hash, and gives
+ * away the key's buckets; it must not leave the host. 0 on an error. Not for the fast path.
  */
 uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash);
 
@@ -38,39 +38,40 @@ uint64_t weir__pseudonym(const weir_segment *segment, uint64_t hash);
  * Looks for the panels of a set's rules, for those that have none or have lost theirs: with the set, and now and then
  * after that. One at a time.
  */
-void weir__noting_seek(weir *engine, const struct weir__loaded *loaded);
+void weir__hot_sampler_seek(weir *engine, const struct weir__ruleset *ruleset);
 
-/* The part of weir__noting_hit that only the sample comes to. */
-void weir__noting_write(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__hot_rule *panel,
-                        uint64_t dice);
+/* The part of weir__hot_sampler_add that only the sample comes to. */
+void weir__hot_sampler_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
+                             struct weir__hot_rule *panel, uint64_t dice);
 
 /* A number that depends on neither the key nor on who asks: on the clock, and on how many were counted before. */
-static inline uint64_t weir__noting_dice(weir_time now, uint64_t counted)
+static inline uint64_t weir__hot_sampler_random(weir_time now, uint64_t counted)
 {
     uint64_t x = ((uint64_t)now.mono_ns ^ counted << 40) + counted;
     x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
     return (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
 }
 
-/* Where to note a decision under this rule: one time in WEIR__NOTING_ONE_IN; else NULL. `counted` as below. */
-static inline struct weir__hot_rule *weir__noting_turn(const struct weir__loaded *loaded, uint32_t rule, weir_time now,
-                                                       uint64_t counted, uint64_t *dice)
+/* Where to note a decision under this rule: one time in WEIR__HOT_SAMPLER_ONE_IN; else NULL. `counted` as below. */
+static inline struct weir__hot_rule *weir__hot_sampler_due(const struct weir__ruleset *ruleset, uint32_t rule,
+                                                           weir_time now, uint64_t counted, uint64_t *dice)
 {
-    uint64_t panel = loaded->hot ? weir__load64(&loaded->hot[rule]) : 0;
+    uint64_t panel = ruleset->hot ? weir__load64(&ruleset->hot[rule]) : 0;
     if (!panel)
         return NULL;
-    *dice = weir__noting_dice(now, counted);
-    return *dice >> 32 & (WEIR__NOTING_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)panel;
+    *dice = weir__hot_sampler_random(now, counted);
+    return *dice >> 32 & (WEIR__HOT_SAMPLER_ONE_IN - 1) ? NULL : (struct weir__hot_rule *)(uintptr_t)panel;
 }
 
 /* Notes what was decided, if it is its turn. `counted`: how many were counted like it. */
-static inline void weir__noting_hit(const struct weir__trial *trial, const struct weir__hit *hit, uint64_t counted)
+static inline void weir__hot_sampler_add(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval,
+                                         uint64_t counted)
 {
     uint64_t dice;
     struct weir__hot_rule *panel =
-        hit->quota ? weir__noting_turn(trial->loaded, hit->rule->index, trial->now, counted, &dice) : NULL;
+        eval->quota ? weir__hot_sampler_due(ctx->ruleset, eval->rule->index, ctx->now, counted, &dice) : NULL;
     if (panel)
-        weir__noting_write(trial, hit, panel, dice);
+        weir__hot_sampler_write(ctx, eval, panel, dice);
 }
 
 #endif

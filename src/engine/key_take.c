@@ -23,36 +23,36 @@ static const struct weir__rule *enforced_named(const weir_rules *rules, const ch
     return by_base;
 }
 
-static struct weir__hit hit_of(const weir_rules *rules, const struct weir__rule *rule, const weir_taken *what,
-                               weir_text key, int64_t cost)
+static struct weir__rule_eval hit_of(const weir_rules *rules, const struct weir__rule *rule, const weir_taken *what,
+                                     weir_text key, int64_t cost)
 {
     const struct weir__quota *quota = weir__quota_taken(rule, what);
-    struct weir__hit hit = {.rule = rule,
-                            .quota = quota || !rule->quota_count ? quota : rule->quotas,
-                            .key = key.data,
-                            .key_len = (uint32_t)key.len,
-                            .cost = cost,
-                            .reason = weir__key_listed(rules, rule, key)};
-    if (hit.reason != WEIR_BY_LIMIT)
-        hit.quota = NULL;
-    if (hit.quota)
-        hit.cost = weir__units_of(hit.quota, cost);
-    return hit;
+    struct weir__rule_eval eval = {.rule = rule,
+                                   .quota = quota || !rule->quota_count ? quota : rule->quotas,
+                                   .key = key.data,
+                                   .key_len = (uint32_t)key.len,
+                                   .cost = cost,
+                                   .reason = weir__key_listed(rules, rule, key)};
+    if (eval.reason != WEIR_BY_LIMIT)
+        eval.quota = NULL;
+    if (eval.quota)
+        eval.cost = weir__units_of(eval.quota, cost);
+    return eval;
 }
 
 /* The rule, and the other limits that its author gave it, after the `count` that are there. 0: more than there may be.
  */
 static size_t find_hits(const weir_rules *rules, const struct weir__rule *named, const weir_taken *what, weir_text key,
-                        int64_t cost, struct weir__hit hits[WEIR__HITS_MAX], size_t count)
+                        int64_t cost, struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
 {
     for (size_t i = 0; i < rules->count; i++) {
         const struct weir__rule *rule = rules->rules[i];
         if (rule != named && (rule->shadow || !weir__text_equal(rule->base, named->base) ||
                               !weir__text_equal(rule->domain, named->domain)))
             continue;
-        if (count == WEIR__HITS_MAX)
+        if (count == WEIR__MATCHES_MAX)
             return 0;
-        hits[count++] = hit_of(rules, rule, what, key, cost);
+        evals[count++] = hit_of(rules, rule, what, key, cost);
     }
     return count;
 }
@@ -61,20 +61,20 @@ static size_t find_hits(const weir_rules *rules, const struct weir__rule *named,
  */
 
 /* True if the request is charged under this rule when it is delivered: an enforced limit with a counter. */
-static bool goes_along(const struct weir__hit *hit)
+static bool goes_along(const struct weir__rule_eval *eval)
 {
-    return !hit->shadow && !hit->replaced && hit->rule && hit->key_len && hit->cost > 0 &&
-           (hit->reason == WEIR_BY_LIMIT || hit->reason == WEIR_BY_FAILURE);
+    return !eval->shadow && !eval->replaced && eval->rule && eval->key_len && eval->cost > 0 &&
+           (eval->reason == WEIR_BY_LIMIT || eval->reason == WEIR_BY_FAILURE);
 }
 
 /* One entry stands for all limits of its rule: whether another limit of this one's rule has made it already. */
-static bool was_listed(const struct weir__trial *trial, const struct weir__hit *by, size_t at)
+static bool was_listed(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, size_t at)
 {
-    const struct weir__rule *rule = trial->hits[at].rule;
+    const struct weir__rule *rule = ctx->evals[at].rule;
     if (weir__text_equal(rule->base, by->rule->base))
         return true;
     for (size_t i = 0; i < at; i++)
-        if (goes_along(&trial->hits[i]) && weir__text_equal(trial->hits[i].rule->base, rule->base))
+        if (goes_along(&ctx->evals[i]) && weir__text_equal(ctx->evals[i].rule->base, rule->base))
             return true;
     return false;
 }
@@ -89,26 +89,26 @@ static char *write_hex(char *at, weir_text text)
     return at;
 }
 
-bool weir__others_write(const struct weir__trial *trial, const struct weir__hit *by, char *room, size_t size,
+bool weir__others_write(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, char *room, size_t size,
                         weir_text *others)
 {
     char *at = room, cost[32];
     size_t count = 0;
     size = size < WEIR_OTHERS_BYTES ? size : WEIR_OTHERS_BYTES;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!goes_along(hit) || was_listed(trial, by, i))
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!goes_along(eval) || was_listed(ctx, by, i))
             continue;
-        weir_text tier = hit->quota ? hit->quota->tier : (weir_text){NULL, 0};
-        int len = snprintf(cost, sizeof cost, ".%lld", (long long)weir__hit_whole_cost(trial, hit));
-        size_t needed = 2 * (hit->rule->base.len + hit->key_len + tier.len) + 3 + (size_t)len;
+        weir_text tier = eval->quota ? eval->quota->tier : (weir_text){NULL, 0};
+        int len = snprintf(cost, sizeof cost, ".%lld", (long long)weir__eval_base_cost(ctx, eval));
+        size_t needed = 2 * (eval->rule->base.len + eval->key_len + tier.len) + 3 + (size_t)len;
         if (count++ == WEIR_OTHERS_MAX || needed > size - (size_t)(at - room))
             return false;
         if (count > 1)
             *at++ = ';';
-        at = write_hex(at, hit->rule->base);
+        at = write_hex(at, eval->rule->base);
         *at++ = '.';
-        at = write_hex(at, (weir_text){hit->key, hit->key_len});
+        at = write_hex(at, (weir_text){eval->key, eval->key_len});
         *at++ = '.';
         at = write_hex(at, tier);
         at = (char *)memcpy(at, cost, (size_t)len) + len;
@@ -169,15 +169,15 @@ static int read_others(weir_text rest, char room[WEIR_OTHERS_BYTES], struct othe
     return count;
 }
 
-/* Adds the hits of the other rules: those that are gone limit nothing any more. 0: more than there may be. */
+/* Adds the evals of the other rules: those that are gone limit nothing any more. 0: more than there may be. */
 static size_t find_others(const weir_rules *rules, const struct other *others, int other_count,
-                          struct weir__hit hits[WEIR__HITS_MAX], size_t count)
+                          struct weir__rule_eval evals[WEIR__MATCHES_MAX], size_t count)
 {
     for (int i = 0; i < other_count && count; i++) {
         weir_taken what = {.rule = others[i].rule, .tier = others[i].tier};
         const struct weir__rule *named = enforced_named(rules, what.rule);
-        if (named && !weir__text_equal(named->base, hits[0].rule->base))
-            count = find_hits(rules, named, &what, others[i].key, others[i].cost, hits, count);
+        if (named && !weir__text_equal(named->base, evals[0].rule->base))
+            count = find_hits(rules, named, &what, others[i].key, others[i].cost, evals, count);
     }
     return count;
 }
@@ -198,8 +198,8 @@ static int fault(const weir *engine, const weir_taken *what, int64_t cost, weir_
 int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time now, weir_held *held,
                   weir_outcome *outcome)
 {
-    struct weir__hit hits[WEIR__HITS_MAX];
-    struct weir__quota in_force[WEIR__HITS_MAX];
+    struct weir__rule_eval evals[WEIR__MATCHES_MAX];
+    struct weir__quota in_force[WEIR__MATCHES_MAX];
     struct other others[WEIR_OTHERS_MAX];
     weir_held unheld;
     char text[WEIR__KEY_MAX], room[WEIR_OTHERS_BYTES];
@@ -209,28 +209,28 @@ int weir_key_take(weir *engine, const weir_taken *what, int64_t cost, weir_time 
         return error ? error : WEIR_EINVAL;
     weir__watch(engine);
     weir_text key = weir__key_counted((weir_text){what->key, what->key_len}, text);
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    const struct weir__rule *named = enforced_named(loaded->rules, what->rule);
-    struct weir__trial trial = {.engine = engine,
-                                .loaded = loaded,
-                                .now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment),
-                                .cpu = weir__cpu(),
-                                .hits = hits,
-                                .held = held ? held : &unheld,
-                                .priority = WEIR_NORMAL};
-    trial.held->count = trial.held->names_len = 0;
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    const struct weir__rule *named = enforced_named(ruleset->rules, what->rule);
+    struct weir__request_ctx ctx = {.engine = engine,
+                                    .ruleset = ruleset,
+                                    .now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment),
+                                    .cpu = weir__cpu(),
+                                    .evals = evals,
+                                    .held = held ? held : &unheld,
+                                    .priority = WEIR_NORMAL};
+    ctx.held->count = ctx.held->names_len = 0;
     error = named ? 0 : WEIR_ENORULE;
     if (named)
-        trial.count = find_others(loaded->rules, others, other_count, hits,
-                                  find_hits(loaded->rules, named, what, key, cost, hits, 0));
-    if (named && !trial.count)
+        ctx.count = find_others(ruleset->rules, others, other_count, evals,
+                                find_hits(ruleset->rules, named, what, key, cost, evals, 0));
+    if (named && !ctx.count)
         error = WEIR_ETOOMANY;
-    if (!error && loaded->rules->load_aware)
-        weir__overload_apply(&trial, in_force);
+    if (!error && ruleset->rules->load_aware)
+        weir__overload_apply(&ctx, in_force);
     if (!error) {
-        const struct weir__hit *by = weir__trial_decide(&trial);
-        weir__hit_tell(by ? by : hits, outcome);
+        const struct weir__rule_eval *by = weir__evaluate(&ctx);
+        weir__eval_outcome(by ? by : evals, outcome);
     }
-    weir__unpin(&engine->pins, at);
+    weir__hazard_release(&engine->hazards, at);
     return error;
 }

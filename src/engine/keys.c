@@ -7,9 +7,9 @@
 #include "rules/key.h"
 
 /* What is to be done to a key under each rule that is meant. */
-struct errand {
+struct job {
     weir *engine;
-    const struct weir__loaded *loaded;
+    const struct weir__ruleset *ruleset;
     weir_time now;
     weir_text key; /* as rules count it */
     char key_text[WEIR__KEY_MAX];
@@ -18,7 +18,7 @@ struct errand {
     bool preparing; /* nothing is done yet: only finds out what to ask */
     bool done;      /* there was a counter, or something to tell */
     weir_outcome told;
-    int (*run)(struct errand *errand, const struct weir__rule *rule);
+    int (*run)(struct job *job, const struct weir__rule *rule);
 };
 
 /* True for a key that was cut before: it is one already, and not to be cut again. */
@@ -43,12 +43,12 @@ weir_text weir__key_counted(weir_text key, char text[WEIR__KEY_MAX])
 }
 
 /*
- * Runs the errand for the rules that the name means: one, or all whose name begins with it because its author listed
+ * Runs the job for the rules that the name means: one, or all whose name begins with it because its author listed
  * several limits. An enforced rule comes before a shadow one of the same name.
  */
-static int for_rules_named(struct errand *errand, const char *name)
+static int for_rules_named(struct job *job, const char *name)
 {
-    const weir_rules *rules = errand->loaded->rules;
+    const weir_rules *rules = job->ruleset->rules;
     for (int pass = 0; pass < 4; pass++) {
         bool shadow = pass >= 2, by_base = pass % 2 == 1, found = false;
         for (size_t i = 0; i < rules->count; i++) {
@@ -56,7 +56,7 @@ static int for_rules_named(struct errand *errand, const char *name)
             if (rule->shadow != shadow || !weir__text_is(by_base ? rule->base : rule->name, name))
                 continue;
             found = true;
-            int error = errand->run(errand, rule);
+            int error = job->run(job, rule);
             if (error)
                 return error;
         }
@@ -66,7 +66,7 @@ static int for_rules_named(struct errand *errand, const char *name)
     return WEIR_ENORULE;
 }
 
-static int run(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct errand *errand)
+static int run(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
 {
     if (!engine || !rule || (!key && len))
         return WEIR_EINVAL;
@@ -74,57 +74,56 @@ static int run(weir *engine, const char *rule, const void *key, size_t len, weir
         return WEIR_EKEYEMPTY;
     if (now.mono_ns < 0 || now.wall_ns < 0)
         return WEIR_ETIME;
-    errand->engine = engine;
-    errand->now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment);
-    errand->key = weir__key_counted((weir_text){key, len}, errand->key_text);
+    job->engine = engine;
+    job->now = now.mono_ns || now.wall_ns ? now : weir_clock(engine->segment);
+    job->key = weir__key_counted((weir_text){key, len}, job->key_text);
     weir__watch(engine);
     int at;
-    errand->loaded = weir__pin(&engine->pins, &at);
-    int error = for_rules_named(errand, rule);
-    weir__unpin(&engine->pins, at);
+    job->ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    int error = for_rules_named(job, rule);
+    weir__hazard_release(&engine->hazards, at);
     return error;
 }
 
 /* Only finds out what the store is to be asked. 1: something. */
-static int prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct errand *errand)
+static int prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
 {
-    if (!engine || !errand->ask || errand->ask->engine != engine)
+    if (!engine || !job->ask || job->ask->engine != engine)
         return WEIR_EINVAL;
-    uint32_t before = errand->ask->question.ask_count;
-    errand->preparing = true;
-    int error = run(engine, rule, key, len, now, errand);
-    errand->preparing = false;
-    return error ? error : errand->ask->question.ask_count > before;
+    uint32_t before = job->ask->question.ask_count;
+    job->preparing = true;
+    int error = run(engine, rule, key, len, now, job);
+    job->preparing = false;
+    return error ? error : job->ask->question.ask_count > before;
 }
 
 /* All of it, for a caller who waits; the store is asked in between if the engine can, and a rule needs it. */
-static int run_waiting(weir *engine, const char *rule, const void *key, size_t len, weir_time now,
-                       struct errand *errand)
+static int run_waiting(weir *engine, const char *rule, const void *key, size_t len, weir_time now, struct job *job)
 {
     int unused, error = 0;
     struct weir__borrowed *borrowed = engine && weir__asks_store(engine) ? weir__links_borrow(engine, &unused) : NULL;
     if (borrowed) {
-        errand->ask = borrowed->ask;
-        error = prepare(engine, rule, key, len, now, errand);
+        job->ask = borrowed->ask;
+        error = prepare(engine, rule, key, len, now, job);
         if (error == 1)
             weir__links_ask(borrowed);
     }
     if (error >= 0)
-        error = run(engine, rule, key, len, now, errand);
+        error = run(engine, rule, key, len, now, job);
     if (borrowed)
         weir__links_return(borrowed);
     return error;
 }
 
 /* As a request under this rule alone would be, but for its cost. */
-static struct weir__trial trial_of(const struct errand *errand)
+static struct weir__request_ctx trial_of(const struct job *job)
 {
-    return (struct weir__trial){.engine = errand->engine, .loaded = errand->loaded, .now = errand->now};
+    return (struct weir__request_ctx){.engine = job->engine, .ruleset = job->ruleset, .now = job->now};
 }
 
-static bool is_strict(const struct errand *errand, const struct weir__rule *rule)
+static bool is_strict(const struct job *job, const struct weir__rule *rule)
 {
-    return errand->loaded->consistency[rule->index] == WEIR__STRICT;
+    return job->ruleset->consistency[rule->index] == WEIR__STRICT;
 }
 
 /* ---- State ---- */
@@ -138,41 +137,41 @@ static void join(const weir_decision *without, weir_decision *with)
     with->reset_after_ns = without->reset_after_ns;
 }
 
-static int look_here(const struct errand *errand, struct weir__hit *hit)
+static int look_here(const struct job *job, struct weir__rule_eval *eval)
 {
-    const weir_segment *segment = errand->engine->segment;
-    const weir_limit *limit = &hit->quota->limit;
+    const weir_segment *segment = job->engine->segment;
+    const weir_limit *limit = &eval->quota->limit;
     weir_decision without;
-    int error = weir_peek(segment, limit, hit->key, hit->key_len, 1, errand->now, &hit->decision);
+    int error = weir_peek(segment, limit, eval->key, eval->key_len, 1, job->now, &eval->decision);
     if (!error)
-        error = weir_peek(segment, limit, hit->key, hit->key_len, 0, errand->now, &without);
+        error = weir_peek(segment, limit, eval->key, eval->key_len, 0, job->now, &without);
     if (!error)
-        join(&without, &hit->decision);
+        join(&without, &eval->decision);
     return error;
 }
 
 /* A block is this host's own; the rest the store knows. Without its answer, what the host has counted alone. */
-static int look_far(const struct errand *errand, struct weir__hit *hit)
+static int look_far(const struct job *job, struct weir__rule_eval *eval)
 {
-    struct weir__trial trial = trial_of(errand);
+    struct weir__request_ctx ctx = trial_of(job);
     weir_decision with, without;
-    int error = look_here(errand, hit);
-    if (error || hit->decision.verdict == WEIR_BLOCKED)
+    int error = look_here(job, eval);
+    if (error || eval->decision.verdict == WEIR_BLOCKED)
         return error;
-    hit->cost = 1;
-    if (errand->preparing)
-        error = weir__strict_add(&trial, errand->ask, hit, WEIR__ASK_PEEK);
+    eval->cost = 1;
+    if (job->preparing)
+        error = weir__strict_add(&ctx, job->ask, eval, WEIR__ASK_PEEK);
     else
-        hit->store_error = weir__strict_told(&trial, errand->ask, hit, WEIR__ASK_PEEK, &with);
-    hit->cost = 0;
-    if (errand->preparing)
-        return error ? error : weir__strict_add(&trial, errand->ask, hit, WEIR__ASK_PEEK);
-    if (!hit->store_error)
-        hit->store_error = weir__strict_told(&trial, errand->ask, hit, WEIR__ASK_PEEK, &without);
-    if (hit->store_error)
+        eval->store_error = weir__strict_told(&ctx, job->ask, eval, WEIR__ASK_PEEK, &with);
+    eval->cost = 0;
+    if (job->preparing)
+        return error ? error : weir__strict_add(&ctx, job->ask, eval, WEIR__ASK_PEEK);
+    if (!eval->store_error)
+        eval->store_error = weir__strict_told(&ctx, job->ask, eval, WEIR__ASK_PEEK, &without);
+    if (eval->store_error)
         return 0;
     join(&without, &with);
-    hit->decision = with;
+    eval->decision = with;
     return 0;
 }
 
@@ -184,148 +183,147 @@ static bool is_tighter(const weir_decision *a, const weir_decision *b)
     return a_counts == b_counts ? a->remaining < b->remaining : a_counts;
 }
 
-static int tell_state(struct errand *errand, const struct weir__rule *rule)
+static int tell_state(struct job *job, const struct weir__rule *rule)
 {
-    struct weir__hit hit = {.rule = rule,
-                            .quota = rule->quota_count ? rule->quotas : NULL,
-                            .key = errand->key.data,
-                            .key_len = (uint32_t)errand->key.len,
-                            .shadow = rule->shadow,
-                            .reason = weir__key_listed(errand->loaded->rules, rule, errand->key)};
+    struct weir__rule_eval eval = {.rule = rule,
+                                   .quota = rule->quota_count ? rule->quotas : NULL,
+                                   .key = job->key.data,
+                                   .key_len = (uint32_t)job->key.len,
+                                   .shadow = rule->shadow,
+                                   .reason = weir__key_listed(job->ruleset->rules, rule, job->key)};
     struct weir__quota room;
     weir_outcome outcome;
-    if (hit.reason != WEIR_BY_LIMIT)
-        hit.quota = NULL;
-    weir__hit_settle(&hit);
-    hit.quota = weir__quota_effective(errand->engine, rule, hit.quota, errand->now, &room);
-    int error = !hit.quota ? 0 : is_strict(errand, rule) ? look_far(errand, &hit) : look_here(errand, &hit);
-    if (error || errand->preparing)
+    if (eval.reason != WEIR_BY_LIMIT)
+        eval.quota = NULL;
+    weir__eval_settle(&eval);
+    eval.quota = weir__quota_effective(job->engine, rule, eval.quota, job->now, &room);
+    int error = !eval.quota ? 0 : is_strict(job, rule) ? look_far(job, &eval) : look_here(job, &eval);
+    if (error || job->preparing)
         return error;
-    weir__hit_tell(&hit, &outcome);
-    if (!errand->done || is_tighter(&outcome.decision, &errand->told.decision))
-        errand->told = outcome;
-    errand->done = true;
+    weir__eval_outcome(&eval, &outcome);
+    if (!job->done || is_tighter(&outcome.decision, &job->told.decision))
+        job->told = outcome;
+    job->done = true;
     return 0;
 }
 
 int weir_key_state(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_outcome *outcome)
 {
-    struct errand errand = {.run = tell_state};
-    int error = outcome ? run_waiting(engine, rule, key, len, now, &errand) : WEIR_EINVAL;
+    struct job job = {.run = tell_state};
+    int error = outcome ? run_waiting(engine, rule, key, len, now, &job) : WEIR_EINVAL;
     if (!error)
-        *outcome = errand.told;
+        *outcome = job.told;
     return error;
 }
 
 int weir_key_state_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
 {
-    struct errand errand = {.run = tell_state, .ask = ask};
-    return prepare(engine, rule, key, len, now, &errand);
+    struct job job = {.run = tell_state, .ask = ask};
+    return prepare(engine, rule, key, len, now, &job);
 }
 
 int weir_key_state_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask,
                          weir_outcome *outcome)
 {
-    struct errand errand = {.run = tell_state, .ask = ask};
-    int error = ask && outcome ? run(engine, rule, key, len, now, &errand) : WEIR_EINVAL;
+    struct job job = {.run = tell_state, .ask = ask};
+    int error = ask && outcome ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
     if (!error)
-        *outcome = errand.told;
+        *outcome = job.told;
     return error;
 }
 
 /* ---- Changing it ---- */
 
 /* Denials are remembered by cost: all that the rule names, and the first few. Others end when they said they would. */
-static int forget_denials(const struct errand *errand, const struct weir__rule *rule, const weir_limit *limit)
+static int forget_denials(const struct job *job, const struct weir__rule *rule, const weir_limit *limit)
 {
     enum { FIRST = 16 };
-    weir_request request = {limit, errand->key.data, errand->key.len, 0, 0, {0}};
+    weir_request request = {limit, job->key.data, job->key.len, 0, 0, {0}};
     int64_t costs = FIRST + 1 + (int64_t)rule->cost.path_count;
     int error = 0;
     for (int64_t i = 0; i < costs && !error; i++) {
         request.cost = i < FIRST ? i + 1 : i == FIRST ? rule->cost.usual : rule->cost.paths[i - FIRST - 1].cost;
-        error = weir__denial_forget(errand->engine->segment, &errand->engine->denials, &request, errand->now);
+        error = weir__denial_forget(job->engine->segment, &job->engine->denials, &request, job->now);
     }
     return error;
 }
 
 /* Forgets what was consumed; under an eventual rule that is given back to all hosts. */
-static int reset_one(const struct errand *errand, const struct weir__rule *rule, const struct weir__quota *quota)
+static int reset_one(const struct job *job, const struct weir__rule *rule, const struct weir__quota *quota)
 {
-    const struct weir__book *book = weir__book_of(errand->loaded, rule);
-    weir_segment *segment = errand->engine->segment;
-    int64_t before = book ? weir__book_before(segment, quota, errand->key, errand->now) : 0;
-    int error = weir_reset(segment, &quota->limit, errand->key.data, errand->key.len, errand->now);
+    const struct weir__book *book = weir__book_of(job->ruleset, rule);
+    weir_segment *segment = job->engine->segment;
+    int64_t before = book ? weir__book_before(segment, quota, job->key, job->now) : 0;
+    int error = weir_reset(segment, &quota->limit, job->key.data, job->key.len, job->now);
     if (!error && book)
-        weir__book_gave_back(book, segment, rule, quota, errand->key, INT64_MAX, before, quota->limit.hard);
+        weir__book_gave_back(book, segment, rule, quota, job->key, INT64_MAX, before, quota->limit.hard);
     return error;
 }
 
 /* All tiers: those of a sliding counter have counters of their own where their windows differ. */
-static int reset_here(const struct errand *errand, const struct weir__rule *rule)
+static int reset_here(const struct job *job, const struct weir__rule *rule)
 {
     int error = 0;
     for (size_t i = 0; i < rule->quota_count && !error; i++) {
         struct weir__quota room;
-        const struct weir__quota *quota =
-            weir__quota_effective(errand->engine, rule, &rule->quotas[i], errand->now, &room);
+        const struct weir__quota *quota = weir__quota_effective(job->engine, rule, &rule->quotas[i], job->now, &room);
         if (quota->kind != WEIR__LIMITED)
             continue;
-        error = reset_one(errand, rule, quota);
-        if (!error && is_strict(errand, rule))
-            error = forget_denials(errand, rule, &quota->limit);
+        error = reset_one(job, rule, quota);
+        if (!error && is_strict(job, rule))
+            error = forget_denials(job, rule, &quota->limit);
     }
     return error;
 }
 
 /* In the store one counter is that of all tiers. */
-static int reset(struct errand *errand, const struct weir__rule *rule)
+static int reset(struct job *job, const struct weir__rule *rule)
 {
-    struct weir__trial trial = trial_of(errand);
-    struct weir__hit hit = {.rule = rule, .key = errand->key.data, .key_len = (uint32_t)errand->key.len};
+    struct weir__request_ctx ctx = trial_of(job);
+    struct weir__rule_eval eval = {.rule = rule, .key = job->key.data, .key_len = (uint32_t)job->key.len};
     weir_decision unused;
-    for (size_t i = 0; i < rule->quota_count && !hit.quota && is_strict(errand, rule); i++)
+    for (size_t i = 0; i < rule->quota_count && !eval.quota && is_strict(job, rule); i++)
         if (rule->quotas[i].kind == WEIR__LIMITED)
-            hit.quota = &rule->quotas[i];
-    if (errand->preparing)
-        return hit.quota ? weir__strict_add(&trial, errand->ask, &hit, WEIR__ASK_RESET) : 0;
-    int error = reset_here(errand, rule);
-    return error || !hit.quota ? error : weir__strict_told(&trial, errand->ask, &hit, WEIR__ASK_RESET, &unused);
+            eval.quota = &rule->quotas[i];
+    if (job->preparing)
+        return eval.quota ? weir__strict_add(&ctx, job->ask, &eval, WEIR__ASK_RESET) : 0;
+    int error = reset_here(job, rule);
+    return error || !eval.quota ? error : weir__strict_told(&ctx, job->ask, &eval, WEIR__ASK_RESET, &unused);
 }
 
 int weir_key_reset(weir *engine, const char *rule, const void *key, size_t len, weir_time now)
 {
-    struct errand errand = {.run = reset};
-    return run_waiting(engine, rule, key, len, now, &errand);
+    struct job job = {.run = reset};
+    return run_waiting(engine, rule, key, len, now, &job);
 }
 
 int weir_key_reset_prepare(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
 {
-    struct errand errand = {.run = reset, .ask = ask};
-    return prepare(engine, rule, key, len, now, &errand);
+    struct job job = {.run = reset, .ask = ask};
+    return prepare(engine, rule, key, len, now, &job);
 }
 
 int weir_key_reset_asked(weir *engine, const char *rule, const void *key, size_t len, weir_time now, weir_ask *ask)
 {
-    struct errand errand = {.run = reset, .ask = ask};
-    return ask ? run(engine, rule, key, len, now, &errand) : WEIR_EINVAL;
+    struct job job = {.run = reset, .ask = ask};
+    return ask ? run(engine, rule, key, len, now, &job) : WEIR_EINVAL;
 }
 
-static int block(struct errand *errand, const struct weir__rule *rule)
+static int block(struct job *job, const struct weir__rule *rule)
 {
     int error = 0;
     for (size_t i = 0; i < rule->quota_count && !error; i++)
         if (rule->quotas[i].kind == WEIR__LIMITED) {
-            error = weir_block(errand->engine->segment, &rule->quotas[i].limit, errand->key.data, errand->key.len,
-                               errand->block_ns, errand->now);
-            errand->done = true;
+            error = weir_block(job->engine->segment, &rule->quotas[i].limit, job->key.data, job->key.len, job->block_ns,
+                               job->now);
+            job->done = true;
         }
     return error;
 }
 
 int weir_key_block(weir *engine, const char *rule, const void *key, size_t len, int64_t for_ns, weir_time now)
 {
-    struct errand errand = {.run = block, .block_ns = for_ns};
-    int error = run(engine, rule, key, len, now, &errand);
-    return error ? error : errand.done ? 0 : WEIR_ELIMIT;
+    struct job job = {.run = block, .block_ns = for_ns};
+    int error = run(engine, rule, key, len, now, &job);
+    return error ? error : job.done ? 0 : WEIR_ELIMIT;
 }

@@ -189,9 +189,9 @@ int weir_ledger_stats_read(weir *engine, weir_ledger_stats *stats)
     if (!engine || !stats)
         return WEIR_EINVAL;
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    const struct weir__book *book = loaded->book; /* stays as long as the engine */
-    weir__unpin(&engine->pins, at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    const struct weir__book *book = ruleset->book; /* stays as long as the engine */
+    weir__hazard_release(&engine->hazards, at);
     if (!book)
         return WEIR_ENOENT;
     weir__book_stats(book, stats);

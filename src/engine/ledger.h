@@ -38,10 +38,10 @@ void weir__book_close(struct weir__book *book);
 uint64_t weir__book_ms(void);
 
 /* The book in which a rule's counters are written down, or NULL. */
-static inline struct weir__book *weir__book_of(const struct weir__loaded *loaded, const struct weir__rule *rule)
+static inline struct weir__book *weir__book_of(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {
-    bool written = loaded->book && rule && loaded->consistency[rule->index] == WEIR__EVENTUAL;
-    return written && !weir__load32(&loaded->book->mapped.lost) ? loaded->book : NULL;
+    bool written = ruleset->book && rule && ruleset->consistency[rule->index] == WEIR__EVENTUAL;
+    return written && !weir__load32(&ruleset->book->mapped.lost) ? ruleset->book : NULL;
 }
 
 /* Writes down that `amount` was taken, or with a negative one given back. */
@@ -59,9 +59,9 @@ void weir__book_gave_back(const struct weir__book *book, const weir_segment *seg
 bool weir__book_silent(const struct weir__book *book);
 
 /* True if the rule's policy is not to decide alone, and the store is away or nobody speaks to it. */
-static inline bool weir__book_away(const struct weir__loaded *loaded, const struct weir__rule *rule)
+static inline bool weir__book_away(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {
-    const struct weir__book *book = weir__book_of(loaded, rule);
+    const struct weir__book *book = weir__book_of(ruleset, rule);
     return book && rule->on_failure != WEIR__FAIL_LOCAL && weir__book_silent(book);
 }
 

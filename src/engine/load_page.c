@@ -32,7 +32,7 @@ _Static_assert((int)WEIR_LOAD_SIGNALS == (int)WEIR__SIGNALS && WEIR_LOAD_CLASSES
 
 static int64_t now_of(const weir *engine)
 {
-    return weir__clock_quick(engine->segment).mono_ns;
+    return weir__clock_fast(engine->segment).mono_ns;
 }
 
 int weir_load_read(weir *engine, weir_load *load)

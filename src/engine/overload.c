@@ -9,9 +9,9 @@
 #define RETRY_MORE_S   4 /* who was shed at the same moment must not come back at the same moment */
 
 /* An enforced rule has something to say about the request. */
-static bool applies(const struct weir__hit *hit)
+static bool applies(const struct weir__rule_eval *eval)
 {
-    return !hit->shadow && !hit->replaced && hit->reason != WEIR_BY_NOTHING && hit->reason != WEIR_BY_MISSING_KEY;
+    return !eval->shadow && !eval->replaced && eval->reason != WEIR_BY_NOTHING && eval->reason != WEIR_BY_MISSING_KEY;
 }
 
 /* ---- Limits in force ---- */
@@ -55,24 +55,24 @@ const struct weir__quota *weir__quota_effective(const weir *engine, const struct
 /* ---- A request ---- */
 
 /* The most important class that an enforced rule says which applies. */
-static enum weir_priority class_of(const struct weir__trial *trial)
+static enum weir_priority class_of(const struct weir__request_ctx *ctx)
 {
     bool said = false;
     enum weir_priority best = WEIR_NORMAL;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!applies(hit) || !hit->rule || !hit->rule->overload.has_class)
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!applies(eval) || !eval->rule || !eval->rule->overload.has_class)
             continue;
-        best = said && best < hit->rule->overload.class ? best : hit->rule->overload.class;
+        best = said && best < eval->rule->overload.class ? best : eval->rule->overload.class;
         said = true;
     }
     return best;
 }
 
-static bool keeps_reserve(const struct weir__trial *trial, const struct weir__hit *hit)
+static bool keeps_reserve(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    return hit->rule && hit->rule->overload.reserve && trial->priority != WEIR_CRITICAL && hit->quota &&
-           hit->quota->kind == WEIR__LIMITED && hit->cost > 0;
+    return eval->rule && eval->rule->overload.reserve && ctx->priority != WEIR_CRITICAL && eval->quota &&
+           eval->quota->kind == WEIR__LIMITED && eval->cost > 0;
 }
 
 /* One for the whole question: what comes to decide later must come to the same. */
@@ -91,91 +91,91 @@ static uint64_t mix(uint64_t a, uint64_t b)
 }
 
 /* Which share of requests like it is shed, and a number for this one. */
-static void throw_dice(struct weir__trial *trial, const struct weir__load_view *view)
+static void throw_dice(struct weir__request_ctx *ctx, const struct weir__load_view *view)
 {
-    const struct weir__hit *first = trial->hits;
+    const struct weir__rule_eval *first = ctx->evals;
     uint64_t counted = 0;
     if (first->rule) {
-        const struct weir__rule_stats_shard *stripe = weir__rule_tally_on(trial->loaded, first->rule, trial->cpu);
+        const struct weir__rule_stats_shard *stripe = weir__rule_tally_on(ctx->ruleset, first->rule, ctx->cpu);
         counted = weir__load64(&stripe->allowed) + weir__load64(&stripe->denied) +
-                  weir__load64(weir__rule_stats_shed(trial->loaded->tally[first->rule->index], (int)trial->priority));
+                  weir__load64(weir__rule_stats_shed(ctx->ruleset->tally[first->rule->index], (int)ctx->priority));
     }
-    trial->shed = view->shed[trial->priority];
-    trial->dice = weir__noting_dice(trial->now, counted);
-    if (!trial->ask || !trial->loaded->strict)
+    ctx->shed = view->shed[ctx->priority];
+    ctx->dice = weir__hot_sampler_random(ctx->now, counted);
+    if (!ctx->ask || !ctx->ruleset->strict)
         return;
-    throw_for(trial->ask, view, trial->dice);
-    trial->shed = trial->ask->shed[trial->priority];
-    trial->dice = trial->ask->dice;
+    throw_for(ctx->ask, view, ctx->dice);
+    ctx->shed = ctx->ask->shed[ctx->priority];
+    ctx->dice = ctx->ask->dice;
     if (first->key_len)
-        trial->dice = mix(trial->dice, weir__noting_hash(trial->engine->segment, first->key, first->key_len));
+        ctx->dice = mix(ctx->dice, weir__hot_sampler_hash(ctx->engine->segment, first->key, first->key_len));
 }
 
-void weir__overload_apply(struct weir__trial *trial, struct weir__quota *room)
+void weir__overload_apply(struct weir__request_ctx *ctx, struct weir__quota *room)
 {
     struct weir__load_view view;
-    look(trial->engine, trial->now, &view);
-    trial->priority = class_of(trial);
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        bool varied = is_varied(hit->quota);
-        hit->rest = keeps_reserve(trial, hit);
-        if (!varied && !hit->rest)
+    look(ctx->engine, ctx->now, &view);
+    ctx->priority = class_of(ctx);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        bool varied = is_varied(eval->quota);
+        eval->rest = keeps_reserve(ctx, eval);
+        if (!varied && !eval->rest)
             continue;
         if (varied)
-            scale(hit->rule, &view, hit->quota, &room[i]);
+            scale(eval->rule, &view, eval->quota, &room[i]);
         else
-            room[i] = *hit->quota;
-        if (hit->rest) {
+            room[i] = *eval->quota;
+        if (eval->rest) {
             room[i].full_cap = room[i].limit.cap;
-            weir__limit_without_reserve(&room[i].limit, hit->rule->overload.reserve);
+            weir__limit_without_reserve(&room[i].limit, eval->rule->overload.reserve);
         }
-        hit->quota = &room[i];
-        trial->load_aware |= hit->rest;
+        eval->quota = &room[i];
+        ctx->load_aware |= eval->rest;
     }
-    if (trial->count && !trial->dry_run)
-        throw_dice(trial, &view);
-    trial->load_aware |= trial->shed > 0;
+    if (ctx->count && !ctx->dry_run)
+        throw_dice(ctx, &view);
+    ctx->load_aware |= ctx->shed > 0;
 }
 
 /* ---- Shedding by utilisation ---- */
 
-static bool asks_for_something(const struct weir__trial *trial)
+static bool asks_for_something(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++)
-        if (applies(&trial->hits[i]) && trial->hits[i].cost > 0)
+    for (size_t i = 0; i < ctx->count; i++)
+        if (applies(&ctx->evals[i]) && ctx->evals[i].cost > 0)
             return true;
     return false;
 }
 
-bool weir__overload_must_shed(const struct weir__trial *trial)
+bool weir__overload_must_shed(const struct weir__request_ctx *ctx)
 {
-    return trial->shed && !trial->dry_run && (trial->dice >> 32) * WEIR__LOAD_FULL >> 32 < trial->shed &&
-           asks_for_something(trial) && !weir__trial_denied(trial);
+    return ctx->shed && !ctx->dry_run && (ctx->dice >> 32) * WEIR__LOAD_FULL >> 32 < ctx->shed &&
+           asks_for_something(ctx) && !weir__request_denied(ctx);
 }
 
 /* The rule that says how important it is, or the first. */
-static struct weir__hit *speaker(const struct weir__trial *trial)
+static struct weir__rule_eval *speaker(const struct weir__request_ctx *ctx)
 {
-    struct weir__hit *first = NULL;
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!applies(hit) || hit->cost <= 0)
+    struct weir__rule_eval *first = NULL;
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!applies(eval) || eval->cost <= 0)
             continue;
-        if (hit->rule && hit->rule->overload.has_class && hit->rule->overload.class == trial->priority)
-            return hit;
-        first = first ? first : hit;
+        if (eval->rule && eval->rule->overload.has_class && eval->rule->overload.class == ctx->priority)
+            return eval;
+        first = first ? first : eval;
     }
     return first;
 }
 
-const struct weir__hit *weir__overload_shed(struct weir__trial *trial)
+const struct weir__rule_eval *weir__overload_shed(struct weir__request_ctx *ctx)
 {
-    struct weir__hit *by = speaker(trial);
-    int64_t wait = RETRY_LEAST_NS + (int64_t)(trial->dice & 0xffff) * (RETRY_MORE_S * WEIR_SECOND) / 0x10000;
-    for (size_t i = 0; i < trial->count; i++) {
-        trial->hits[i].strict = false;
-        trial->hits[i].unasked = true;
+    struct weir__rule_eval *by = speaker(ctx);
+    int64_t wait = RETRY_LEAST_NS + (int64_t)(ctx->dice & 0xffff) * (RETRY_MORE_S * WEIR_SECOND) / 0x10000;
+    for (size_t i = 0; i < ctx->count; i++) {
+        ctx->evals[i].strict = false;
+        ctx->evals[i].unasked = true;
     }
     by->unasked = false;
     by->reason = WEIR_BY_SHED;
@@ -187,23 +187,23 @@ const struct weir__hit *weir__overload_shed(struct weir__trial *trial)
 /* ---- Shedding by a reserve ---- */
 
 /* True if the whole limit would have let it pass. */
-static bool whole_passes(const struct weir__trial *trial, const struct weir__hit *hit)
+static bool whole_passes(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_limit whole = hit->quota->limit;
+    weir_limit whole = eval->quota->limit;
     weir_decision looked;
-    whole.cap = hit->quota->full_cap;
-    if (hit->strict) /* what is used was told with the denial */
-        return hit->decision.limit - hit->decision.remaining + hit->cost <= whole.cap;
-    return weir_peek(trial->engine->segment, &whole, hit->key, hit->key_len, hit->cost, trial->now, &looked) == 0 &&
+    whole.cap = eval->quota->full_cap;
+    if (eval->strict) /* what is used was told with the denial */
+        return eval->decision.limit - eval->decision.remaining + eval->cost <= whole.cap;
+    return weir_peek(ctx->engine->segment, &whole, eval->key, eval->key_len, eval->cost, ctx->now, &looked) == 0 &&
            weir_passes(&looked);
 }
 
-void weir__overload_mark_reserved(const struct weir__trial *trial)
+void weir__overload_mark_reserved(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (hit->rest && hit->quota && hit->reason == WEIR_BY_LIMIT && hit->decision.verdict == WEIR_DENY &&
-            whole_passes(trial, hit))
-            hit->reason = WEIR_BY_SHED;
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (eval->rest && eval->quota && eval->reason == WEIR_BY_LIMIT && eval->decision.verdict == WEIR_DENY &&
+            whole_passes(ctx, eval))
+            eval->reason = WEIR_BY_SHED;
     }
 }

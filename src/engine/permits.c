@@ -13,33 +13,33 @@ void weir__held_add(weir_held *held, const weir_lease *lease)
     held->lease[held->count++] = *lease;
 }
 
-int weir__hit_hold(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision)
+int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision)
 {
-    const weir_limit *limit = &hit->quota->limit;
-    weir_segment *segment = trial->engine->segment;
-    weir_held *held = trial->held;
+    const weir_limit *limit = &eval->quota->limit;
+    weir_segment *segment = ctx->engine->segment;
+    weir_held *held = ctx->held;
     if (segment->read_only)
         return WEIR_EREADONLY;
-    if (!held || held->count + trial->far >= WEIR_HELD_MAX)
+    if (!held || held->count + ctx->far >= WEIR_HELD_MAX)
         return WEIR_ETOOMANY;
     weir_lease lease;
-    int error = weir__acquire_on(trial->cpu, segment, limit, hit->key, hit->key_len, trial->now, &lease, decision);
+    int error = weir__acquire_on(ctx->cpu, segment, limit, eval->key, eval->key_len, ctx->now, &lease, decision);
     if (error || !weir_passes(decision))
         return error;
     weir__held_add(held, &lease);
-    hit->held = (uint8_t)held->count;
+    eval->held = (uint8_t)held->count;
     return 0;
 }
 
-int weir__hit_let_go(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision)
+int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision)
 {
-    weir_segment *segment = trial->engine->segment;
-    int error = weir_release(segment, &trial->held->lease[hit->held - 1], trial->now);
+    weir_segment *segment = ctx->engine->segment;
+    int error = weir_release(segment, &ctx->held->lease[eval->held - 1], ctx->now);
     if (error && error != WEIR_ELEASE)
         return error;
-    error = weir_peek(segment, &hit->quota->limit, hit->key, hit->key_len, 0, trial->now, decision);
-    trial->held->lease[hit->held - 1] = (weir_lease){0}; /* gives back nothing */
-    hit->held = 0;
+    error = weir_peek(segment, &eval->quota->limit, eval->key, eval->key_len, 0, ctx->now, decision);
+    ctx->held->lease[eval->held - 1] = (weir_lease){0}; /* gives back nothing */
+    eval->held = 0;
     return error;
 }
 
@@ -51,7 +51,7 @@ static int release(weir *engine, weir_held *held, weir_ask *ask)
     int failed = 0, released = 0;
     if (!held->count)
         return 0;
-    weir_time now = weir__clock_quick(engine->segment);
+    weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < held->count; i++) {
         const weir_lease *lease = &held->lease[i];
         int error = weir__is_far(lease) ? weir__far_told(held, lease, WEIR__ASK_REFUND, 1, ask)
@@ -67,7 +67,7 @@ static int renew(weir *engine, weir_held *held, bool in_flight, weir_ask *ask)
 {
     int failed = 0;
     uint32_t kept = 0;
-    weir_time now = weir__clock_quick(engine->segment);
+    weir_time now = weir__clock_fast(engine->segment);
     for (uint32_t i = 0; i < held->count; i++) {
         weir_lease *lease = &held->lease[i];
         bool far = weir__is_far(lease);

@@ -5,10 +5,10 @@
 #include "engine/async.h"
 #include "engine/evaluation.h"
 
-/* Takes a slot for a hit, and puts it into trial->held. */
-int weir__hit_hold(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision);
+/* Takes a slot for a eval, and puts it into ctx->held. */
+int weir__eval_hold(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision);
 /* Gives it back, since the request is denied after all; tells what is left then. */
-int weir__hit_let_go(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *decision);
+int weir__eval_let_go(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *decision);
 /* Adds one to what is held. There must be room. */
 void weir__held_add(weir_held *held, const weir_lease *lease);
 
@@ -38,7 +38,7 @@ static inline int64_t weir__units_of(const struct weir__quota *quota, int64_t co
 
 /* An identity that nobody can guess. 0 or WEIR_ESYS. */
 int weir__far_identify(struct weir__ask *ask);
-/* The store took it for the trial: adds it to what is held. There must be room. */
+/* The store took it for the ctx: adds it to what is held. There must be room. */
 void weir__far_hold(weir_held *held, const struct weir__ask *taken);
 /*
  * Validates a lease that a client hands back. Its text is not authenticated, so the client may have changed duration

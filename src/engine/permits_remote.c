@@ -80,12 +80,12 @@ bool weir__far_accept(weir *engine, const weir_held *held, weir_lease *lease)
     int at;
     int64_t for_us = 0, cap = 0;
     weir_text name = name_of(held, lease);
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    const weir_rules *rules = loaded->rules;
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    const weir_rules *rules = ruleset->rules;
     for (size_t i = 0; i < rules->count; i++)
         if (is_of(engine, rules->rules[i], name))
             find_most(rules->rules[i], &for_us, &cap);
-    weir__unpin(&engine->pins, at);
+    weir__hazard_release(&engine->hazards, at);
     lease->for_us = lease->for_us < for_us ? lease->for_us : for_us;
     lease->word = lease->word < (uint64_t)cap ? lease->word : (uint64_t)cap;
     return for_us > 0;

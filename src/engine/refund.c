@@ -39,11 +39,11 @@ struct settling {
 };
 
 /* In the segment; written down for an eventual rule. */
-static int settle_here(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
-                       const struct settling *what, weir_decision *decision)
+static int settle_here(const struct weir__request_ctx *ctx, const struct weir__rule *rule,
+                       const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
 {
-    const struct weir__book *book = weir__book_of(trial->loaded, rule);
-    weir_segment *segment = trial->engine->segment;
+    const struct weir__book *book = weir__book_of(ctx->ruleset, rule);
+    weir_segment *segment = ctx->engine->segment;
     weir_text key = {what->taken->key, what->taken->key_len};
     if (what->amount >= 0) {
         int error = weir_charge(segment, &quota->limit, key.data, key.len, what->amount, what->now, decision);
@@ -58,20 +58,20 @@ static int settle_here(const struct weir__trial *trial, const struct weir__rule 
     return error;
 }
 
-static int settle_far(const struct weir__trial *trial, const struct weir__rule *rule, const struct weir__quota *quota,
-                      const struct settling *what, weir_decision *decision)
+static int settle_far(const struct weir__request_ctx *ctx, const struct weir__rule *rule,
+                      const struct weir__quota *quota, const struct settling *what, weir_decision *decision)
 {
-    struct weir__hit hit = {.rule = rule,
-                            .quota = quota,
-                            .key = what->taken->key,
-                            .key_len = (uint32_t)what->taken->key_len,
-                            .cost = what->amount};
+    struct weir__rule_eval eval = {.rule = rule,
+                                   .quota = quota,
+                                   .key = what->taken->key,
+                                   .key_len = (uint32_t)what->taken->key_len,
+                                   .cost = what->amount};
     if (!what->taken->key || !what->taken->key_len || what->taken->key_len > WEIR__KEY_MAX)
         return WEIR_EINVAL;
     enum weir__ask_how how = what->amount < 0 ? WEIR__ASK_REFUND : WEIR__ASK_CHARGE;
     if (what->preparing)
-        return weir__strict_add(trial, what->ask, &hit, how);
-    return weir__strict_told(trial, what->ask, &hit, how, decision);
+        return weir__strict_add(ctx, what->ask, &eval, how);
+    return weir__strict_told(ctx, what->ask, &eval, how, decision);
 }
 
 static int settle(weir *engine, const struct settling *what, weir_decision *decision)
@@ -81,19 +81,19 @@ static int settle(weir *engine, const struct settling *what, weir_decision *deci
     if (what->amount > WEIR__USED_MAX || what->amount < -WEIR__USED_MAX)
         return WEIR_ECOST;
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    const struct weir__rule *rule = rule_named(loaded->rules, what->taken->rule, what->taken->shadow);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    const struct weir__rule *rule = rule_named(ruleset->rules, what->taken->rule, what->taken->shadow);
     const struct weir__quota *quota = rule ? weir__quota_taken(rule, what->taken) : NULL;
-    struct weir__trial trial = {.engine = engine, .loaded = loaded, .now = what->now};
+    struct weir__request_ctx ctx = {.engine = engine, .ruleset = ruleset, .now = what->now};
     struct weir__quota room;
     int error = WEIR_ENORULE;
     if (quota)
-        quota = weir__quota_effective(engine, rule, quota, weir__clock_quick(engine->segment), &room);
-    if (quota && loaded->consistency[rule->index] == WEIR__STRICT)
-        error = settle_far(&trial, rule, quota, what, decision);
+        quota = weir__quota_effective(engine, rule, quota, weir__clock_fast(engine->segment), &room);
+    if (quota && ruleset->consistency[rule->index] == WEIR__STRICT)
+        error = settle_far(&ctx, rule, quota, what, decision);
     else if (quota)
-        error = what->preparing ? 0 : settle_here(&trial, rule, quota, what, decision);
-    weir__unpin(&engine->pins, at);
+        error = what->preparing ? 0 : settle_here(&ctx, rule, quota, what, decision);
+    weir__hazard_release(&engine->hazards, at);
     return error;
 }
 

@@ -1,4 +1,4 @@
-/* From hits to what the caller is told. */
+/* From evals to what the caller is told. */
 #include "engine/evaluation.h"
 
 #define SHED_STATUS 503
@@ -13,25 +13,25 @@ static size_t show(char *to, size_t size, weir_text text)
     return len;
 }
 
-void weir__hit_tell(const struct weir__hit *hit, weir_outcome *outcome)
+void weir__eval_outcome(const struct weir__rule_eval *eval, weir_outcome *outcome)
 {
-    outcome->decision = hit->decision;
-    outcome->reason = hit->reason;
-    outcome->error = hit->error ? hit->error : hit->store_error;
-    outcome->shadow = hit->shadow;
-    outcome->cost = hit->cost;
-    if (hit->quota) {
-        outcome->quota = hit->quota->units;
-        outcome->in_force = hit->quota->limit.limit;
-        outcome->window_ns = hit->quota->window_ns;
+    outcome->decision = eval->decision;
+    outcome->reason = eval->reason;
+    outcome->error = eval->error ? eval->error : eval->store_error;
+    outcome->shadow = eval->shadow;
+    outcome->cost = eval->cost;
+    if (eval->quota) {
+        outcome->quota = eval->quota->units;
+        outcome->in_force = eval->quota->limit.limit;
+        outcome->window_ns = eval->quota->window_ns;
     } else {
-        outcome->quota = outcome->in_force = hit->reason == WEIR_BY_BAN ? 0 : -1;
+        outcome->quota = outcome->in_force = eval->reason == WEIR_BY_BAN ? 0 : -1;
         outcome->window_ns = 0;
     }
-    weir_text none = hit->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
-    show(outcome->rule, sizeof outcome->rule, hit->rule ? hit->rule->name : none);
-    outcome->key_len = (uint16_t)show(outcome->key, sizeof outcome->key, (weir_text){hit->key, hit->key_len});
-    outcome->key_cut = outcome->key_len < hit->key_len;
+    weir_text none = eval->reason == WEIR_BY_NOTHING ? WEIR__TEXT("") : WEIR__TEXT("request");
+    show(outcome->rule, sizeof outcome->rule, eval->rule ? eval->rule->name : none);
+    outcome->key_len = (uint16_t)show(outcome->key, sizeof outcome->key, (weir_text){eval->key, eval->key_len});
+    outcome->key_cut = outcome->key_len < eval->key_len;
 }
 
 uint64_t weir_outcome_id(const weir_outcome *outcome)
@@ -41,13 +41,14 @@ uint64_t weir_outcome_id(const weir_outcome *outcome)
 }
 
 /* Every rule that delays must be waited for. */
-static int64_t longest_delay(const struct weir__trial *trial)
+static int64_t longest_delay(const struct weir__request_ctx *ctx)
 {
     int64_t longest = -1;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!hit->shadow && !hit->replaced && hit->decision.verdict == WEIR_DELAY && hit->decision.delay_ns > longest)
-            longest = hit->decision.delay_ns;
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->shadow && !eval->replaced && eval->decision.verdict == WEIR_DELAY &&
+            eval->decision.delay_ns > longest)
+            longest = eval->decision.delay_ns;
     }
     return longest;
 }
@@ -56,62 +57,62 @@ static int64_t longest_delay(const struct weir__trial *trial)
  * Who waits as told must not be denied by another rule then, whichever of them speaks; -1, for ever, is the longest.
  * Quota mode is apart: there one that lets it pass is enough.
  */
-static int64_t longest_wait(const struct weir__trial *trial, const struct weir__hit *by)
+static int64_t longest_wait(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by)
 {
     uint64_t longest = (uint64_t)by->decision.retry_after_ns;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        uint64_t wait = (uint64_t)hit->decision.retry_after_ns;
-        if (!hit->shadow && !hit->replaced && !hit->quota_mode && weir__hit_denies(hit) && wait > longest)
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        uint64_t wait = (uint64_t)eval->decision.retry_after_ns;
+        if (!eval->shadow && !eval->replaced && !eval->quota_mode && weir__eval_denies(eval) && wait > longest)
             longest = wait;
     }
     return (int64_t)longest;
 }
 
 /* Every rule that denies would have the request wait, and waiting helps. */
-static bool may_wait(const struct weir__trial *trial)
+static bool may_wait(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (hit->shadow || hit->replaced || !weir__hit_denies(hit))
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (eval->shadow || eval->replaced || !weir__eval_denies(eval))
             continue;
-        if (!hit->rule || hit->rule->on_limit != WEIR_ON_LIMIT_QUEUE || hit->reason != WEIR_BY_LIMIT ||
-            hit->decision.verdict != WEIR_DENY || hit->decision.retry_after_ns < 0)
+        if (!eval->rule || eval->rule->on_limit != WEIR_ON_LIMIT_QUEUE || eval->reason != WEIR_BY_LIMIT ||
+            eval->decision.verdict != WEIR_DENY || eval->decision.retry_after_ns < 0)
             return false;
     }
     return true;
 }
 
-int64_t weir__hit_whole_cost(const struct weir__trial *trial, const struct weir__hit *by)
+int64_t weir__eval_base_cost(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by)
 {
     int64_t cost = by->cost;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!hit->shadow && hit->rule && weir__text_equal(hit->rule->base, by->rule->base) && hit->cost > cost)
-            cost = hit->cost;
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->shadow && eval->rule && weir__text_equal(eval->rule->base, by->rule->base) && eval->cost > cost)
+            cost = eval->cost;
     }
     return cost;
 }
 
 /* check.c copies key, tier and the other rules to where the caller has room for them. */
-static void tell_deferral(const struct weir__trial *trial, const struct weir__hit *hit, weir_deferral *to)
+static void tell_deferral(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, weir_deferral *to)
 {
-    const struct weir__rule *rule = hit->rule;
+    const struct weir__rule *rule = eval->rule;
     show(to->rule, sizeof to->rule, rule->base);
     to->key = to->tier = to->others = (weir_text){NULL, 0};
-    to->cost = weir__hit_whole_cost(trial, hit);
+    to->cost = weir__eval_base_cost(ctx, eval);
     to->max = rule->queue.max;
     to->max_bytes = rule->queue.max_bytes;
     to->max_age_ms = rule->queue.max_age_ms;
 }
 
 /* What a rule says to those who are over its limit is not for who was only in the way. Nor is there room to keep it. */
-static void tell_denied(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
+static void tell_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_answer *answer)
 {
     answer->status = by->rule->response.status;
     if (answer->on_limit == WEIR_ON_LIMIT_QUEUE) {
-        answer->on_limit = may_wait(trial) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
-        tell_deferral(trial, by, &answer->deferral);
+        answer->on_limit = may_wait(ctx) ? WEIR_ON_LIMIT_QUEUE : WEIR_ON_LIMIT_REJECT;
+        tell_deferral(ctx, by, &answer->deferral);
     }
     if (by->reason != WEIR_BY_SHED)
         return;
@@ -119,12 +120,12 @@ static void tell_denied(const struct weir__trial *trial, const struct weir__hit 
     answer->body = answer->body == WEIR_BODY_TEXT ? WEIR_BODY_AUTO : answer->body;
 }
 
-void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit *by, weir_answer *answer)
+void weir__request_result(const struct weir__request_ctx *ctx, const struct weir__rule_eval *by, weir_answer *answer)
 {
-    static const struct weir__hit none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
+    static const struct weir__rule_eval none = {.reason = WEIR_BY_NOTHING, .decision = {.limit = -1, .remaining = -1}};
     /* Field by field: most of an answer is room for names, and clearing all of it costs as much as a decision. */
-    answer->now = trial->now;
-    answer->matched = trial->count;
+    answer->now = ctx->now;
+    answer->matched = ctx->count;
     answer->outcomes = 0;
     answer->shadow_denied = false;
     answer->message = answer->body_text = (weir_text){NULL, 0};
@@ -132,34 +133,34 @@ void weir__trial_answer(const struct weir__trial *trial, const struct weir__hit 
     answer->headers = 0;
     answer->body = WEIR_BODY_AUTO;
     answer->on_limit = WEIR_ON_LIMIT_REJECT;
-    answer->priority = trial->priority;
+    answer->priority = ctx->priority;
     if (!by || by->reason == WEIR_BY_NOTHING) {
         by = NULL;
-        weir__hit_tell(&none, &answer->by);
+        weir__eval_outcome(&none, &answer->by);
         answer->decision = none.decision;
     } else {
-        weir__hit_tell(by, &answer->by);
+        weir__eval_outcome(by, &answer->by);
         answer->decision = by->decision;
     }
     bool passes = weir_passes(&answer->decision);
     if (!passes)
-        answer->decision.retry_after_ns = longest_wait(trial, by);
+        answer->decision.retry_after_ns = longest_wait(ctx, by);
     if (by && by->rule) {
         const struct weir__response *response = &by->rule->response;
         answer->headers = response->headers;
         answer->body = response->body;
         answer->on_limit = by->rule->on_limit;
         if (!passes)
-            tell_denied(trial, by, answer);
+            tell_denied(ctx, by, answer);
     } else if (by) {
         answer->headers = WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT | WEIR_HEADERS_RETRY_AFTER;
         answer->status = passes ? 0 : by->reason == WEIR_BY_SHED ? SHED_STATUS : 429;
     }
-    int64_t delay = passes ? longest_delay(trial) : -1;
+    int64_t delay = passes ? longest_delay(ctx) : -1;
     if (delay >= 0) {
         answer->decision.verdict = WEIR_DELAY;
         answer->decision.delay_ns = delay;
     }
-    for (size_t i = 0; i < trial->count; i++)
-        answer->shadow_denied |= passes && trial->hits[i].shadow && weir__hit_denies(&trial->hits[i]);
+    for (size_t i = 0; i < ctx->count; i++)
+        answer->shadow_denied |= passes && ctx->evals[i].shadow && weir__eval_denies(&ctx->evals[i]);
 }

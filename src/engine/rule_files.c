@@ -284,7 +284,7 @@ static uint64_t text_said(weir_text text, uint64_t said)
     return said;
 }
 
-uint64_t weir__sources_said(const struct weir__source *list, size_t count)
+uint64_t weir__sources_checksum(const struct weir__source *list, size_t count)
 {
     uint64_t said = count;
     for (size_t i = 0; i < count; i++)
@@ -312,7 +312,7 @@ static int read_names(const char *path, const struct names *names, struct readin
         return first;
     for (size_t i = 0; i < sources->count; i++)
         sources->fingerprint.content = weir__hash(sources->list[i].text, sources->fingerprint.content + 1);
-    sources->fingerprint.said = weir__sources_said(sources->list, sources->count);
+    sources->fingerprint.said = weir__sources_checksum(sources->list, sources->count);
     struct weir__fingerprint after = weir__sources_look(path);
     return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;
 }
@@ -335,7 +335,7 @@ int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context,
     return error;
 }
 
-void weir__sources_tell_busy(const char *path, weir_diagnose *diagnose, void *context)
+void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *context)
 {
     struct names names = {0};
     struct reading r = {diagnose, context, false};

@@ -11,7 +11,7 @@
 struct weir__fingerprint {
     uint64_t sum;
     uint64_t content; /* a hash of what was read; 0: only looked at */
-    uint64_t said;    /* the same by weir__sources_said */
+    uint64_t said;    /* the same by weir__sources_checksum */
     int error;        /* 0, or the errno that kept us from looking */
     int64_t age_ns;   /* since a file or its name last changed; negative if the clock was set back since */
     bool young;       /* changed so lately that another change may bear the same time */
@@ -29,14 +29,14 @@ struct weir__fingerprint weir__sources_look(const char *path);
  * A number for what the texts say, whatever their files are called: equal on all hosts whose texts differ in blanks and
  * lines of comment at the most. Never 0.
  */
-uint64_t weir__sources_said(const struct weir__source *list, size_t count);
+uint64_t weir__sources_checksum(const struct weir__source *list, size_t count);
 /*
  * Reads a file, or the *.yaml and *.yml of a directory in the order of their names. WEIR_ERULESPATH after it was told
  * to `diagnose`; WEIR_ERULESBUSY if something was written meanwhile; WEIR_ENOMEM.
  */
 int weir__sources_read(const char *path, weir_diagnose *diagnose, void *context, struct weir__sources *sources);
 /* For who has had WEIR_ERULESBUSY too often: tells why, e.g. that a link leads nowhere. */
-void weir__sources_tell_busy(const char *path, weir_diagnose *diagnose, void *context);
+void weir__sources_report_busy(const char *path, weir_diagnose *diagnose, void *context);
 void weir__sources_free(struct weir__sources *sources);
 
 #endif

@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-struct weir__rule_stats_shard *weir__rule_tally(const struct weir__loaded *loaded, const struct weir__rule *rule)
+struct weir__rule_stats_shard *weir__rule_tally(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {
-    return weir__rule_tally_on(loaded, rule, weir__cpu());
+    return weir__rule_tally_on(ruleset, rule, weir__cpu());
 }
 
 /* ---- Consistency ---- */
@@ -32,71 +32,71 @@ static enum weir__consistency consistency_of(const weir *engine, const struct we
     return engine->store ? wanted : WEIR__LOCAL;
 }
 
-enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__loaded *loaded,
+enum weir__consistency weir__consistency_of(const weir *engine, const struct weir__ruleset *ruleset,
                                             const struct weir__rule *rule, const weir_limit *limit)
 {
     if (rule)
-        return (enum weir__consistency)loaded->consistency[rule->index];
+        return (enum weir__consistency)ruleset->consistency[rule->index];
     return engine->store ? fitting(engine->default_consistency, limit) : WEIR__LOCAL;
 }
 
 bool weir__asks_store(weir *engine)
 {
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    bool strict = loaded->strict;
-    weir__unpin(&engine->pins, at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    bool strict = ruleset->strict;
+    weir__hazard_release(&engine->hazards, at);
     return strict && weir__load64(&engine->links);
 }
 
-uint64_t weir__rules_said(weir *engine)
+uint64_t weir__rules_checksum(weir *engine)
 {
     int at;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    uint64_t said = loaded->said;
-    weir__unpin(&engine->pins, at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    uint64_t said = ruleset->said;
+    weir__hazard_release(&engine->hazards, at);
     return said;
 }
 
-struct weir__loaded *weir__loaded_make(weir *engine, weir_rules *rules)
+struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
 {
-    struct weir__loaded *loaded = calloc(1, sizeof *loaded);
-    if (!loaded)
+    struct weir__ruleset *ruleset = calloc(1, sizeof *ruleset);
+    if (!ruleset)
         return NULL;
-    loaded->tally = calloc(rules->count + 1, sizeof(struct weir__rule_stats *));
-    loaded->consistency = calloc(rules->count + 1, 1);
-    if (engine->noting)
-        loaded->hot = calloc(rules->count + 1, sizeof *loaded->hot);
-    if (!loaded->tally || !loaded->consistency || (engine->noting && !loaded->hot)) {
-        weir__loaded_free(loaded);
+    ruleset->tally = calloc(rules->count + 1, sizeof(struct weir__rule_stats *));
+    ruleset->consistency = calloc(rules->count + 1, 1);
+    if (engine->hot_sampler)
+        ruleset->hot = calloc(rules->count + 1, sizeof *ruleset->hot);
+    if (!ruleset->tally || !ruleset->consistency || (engine->hot_sampler && !ruleset->hot)) {
+        weir__ruleset_free(ruleset);
         return NULL;
     }
-    loaded->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
+    ruleset->strict = engine->store && engine->default_consistency == WEIR__STRICT && rules->domains;
     for (size_t i = 0; i < rules->count; i++) {
         bool writable = !engine->segment->read_only;
         struct weir__rule_stats *tally =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
-        loaded->tally[i] = tally ? tally : &engine->untold;
-        loaded->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
-        loaded->strict |= loaded->consistency[i] == WEIR__STRICT;
+        ruleset->tally[i] = tally ? tally : &engine->untold;
+        ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
+        ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
-    loaded->rules = rules; /* last: until here it is the caller's */
-    weir__spoken_prepare(loaded, engine->segment->read_only);
-    if (loaded->hot)
-        weir__noting_seek(engine, loaded);
-    return loaded;
+    ruleset->rules = rules; /* last: until here it is the caller's */
+    weir__rule_plans_make(ruleset, engine->segment->read_only);
+    if (ruleset->hot)
+        weir__hot_sampler_seek(engine, ruleset);
+    return ruleset;
 }
 
-void weir__loaded_free(struct weir__loaded *loaded)
+void weir__ruleset_free(struct weir__ruleset *ruleset)
 {
-    if (!loaded)
+    if (!ruleset)
         return;
-    weir__arena_free(&loaded->spoken_memory);
-    free(loaded->tally);
-    free(loaded->hot);
-    free(loaded->consistency);
-    weir_rules_free(loaded->rules);
-    free(loaded);
+    weir__arena_free(&ruleset->plans_arena);
+    free(ruleset->tally);
+    free(ruleset->hot);
+    free(ruleset->consistency);
+    weir_rules_free(ruleset->rules);
+    free(ruleset);
 }
 
 /* ---- Figures ---- */
@@ -134,13 +134,13 @@ int weir_rule_stats_read(weir *engine, const char *rule, bool shadow, weir_rule_
     if (!engine || !rule || !stats)
         return WEIR_EINVAL;
     int at, error = WEIR_ENORULE;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    for (size_t i = 0; i < loaded->rules->count && error == WEIR_ENORULE; i++) {
-        const struct weir__rule *r = loaded->rules->rules[i];
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    for (size_t i = 0; i < ruleset->rules->count && error == WEIR_ENORULE; i++) {
+        const struct weir__rule *r = ruleset->rules->rules[i];
         if (r->shadow == shadow && weir__text_is(r->name, rule))
             error = rule_stats(engine, r, stats);
     }
-    weir__unpin(&engine->pins, at);
+    weir__hazard_release(&engine->hazards, at);
     return error;
 }
 
@@ -150,15 +150,15 @@ int weir_rules_each(weir *engine, int (*visit)(void *context, const weir_rule_in
     if (!engine || !visit)
         return WEIR_EINVAL;
     int at, stop = 0;
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, &at);
-    for (size_t i = 0; i < loaded->rules->count && !stop; i++) {
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, &at);
+    for (size_t i = 0; i < ruleset->rules->count && !stop; i++) {
         weir_rule_info info;
         weir_rule_stats stats = {0};
-        weir_rules_info(loaded->rules, i, &info);
-        (void)rule_stats(engine, loaded->rules->rules[i], &stats); /* without a tally: zeros */
+        weir_rules_info(ruleset->rules, i, &info);
+        (void)rule_stats(engine, ruleset->rules->rules[i], &stats); /* without a tally: zeros */
         stop = visit(context, &info, &stats);
     }
-    weir__unpin(&engine->pins, at);
+    weir__hazard_release(&engine->hazards, at);
     return stop;
 }
 

@@ -34,7 +34,7 @@ weir_time weir__clocks(void);
  * milliseconds ago at the most: a request that comes so soon after a window has begun may still fall into the one
  * before.
  */
-weir_time weir__clock_quick(const weir_segment *segment);
+weir_time weir__clock_fast(const weir_segment *segment);
 
 /* Puts a segment that comes from an earlier boot onto the present one's clock. */
 void weir__clock_adopt(weir_segment *segment);
@@ -49,8 +49,8 @@ void weir__deny_on(unsigned cpu, weir_segment *segment, const weir_limit *limit,
  * weir__take_on if it is the usual case: a counter in one slot that has enough (weir__is_one_slot), in its place, and a
  * positive cost. False: nothing was taken.
  */
-bool weir__take_usual(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
-                      int64_t cost, weir_time now, weir_decision *decision);
+bool weir__take_fast(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key, size_t key_len,
+                     int64_t cost, weir_time now, weir_decision *decision);
 
 /* One of several counters that a request takes from. */
 struct weir__share {
@@ -66,7 +66,7 @@ struct weir__share {
 };
 
 /*
- * weir__take_usual from all of them: looks at each before it takes from any, as the long way does. False: nothing was
+ * weir__take_fast from all of them: looks at each before it takes from any, as the long way does. False: nothing was
  * taken, or other requests came between, and what the first *back had given was given back.
  */
 bool weir__take_few(unsigned cpu, weir_segment *segment, struct weir__share *shares, size_t count, weir_time now,

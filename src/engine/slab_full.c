@@ -9,9 +9,9 @@
 
 #define APART UINT64_C(0x5ca1ab1e0ddba11) /* any number: a stand-in is not counted where the counter is */
 
-static weir_limit stand_in(const struct weir__trial *trial, const struct weir__hit *hit)
+static weir_limit stand_in(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    const weir_limit *limit = &hit->quota->limit;
+    const weir_limit *limit = &eval->quota->limit;
     weir_limit made = *limit;
     weir_decision looked;
     made.algorithm = WEIR_SLIDING_WINDOW_COUNTER;
@@ -20,7 +20,7 @@ static weir_limit stand_in(const struct weir__trial *trial, const struct weir__h
     made.count_rejected = false;
     made.spread ^= APART;
     made.wide = !weir__is_packed(&made); /* by the whole limit: its form must not depend on what is taken off */
-    if (weir_peek(trial->engine->segment, limit, hit->key, hit->key_len, 0, trial->now, &looked) == 0) {
+    if (weir_peek(ctx->engine->segment, limit, eval->key, eval->key_len, 0, ctx->now, &looked) == 0) {
         int64_t logged = limit->hard - looked.remaining;
         made.hard -= logged;
         made.cap -= logged;
@@ -28,30 +28,30 @@ static weir_limit stand_in(const struct weir__trial *trial, const struct weir__h
     return made;
 }
 
-static bool has_stand_in(const struct weir__hit *hit)
+static bool has_stand_in(const struct weir__rule_eval *eval)
 {
-    const weir_limit *limit = &hit->quota->limit;
+    const weir_limit *limit = &eval->quota->limit;
     bool in_slab = limit->algorithm == WEIR_SLIDING_WINDOW_LOG ||
                    (limit->algorithm == WEIR_SLIDING_WINDOW_COUNTER && limit->buckets > 2);
-    return in_slab && hit->cost > 0 && (!hit->rule || hit->rule->on_failure == WEIR__FAIL_LOCAL);
+    return in_slab && eval->cost > 0 && (!eval->rule || eval->rule->on_failure == WEIR__FAIL_LOCAL);
 }
 
-int weir__hit_take_without_room(const struct weir__trial *trial, struct weir__hit *hit, weir_decision *made)
+int weir__eval_take_without_room(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, weir_decision *made)
 {
-    if (!has_stand_in(hit))
+    if (!has_stand_in(eval))
         return WEIR_EFULL;
-    weir_limit limit = stand_in(trial, hit);
+    weir_limit limit = stand_in(ctx, eval);
     int error =
-        weir__take_on(trial->cpu, trial->engine->segment, &limit, hit->key, hit->key_len, hit->cost, trial->now, made);
+        weir__take_on(ctx->cpu, ctx->engine->segment, &limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
     if (error)
         return error;
-    made->limit = hit->quota->limit.hard;
-    hit->store_error = WEIR_EFULL;
+    made->limit = eval->quota->limit.hard;
+    eval->store_error = WEIR_EFULL;
     return 0;
 }
 
-int weir__hit_refund(const struct weir__trial *trial, const struct weir__hit *hit, weir_decision *made)
+int weir__eval_refund(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, weir_decision *made)
 {
-    weir_limit limit = hit->store_error == WEIR_EFULL ? stand_in(trial, hit) : hit->quota->limit;
-    return weir_refund(trial->engine->segment, &limit, hit->key, hit->key_len, hit->cost, trial->now, made);
+    weir_limit limit = eval->store_error == WEIR_EFULL ? stand_in(ctx, eval) : eval->quota->limit;
+    return weir_refund(ctx->engine->segment, &limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
 }

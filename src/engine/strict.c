@@ -16,21 +16,21 @@
 /* So long ago is now: who gives back without saying when it was taken. */
 #define PRESENT_US 1000
 
-static bool enforced(const struct weir__hit *hit)
+static bool enforced(const struct weir__rule_eval *eval)
 {
-    return !hit->shadow && !hit->replaced;
+    return !eval->shadow && !eval->replaced;
 }
 
-void weir__strict_mark(struct weir__trial *trial)
+void weir__strict_mark(struct weir__request_ctx *ctx)
 {
-    trial->strict = 0;
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        hit->strict = hit->quota && !hit->replaced &&
-                      weir__consistency_of(trial->engine, trial->loaded, hit->rule, &hit->quota->limit) == WEIR__STRICT;
-        hit->told = NULL;
-        hit->unasked = hit->refused = hit->kept = false;
-        trial->strict += hit->strict;
+    ctx->strict = 0;
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        eval->strict = eval->quota && !eval->replaced &&
+                       weir__consistency_of(ctx->engine, ctx->ruleset, eval->rule, &eval->quota->limit) == WEIR__STRICT;
+        eval->told = NULL;
+        eval->unasked = eval->refused = eval->kept = false;
+        ctx->strict += eval->strict;
     }
 }
 
@@ -43,35 +43,34 @@ static bool remembers(const weir_limit *limit)
     return !limit->count_rejected && limit->algorithm != WEIR_CONCURRENCY;
 }
 
-/* True if the hit is denied already: blocked, beyond what the limit could ever hold, or by a remembered denial. */
-static bool denied_here(const struct weir__trial *trial, struct weir__hit *hit)
+/* True if the eval is denied already: blocked, beyond what the limit could ever hold, or by a remembered denial. */
+static bool denied_here(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    const weir_segment *segment = trial->engine->segment;
-    weir_request request = {&hit->quota->limit, hit->key, hit->key_len, hit->cost, 0, {0}};
+    const weir_segment *segment = ctx->engine->segment;
+    weir_request request = {&eval->quota->limit, eval->key, eval->key_len, eval->cost, 0, {0}};
     weir_decision made;
-    if (hit->cost <= 0)
+    if (eval->cost <= 0)
         return false;
-    if ((hit->cost > request.limit->cap || weir__blocks_any(segment, trial->now)) &&
-        weir_peek(segment, request.limit, hit->key, hit->key_len, hit->cost, trial->now, &made) == 0 &&
+    if ((eval->cost > request.limit->cap || weir__blocks_any(segment, ctx->now)) &&
+        weir_peek(segment, request.limit, eval->key, eval->key_len, eval->cost, ctx->now, &made) == 0 &&
         (made.verdict == WEIR_NEVER_FITS || made.verdict == WEIR_BLOCKED)) {
-        hit->decision = made;
+        eval->decision = made;
         return true;
     }
-    int64_t left =
-        remembers(request.limit) ? weir__denial_left(segment, &trial->engine->denials, &request, trial->now) : 0;
+    int64_t left = remembers(request.limit) ? weir__denial_left(segment, &ctx->engine->denials, &request, ctx->now) : 0;
     if (left > 0)
-        hit->decision = (weir_decision){
+        eval->decision = (weir_decision){
             .verdict = WEIR_DENY, .limit = request.limit->hard, .retry_after_ns = left, .reset_after_ns = left};
     return left > 0;
 }
 
-static void remember(const struct weir__trial *trial, const struct weir__hit *hit)
+static void remember(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_request request = {&hit->quota->limit, hit->key, hit->key_len, hit->cost, 0, {0}};
-    if (hit->decision.verdict == WEIR_DENY && hit->decision.retry_after_ns > 0 && hit->cost > 0 && !trial->dry_run &&
+    weir_request request = {&eval->quota->limit, eval->key, eval->key_len, eval->cost, 0, {0}};
+    if (eval->decision.verdict == WEIR_DENY && eval->decision.retry_after_ns > 0 && eval->cost > 0 && !ctx->dry_run &&
         remembers(request.limit))
-        weir__denial_remember(trial->engine->segment, &trial->engine->denials, &request, hit->decision.retry_after_ns,
-                              trial->now);
+        weir__denial_remember(ctx->engine->segment, &ctx->engine->denials, &request, eval->decision.retry_after_ns,
+                              ctx->now);
 }
 
 /* ---- Asking ---- */
@@ -91,76 +90,76 @@ static void set_bounds(const weir_limit *limit, weir_time now, int64_t bounds_us
  * given back must not come off a window that has begun since, nor once more off what has dripped back already. Where
  * the window or the log began with the take itself, that would be before it, and nothing would ever be given back.
  */
-static int64_t taken_ago(const struct weir__trial *trial, const weir_limit *limit)
+static int64_t taken_ago(const struct weir__request_ctx *ctx, const weir_limit *limit)
 {
     bool begins = limit->algorithm == WEIR_SLIDING_WINDOW_LOG ||
                   (limit->algorithm == WEIR_FIXED_WINDOW && limit->align == WEIR_ALIGN_FIRST_REQUEST);
-    int64_t passed_us = (weir_clock(trial->engine->segment).mono_ns - trial->now.mono_ns) / 1000;
+    int64_t passed_us = (weir_clock(ctx->engine->segment).mono_ns - ctx->now.mono_ns) / 1000;
     if (passed_us < PRESENT_US)
         return 1;
-    return begins ? passed_us : passed_us + 2 * trial->engine->store->deadline_us;
+    return begins ? passed_us : passed_us + 2 * ctx->engine->store->deadline_us;
 }
 
-/* What a hit is in the store; only how, cost and name are needed to find it again. */
-static void describe(const struct weir__trial *trial, const struct weir__hit *hit, struct weir__ask *to)
+/* What a eval is in the store; only how, cost and name are needed to find it again. */
+static void describe(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, struct weir__ask *to)
 {
-    const struct weir__store_options *store = trial->engine->store;
+    const struct weir__store_options *store = ctx->engine->store;
     struct weir__naming naming = {store->prefix, store->hash_keys};
-    weir_text key = {hit->key, hit->key_len};
-    to->cost = hit->cost;
-    to->how = trial->dry_run || !hit->cost ? WEIR__ASK_PEEK : hit->cost < 0 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE;
+    weir_text key = {eval->key, eval->key_len};
+    to->cost = eval->cost;
+    to->how = ctx->dry_run || !eval->cost ? WEIR__ASK_PEEK : eval->cost < 0 ? WEIR__ASK_REFUND : WEIR__ASK_TAKE;
     if (to->how == WEIR__ASK_REFUND)
-        to->cost = -hit->cost;
-    if (to->how == WEIR__ASK_TAKE && weir__hit_counts_denied(trial, hit))
+        to->cost = -eval->cost;
+    if (to->how == WEIR__ASK_TAKE && weir__eval_counts_denied(ctx, eval))
         to->how = WEIR__ASK_COUNT;
-    if (hit->rule) {
-        to->name_len = (uint16_t)weir__store_name(&naming, hit->rule->name, hit->rule->shadow, key, to->name);
+    if (eval->rule) {
+        to->name_len = (uint16_t)weir__store_name(&naming, eval->rule->name, eval->rule->shadow, key, to->name);
         return;
     }
     /* A limit of the request's own: no rule's name has quotes. */
     char name[48];
-    int len = snprintf(name, sizeof name, "\"request\"/%lldus", (long long)(hit->quota->window_ns / 1000));
+    int len = snprintf(name, sizeof name, "\"request\"/%lldus", (long long)(eval->quota->window_ns / 1000));
     to->name_len = (uint16_t)weir__store_name(&naming, (weir_text){name, (size_t)len}, false, key, to->name);
 }
 
-static struct weir__ask *add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+static struct weir__ask *add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                              bool new_group, bool after_first)
 {
     struct weir__ask *to = weir__ask_add(ask, new_group, after_first);
-    describe(trial, hit, to);
-    to->limit = hit->quota->limit;
+    describe(ctx, eval, to);
+    to->limit = eval->quota->limit;
     if (to->how == WEIR__ASK_REFUND)
-        to->at_us = -taken_ago(trial, &to->limit);
+        to->at_us = -taken_ago(ctx, &to->limit);
     if (to->limit.algorithm == WEIR_FIXED_WINDOW && to->limit.align == WEIR_ALIGN_CALENDAR)
-        set_bounds(&to->limit, trial->now, to->bounds_us);
+        set_bounds(&to->limit, ctx->now, to->bounds_us);
     to->limit.zone = NULL; /* the rules may be gone before the answer comes */
     return to;
 }
 
-/* The same for a hit of a request. */
-static int add_hit(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit, bool new_group,
-                   bool after_first)
+/* The same for a eval of a request. */
+static int add_hit(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
+                   bool new_group, bool after_first)
 {
-    struct weir__ask *added = add(trial, ask, hit, new_group, after_first);
-    return weir__is_flight(hit->quota) && added->how == WEIR__ASK_TAKE ? weir__far_identify(added) : 0;
+    struct weir__ask *added = add(ctx, ask, eval, new_group, after_first);
+    return weir__is_flight(eval->quota) && added->how == WEIR__ASK_TAKE ? weir__far_identify(added) : 0;
 }
 
-int weir__strict_add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+int weir__strict_add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                      enum weir__ask_how how)
 {
     int error = weir__ask_reserve(ask, 1);
     if (!error)
-        add(trial, ask, hit, true, false)->how = how;
+        add(ctx, ask, eval, true, false)->how = how;
     return error;
 }
 
-int weir__strict_told(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+int weir__strict_told(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                       enum weir__ask_how how, weir_decision *decision)
 {
     struct weir__ask like;
     if (!ask)
         return WEIR_ESTOREAWAY;
-    describe(trial, hit, &like);
+    describe(ctx, eval, &like);
     like.how = how;
     const struct weir__ask *told = weir__ask_find(ask, &like);
     if (!told)
@@ -173,11 +172,11 @@ int weir__strict_told(const struct weir__trial *trial, weir_ask *ask, const stru
 }
 
 /* The enforced rule of a shadow's own name does not stand in its way. */
-static bool has_twin(const struct weir__trial *trial, const struct weir__hit *shadow)
+static bool has_twin(const struct weir__request_ctx *ctx, const struct weir__rule_eval *shadow)
 {
-    for (size_t i = 0; i < trial->count; i++)
-        if (enforced(&trial->hits[i]) && trial->hits[i].rule && shadow->rule &&
-            weir__text_equal(trial->hits[i].rule->name, shadow->rule->name))
+    for (size_t i = 0; i < ctx->count; i++)
+        if (enforced(&ctx->evals[i]) && ctx->evals[i].rule && shadow->rule &&
+            weir__text_equal(ctx->evals[i].rule->name, shadow->rule->name))
             return true;
     return false;
 }
@@ -186,202 +185,202 @@ static bool has_twin(const struct weir__trial *trial, const struct weir__hit *sh
  * What the request takes together is one group. Shadows, and descriptors in quota mode, which may deny alone without
  * denying the request, are each their own: after the group where there is one, or given back if it denies.
  */
-static int add_all(const struct weir__trial *trial, weir_ask *ask)
+static int add_all(const struct weir__request_ctx *ctx, weir_ask *ask)
 {
-    int error = weir__ask_reserve(ask, trial->strict);
+    int error = weir__ask_reserve(ask, ctx->strict);
     if (error)
         return error;
     bool first = ask->question.group_count == 0, grouped = false;
-    for (size_t i = 0; i < trial->count && !error; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!hit->strict || hit->unasked || !enforced(hit) || hit->quota_mode)
+    for (size_t i = 0; i < ctx->count && !error; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->strict || eval->unasked || !enforced(eval) || eval->quota_mode)
             continue;
-        error = add_hit(trial, ask, hit, !grouped, false);
+        error = add_hit(ctx, ask, eval, !grouped, false);
         grouped = true;
     }
-    for (size_t i = 0; i < trial->count && !error; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!hit->strict || hit->unasked || (enforced(hit) && !hit->quota_mode))
+    for (size_t i = 0; i < ctx->count && !error; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->strict || eval->unasked || (enforced(eval) && !eval->quota_mode))
             continue;
         error =
-            add_hit(trial, ask, hit, true,
-                    first && grouped && !(hit->shadow && has_twin(trial, hit)) && !weir__hit_counts_denied(trial, hit));
+            add_hit(ctx, ask, eval, true,
+                    first && grouped && !(eval->shadow && has_twin(ctx, eval)) && !weir__eval_counts_denied(ctx, eval));
     }
     return error;
 }
 
 /* A report is consumed whatever is decided, so the store must hear of it: no denial that is known here stands for it.
  */
-static bool is_counted_report(const struct weir__trial *trial, const struct weir__hit *hit)
+static bool is_counted_report(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    return hit->strict && hit->report && weir__hit_counts_denied(trial, hit);
+    return eval->strict && eval->report && weir__eval_counts_denied(ctx, eval);
 }
 
 /* Counters that the store must be asked for; 0: none, or the request is denied without. */
-static uint32_t look(struct weir__trial *trial)
+static uint32_t look(struct weir__request_ctx *ctx)
 {
     uint32_t open = 0;
     bool reports = false;
-    for (size_t i = 0; i < trial->count; i++)
-        weir__hit_settle(&trial->hits[i]);
-    weir__strict_mark(trial);
-    if (trial->load_aware && weir__overload_must_shed(trial))
-        trial->strict = 0;
-    if (!trial->strict)
+    for (size_t i = 0; i < ctx->count; i++)
+        weir__eval_settle(&ctx->evals[i]);
+    weir__strict_mark(ctx);
+    if (ctx->load_aware && weir__overload_must_shed(ctx))
+        ctx->strict = 0;
+    if (!ctx->strict)
         return 0;
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        bool report = is_counted_report(trial, hit);
-        hit->unasked = hit->strict && !report && denied_here(trial, hit);
-        open += hit->strict && !hit->unasked;
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        bool report = is_counted_report(ctx, eval);
+        eval->unasked = eval->strict && !report && denied_here(ctx, eval);
+        open += eval->strict && !eval->unasked;
         reports |= report;
     }
-    weir__trial_peek(trial);
-    return weir__trial_takes(trial) && weir__trial_denied(trial) && !reports ? 0 : open;
+    weir__request_peek(ctx);
+    return weir__request_takes(ctx) && weir__request_denied(ctx) && !reports ? 0 : open;
 }
 
-int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask)
+int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask)
 {
-    uint32_t open = look(trial);
-    ask->refused += (uint32_t)trial->strict - open;
-    int error = open ? add_all(trial, ask) : 0;
+    uint32_t open = look(ctx);
+    ask->refused += (uint32_t)ctx->strict - open;
+    int error = open ? add_all(ctx, ask) : 0;
     return error ? error : open != 0;
 }
 
-struct weir__borrowed *weir__strict_ask(struct weir__trial *trial)
+struct weir__borrowed *weir__strict_ask(struct weir__request_ctx *ctx)
 {
-    uint32_t open = look(trial);
+    uint32_t open = look(ctx);
     /* A counter that could not be looked at now may be reached when it is taken from. */
-    for (size_t i = 0; i < trial->count; i++)
-        if (trial->hits[i].error) {
-            trial->hits[i].error = 0;
-            trial->hits[i].reason = WEIR_BY_LIMIT;
+    for (size_t i = 0; i < ctx->count; i++)
+        if (ctx->evals[i].error) {
+            ctx->evals[i].error = 0;
+            ctx->evals[i].reason = WEIR_BY_LIMIT;
         }
-    trial->refused = !open;
-    struct weir__borrowed *borrowed = open ? weir__links_borrow(trial->engine, &trial->away) : NULL;
+    ctx->refused = !open;
+    struct weir__borrowed *borrowed = open ? weir__links_borrow(ctx->engine, &ctx->away) : NULL;
     if (!borrowed)
         return NULL;
-    borrowed->ask->refused = (uint32_t)trial->strict - open;
-    trial->away = add_all(trial, borrowed->ask);
-    if (!trial->away)
+    borrowed->ask->refused = (uint32_t)ctx->strict - open;
+    ctx->away = add_all(ctx, borrowed->ask);
+    if (!ctx->away)
         weir__links_ask(borrowed);
-    trial->ask = borrowed->ask;
+    ctx->ask = borrowed->ask;
     return borrowed;
 }
 
 /* ---- With the answers ---- */
 
 /* There is no answer: the host's own counter stands in, or the policy speaks. */
-static void failed(struct weir__hit *hit, int error)
+static void failed(struct weir__rule_eval *eval, int error)
 {
-    if (hit->rule && hit->rule->on_failure != WEIR__FAIL_LOCAL) {
-        weir__hit_fail(hit, error);
+    if (eval->rule && eval->rule->on_failure != WEIR__FAIL_LOCAL) {
+        weir__eval_fail(eval, error);
         return;
     }
-    hit->strict = false;
-    hit->store_error = error;
+    eval->strict = false;
+    eval->store_error = error;
 }
 
 /* Why what the store took cannot be held; 0: it can. */
-static int reserve_slot(struct weir__trial *trial, const struct weir__hit *hit)
+static int reserve_slot(struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    if (!weir__is_flight(hit->quota) || hit->told->how != WEIR__ASK_TAKE || !hit->told->taken)
+    if (!weir__is_flight(eval->quota) || eval->told->how != WEIR__ASK_TAKE || !eval->told->taken)
         return 0;
-    if (!trial->held || trial->far == WEIR_HELD_MAX)
+    if (!ctx->held || ctx->far == WEIR_HELD_MAX)
         return WEIR_ETOOMANY;
-    trial->far++;
+    ctx->far++;
     return 0;
 }
 
-void weir__strict_answer(struct weir__trial *trial)
+void weir__strict_answer(struct weir__request_ctx *ctx)
 {
-    weir_ask *ask = trial->ask;
+    weir_ask *ask = ctx->ask;
     struct weir__ask like;
-    trial->far = 0;
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!hit->strict)
+    ctx->far = 0;
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->strict)
             continue;
         if (ask) {
-            describe(trial, hit, &like);
-            hit->told = weir__ask_find(ask, &like);
+            describe(ctx, eval, &like);
+            eval->told = weir__ask_find(ask, &like);
         }
-        int error = hit->told ? weir__ask_error(ask, hit->told) : 0;
-        if (hit->told && !error)
-            error = reserve_slot(trial, hit);
+        int error = eval->told ? weir__ask_error(ask, eval->told) : 0;
+        if (eval->told && !error)
+            error = reserve_slot(ctx, eval);
         if (error) {
-            hit->told = NULL;
-            failed(hit, error);
-        } else if (hit->told) {
-            hit->decision = hit->told->decision;
-            weir__hit_look_full(trial, hit);
-            remember(trial, hit);
+            eval->told = NULL;
+            failed(eval, error);
+        } else if (eval->told) {
+            eval->decision = eval->told->decision;
+            weir__eval_look_full(ctx, eval);
+            remember(ctx, eval);
         } else {
-            hit->refused = trial->refused || (ask && ask->refused);
+            eval->refused = ctx->refused || (ask && ask->refused);
             if (ask && ask->refused)
                 ask->refused--;
-            hit->unasked = !denied_here(trial, hit);
+            eval->unasked = !denied_here(ctx, eval);
         }
     }
 }
 
-void weir__strict_resolve(struct weir__trial *trial)
+void weir__strict_resolve(struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!hit->strict || !hit->unasked || !enforced(hit))
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->strict || !eval->unasked || !enforced(eval))
             continue;
-        hit->unasked = false;
-        if (hit->refused) {
-            hit->decision = (weir_decision){.verdict = WEIR_DENY,
-                                            .limit = hit->quota->limit.hard,
-                                            .retry_after_ns = AGAIN_NS,
-                                            .reset_after_ns = AGAIN_NS};
+        eval->unasked = false;
+        if (eval->refused) {
+            eval->decision = (weir_decision){.verdict = WEIR_DENY,
+                                             .limit = eval->quota->limit.hard,
+                                             .retry_after_ns = AGAIN_NS,
+                                             .reset_after_ns = AGAIN_NS};
             continue;
         }
-        failed(hit, trial->away ? trial->away : WEIR_ESTOREAWAY);
-        if (!hit->strict)
-            weir__hit_peek(trial, hit);
+        failed(eval, ctx->away ? ctx->away : WEIR_ESTOREAWAY);
+        if (!eval->strict)
+            weir__eval_peek(ctx, eval);
     }
 }
 
-void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool passes)
+void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes)
 {
-    hit->kept = passes;
-    if (!hit->unasked || hit->refused || weir__trial_denied(trial))
+    eval->kept = passes;
+    if (!eval->unasked || eval->refused || weir__request_denied(ctx))
         return;
-    hit->unasked = false;
-    failed(hit, trial->away ? trial->away : WEIR_ESTOREAWAY);
+    eval->unasked = false;
+    failed(eval, ctx->away ? ctx->away : WEIR_ESTOREAWAY);
 }
 
-static void count_decision(const struct weir__trial *trial, const struct weir__hit *hit)
+static void count_decision(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    if (trial->dry_run || !hit->strict || hit->unasked || hit->cost <= 0 || hit->reason != WEIR_BY_LIMIT ||
-        !(weir__hit_denies(hit) || (hit->told && hit->told->taken)))
+    if (ctx->dry_run || !eval->strict || eval->unasked || eval->cost <= 0 || eval->reason != WEIR_BY_LIMIT ||
+        !(weir__eval_denies(eval) || (eval->told && eval->told->taken)))
         return;
-    weir__hit_count_verdict(trial, hit);
+    weir__eval_count_verdict(ctx, eval);
 }
 
-void weir__strict_keep(struct weir__trial *trial)
+void weir__strict_keep(struct weir__request_ctx *ctx)
 {
-    bool denied = weir__trial_denied(trial);
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        count_decision(trial, hit);
-        if (!hit->told || hit->told->how != WEIR__ASK_TAKE || weir__hit_denies(hit))
+    bool denied = weir__request_denied(ctx);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        count_decision(ctx, eval);
+        if (!eval->told || eval->told->how != WEIR__ASK_TAKE || weir__eval_denies(eval))
             continue;
-        if (!hit->told->taken) { /* its group was denied; a look for a shadow tells what would be left */
-            hit->decision.remaining += hit->shadow ? 0 : hit->cost;
-            continue;
-        }
-        if (hit->shadow ? hit->kept : !denied) {
-            weir__ask_keep(trial->ask, hit->told);
-            if (weir__is_flight(hit->quota))
-                weir__far_hold(trial->held, hit->told);
+        if (!eval->told->taken) { /* its group was denied; a look for a shadow tells what would be left */
+            eval->decision.remaining += eval->shadow ? 0 : eval->cost;
             continue;
         }
-        hit->decision.remaining += hit->cost;
-        if (hit->rule)
-            weir__count(&weir__rule_tally(trial->loaded, hit->rule)->gave_back, 1);
+        if (eval->shadow ? eval->kept : !denied) {
+            weir__ask_keep(ctx->ask, eval->told);
+            if (weir__is_flight(eval->quota))
+                weir__far_hold(ctx->held, eval->told);
+            continue;
+        }
+        eval->decision.remaining += eval->cost;
+        if (eval->rule)
+            weir__count(&weir__rule_tally(ctx->ruleset, eval->rule)->gave_back, 1);
     }
 }

@@ -11,30 +11,30 @@
 #include "engine/async.h"
 #include "engine/evaluation.h"
 
-/* Settles the hits, finds the strict ones and adds to `ask` what they need. 1: something; 0: nothing; or an error. */
-int weir__strict_prepare(struct weir__trial *trial, weir_ask *ask);
+/* Settles the evals, finds the strict ones and adds to `ask` what they need. 1: something; 0: nothing; or an error. */
+int weir__strict_prepare(struct weir__request_ctx *ctx, weir_ask *ask);
 /*
- * The same for an engine with connections of its own, and waits for the answer, which is in trial->ask then. To be
+ * The same for an engine with connections of its own, and waits for the answer, which is in ctx->ask then. To be
  * handed back with weir__links_return when the request is decided; NULL: nothing was asked.
  */
-struct weir__borrowed *weir__strict_ask(struct weir__trial *trial);
+struct weir__borrowed *weir__strict_ask(struct weir__request_ctx *ctx);
 
-/* Marks the strict hits among settled ones; trial->strict says how many there are. */
-void weir__strict_mark(struct weir__trial *trial);
-/* Gives each strict hit what trial->ask has for it, or what is known without. */
-void weir__strict_answer(struct weir__trial *trial);
-/* Nothing denies so far: what of the enforced hits has no answer gets what its policy says. */
-void weir__strict_resolve(struct weir__trial *trial);
-/* A shadow hit. `passes`: it counts as let pass by the others. */
-void weir__strict_shadow(struct weir__trial *trial, struct weir__hit *hit, bool passes);
+/* Marks the strict evals among settled ones; ctx->strict says how many there are. */
+void weir__strict_mark(struct weir__request_ctx *ctx);
+/* Gives each strict eval what ctx->ask has for it, or what is known without. */
+void weir__strict_answer(struct weir__request_ctx *ctx);
+/* Nothing denies so far: what of the enforced evals has no answer gets what its policy says. */
+void weir__strict_resolve(struct weir__request_ctx *ctx);
+/* A shadow eval. `passes`: it counts as let pass by the others. */
+void weir__strict_shadow(struct weir__request_ctx *ctx, struct weir__rule_eval *eval, bool passes);
 /* The request is decided: keeps what the store took for it, or leaves it to be given back. */
-void weir__strict_keep(struct weir__trial *trial);
+void weir__strict_keep(struct weir__request_ctx *ctx);
 
-/* One counter that is asked for by itself, not for a request: of the hit's rule, quota, key and cost. */
-int weir__strict_add(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+/* One counter that is asked for by itself, not for a request: of the eval's rule, quota, key and cost. */
+int weir__strict_add(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                      enum weir__ask_how how);
 /* What the store said to that. An error: it did not; WEIR_ESTOREAWAY if it was never asked. */
-int weir__strict_told(const struct weir__trial *trial, weir_ask *ask, const struct weir__hit *hit,
+int weir__strict_told(const struct weir__request_ctx *ctx, weir_ask *ask, const struct weir__rule_eval *eval,
                       enum weir__ask_how how, weir_decision *decision);
 
 #endif

@@ -1,4 +1,4 @@
-/* Deciding a request under all the rules that it has hit. See evaluation.h. */
+/* Deciding a request under all the rules that it has eval. See evaluation.h. */
 #include "engine/ledger.h"
 #include "engine/permits.h"
 #include "engine/connection_pool.h"
@@ -14,32 +14,32 @@ static weir_decision settled(enum weir_verdict verdict)
         .verdict = verdict, .limit = passes ? -1 : 0, .remaining = passes ? -1 : 0, .retry_after_ns = passes ? 0 : -1};
 }
 
-bool weir__hit_denies(const struct weir__hit *hit)
+bool weir__eval_denies(const struct weir__rule_eval *eval)
 {
-    return !weir_passes(&hit->decision);
+    return !weir_passes(&eval->decision);
 }
 
-static bool enforced(const struct weir__hit *hit)
+static bool enforced(const struct weir__rule_eval *eval)
 {
-    return !hit->shadow && !hit->replaced;
+    return !eval->shadow && !eval->replaced;
 }
 
-void weir__hit_fail(struct weir__hit *hit, int error)
+void weir__eval_fail(struct weir__rule_eval *eval, int error)
 {
-    bool closed = hit->rule && hit->rule->on_failure == WEIR__FAIL_CLOSED;
-    hit->decision = settled(closed ? WEIR_DENY : WEIR_ALLOW);
-    hit->reason = WEIR_BY_FAILURE;
-    hit->error = error;
+    bool closed = eval->rule && eval->rule->on_failure == WEIR__FAIL_CLOSED;
+    eval->decision = settled(closed ? WEIR_DENY : WEIR_ALLOW);
+    eval->reason = WEIR_BY_FAILURE;
+    eval->error = error;
 }
 
-void weir__hit_look_full(const struct weir__trial *trial, struct weir__hit *hit)
+void weir__eval_look_full(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    const weir_limit *limit = &hit->quota->limit;
-    if (!trial->charge_denied || hit->cost || limit->algorithm != WEIR_SLIDING_WINDOW_LOG || weir__hit_denies(hit) ||
-        hit->decision.remaining > limit->hard - limit->cap)
+    const weir_limit *limit = &eval->quota->limit;
+    if (!ctx->charge_denied || eval->cost || limit->algorithm != WEIR_SLIDING_WINDOW_LOG || weir__eval_denies(eval) ||
+        eval->decision.remaining > limit->hard - limit->cap)
         return;
-    hit->decision.verdict = WEIR_DENY;
-    hit->decision.retry_after_ns = hit->decision.reset_after_ns;
+    eval->decision.verdict = WEIR_DENY;
+    eval->decision.retry_after_ns = eval->decision.reset_after_ns;
 }
 
 #define BACK_TRIES 8
@@ -47,252 +47,253 @@ void weir__hit_look_full(const struct weir__trial *trial, struct weir__hit *hit)
 enum asking { PEEK, TAKE, GIVE_BACK, CHARGE };
 
 /* What an eventual rule's counter has taken or given back is written down. `before`: what was left. */
-static void write_down(const struct weir__trial *trial, const struct weir__hit *hit, enum asking how, int64_t before,
-                       const weir_decision *made)
+static void write_down(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, enum asking how,
+                       int64_t before, const weir_decision *made)
 {
-    const struct weir__book *book = weir__book_of(trial->loaded, hit->rule);
-    const weir_segment *segment = trial->engine->segment;
-    weir_text key = {hit->key, hit->key_len};
+    const struct weir__book *book = weir__book_of(ctx->ruleset, eval->rule);
+    const weir_segment *segment = ctx->engine->segment;
+    weir_text key = {eval->key, eval->key_len};
     if (!book || how == PEEK)
         return;
-    if (how == TAKE && hit->cost < 0)
-        weir__book_gave_back(book, segment, hit->rule, hit->quota, key, -hit->cost, before, made->remaining);
+    if (how == TAKE && eval->cost < 0)
+        weir__book_gave_back(book, segment, eval->rule, eval->quota, key, -eval->cost, before, made->remaining);
     else if (how == GIVE_BACK)
-        weir__book_add(book, segment, hit->rule, hit->quota, key, -hit->cost);
-    else if (how == CHARGE || weir_passes(made) || hit->quota->limit.count_rejected)
-        weir__book_add(book, segment, hit->rule, hit->quota, key, hit->cost);
+        weir__book_add(book, segment, eval->rule, eval->quota, key, -eval->cost);
+    else if (how == CHARGE || weir_passes(made) || eval->quota->limit.count_rejected)
+        weir__book_add(book, segment, eval->rule, eval->quota, key, eval->cost);
 }
 
-static int take(const struct weir__trial *trial, struct weir__hit *hit, const weir_limit *limit, weir_decision *made)
+static int take(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, const weir_limit *limit,
+                weir_decision *made)
 {
-    weir_segment *segment = trial->engine->segment;
-    if (limit->algorithm == WEIR_CONCURRENCY && hit->cost > 0)
-        return weir__hit_hold(trial, hit, made);
+    weir_segment *segment = ctx->engine->segment;
+    if (limit->algorithm == WEIR_CONCURRENCY && eval->cost > 0)
+        return weir__eval_hold(ctx, eval, made);
     return segment->read_only
                ? WEIR_EREADONLY
-               : weir__take_on(trial->cpu, segment, limit, hit->key, hit->key_len, hit->cost, trial->now, made);
+               : weir__take_on(ctx->cpu, segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, made);
 }
 
-static void ask(const struct weir__trial *trial, struct weir__hit *hit, enum asking how)
+static void ask(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval, enum asking how)
 {
-    const weir_limit *limit = &hit->quota->limit;
-    weir_segment *segment = trial->engine->segment;
+    const weir_limit *limit = &eval->quota->limit;
+    weir_segment *segment = ctx->engine->segment;
     weir_decision made;
     int64_t before = 0;
     int error = WEIR_EBUSY;
-    if (hit->cost < 0 && how == TAKE && weir__book_of(trial->loaded, hit->rule))
-        before = weir__book_before(segment, hit->quota, (weir_text){hit->key, hit->key_len}, trial->now);
+    if (eval->cost < 0 && how == TAKE && weir__book_of(ctx->ruleset, eval->rule))
+        before = weir__book_before(segment, eval->quota, (weir_text){eval->key, eval->key_len}, ctx->now);
     /* A take that finds no way is the rule's failure policy; what was taken must get back if it possibly can. */
     for (int left = how == GIVE_BACK ? BACK_TRIES : 1; left > 0 && error == WEIR_EBUSY; left--)
-        error = how == PEEK   ? weir_peek(segment, limit, hit->key, hit->key_len, hit->cost, trial->now, &made)
-                : how == TAKE ? take(trial, hit, limit, &made)
-                : hit->held   ? weir__hit_let_go(trial, hit, &made)
-                              : weir__hit_refund(trial, hit, &made);
+        error = how == PEEK   ? weir_peek(segment, limit, eval->key, eval->key_len, eval->cost, ctx->now, &made)
+                : how == TAKE ? take(ctx, eval, limit, &made)
+                : eval->held  ? weir__eval_let_go(ctx, eval, &made)
+                              : weir__eval_refund(ctx, eval, &made);
     if (error == WEIR_EFULL && how == TAKE)
-        error = weir__hit_take_without_room(trial, hit, &made);
+        error = weir__eval_take_without_room(ctx, eval, &made);
     if (error) {
-        weir__hit_fail(hit, error);
+        weir__eval_fail(eval, error);
         return;
     }
-    write_down(trial, hit, how, before, &made);
-    hit->decision = made;
-    weir__hit_look_full(trial, hit);
+    write_down(ctx, eval, how, before, &made);
+    eval->decision = made;
+    weir__eval_look_full(ctx, eval);
 }
 
-void weir__hit_settle(struct weir__hit *hit)
+void weir__eval_settle(struct weir__rule_eval *eval)
 {
-    if (hit->reason == WEIR_BY_LIMIT && hit->quota && hit->quota->kind != WEIR__LIMITED) {
-        hit->reason = hit->quota->kind == WEIR__BANNED ? WEIR_BY_BAN : WEIR_BY_UNLIMITED;
-        hit->quota = NULL;
+    if (eval->reason == WEIR_BY_LIMIT && eval->quota && eval->quota->kind != WEIR__LIMITED) {
+        eval->reason = eval->quota->kind == WEIR__BANNED ? WEIR_BY_BAN : WEIR_BY_UNLIMITED;
+        eval->quota = NULL;
     }
-    switch (hit->reason) {
+    switch (eval->reason) {
     case WEIR_BY_BAN:
-        hit->decision = settled(WEIR_NEVER_FITS);
+        eval->decision = settled(WEIR_NEVER_FITS);
         break;
     case WEIR_BY_BLOCK_LIST:
-        hit->decision = settled(WEIR_BLOCKED);
+        eval->decision = settled(WEIR_BLOCKED);
         break;
     case WEIR_BY_MISSING_KEY:
-        hit->decision = settled(hit->rule->on_missing == WEIR__MISSING_DENY ? WEIR_DENY : WEIR_ALLOW);
+        eval->decision = settled(eval->rule->on_missing == WEIR__MISSING_DENY ? WEIR_DENY : WEIR_ALLOW);
         break;
     default:
-        hit->decision = settled(WEIR_ALLOW);
+        eval->decision = settled(WEIR_ALLOW);
     }
 }
 
-bool weir__trial_denied(const struct weir__trial *trial)
+bool weir__request_denied(const struct weir__request_ctx *ctx)
 {
     size_t quota_hits = 0, quota_denials = 0;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit))
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!enforced(eval))
             continue;
-        bool denies = weir__hit_denies(hit);
-        if (!hit->quota_mode && denies)
+        bool denies = weir__eval_denies(eval);
+        if (!eval->quota_mode && denies)
             return true;
-        quota_hits += hit->quota_mode;
-        quota_denials += hit->quota_mode && denies;
+        quota_hits += eval->quota_mode;
+        quota_denials += eval->quota_mode && denies;
     }
     return quota_hits && quota_hits == quota_denials;
 }
 
-static bool has_counter(const struct weir__hit *hit)
+static bool has_counter(const struct weir__rule_eval *eval)
 {
-    return hit->quota && !hit->replaced;
+    return eval->quota && !eval->replaced;
 }
 
 /* The counter is in the segment. */
-static bool counts_here(const struct weir__hit *hit)
+static bool counts_here(const struct weir__rule_eval *eval)
 {
-    return has_counter(hit) && !hit->strict;
+    return has_counter(eval) && !eval->strict;
 }
 
 /* The request is to take from this counter, and it could be reached so far. */
-static bool takes(const struct weir__hit *hit)
+static bool takes(const struct weir__rule_eval *eval)
 {
-    return enforced(hit) && counts_here(hit) && hit->cost > 0 && !hit->error;
+    return enforced(eval) && counts_here(eval) && eval->cost > 0 && !eval->error;
 }
 
-static bool counts_rejected(const struct weir__hit *hit)
+static bool counts_rejected(const struct weir__rule_eval *eval)
 {
-    return hit->rule && hit->rule->count_rejected;
+    return eval->rule && eval->rule->count_rejected;
 }
 
-/* Gives back what hits [0, end) took, because the request is denied after all. One that denied (quota mode) took
+/* Gives back what evals [0, end) took, because the request is denied after all. One that denied (quota mode) took
  * nothing. */
-static void give_back(const struct weir__trial *trial, size_t end)
+static void give_back(const struct weir__request_ctx *ctx, size_t end)
 {
     for (size_t i = 0; i < end; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!takes(hit) || weir__hit_denies(hit) || counts_rejected(hit))
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!takes(eval) || weir__eval_denies(eval) || counts_rejected(eval))
             continue;
-        ask(trial, hit, GIVE_BACK);
-        if (hit->rule && !hit->error)
-            weir__count(&weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu)->gave_back, 1);
+        ask(ctx, eval, GIVE_BACK);
+        if (eval->rule && !eval->error)
+            weir__count(&weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu)->gave_back, 1);
     }
-    if (trial->held)
-        trial->held->count = 0; /* so far only these had any: shadows come later */
+    if (ctx->held)
+        ctx->held->count = 0; /* so far only these had any: shadows come later */
 }
 
-void weir__hit_count_verdict(const struct weir__trial *trial, const struct weir__hit *hit)
+void weir__eval_count_verdict(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    struct weir__stats_shard *stats = &trial->engine->segment->table.stats[trial->cpu % WEIR__STATS_SHARDS];
-    weir__count(&stats->verdict[hit->decision.verdict], 1);
-    if (hit->decision.flags & WEIR_OVER_SOFT)
+    struct weir__stats_shard *stats = &ctx->engine->segment->table.stats[ctx->cpu % WEIR__STATS_SHARDS];
+    weir__count(&stats->verdict[eval->decision.verdict], 1);
+    if (eval->decision.flags & WEIR_OVER_SOFT)
         weir__count(&stats->soft, 1);
 }
 
 /* A denial that was only looked at. */
-static void count_looked_at(const struct weir__trial *trial, const struct weir__hit *hit)
+static void count_looked_at(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    weir_segment *segment = trial->engine->segment;
-    weir__hit_count_verdict(trial, hit);
-    if (weir__marks(&hit->decision) && !segment->read_only)
-        weir__deny_on(trial->cpu, segment, &hit->quota->limit, hit->key, hit->key_len, trial->now);
+    weir_segment *segment = ctx->engine->segment;
+    weir__eval_count_verdict(ctx, eval);
+    if (weir__marks(&eval->decision) && !segment->read_only)
+        weir__deny_on(ctx->cpu, segment, &eval->quota->limit, eval->key, eval->key_len, ctx->now);
 }
 
 /*
  * Denied requests count where the rule says so; under the others that would have passed, nothing was taken after all.
  * What denied stays a denial, even if others made room meanwhile: the rest of the counters have not been taken from.
  */
-static void take_rejected(const struct weir__trial *trial, size_t from)
+static void take_rejected(const struct weir__request_ctx *ctx, size_t from)
 {
-    for (size_t i = from; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || !counts_here(hit) || hit->error)
+    for (size_t i = from; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!enforced(eval) || !counts_here(eval) || eval->error)
             continue;
-        weir_decision looked = hit->decision;
-        if (takes(hit) && counts_rejected(hit) && !trial->dry_run)
-            ask(trial, hit, TAKE);
-        else if (!weir__hit_denies(hit))
-            hit->decision.remaining += hit->cost;
-        else if (!trial->dry_run && hit->reason == WEIR_BY_LIMIT)
-            count_looked_at(trial, hit);
-        if (!weir_passes(&looked) && !weir__hit_denies(hit))
-            hit->decision = looked;
+        weir_decision looked = eval->decision;
+        if (takes(eval) && counts_rejected(eval) && !ctx->dry_run)
+            ask(ctx, eval, TAKE);
+        else if (!weir__eval_denies(eval))
+            eval->decision.remaining += eval->cost;
+        else if (!ctx->dry_run && eval->reason == WEIR_BY_LIMIT)
+            count_looked_at(ctx, eval);
+        if (!weir_passes(&looked) && !weir__eval_denies(eval))
+            eval->decision = looked;
     }
 }
 
 /* Takes what is to be taken, all or nothing. False: the request is denied after all. */
-static bool take_all(const struct weir__trial *trial)
+static bool take_all(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!takes(hit))
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!takes(eval))
             continue;
-        bool passed = !weir__hit_denies(hit);
-        ask(trial, hit, TAKE);
-        if (!passed || !weir__hit_denies(hit) || !weir__trial_denied(trial))
+        bool passed = !weir__eval_denies(eval);
+        ask(ctx, eval, TAKE);
+        if (!passed || !weir__eval_denies(eval) || !weir__request_denied(ctx))
             continue;
-        give_back(trial, i);
-        take_rejected(trial, i + 1);
+        give_back(ctx, i);
+        take_rejected(ctx, i + 1);
         return false;
     }
     return true;
 }
 
 /* Negative costs. They come last, as nobody could take them back. */
-static void refund_all(const struct weir__trial *trial)
+static void refund_all(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (enforced(hit) && counts_here(hit) && hit->cost < 0 && !hit->error)
-            ask(trial, hit, TAKE);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (enforced(eval) && counts_here(eval) && eval->cost < 0 && !eval->error)
+            ask(ctx, eval, TAKE);
     }
 }
 
-bool weir__trial_takes(const struct weir__trial *trial)
+bool weir__request_takes(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++)
-        if (enforced(&trial->hits[i]) && has_counter(&trial->hits[i]) && trial->hits[i].cost > 0)
+    for (size_t i = 0; i < ctx->count; i++)
+        if (enforced(&ctx->evals[i]) && has_counter(&ctx->evals[i]) && ctx->evals[i].cost > 0)
             return true;
     return false;
 }
 
-void weir__hit_peek(const struct weir__trial *trial, struct weir__hit *hit)
+void weir__eval_peek(const struct weir__request_ctx *ctx, struct weir__rule_eval *eval)
 {
-    ask(trial, hit, PEEK);
+    ask(ctx, eval, PEEK);
 }
 
-void weir__trial_peek(const struct weir__trial *trial)
+void weir__request_peek(const struct weir__request_ctx *ctx)
 {
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (enforced(hit) && counts_here(hit))
-            ask(trial, hit, PEEK);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (enforced(eval) && counts_here(eval))
+            ask(ctx, eval, PEEK);
     }
 }
 
-static void decide_enforced(struct weir__trial *trial, struct weir__hit *only)
+static void decide_enforced(struct weir__request_ctx *ctx, struct weir__rule_eval *only)
 {
-    bool taking = weir__trial_takes(trial);
-    if (only && taking && !trial->dry_run && !weir__trial_denied(trial)) {
-        ask(trial, only, TAKE);
+    bool taking = weir__request_takes(ctx);
+    if (only && taking && !ctx->dry_run && !weir__request_denied(ctx)) {
+        ask(ctx, only, TAKE);
         return;
     }
-    weir__trial_peek(trial);
+    weir__request_peek(ctx);
     /* Who only gives back is not asking for anything, so nothing is denied. */
-    if (trial->strict && !(taking && weir__trial_denied(trial)))
-        weir__strict_resolve(trial);
-    if (taking && weir__trial_denied(trial))
-        take_rejected(trial, 0);
-    else if (!trial->dry_run && take_all(trial))
-        refund_all(trial);
+    if (ctx->strict && !(taking && weir__request_denied(ctx)))
+        weir__strict_resolve(ctx);
+    if (taking && weir__request_denied(ctx))
+        take_rejected(ctx, 0);
+    else if (!ctx->dry_run && take_all(ctx))
+        refund_all(ctx);
 }
 
 /* The one rule that denies, if all other enforced ones pass; *several if there are more. */
-static const struct weir__rule *only_denier(const struct weir__trial *trial, bool *several)
+static const struct weir__rule *only_denier(const struct weir__request_ctx *ctx, bool *several)
 {
     const struct weir__rule *denier = NULL;
     bool found = false;
     *several = false;
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || hit->quota_mode || !weir__hit_denies(hit))
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!enforced(eval) || eval->quota_mode || !weir__eval_denies(eval))
             continue;
         *several |= found;
         found = true;
-        denier = hit->rule;
+        denier = eval->rule;
     }
     return denier;
 }
@@ -301,28 +302,28 @@ static const struct weir__rule *only_denier(const struct weir__trial *trial, boo
  * A shadow rule sees what it would see if it were in force: requests that the others let pass. The enforced rule of
  * its own name is no other: the shadow stands in its place.
  */
-static void decide_shadows(struct weir__trial *trial)
+static void decide_shadows(struct weir__request_ctx *ctx)
 {
-    bool several, was_denied = weir__trial_denied(trial);
-    const struct weir__rule *denier = only_denier(trial, &several);
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        if (!hit->shadow || !has_counter(hit))
+    bool several, was_denied = weir__request_denied(ctx);
+    const struct weir__rule *denier = only_denier(ctx, &several);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!eval->shadow || !has_counter(eval))
             continue;
         bool passes =
-            !was_denied || (!several && denier && hit->rule && weir__text_equal(denier->name, hit->rule->name));
-        if (hit->strict)
-            weir__strict_shadow(trial, hit, passes);
-        if (counts_here(hit))
-            ask(trial, hit, passes && !trial->dry_run && hit->cost != 0 ? TAKE : PEEK);
+            !was_denied || (!several && denier && eval->rule && weir__text_equal(denier->name, eval->rule->name));
+        if (eval->strict)
+            weir__strict_shadow(ctx, eval, passes);
+        if (counts_here(eval))
+            ask(ctx, eval, passes && !ctx->dry_run && eval->cost != 0 ? TAKE : PEEK);
     }
 }
 
-bool weir__hit_counts_denied(const struct weir__trial *trial, const struct weir__hit *hit)
+bool weir__eval_counts_denied(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval)
 {
-    return trial->charge_denied && !trial->dry_run && has_counter(hit) && hit->cost > 0 &&
-           !hit->quota->limit.count_rejected && hit->quota->limit.algorithm != WEIR_CONCURRENCY &&
-           (hit->report || hit->quota->limit.algorithm == WEIR_FIXED_WINDOW);
+    return ctx->charge_denied && !ctx->dry_run && has_counter(eval) && eval->cost > 0 &&
+           !eval->quota->limit.count_rejected && eval->quota->limit.algorithm != WEIR_CONCURRENCY &&
+           (eval->report || eval->quota->limit.algorithm == WEIR_FIXED_WINDOW);
 }
 
 /*
@@ -330,26 +331,26 @@ bool weir__hit_counts_denied(const struct weir__trial *trial, const struct weir_
  * denied. The verdicts stay, also where a counter cannot be reached now; one that let it pass tells what is left. What
  * the store decides is counted there: WEIR__ASK_COUNT.
  */
-static void charge_denied(const struct weir__trial *trial)
+static void charge_denied(const struct weir__request_ctx *ctx)
 {
-    bool all = weir__trial_denied(trial);
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
+    bool all = weir__request_denied(ctx);
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
         weir_decision made;
-        bool denies = weir__hit_denies(hit);
-        if (hit->strict || hit->error || !(all || denies) || !weir__hit_counts_denied(trial, hit))
+        bool denies = weir__eval_denies(eval);
+        if (eval->strict || eval->error || !(all || denies) || !weir__eval_counts_denied(ctx, eval))
             continue;
-        int error = weir_charge(trial->engine->segment, &hit->quota->limit, hit->key, hit->key_len, hit->cost,
-                                trial->now, &made);
+        int error = weir_charge(ctx->engine->segment, &eval->quota->limit, eval->key, eval->key_len, eval->cost,
+                                ctx->now, &made);
         if (!error)
-            write_down(trial, hit, CHARGE, 0, &made);
+            write_down(ctx, eval, CHARGE, 0, &made);
         if (!error && !denies)
-            hit->decision = made;
+            eval->decision = made;
     }
 }
 
-/* Of two hits that deny, the one that should speak: what the client did itself, by priority, then the longest wait. */
-static bool speaks_before(const struct weir__hit *a, const struct weir__hit *b)
+/* Of two evals that deny, the one that should speak: what the client did itself, by priority, then the longest wait. */
+static bool speaks_before(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
 {
     if ((a->reason == WEIR_BY_SHED) != (b->reason == WEIR_BY_SHED))
         return b->reason == WEIR_BY_SHED;
@@ -360,13 +361,13 @@ static bool speaks_before(const struct weir__hit *a, const struct weir__hit *b)
     return a_wait > b_wait; /* -1, for ever, is the longest */
 }
 
-static int weight(const struct weir__hit *hit)
+static int weight(const struct weir__rule_eval *eval)
 {
-    return hit->reason == WEIR_BY_LIMIT ? 2 : hit->reason != WEIR_BY_NOTHING;
+    return eval->reason == WEIR_BY_LIMIT ? 2 : eval->reason != WEIR_BY_NOTHING;
 }
 
 /* Of two that pass, the tighter one: a counter before none, any rule before no rule, then what has least left. */
-static bool is_tighter(const struct weir__hit *a, const struct weir__hit *b)
+static bool is_tighter(const struct weir__rule_eval *a, const struct weir__rule_eval *b)
 {
     if (weight(a) != weight(b))
         return weight(a) > weight(b);
@@ -375,145 +376,145 @@ static bool is_tighter(const struct weir__hit *a, const struct weir__hit *b)
     return a->decision.reset_after_ns > b->decision.reset_after_ns;
 }
 
-static const struct weir__hit *choose(const struct weir__trial *trial)
+static const struct weir__rule_eval *choose(const struct weir__request_ctx *ctx)
 {
-    const struct weir__hit *best = NULL;
-    bool deny = weir__trial_denied(trial);
-    for (size_t i = 0; i < trial->count; i++) {
-        const struct weir__hit *hit = &trial->hits[i];
-        if (!enforced(hit) || weir__hit_denies(hit) != deny)
+    const struct weir__rule_eval *best = NULL;
+    bool deny = weir__request_denied(ctx);
+    for (size_t i = 0; i < ctx->count; i++) {
+        const struct weir__rule_eval *eval = &ctx->evals[i];
+        if (!enforced(eval) || weir__eval_denies(eval) != deny)
             continue;
-        if (!best || (deny ? speaks_before(hit, best) : is_tighter(hit, best)))
-            best = hit;
+        if (!best || (deny ? speaks_before(eval, best) : is_tighter(eval, best)))
+            best = eval;
     }
     return best;
 }
 
-/* Counts one hit of a request that was denied, or not, as a whole. */
-static void count_hit(const struct weir__trial *trial, const struct weir__hit *hit, bool denied)
+/* Counts one eval of a request that was denied, or not, as a whole. */
+static void count_hit(const struct weir__request_ctx *ctx, const struct weir__rule_eval *eval, bool denied)
 {
-    if (!hit->rule || hit->replaced || hit->cost <= 0 || hit->unasked)
+    if (!eval->rule || eval->replaced || eval->cost <= 0 || eval->unasked)
         return;
-    struct weir__rule_stats_shard *to = weir__rule_tally_on(trial->loaded, hit->rule, trial->cpu);
-    bool denies = weir__hit_denies(hit);
-    if (hit->reason == WEIR_BY_MISSING_KEY) {
+    struct weir__rule_stats_shard *to = weir__rule_tally_on(ctx->ruleset, eval->rule, ctx->cpu);
+    bool denies = weir__eval_denies(eval);
+    if (eval->reason == WEIR_BY_MISSING_KEY) {
         weir__count(&to->missing_key, 1);
         if (!denies)
             return; /* the rule was skipped: it let nothing pass */
     }
-    if (hit->reason == WEIR_BY_FAILURE || hit->store_error)
+    if (eval->reason == WEIR_BY_FAILURE || eval->store_error)
         weir__count(&to->failures, 1);
-    if (hit->reason == WEIR_BY_ALLOW_LIST || hit->reason == WEIR_BY_BLOCK_LIST)
+    if (eval->reason == WEIR_BY_ALLOW_LIST || eval->reason == WEIR_BY_BLOCK_LIST)
         weir__count(&to->listed, 1);
-    if (denies && hit->reason == WEIR_BY_SHED) {
-        weir__count(weir__rule_stats_shed(trial->loaded->tally[hit->rule->index], (int)trial->priority), 1);
+    if (denies && eval->reason == WEIR_BY_SHED) {
+        weir__count(weir__rule_stats_shed(ctx->ruleset->tally[eval->rule->index], (int)ctx->priority), 1);
         return;
     }
     /* What another rule denied is not this one's: it neither let it pass nor held it up. */
-    if (denied && !denies && !hit->shadow)
+    if (denied && !denies && !eval->shadow)
         return;
-    uint64_t *sum = denies ? &to->denied : hit->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
+    uint64_t *sum = denies ? &to->denied : eval->decision.verdict == WEIR_DELAY ? &to->delayed : &to->allowed;
     weir__count(sum, 1);
-    weir__noting_hit(trial, hit, weir__load64(sum));
+    weir__hot_sampler_add(ctx, eval, weir__load64(sum));
 }
 
-static void count(const struct weir__trial *trial)
+static void count(const struct weir__request_ctx *ctx)
 {
-    bool denied = weir__trial_denied(trial);
-    for (size_t i = 0; i < trial->count; i++)
-        count_hit(trial, &trial->hits[i], denied);
+    bool denied = weir__request_denied(ctx);
+    for (size_t i = 0; i < ctx->count; i++)
+        count_hit(ctx, &ctx->evals[i], denied);
 }
 
-/* Finds the strict hits, and asks the store if nobody else did and the engine can. */
-static struct weir__borrowed *prepare(struct weir__trial *trial)
+/* Finds the strict evals, and asks the store if nobody else did and the engine can. */
+static struct weir__borrowed *prepare(struct weir__request_ctx *ctx)
 {
     struct weir__borrowed *borrowed = NULL;
-    if (!trial->ask && trial->engine->links) {
-        borrowed = weir__strict_ask(trial);
-        for (size_t i = 0; i < trial->count; i++)
-            weir__hit_settle(&trial->hits[i]); /* anew: the looks have left their traces */
+    if (!ctx->ask && ctx->engine->links) {
+        borrowed = weir__strict_ask(ctx);
+        for (size_t i = 0; i < ctx->count; i++)
+            weir__eval_settle(&ctx->evals[i]); /* anew: the looks have left their traces */
     }
-    weir__strict_mark(trial);
+    weir__strict_mark(ctx);
     return borrowed;
 }
 
 /* All of it, as far as it is known what the store says. */
-static void decide(struct weir__trial *trial, struct weir__hit *only, bool shadows)
+static void decide(struct weir__request_ctx *ctx, struct weir__rule_eval *only, bool shadows)
 {
-    if (trial->strict)
-        weir__strict_answer(trial);
-    decide_enforced(trial, trial->strict ? NULL : only);
+    if (ctx->strict)
+        weir__strict_answer(ctx);
+    decide_enforced(ctx, ctx->strict ? NULL : only);
     if (shadows)
-        decide_shadows(trial);
-    if (trial->charge_denied)
-        charge_denied(trial);
-    if (trial->strict)
-        weir__strict_keep(trial);
+        decide_shadows(ctx);
+    if (ctx->charge_denied)
+        charge_denied(ctx);
+    if (ctx->strict)
+        weir__strict_keep(ctx);
 }
 
 /* By far most requests: one rule, which has a counter here. What follows from it for others need not be asked. */
-static bool is_simple(const struct weir__trial *trial)
+static bool is_simple(const struct weir__request_ctx *ctx)
 {
-    const struct weir__hit *hit = trial->hits;
-    return trial->count == 1 && enforced(hit) && hit->quota && hit->quota->kind == WEIR__LIMITED && hit->cost > 0 &&
-           !hit->quota_mode && !trial->dry_run && !trial->loaded->strict && !trial->load_aware &&
-           !trial->engine->segment->read_only && !weir__book_away(trial->loaded, hit->rule);
+    const struct weir__rule_eval *eval = ctx->evals;
+    return ctx->count == 1 && enforced(eval) && eval->quota && eval->quota->kind == WEIR__LIMITED && eval->cost > 0 &&
+           !eval->quota_mode && !ctx->dry_run && !ctx->ruleset->strict && !ctx->load_aware &&
+           !ctx->engine->segment->read_only && !weir__book_away(ctx->ruleset, eval->rule);
 }
 
-static const struct weir__hit *decide_simple(const struct weir__trial *trial)
+static const struct weir__rule_eval *decide_simple(const struct weir__request_ctx *ctx)
 {
-    struct weir__hit *hit = trial->hits;
-    const weir_limit *limit = &hit->quota->limit;
-    if (limit->algorithm == WEIR_CONCURRENCY || weir__book_of(trial->loaded, hit->rule)) {
-        ask(trial, hit, TAKE);
+    struct weir__rule_eval *eval = ctx->evals;
+    const weir_limit *limit = &eval->quota->limit;
+    if (limit->algorithm == WEIR_CONCURRENCY || weir__book_of(ctx->ruleset, eval->rule)) {
+        ask(ctx, eval, TAKE);
     } else {
-        int error = weir__take_on(trial->cpu, trial->engine->segment, limit, hit->key, hit->key_len, hit->cost,
-                                  trial->now, &hit->decision);
+        int error = weir__take_on(ctx->cpu, ctx->engine->segment, limit, eval->key, eval->key_len, eval->cost, ctx->now,
+                                  &eval->decision);
         if (error == WEIR_EFULL)
-            error = weir__hit_take_without_room(trial, hit, &hit->decision);
+            error = weir__eval_take_without_room(ctx, eval, &eval->decision);
         if (error)
-            weir__hit_fail(hit, error);
+            weir__eval_fail(eval, error);
     }
-    if (trial->charge_denied && weir__hit_denies(hit))
-        charge_denied(trial);
-    count_hit(trial, hit, weir__hit_denies(hit));
-    return hit;
+    if (ctx->charge_denied && weir__eval_denies(eval))
+        charge_denied(ctx);
+    count_hit(ctx, eval, weir__eval_denies(eval));
+    return eval;
 }
 
-const struct weir__hit *weir__trial_decide(struct weir__trial *trial)
+const struct weir__rule_eval *weir__evaluate(struct weir__request_ctx *ctx)
 {
-    if (is_simple(trial))
-        return decide_simple(trial);
-    struct weir__hit *only = NULL;
+    if (is_simple(ctx))
+        return decide_simple(ctx);
+    struct weir__rule_eval *only = NULL;
     size_t counters = 0;
     bool shadows = false;
-    for (size_t i = 0; i < trial->count; i++) {
-        struct weir__hit *hit = &trial->hits[i];
-        weir__hit_settle(hit);
-        if (has_counter(hit) && weir__book_away(trial->loaded, hit->rule)) {
-            weir__hit_fail(hit, WEIR_ESTOREAWAY);
-            hit->quota = NULL;
+    for (size_t i = 0; i < ctx->count; i++) {
+        struct weir__rule_eval *eval = &ctx->evals[i];
+        weir__eval_settle(eval);
+        if (has_counter(eval) && weir__book_away(ctx->ruleset, eval->rule)) {
+            weir__eval_fail(eval, WEIR_ESTOREAWAY);
+            eval->quota = NULL;
         }
-        if (enforced(hit) && has_counter(hit)) {
+        if (enforced(eval) && has_counter(eval)) {
             counters++;
-            only = hit;
+            only = eval;
         }
-        shadows |= hit->shadow;
+        shadows |= eval->shadow;
     }
-    if (trial->load_aware && weir__overload_must_shed(trial)) {
-        const struct weir__hit *by = weir__overload_shed(trial);
-        count(trial);
+    if (ctx->load_aware && weir__overload_must_shed(ctx)) {
+        const struct weir__rule_eval *by = weir__overload_shed(ctx);
+        count(ctx);
         return by;
     }
     struct weir__borrowed *borrowed = NULL;
-    if (trial->loaded->strict)
-        borrowed = prepare(trial);
-    decide(trial, counters == 1 ? only : NULL, shadows);
+    if (ctx->ruleset->strict)
+        borrowed = prepare(ctx);
+    decide(ctx, counters == 1 ? only : NULL, shadows);
     if (borrowed)
         weir__links_return(borrowed);
-    if (trial->load_aware)
-        weir__overload_mark_reserved(trial);
-    if (!trial->dry_run)
-        count(trial);
-    return choose(trial);
+    if (ctx->load_aware)
+        weir__overload_mark_reserved(ctx);
+    if (!ctx->dry_run)
+        count(ctx);
+    return choose(ctx);
 }

@@ -74,9 +74,8 @@ static __attribute__((noinline)) bool take_other(const struct asking *asking, co
     return true;
 }
 
-__attribute__((hot)) bool weir__take_usual(unsigned cpu, weir_segment *segment, const weir_limit *limit,
-                                           const void *key, size_t key_len, int64_t cost, weir_time now,
-                                           weir_decision *decision)
+__attribute__((hot)) bool weir__take_fast(unsigned cpu, weir_segment *segment, const weir_limit *limit, const void *key,
+                                          size_t key_len, int64_t cost, weir_time now, weir_decision *decision)
 {
     const struct asking asking = begin(cpu, segment, now);
     uint64_t tag;

@@ -80,7 +80,7 @@ static uint64_t key_hash(void *context, weir_text key)
 {
     const struct weir__host *host = context;
     const weir_segment *segment = host->engine->segment;
-    return weir__pseudonym(segment, weir__noting_hash(segment, key.data, key.len));
+    return weir__pseudonym(segment, weir__hot_sampler_hash(segment, key.data, key.len));
 }
 
 static void say(void *context, const char *message)

@@ -263,9 +263,9 @@ size_t weir__advise(const struct weir__evidence *evidence, struct weir__advice a
 static void gather_rule(const struct weir__sight *sight, uint64_t id, struct weir__evidence *e)
 {
     int at;
-    const struct weir__loaded *loaded = weir__pin(&sight->engine->pins, &at);
-    for (size_t i = 0; i < loaded->rules->count; i++) {
-        const struct weir__rule *rule = loaded->rules->rules[i];
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&sight->engine->hazards, &at);
+    for (size_t i = 0; i < ruleset->rules->count; i++) {
+        const struct weir__rule *rule = ruleset->rules->rules[i];
         if (rule->id != id || !rule->quota_count || rule->quotas[0].kind != WEIR__LIMITED)
             continue;
         const weir_limit *limit = &rule->quotas[0].limit;
@@ -279,7 +279,7 @@ static void gather_rule(const struct weir__sight *sight, uint64_t id, struct wei
         e->shadow = rule->shadow;
         break;
     }
-    weir__unpin(&sight->engine->pins, at);
+    weir__hazard_release(&sight->engine->hazards, at);
 }
 
 static void gather_keys(const struct weir__sight *sight, const struct weir__hot_rule *panel, struct weir__evidence *e)
@@ -290,8 +290,8 @@ static void gather_keys(const struct weir__sight *sight, const struct weir__hot_
     if (!keys)
         return;
     const weir_segment *segment = sight->engine->segment;
-    e->key_count = weir__hot_top(panel, WEIR__HOT_DENIED, weir__noting_hash, segment, keys, MAX);
-    size_t count = weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__noting_hash, segment, admitted, MAX);
+    e->key_count = weir__hot_top(panel, WEIR__HOT_DENIED, weir__hot_sampler_hash, segment, keys, MAX);
+    size_t count = weir__hot_top(panel, WEIR__HOT_ADMITTED, weir__hot_sampler_hash, segment, admitted, MAX);
     for (size_t i = 0; i < e->key_count; i++) {
         e->key[i].denied = keys[i].weight;
         for (size_t j = 0; j < count; j++)

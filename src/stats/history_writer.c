@@ -21,8 +21,8 @@ struct weir__observer {
     struct weir__mapped mapped;
     struct weir__history history;
     char history_path[4096], hot_path[4096];
-    struct weir__noting *hot; /* to be aged; NULL: not there yet */
-    uint64_t last;            /* second */
+    struct weir__hot_sampler *hot; /* to be aged; NULL: not there yet */
+    uint64_t last;                 /* second */
     int lock;
     int error; /* of the last look */
 };
@@ -152,7 +152,7 @@ int weir__observer_open(weir *engine, const char *segment_path, struct weir__obs
 
 static void hot_leave(struct weir__observer *o)
 {
-    weir__noting_close(o->hot);
+    weir__hot_sampler_close(o->hot);
     o->hot = NULL;
 }
 
@@ -177,7 +177,7 @@ static void hot_follow(struct weir__observer *o)
     hot_leave(o);
     /* Attached as by one who notes: this is never the one who makes it. */
     if (o->sight.hot_file.memory && o->sight.hot.panels)
-        (void)!weir__noting_attach(o->hot_path, o->sight.engine->segment->owner, &o->hot);
+        (void)!weir__hot_sampler_attach(o->hot_path, o->sight.engine->segment->owner, &o->hot);
 }
 
 static void age_all(const struct weir__hot *hot, int times)

@@ -37,7 +37,7 @@ struct weir__told {
     struct weir__rates rates; /* under its enforced rules */
     double level;             /* of load, 0 to 100; negative: it has none, or nobody says */
     enum weir__fleet_store store;
-    uint64_t rules; /* what those in force say (weir__rules_said); 0: unknown */
+    uint64_t rules; /* what those in force say (weir__rules_checksum); 0: unknown */
     int64_t rule_count;
     int64_t every_ms; /* how often it tells */
 };

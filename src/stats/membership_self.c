@@ -56,7 +56,7 @@ void weir__told_self(struct weir__told *told, const struct weir__sight *sight, b
     id_make(sight->engine->segment, told->id);
     (void)weir__sight_rules(sight, add_rule, &sum);
     if (!sight->unnamed)
-        told->rules = weir__rules_said(sight->engine);
+        told->rules = weir__rules_checksum(sight->engine);
     if (weir__sight_load(sight, &view, &sums))
         told->level = 100.0 * view.level / WEIR__LOAD_FULL;
 }

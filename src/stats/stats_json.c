@@ -347,10 +347,10 @@ static json_t *keys_json(const struct weir__sight *sight, const struct weir__hot
     json_t *list = json_array();
     bool good = keys && list;
     if (panel && good && what->near)
-        count = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash,
+        count = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__hot_sampler_hash,
                                   sight->engine->segment, keys, max);
     else if (panel && good)
-        count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__noting_hash,
+        count = weir__hot_top(panel, what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__hot_sampler_hash,
                               sight->engine->segment, keys, max);
     for (size_t i = 0; i < count && good; i++)
         good = json_array_append_new(list, key_json(sight->engine->segment, &keys[i], what)) == 0;

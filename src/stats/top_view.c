@@ -58,7 +58,7 @@ static int gather(void *context, const struct weir__seen_rule *rule)
         return 0;
     row->watched = true;
     row->keys = weir__hot_uses(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, unused);
-    row->near = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash,
+    row->near = weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__hot_sampler_hash,
                                   sight->engine->segment, near, WEIR__HOT_NEAR);
     return 0;
 }
@@ -169,10 +169,10 @@ static size_t keys_of(const struct weir__sight *sight, const struct weir__hot_ru
 {
     const weir_segment *segment = sight->engine->segment;
     if (list == WEIR__TOP_NEAR)
-        return weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__noting_hash, segment, keys,
-                                 max);
-    return weir__hot_top(panel, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED, weir__noting_hash,
-                         segment, keys, max);
+        return weir__hot_nearest(panel, weir__sight_minute(sight), WEIR__SEEN_MINUTES, weir__hot_sampler_hash, segment,
+                                 keys, max);
+    return weir__hot_top(panel, list == WEIR__TOP_DENIED ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED,
+                         weir__hot_sampler_hash, segment, keys, max);
 }
 
 static void draw_key(struct picture *p, const weir_segment *segment, const struct weir__hot_key *key, uint64_t seconds)

@@ -18,13 +18,13 @@ static int by_id(const void *a, const void *b)
 
 static bool index_rules(struct weir__sync *sync)
 {
-    const weir_rules *rules = sync->loaded->rules;
+    const weir_rules *rules = sync->ruleset->rules;
     const struct weir__rule **list = malloc((rules->count + 1) * sizeof(const struct weir__rule *));
     if (!list)
         return false;
     size_t count = 0;
     for (size_t i = 0; i < rules->count; i++)
-        if (weir__book_of(sync->loaded, rules->rules[i]))
+        if (weir__book_of(sync->ruleset, rules->rules[i]))
             list[count++] = rules->rules[i];
     qsort(list, count, sizeof(const struct weir__rule *), by_id);
     free(sync->by_id);
@@ -37,21 +37,21 @@ bool weir__sync_pin(struct weir__sync *sync, int *at)
 {
     weir *engine = sync->with.engine;
     weir__watch(engine);
-    const struct weir__loaded *loaded = weir__pin(&engine->pins, at);
+    const struct weir__ruleset *ruleset = weir__hazard_acquire(&engine->hazards, at);
     uint64_t reloads = weir__load64(&engine->reloads);
-    bool same = sync->by_id && loaded == sync->loaded && reloads == sync->reloads;
-    sync->loaded = loaded;
+    bool same = sync->by_id && ruleset == sync->ruleset && reloads == sync->reloads;
+    sync->ruleset = ruleset;
     sync->reloads = reloads;
     if (same || index_rules(sync))
         return true;
     sync->reloads = UINT64_MAX; /* to be tried again */
-    weir__unpin(&engine->pins, *at);
+    weir__hazard_release(&engine->hazards, *at);
     return false;
 }
 
 void weir__sync_unpin(struct weir__sync *sync, int at)
 {
-    weir__unpin(&sync->with.engine->pins, at);
+    weir__hazard_release(&sync->with.engine->hazards, at);
 }
 
 static const struct weir__rule *rule_of(const struct weir__sync *sync, uint64_t id)

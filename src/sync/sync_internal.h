@@ -74,7 +74,7 @@ struct weir__sync {
     weir_time now; /* read once for several counters: two clocks a counter cost more than the counter */
 
     /* The rules in force, during a round; and all of them by id. */
-    const struct weir__loaded *loaded;
+    const struct weir__ruleset *ruleset;
     uint64_t reloads;
     const struct weir__rule **by_id;
     size_t by_id_count;

@@ -46,9 +46,9 @@ struct who {
 /* A cost of 1 as a gateway asks for it: what passes may be told briefly, and then *answer says no more than that. */
 static int ask(weir *engine, struct who who, int64_t cost, weir_answer *answer, weir_outcome outcomes[3])
 {
-    char user[16], address[16], tenant[16], text[WEIR__BRIEF_ROOM];
+    char user[16], address[16], tenant[16], text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
-    struct weir__brief brief = {.reset = &reset, .headers = true, .text = text};
+    struct weir__fast_result fast = {.reset = &reset, .headers = true, .text = text};
     snprintf(user, sizeof user, "%d", who.user);
     snprintf(address, sizeof address, "%d", who.address);
     snprintf(tenant, sizeof tenant, "%d", who.tenant);
@@ -64,8 +64,8 @@ static int ask(weir *engine, struct who who, int64_t cost, weir_answer *answer, 
                         .outcomes_max = 3};
     if (cost != 1)
         return weir_check(engine, &query, answer);
-    int error = weir__check_brief(engine, &query, answer, &brief);
-    if (!error && brief.told)
+    int error = weir__check_fast(engine, &query, answer, &fast);
+    if (!error && fast.told)
         *answer = (weir_answer){.matched = 3, .decision = {.verdict = WEIR_ALLOW}};
     return error;
 }

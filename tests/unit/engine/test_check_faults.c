@@ -168,15 +168,15 @@ TEST(weir_rules_load_with_the_nth_call_failing)
 /* Asks under a rule that can be told briefly; what of that there was no memory for is told the long way. */
 static bool is_told_briefly(weir *w)
 {
-    static char text[WEIR__BRIEF_ROOM];
+    static char text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
-    struct weir__brief brief = {.reset = &reset, .text = text};
+    struct weir__fast_result fast = {.reset = &reset, .text = text};
     struct test_request r;
     weir_answer answer;
     test_request(&r, "GET / @x-user-id=7");
-    CHECK_EQ(weir__check_brief(w, &r.query, &answer, &brief), 0);
-    CHECK_EQ(brief.told ? brief.limit : answer.decision.limit, 5);
-    return brief.told;
+    CHECK_EQ(weir__check_fast(w, &r.query, &answer, &fast), 0);
+    CHECK_EQ(fast.told ? fast.limit : answer.decision.limit, 5);
+    return fast.told;
 }
 
 TEST(weir_open_with_the_nth_call_failing)

@@ -76,7 +76,7 @@ static bool is_text(const char *at, size_t len, const char *text)
 }
 
 /* What was told briefly against an answer with its one outcome. */
-static void compare(const struct weir__brief *brief, const weir_answer *answer, const weir_outcome *outcomes)
+static void compare(const struct weir__fast_result *fast, const weir_answer *answer, const weir_outcome *outcomes)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT];
@@ -84,17 +84,17 @@ static void compare(const struct weir__brief *brief, const weir_answer *answer, 
     CHECK_EQ(answer->decision.verdict, WEIR_ALLOW);
     CHECK_EQ(answer->matched, 1);
     CHECK_EQ(answer->by.reason, WEIR_BY_LIMIT);
-    CHECK_EQ(brief->limit, answer->decision.limit);
-    CHECK_EQ(brief->remaining, answer->decision.remaining);
-    CHECK(is_text(brief->text, brief->rule_len, answer->by.rule));
-    CHECK(is_text(brief->text + brief->rule_len, brief->key_len, answer->by.key));
-    if (!brief->headers) {
-        CHECK_EQ(brief->values_len, 0);
+    CHECK_EQ(fast->limit, answer->decision.limit);
+    CHECK_EQ(fast->remaining, answer->decision.remaining);
+    CHECK(is_text(fast->text, fast->rule_len, answer->by.rule));
+    CHECK(is_text(fast->text + fast->rule_len, fast->key_len, answer->by.key));
+    if (!fast->headers) {
+        CHECK_EQ(fast->values_len, 0);
         return;
     }
-    CHECK_EQ(brief->values_len, len);
-    CHECK(memcmp(brief->lens, lens, sizeof lens) == 0);
-    CHECK(memcmp(brief->text + brief->rule_len + brief->key_len, values, len) == 0);
+    CHECK_EQ(fast->values_len, len);
+    CHECK(memcmp(fast->lens, lens, sizeof lens) == 0);
+    CHECK(memcmp(fast->text + fast->rule_len + fast->key_len, values, len) == 0);
 }
 
 /* What is counted, which must not depend on the way. */
@@ -140,13 +140,13 @@ static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
     int64_t told = 0;
     double now = 0;
     for (int64_t i = 0; i < times; i++) {
-        static char text[WEIR__BRIEF_ROOM];
+        static char text[WEIR__FAST_RESULT_BYTES];
         uint8_t peer[16] = {10, 0, 0, (uint8_t)(test_random(seed) % 5), 7};
         const char *path = paths[test_random(seed) % (sizeof paths / sizeof *paths)];
         weir_outcome outcomes[8];
         weir_held held, its;
         weir_answer answer, expected;
-        struct weir__brief brief = {.reset = &reset, .text = text, .headers = test_random(seed) % 8 != 0};
+        struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = test_random(seed) % 8 != 0};
         now += (double)(test_random(seed) % 100000) / 1e6;
         weir_query query = {.lookup = lookup,
                             .peer = peer,
@@ -161,17 +161,17 @@ static int64_t contest(const char *rules, int64_t times, uint64_t *seed)
         query.dry_run = test_random(seed) % 32 == 0;
         CHECK_EQ(weir_check(model, &query, &expected), 0);
         query.held = &held;
-        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-        if (brief.told)
-            compare(&brief, &expected, outcomes);
+        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        if (fast.told)
+            compare(&fast, &expected, outcomes);
         else
             CHECK(memcmp(&answer.decision, &expected.decision, sizeof answer.decision) == 0 &&
                   answer.by.reason == expected.by.reason && strcmp(answer.by.rule, expected.by.rule) == 0 &&
                   strcmp(answer.by.key, expected.by.key) == 0 && answer.status == expected.status);
-        told += brief.told;
+        told += fast.told;
         if (test_random(seed) % 2) { /* some requests in flight end */
             CHECK(weir_held_release(model, &its) >= 0);
-            if (!brief.told)
+            if (!fast.told)
                 CHECK(weir_held_release(engine, &held) >= 0);
         }
     }
@@ -197,24 +197,24 @@ TEST(says_what_a_check_says)
 TEST(what_is_not_usual)
 {
     weir *engine = test_engine(RULES[0]);
-    static char text[WEIR__BRIEF_ROOM];
+    static char text[WEIR__FAST_RESULT_BYTES];
     const uint8_t peer[4] = {10, 0, 0, 1};
     struct weir__second reset = {0};
-    struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+    struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}, .now = test_seconds(1)};
     weir_answer answer;
     for (int i = 0; i < 20; i++) {
-        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-        CHECK(brief.told);
-        CHECK_EQ(brief.remaining, 19 - i);
+        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        CHECK(fast.told);
+        CHECK_EQ(fast.remaining, 19 - i);
     }
-    CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-    CHECK(!brief.told);
+    CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+    CHECK(!fast.told);
     CHECK_EQ(answer.decision.verdict, WEIR_DENY);
     query.now = test_seconds(2);
     query.peer = NULL;
-    CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-    CHECK(!brief.told);
+    CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+    CHECK(!fast.told);
     CHECK_EQ(answer.by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }
@@ -222,11 +222,11 @@ TEST(what_is_not_usual)
 /* In a segment that is only looked at nothing is taken, nor are times of checks written. */
 TEST(read_only)
 {
-    static char text[WEIR__BRIEF_ROOM];
+    static char text[WEIR__FAST_RESULT_BYTES];
     char path[64];
     const uint8_t peer[4] = {10, 0, 0, 1};
     struct weir__second reset = {0};
-    struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+    struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
     weir_answer answer;
     weir *engine = NULL;
@@ -239,9 +239,9 @@ TEST(read_only)
     unlink(path);
     for (int i = 0; i < 5000; i++) { /* by the clock: some checks are timed */
         query.dry_run = i % 2;
-        brief.told = true;
-        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), query.dry_run ? 0 : WEIR_EREADONLY);
-        CHECK(query.dry_run || !brief.told);
+        fast.told = true;
+        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), query.dry_run ? 0 : WEIR_EREADONLY);
+        CHECK(query.dry_run || !fast.told);
     }
     weir_close(engine);
 }
@@ -258,17 +258,17 @@ static bool lookup_zero(void *context, enum weir_attribute_kind kind, weir_text 
 TEST(a_key_with_a_zero_byte)
 {
     weir *engine = test_engine("rules:\n  - { name: q, key: 'q:${query:q}', limit: 9, window: 1s }\n");
-    static char text[WEIR__BRIEF_ROOM];
+    static char text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
-    struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+    struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
     weir_query query = {.lookup = lookup_zero, .path = {"/", 1}, .now = test_seconds(1)};
     weir_answer answer;
-    CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-    CHECK(brief.told);
+    CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+    CHECK(fast.told);
     CHECK_EQ(weir_check(engine, &query, &answer), 0);
     CHECK(answer.by.key_len == 5 && memcmp(answer.by.key, "q:a\0b", 6) == 0 && !answer.by.key_cut);
-    CHECK(brief.key_len == 5 && memcmp(text + brief.rule_len, "q:a\0b", 5) == 0);
-    CHECK(is_text(text + brief.rule_len + brief.key_len, brief.lens[WEIR_HEADER_LIMIT], "9"));
+    CHECK(fast.key_len == 5 && memcmp(text + fast.rule_len, "q:a\0b", 5) == 0);
+    CHECK(is_text(text + fast.rule_len + fast.key_len, fast.lens[WEIR_HEADER_LIMIT], "9"));
     weir_close(engine);
 }
 
@@ -284,17 +284,17 @@ TEST(hot_keys)
 {
     weir_options how = {.segment = {.size = 8 << 20}, .rules_text = RULES[1], .hot = ""};
     weir *engine = NULL;
-    static char text[WEIR__BRIEF_ROOM];
+    static char text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
-    struct weir__brief brief = {.reset = &reset, .text = text};
+    struct weir__fast_result fast = {.reset = &reset, .text = text};
     double keys = 0;
     CHECK_EQ(weir_open(&how, &engine), 0);
     for (int i = 0; i < 4096; i++) {
         const uint8_t peer[4] = {10, 0, 0, (uint8_t)(i % 8)};
         weir_query query = {.lookup = lookup, .peer = peer, .peer_len = 4, .path = {"/api/a", 6}};
         weir_answer answer;
-        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-        CHECK(brief.told);
+        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        CHECK(fast.told);
     }
     CHECK_EQ(weir_hot_each(engine, add_keys, &keys), 0);
     CHECK(keys > 4 && keys < 16); /* about 8: two keys of one part are taken for one, see table/hot.h */

@@ -53,11 +53,11 @@ bool __wrap_weir__slot_look(const struct weir__op *op, const weir_limit *limit, 
 
 struct asked {
     weir *engine;
-    struct weir__brief brief;
+    struct weir__fast_result fast;
     struct weir__second reset;
     weir_answer answer;
     weir_outcome outcomes[3];
-    char text[WEIR__BRIEF_ROOM];
+    char text[WEIR__FAST_RESULT_BYTES];
 };
 
 static void ask(struct asked *asked, size_t outcomes_max)
@@ -70,9 +70,9 @@ static void ask(struct asked *asked, size_t outcomes_max)
                         .now = test_seconds(1),
                         .outcomes = asked->outcomes,
                         .outcomes_max = outcomes_max};
-    asked->brief = (struct weir__brief){.reset = &asked->reset, .text = asked->text, .headers = true};
+    asked->fast = (struct weir__fast_result){.reset = &asked->reset, .text = asked->text, .headers = true};
     between.looks = 0;
-    CHECK_EQ(weir__check_brief(asked->engine, &query, &asked->answer, &asked->brief), 0);
+    CHECK_EQ(weir__check_fast(asked->engine, &query, &asked->answer, &asked->fast), 0);
 }
 
 /* The first request of a key makes its entries, on the long way. */
@@ -85,8 +85,8 @@ static void begin(struct asked *asked)
     between.always = false;
     ask(asked, 3);
     CHECK_EQ(between.looks, 1); /* there is no entry: that is not usual */
-    CHECK(asked->brief.told);
-    CHECK_EQ(asked->brief.remaining, 4);
+    CHECK(asked->fast.told);
+    CHECK_EQ(asked->fast.remaining, 4);
 }
 
 /* What is left under each of the three. */
@@ -128,11 +128,11 @@ TEST(nobody_comes_between)
     begin(&asked);
     ask(&asked, 3);
     CHECK_EQ(between.looks, 3);
-    CHECK(asked.brief.told);
-    CHECK_EQ(asked.brief.limit, 5);
-    CHECK_EQ(asked.brief.remaining, 3);
-    CHECK_EQ(asked.brief.rule_len, 1);
-    CHECK(asked.brief.key_len == 10 && memcmp(asked.text, "bb:10.0.0.1", 11) == 0);
+    CHECK(asked.fast.told);
+    CHECK_EQ(asked.fast.limit, 5);
+    CHECK_EQ(asked.fast.remaining, 3);
+    CHECK_EQ(asked.fast.rule_len, 1);
+    CHECK(asked.fast.key_len == 10 && memcmp(asked.text, "bb:10.0.0.1", 11) == 0);
     check_left(&asked, 8, 3, 8);
     weir_close(asked.engine);
 }
@@ -147,8 +147,8 @@ TEST(somebody_comes_between)
         between.cost = 2;
         ask(&asked, 3);
         CHECK_EQ(between.looks, 4);
-        CHECK(asked.brief.told);
-        CHECK_EQ(asked.brief.remaining, rule == 2 ? 1 : 3);
+        CHECK(asked.fast.told);
+        CHECK_EQ(asked.fast.remaining, rule == 2 ? 1 : 3);
         CHECK_EQ(gave_back(asked.engine), 0);
         check_left(&asked, rule == 1 ? 6 : 8, rule == 2 ? 1 : 3, rule == 3 ? 6 : 8);
         weir_close(asked.engine);
@@ -165,7 +165,7 @@ TEST(somebody_takes_the_last)
         between.cost = rule == 2 ? 4 : 9;
         ask(&asked, 3);
         CHECK_EQ(between.looks, 4);
-        CHECK(!asked.brief.told);
+        CHECK(!asked.fast.told);
         CHECK_EQ(asked.answer.decision.verdict, WEIR_DENY);
         CHECK_EQ(asked.answer.by.rule[0], "abc"[rule - 1]);
         CHECK_EQ(asked.answer.outcomes, 3);
@@ -186,12 +186,12 @@ TEST(somebody_comes_between_one)
         between.look = i == 2;
         between.cost = 2;
         ask(&asked, 1);
-        CHECK(asked.brief.told);
-        CHECK_EQ(asked.brief.remaining, i == 2 ? 95 : 99 - i);
+        CHECK(asked.fast.told);
+        CHECK_EQ(asked.fast.remaining, i == 2 ? 95 : 99 - i);
     }
     between.look = 0;
     ask(&asked, 1);
-    CHECK_EQ(asked.brief.remaining, 94);
+    CHECK_EQ(asked.fast.remaining, 94);
     weir_close(asked.engine);
 }
 
@@ -207,7 +207,7 @@ TEST(somebody_always_comes_between)
     between.always = true;
     ask(&asked, 3);
     between.always = false;
-    CHECK(asked.brief.told);
+    CHECK(asked.fast.told);
     CHECK(between.looks > 3);
     int64_t others = between.looks - 1; /* all but the look at the second */
     CHECK_EQ(gave_back(asked.engine), 0);
@@ -221,7 +221,7 @@ TEST(a_shorter_list)
     struct asked asked;
     begin(&asked);
     ask(&asked, 2);
-    CHECK(!asked.brief.told);
+    CHECK(!asked.fast.told);
     CHECK_EQ(asked.answer.decision.verdict, WEIR_ALLOW);
     CHECK_EQ(asked.answer.outcomes, 2);
     check_left(&asked, 8, 3, 8);

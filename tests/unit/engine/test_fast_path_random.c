@@ -19,12 +19,12 @@
 static int64_t quick,
     by_several; /* requests that were decided on the quick way, and those of them under several rules */
 
-bool __real_weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief);
-bool __wrap_weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief);
+bool __real_weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast);
+bool __wrap_weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast);
 
-bool __wrap_weir__quick(struct weir__asked *asked, const weir_query *query, struct weir__brief *brief)
+bool __wrap_weir__evaluate_fast(struct weir__asked *asked, const weir_query *query, struct weir__fast_result *fast)
 {
-    bool taken = __real_weir__quick(asked, query, brief);
+    bool taken = __real_weir__evaluate_fast(asked, query, fast);
     quick += taken;
     by_several += taken && asked->count > 1;
     return taken;
@@ -95,7 +95,7 @@ static void compare_twins(const struct twins *twins)
 {
     const weir *a = twins->model, *b = twins->engine;
     CHECK_EQ(memcmp(a->segment->memory, b->segment->memory, a->segment->bytes), 0);
-    CHECK(same_memory(&a->noting->mapped, &b->noting->mapped));
+    CHECK(same_memory(&a->hot_sampler->mapped, &b->hot_sampler->mapped));
     CHECK(same_ledgers(&a->book->ledger, &b->book->ledger));
     CHECK(memcmp(&a->untold, &b->untold, sizeof a->untold) == 0);
     CHECK_EQ(a->regex_limited, b->regex_limited);
@@ -223,25 +223,25 @@ static void compare_answers(const weir_answer *a, const weir_outcome *of_a, cons
 }
 
 /* What a gateway keeps of either. */
-static void compare_brief(const weir_answer *answer, const weir_outcome *outcomes, const struct weir__brief *brief)
+static void compare_brief(const weir_answer *answer, const weir_outcome *outcomes, const struct weir__fast_result *fast)
 {
     char values[WEIR_HEADER_ROOM];
     uint16_t lens[WEIR_HEADER_COUNT] = {0};
-    size_t len = brief->headers ? weir_answer_values(answer, outcomes, values, lens) : 0;
-    const char *key = brief->text + brief->rule_len, *told = key + brief->key_len;
+    size_t len = fast->headers ? weir_answer_values(answer, outcomes, values, lens) : 0;
+    const char *key = fast->text + fast->rule_len, *told = key + fast->key_len;
     CHECK_EQ(answer->decision.verdict, WEIR_ALLOW);
     CHECK_EQ(answer->decision.retry_after_ns, 0);
     CHECK(answer->by.reason == WEIR_BY_LIMIT && answer->by.error == 0);
-    CHECK_EQ(brief->limit, answer->decision.limit);
-    CHECK_EQ(brief->remaining, answer->decision.remaining);
+    CHECK_EQ(fast->limit, answer->decision.limit);
+    CHECK_EQ(fast->remaining, answer->decision.remaining);
     CHECK_EQ(answer->outcomes, answer->matched);
-    CHECK_EQ(brief->rule_len, strlen(answer->by.rule));
-    CHECK(memcmp(brief->text, answer->by.rule, brief->rule_len) == 0);
-    CHECK_EQ(brief->key_len, answer->by.key_len);
-    CHECK(memcmp(key, answer->by.key, brief->key_len) == 0);
-    CHECK_EQ(brief->values_len, len);
-    CHECK(memcmp(brief->lens, lens, sizeof lens) == 0);
-    CHECK(brief->values_len == len && memcmp(told, values, len) == 0);
+    CHECK_EQ(fast->rule_len, strlen(answer->by.rule));
+    CHECK(memcmp(fast->text, answer->by.rule, fast->rule_len) == 0);
+    CHECK_EQ(fast->key_len, answer->by.key_len);
+    CHECK(memcmp(key, answer->by.key, fast->key_len) == 0);
+    CHECK_EQ(fast->values_len, len);
+    CHECK(memcmp(fast->lens, lens, sizeof lens) == 0);
+    CHECK(fast->values_len == len && memcmp(told, values, len) == 0);
 }
 
 /* ---- One after the other ---- */
@@ -276,8 +276,8 @@ static void ask_both(struct contest *c, weir_query *query)
     static char text[2][8704];
     weir_held its = {.count = 0}, held = {.count = 0};
     weir_answer expected, answer;
-    struct weir__brief brief = {.reset = &c->reset, .headers = test_random(c->seed) % 8 != 0};
-    brief.text = malloc(WEIR__BRIEF_ROOM);
+    struct weir__fast_result fast = {.reset = &c->reset, .headers = test_random(c->seed) % 8 != 0};
+    fast.text = malloc(WEIR__FAST_RESULT_BYTES);
     query->outcomes_max = OUTCOMES;
     query->text_size = sizeof text[0];
 
@@ -289,18 +289,18 @@ static void ask_both(struct contest *c, weir_query *query)
     query->held = &held;
     query->outcomes = of;
     query->text = text[1];
-    CHECK_EQ(weir__check_brief(c->twins.engine, query, &answer, &brief), error);
-    if (!error && brief.told)
-        compare_brief(&expected, expected_of, &brief);
+    CHECK_EQ(weir__check_fast(c->twins.engine, query, &answer, &fast), error);
+    if (!error && fast.told)
+        compare_brief(&expected, expected_of, &fast);
     else if (!error)
         compare_answers(&expected, expected_of, &answer, of);
-    c->told += brief.told;
+    c->told += fast.told;
     if (!error && expected.by.reason == WEIR_BY_LIMIT) {
         memcpy(c->rule, expected.by.rule, sizeof c->rule);
         memcpy(c->key, expected.by.key, sizeof c->key);
     }
     end_held(c, &its, &held);
-    free(brief.text);
+    free(fast.text);
 }
 
 /* What an operator, the load, the store's state or a segment that is cut short do between two requests. */

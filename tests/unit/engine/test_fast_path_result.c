@@ -10,7 +10,7 @@ static struct {
     weir_outcome outcomes[8];
     weir_answer answer;
     struct weir__second reset;
-    char text[WEIR__BRIEF_ROOM];
+    char text[WEIR__FAST_RESULT_BYTES];
 } told;
 
 static weir_query query_of(weir_text path, double seconds)
@@ -25,26 +25,26 @@ static weir_query query_of(weir_text path, double seconds)
                         .outcomes_max = 8};
 }
 
-static struct weir__brief ask_briefly(weir *engine, const weir_query *query)
+static struct weir__fast_result ask_briefly(weir *engine, const weir_query *query)
 {
-    struct weir__brief brief = {.reset = &told.reset, .text = told.text, .headers = true};
-    CHECK_EQ(weir__check_brief(engine, query, &told.answer, &brief), 0);
-    return brief;
+    struct weir__fast_result fast = {.reset = &told.reset, .text = told.text, .headers = true};
+    CHECK_EQ(weir__check_fast(engine, query, &told.answer, &fast), 0);
+    return fast;
 }
 
-static struct weir__brief ask_root(weir *engine, double seconds)
+static struct weir__fast_result ask_root(weir *engine, double seconds)
 {
     weir_query query = query_of((weir_text){"/", 1}, seconds);
     return ask_briefly(engine, &query);
 }
 
 /* The value of a header. */
-static bool says(const struct weir__brief *brief, enum weir_header header, const char *value)
+static bool says(const struct weir__fast_result *fast, enum weir_header header, const char *value)
 {
-    const char *at = brief->text + brief->rule_len + brief->key_len;
+    const char *at = fast->text + fast->rule_len + fast->key_len;
     for (unsigned i = 0; i < header; i++)
-        at += brief->lens[i];
-    return brief->lens[header] == strlen(value) && memcmp(at, value, strlen(value)) == 0;
+        at += fast->lens[i];
+    return fast->lens[header] == strlen(value) && memcmp(at, value, strlen(value)) == 0;
 }
 
 /* Before any other number was told: nothing is held, so it is all there in no time. */
@@ -54,11 +54,11 @@ TEST(a_first_reset_of_no_seconds)
     weir_query query = query_of((weir_text){"/", 1}, 1);
     query.has_cost = true;
     told.reset = (struct weir__second){0};
-    struct weir__brief brief = ask_briefly(engine, &query);
-    CHECK(brief.told);
-    CHECK(says(&brief, WEIR_HEADER_LIMIT, "9"));
-    CHECK(says(&brief, WEIR_HEADER_REMAINING, "9"));
-    CHECK(says(&brief, WEIR_HEADER_RESET, "0"));
+    struct weir__fast_result fast = ask_briefly(engine, &query);
+    CHECK(fast.told);
+    CHECK(says(&fast, WEIR_HEADER_LIMIT, "9"));
+    CHECK(says(&fast, WEIR_HEADER_REMAINING, "9"));
+    CHECK(says(&fast, WEIR_HEADER_RESET, "0"));
     weir_close(engine);
 }
 
@@ -71,11 +71,11 @@ TEST(the_longest_key_that_is_shown)
         snprintf(rules, sizeof rules, "rules:\n  - { name: a, key: '%.*s', limit: 9, window: 1m }\n", len, key);
         weir *engine = test_engine(rules);
         for (int i = 0; i < 2; i++) {
-            struct weir__brief brief = ask_root(engine, 1);
-            CHECK_EQ(brief.told, len <= WEIR_SHOWN_MAX);
-            CHECK_EQ(brief.told ? brief.remaining : told.answer.decision.remaining, 8 - i);
-            if (brief.told)
-                CHECK(brief.key_len == len && memcmp(told.text + brief.rule_len, key, (size_t)len) == 0);
+            struct weir__fast_result fast = ask_root(engine, 1);
+            CHECK_EQ(fast.told, len <= WEIR_SHOWN_MAX);
+            CHECK_EQ(fast.told ? fast.remaining : told.answer.decision.remaining, 8 - i);
+            if (fast.told)
+                CHECK(fast.key_len == len && memcmp(told.text + fast.rule_len, key, (size_t)len) == 0);
             else
                 CHECK_EQ(told.answer.by.key_len, WEIR_SHOWN_MAX);
         }
@@ -100,13 +100,13 @@ TEST(as_many_rules_as_are_told_briefly)
     for (int count = 1; count <= WEIR__FEW_MAX + 1; count++) {
         weir *engine = engine_of(count);
         for (int i = 0; i < 2; i++) {
-            struct weir__brief brief = ask_root(engine, 1);
-            CHECK_EQ(brief.told, count <= WEIR__FEW_MAX);
-            if (brief.told)
-                CHECK(brief.rule_len == 2 && memcmp(told.text, "r0", 2) == 0);
+            struct weir__fast_result fast = ask_root(engine, 1);
+            CHECK_EQ(fast.told, count <= WEIR__FEW_MAX);
+            if (fast.told)
+                CHECK(fast.rule_len == 2 && memcmp(told.text, "r0", 2) == 0);
             else
                 CHECK(strcmp(told.answer.by.rule, "r0") == 0);
-            CHECK_EQ(brief.told ? brief.remaining : told.answer.decision.remaining, 8 - i);
+            CHECK_EQ(fast.told ? fast.remaining : told.answer.decision.remaining, 8 - i);
         }
         weir_close(engine);
     }
@@ -125,10 +125,10 @@ TEST(a_path_that_is_longer_than_is_looked_at)
     weir *engine = test_engine(rules);
     for (int i = 0; i < 4; i++) {
         weir_query query = query_of((weir_text){path, WEIR__PATH_MAX + (size_t)i / 2}, 1);
-        struct weir__brief brief = ask_briefly(engine, &query);
-        CHECK(brief.told);
-        CHECK(brief.rule_len == 4 && memcmp(told.text, "long", 4) == 0);
-        CHECK_EQ(brief.remaining, 8 - i);
+        struct weir__fast_result fast = ask_briefly(engine, &query);
+        CHECK(fast.told);
+        CHECK(fast.rule_len == 4 && memcmp(told.text, "long", 4) == 0);
+        CHECK_EQ(fast.remaining, 8 - i);
     }
     weir_close(engine);
 }
@@ -138,15 +138,15 @@ TEST(a_limit_that_varies)
 {
     weir *engine = pressed_engine("rules:\n  - { name: a, key: k, limit: 10, window: 10m, "
                                   "adaptive: { min: 20%, max: 100% } }\n");
-    struct weir__brief brief = ask_root(engine, 1);
-    CHECK(!brief.told || says(&brief, WEIR_HEADER_LIMIT, "10"));
-    CHECK_EQ(brief.told ? brief.limit : told.answer.decision.limit, 10);
+    struct weir__fast_result fast = ask_root(engine, 1);
+    CHECK(!fast.told || says(&fast, WEIR_HEADER_LIMIT, "10"));
+    CHECK_EQ(fast.told ? fast.limit : told.answer.decision.limit, 10);
     load_is(engine, 1, 0, 0);
-    brief = ask_root(engine, 1);
-    CHECK(!brief.told || says(&brief, WEIR_HEADER_LIMIT, "2"));
-    CHECK_EQ(brief.told ? brief.limit : told.answer.decision.limit, 2);
-    brief = ask_root(engine, 1);
-    CHECK(!brief.told);
+    fast = ask_root(engine, 1);
+    CHECK(!fast.told || says(&fast, WEIR_HEADER_LIMIT, "2"));
+    CHECK_EQ(fast.told ? fast.limit : told.answer.decision.limit, 2);
+    fast = ask_root(engine, 1);
+    CHECK(!fast.told);
     CHECK_EQ(told.answer.decision.verdict, WEIR_DENY);
     weir_close(engine);
 }
@@ -157,8 +157,8 @@ TEST(a_rule_that_the_store_decides)
     weir *engine = strict_engine("rules:\n  - { name: a, key: k, limit: 9, window: 10m, consistency: strict, "
                                  "on_store_failure: local }\n");
     for (uint64_t i = 1; i <= 3; i++) {
-        struct weir__brief brief = ask_root(engine, 1);
-        CHECK(!brief.told);
+        struct weir__fast_result fast = ask_root(engine, 1);
+        CHECK(!fast.told);
         CHECK_EQ(told.answer.decision.remaining, 9 - (int64_t)i);
         CHECK_EQ(stats_of(engine, "a").failures, i);
     }
@@ -172,10 +172,10 @@ TEST(a_request_that_costs_nothing_leaves_no_entry)
     weir_query query = query_of((weir_text){"/", 1}, 1);
     query.has_cost = true;
     query.cost = 2;
-    struct weir__brief brief = ask_briefly(engine, &query);
-    CHECK_EQ(brief.remaining, 8);
-    brief = ask_root(engine, 100); /* all has come back */
-    CHECK_EQ(brief.remaining, 10);
+    struct weir__fast_result fast = ask_briefly(engine, &query);
+    CHECK_EQ(fast.remaining, 8);
+    fast = ask_root(engine, 100); /* all has come back */
+    CHECK_EQ(fast.remaining, 10);
     const struct weir__table *table = &engine->segment->table;
     int64_t now_us = test_seconds(100).mono_ns / 1000;
     for (uint64_t i = 0; i < table->lines * WEIR__BUCKET_SLOTS; i++)
@@ -204,8 +204,8 @@ TEST(a_key_that_is_missing_is_shared_no_more)
     weir_close(engine);
     engine = engine_at(path, ", on_missing_key: deny");
     unlink(path);
-    struct weir__brief brief = ask_root(engine, 1);
-    CHECK(!brief.told);
+    struct weir__fast_result fast = ask_root(engine, 1);
+    CHECK(!fast.told);
     CHECK_EQ(told.answer.by.reason, WEIR_BY_MISSING_KEY);
     weir_close(engine);
 }

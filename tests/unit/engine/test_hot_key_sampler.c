@@ -35,12 +35,12 @@ static weir *opened(const char *hot, int flags, uint64_t bytes)
 
 static const struct weir__hot_rule *panel_of(const weir *engine, const char *rule)
 {
-    return weir__hot_lookup(&engine->noting->hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
+    return weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){rule, strlen(rule)}, false));
 }
 
 static size_t top(const weir *engine, enum weir__hot_kind kind, struct weir__hot_key *keys, size_t max)
 {
-    return weir__hot_top(panel_of(engine, "api"), kind, weir__noting_hash, engine->segment, keys, max);
+    return weir__hot_top(panel_of(engine, "api"), kind, weir__hot_sampler_hash, engine->segment, keys, max);
 }
 
 static bool is_key(const struct weir__hot_key *key, const char *text)
@@ -70,7 +70,7 @@ TEST(heavy_keys)
     for (int i = 0; i < 3; i++)
         CHECK(is_key(&keys[i], "user:heavy") || is_key(&keys[i], "user:middle") || is_key(&keys[i], "user:light"));
     count = weir__hot_nearest(panel_of(engine, "api"), (uint32_t)(test_seconds(0).mono_ns / (60 * WEIR_SECOND)), 5,
-                              weir__noting_hash, engine->segment, keys, 8);
+                              weir__hot_sampler_hash, engine->segment, keys, 8);
     CHECK(count >= 2 && keys[0].weight == 1000);
     weir_close(engine);
 }
@@ -112,8 +112,9 @@ TEST(not_noted)
         test_ask(engine, "GET /never", i);
     }
     CHECK_EQ(top(engine, WEIR__HOT_ADMITTED, keys, 4), 0);
-    CHECK_EQ(weir__hot_top(panel_of(engine, "banned"), WEIR__HOT_DENIED, weir__noting_hash, engine->segment, keys, 4),
-             0);
+    CHECK_EQ(
+        weir__hot_top(panel_of(engine, "banned"), WEIR__HOT_DENIED, weir__hot_sampler_hash, engine->segment, keys, 4),
+        0);
     weir_close(engine);
 }
 
@@ -186,7 +187,7 @@ TEST(shown_hashes_cannot_be_inverted)
     weir_segment_options options = {.size = 1 << 20};
     for (int i = 0; i < 2; i++)
         CHECK_EQ(weir_segment_open(&options, &segment[i]), 0);
-    uint64_t table[2] = {weir__noting_hash(segment[0], mine, 6), weir__noting_hash(segment[0], other, 6)};
+    uint64_t table[2] = {weir__hot_sampler_hash(segment[0], mine, 6), weir__hot_sampler_hash(segment[0], other, 6)};
     uint64_t difference = linear(text_of(mine, 6) ^ text_of(other, 6));
     CHECK((undo(table[0], 6) ^ undo(table[1], 6)) == difference); /* the attack, on the table's own hashes */
     uint64_t shown[2] = {weir__pseudonym(segment[0], table[0]), weir__pseudonym(segment[0], table[1])};
@@ -202,33 +203,33 @@ TEST(shown_hashes_cannot_be_inverted)
  */
 TEST(files)
 {
-    struct weir__noting *look = NULL;
+    struct weir__hot_sampler *look = NULL;
     unlink(path);
-    CHECK_EQ(weir__noting_attach(path, 0, &look), WEIR_ENOENT);
+    CHECK_EQ(weir__hot_sampler_attach(path, 0, &look), WEIR_ENOENT);
     weir *engine = opened(path, 0, 1 << 20);
     use(engine);
     weir_close(engine);
-    CHECK_EQ(weir__noting_attach(path, 0, &look), 0);
+    CHECK_EQ(weir__hot_sampler_attach(path, 0, &look), 0);
     uint64_t api = weir__rule_id((weir_text){"api", 3}, false);
     CHECK(look && look->mapped.bytes == 1 << 20 && weir__hot_lookup(&look->hot, api)->sketch[0].total > 500);
-    weir__noting_close(look);
+    weir__hot_sampler_close(look);
 
     int file = open(path, O_WRONLY);
     CHECK(pwrite(file, "damaged!", 8, 0) == 8);
     close(file);
-    CHECK_EQ(weir__noting_attach(path, 0, &look), WEIR_EDAMAGED);
+    CHECK_EQ(weir__hot_sampler_attach(path, 0, &look), WEIR_EDAMAGED);
     engine = opened(path, 0, 2 << 20);
-    CHECK(engine->noting && engine->noting->mapped.bytes == 2 << 20);
+    CHECK(engine->hot_sampler && engine->hot_sampler->mapped.bytes == 2 << 20);
     use(engine);
     weir_close(engine);
     unlink(path);
 
     engine = opened("/nowhere/at/all.hot", 0, 0);
-    CHECK(engine && !engine->noting);
+    CHECK(engine && !engine->hot_sampler);
     use(engine);
     weir_close(engine);
     engine = opened("", 0, 1000); /* too small for one panel */
-    CHECK(engine && !engine->noting);
+    CHECK(engine && !engine->hot_sampler);
     weir_close(engine);
 }
 
@@ -236,8 +237,8 @@ TEST(files)
 TEST(few_panels)
 {
     weir *engine = opened("", 0, weir__hot_bytes(1));
-    CHECK_EQ(engine->noting->hot.panels, 1);
-    CHECK_EQ(engine->noting->hot.header->without, 1);
+    CHECK_EQ(engine->hot_sampler->hot.panels, 1);
+    CHECK_EQ(engine->hot_sampler->hot.header->without, 1);
     use(engine);
     weir_close(engine);
 }
@@ -274,7 +275,7 @@ TEST(threads)
         for (size_t k = 0; k < count; k++)
             CHECK(keys[k].len == 0 || memcmp(keys[k].text, "user:", 5) == 0);
         if (i % 25 == 24)
-            weir__hot_age(weir__hot_find(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false), 1));
+            weir__hot_age(weir__hot_find(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false), 1));
     }
     for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
@@ -316,7 +317,7 @@ TEST(cut_short)
 /* Rules that are gone: those that came in their place get their panels, once nothing is noted there any more. */
 TEST(panels_of_rules_that_are_gone_are_given_back)
 {
-    char folder[] = "/tmp/weir-noting-XXXXXX", file_path[64];
+    char folder[] = "/tmp/weir-hot_sampler-XXXXXX", file_path[64];
     CHECK(mkdtemp(folder) != NULL);
     snprintf(file_path, sizeof file_path, "%s/rules.yaml", folder);
     static const char *const texts[] = {"rules: [ { name: old, limit: 1000, window: 1h } ]\n",
@@ -333,7 +334,7 @@ TEST(panels_of_rules_that_are_gone_are_given_back)
         else
             CHECK_EQ(weir_reload(engine), 1);
     }
-    struct weir__hot_rule *panel = engine->noting->hot.panel;
+    struct weir__hot_rule *panel = engine->hot_sampler->hot.panel;
     CHECK(panel_of(engine, "old") == panel && !panel_of(engine, "new")); /* not at once */
     for (int i = 0; i < 64; i++)
         test_ask(engine, "GET /", 1);

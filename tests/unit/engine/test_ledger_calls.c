@@ -74,15 +74,15 @@ TEST(what_passes_is_written_down)
 TEST(what_passes_quickly_is_written_down)
 {
     weir *engine = open_with(rules, "", 1 << 20);
-    char text[WEIR__BRIEF_ROOM];
+    char text[WEIR__FAST_RESULT_BYTES];
     struct weir__second reset = {0};
     for (int i = 0; i < 7; i++) {
         const uint8_t peer[4] = {192, 0, 2, 1};
-        struct weir__brief brief = {.reset = &reset, .text = text, .headers = true};
+        struct weir__fast_result fast = {.reset = &reset, .text = text, .headers = true};
         weir_query query = {.peer = peer, .peer_len = 4, .path = {"/x", 2}, .now = test_seconds(0)};
         weir_answer answer;
-        CHECK_EQ(weir__check_brief(engine, &query, &answer, &brief), 0);
-        CHECK_EQ(brief.told, i < 5);
+        CHECK_EQ(weir__check_fast(engine, &query, &answer, &fast), 0);
+        CHECK_EQ(fast.told, i < 5);
         CHECK_EQ(written(engine, "a", "192.0.2.1"), i < 5 ? i + 1 : 5);
     }
     weir_close(engine);

@@ -74,32 +74,32 @@ TEST(what_rules_say_is_a_number_that_hosts_can_compare)
     struct told told = {0};
     put("a.yaml", RULE(5));
     weir *w = open_folder(&told, WEIR_NO_WATCH);
-    uint64_t five = weir__rules_said(w);
+    uint64_t five = weir__rules_checksum(w);
     CHECK(five != 0);
     put("a.yaml", "# weir: published revision 7\n\n" RULE(5) "   # and a comment\n");
     CHECK_EQ(weir_reload(w), 1);
-    CHECK(weir__rules_said(w) == five);
+    CHECK(weir__rules_checksum(w) == five);
     put("a.yaml", RULE(6));
     CHECK_EQ(weir_reload(w), 1);
-    uint64_t six = weir__rules_said(w);
+    uint64_t six = weir__rules_checksum(w);
     CHECK(six != five);
     put("a.yaml", "rules: [ broken\n"); /* is not in force, and so says nothing */
     CHECK_EQ(weir_reload(w), WEIR_ERULES);
-    CHECK(weir__rules_said(w) == six);
+    CHECK(weir__rules_checksum(w) == six);
     weir_close(w);
     /* The same as a text, and in a file of another name. */
     w = test_engine("\n\n" RULE(5));
-    CHECK(weir__rules_said(w) == five);
+    CHECK(weir__rules_checksum(w) == five);
     weir_close(w);
     unlink(path_of("a.yaml"));
     put("b.yml", RULE(6));
     w = open_folder(&told, WEIR_NO_WATCH);
-    CHECK(weir__rules_said(w) == six);
+    CHECK(weir__rules_checksum(w) == six);
     weir_close(w);
     struct weir__source words[] = {{"x", {"ab c", 4}}, {"y", {"", 0}}}, other[] = {{"x", {"a bc", 4}}, {"y", {"", 0}}};
-    CHECK(weir__sources_said(words, 1) != weir__sources_said(other, 1));
-    CHECK(weir__sources_said(words, 1) != weir__sources_said(words, 2));
-    CHECK(weir__sources_said(words, 0) != 0);
+    CHECK(weir__sources_checksum(words, 1) != weir__sources_checksum(other, 1));
+    CHECK(weir__sources_checksum(words, 1) != weir__sources_checksum(words, 2));
+    CHECK(weir__sources_checksum(words, 0) != 0);
     finish();
 }
 

@@ -69,7 +69,7 @@ static void make_files(void)
 {
     weir *engine;
     CHECK_EQ(open_engine(eventual, &engine), 0);
-    CHECK(engine->noting && engine->load && engine->book);
+    CHECK(engine->hot_sampler && engine->load && engine->book);
     weir_close(engine);
 }
 
@@ -84,7 +84,7 @@ static void check_refused(const char *why)
 {
     weir *engine;
     CHECK_EQ(open_engine(local, &engine), 0);
-    CHECK(!engine->noting && !engine->load && !engine->book);
+    CHECK(!engine->hot_sampler && !engine->load && !engine->book);
     CHECK(warnings == 3 && errors == 0);
     for (int i = 0; i < 3; i++)
         CHECK(told_of(paths[i], why) && told_of(paths[i], "remove"));
@@ -111,7 +111,7 @@ TEST(files_of_another_user_are_refused)
 
     CHECK_EQ(chmod(folder, 0755), 0); /* where only root makes files, root has put them there */
     CHECK_EQ(open_engine(eventual, &engine), 0);
-    CHECK(engine->noting && engine->load && engine->book && warnings == 0);
+    CHECK(engine->hot_sampler && engine->load && engine->book && warnings == 0);
     weir_close(engine);
     CHECK_EQ(chmod(folder, 0777), 0); /* without the sticky bit others may replace them at any time */
     CHECK_EQ(open_engine(eventual, &engine), WEIR_EOWNER);
@@ -136,7 +136,7 @@ TEST(files_of_the_segments_owner_are_taken)
                             .rules_text = local,
                             .hot = paths[0]};
         CHECK_EQ(weir_open(&how, &engine), 0);
-        CHECK(engine->noting != NULL);
+        CHECK(engine->hot_sampler != NULL);
         weir_close(engine);
         CHECK(chown(segment, STRANGER, (gid_t)-1) == 0 && chown(paths[0], STRANGER, (gid_t)-1) == 0);
     }
@@ -190,7 +190,7 @@ TEST(what_is_left_of_a_file_is_replaced)
         for (int i = 0; i < 3; i++)
             CHECK_EQ(truncate(paths[i], left[k]), 0);
         CHECK_EQ(open_engine(eventual, &engine), 0);
-        CHECK(engine->noting && engine->load && engine->book && !warnings);
+        CHECK(engine->hot_sampler && engine->load && engine->book && !warnings);
         weir_close(engine);
     }
     end();
@@ -211,7 +211,7 @@ static int use_all(void)
         snprintf(path[i], sizeof path[i], "%s/%d.hot", folder, i);
         how.hot = path[i];
         how.hot_bytes = SIZE;
-        if (weir_open(&how, &engine[i]) != 0 || !engine[i]->noting)
+        if (weir_open(&how, &engine[i]) != 0 || !engine[i]->hot_sampler)
             return 3;
     }
     for (int i = 0; i < ENGINES; i++)
@@ -219,9 +219,9 @@ static int use_all(void)
             return 4;
     int lost = 0, reported = 0;
     for (int i = 0; i < ENGINES; i++) {
-        engine[i]->noting->hot.header->seconds++; /* as the one that ages them does */
+        engine[i]->hot_sampler->hot.header->seconds++; /* as the one that ages them does */
         test_passes(engine[i], "GET /", 0);
-        lost += engine[i]->noting->mapped.lost != 0;
+        lost += engine[i]->hot_sampler->mapped.lost != 0;
     }
     while (weir__lost_beside())
         reported++;

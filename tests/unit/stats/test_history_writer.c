@@ -149,7 +149,7 @@ TEST(seconds_are_written_and_told)
     for (size_t i = 0; i < json_array_size(json_object_get(root, "keys")); i++) {
         char expected[32];
         const char *key = json_string_value(json_object_get(json_array_get(json_object_get(root, "keys"), i), "key"));
-        uint64_t hash = weir__noting_hash(engine->segment, key, strlen(key));
+        uint64_t hash = weir__hot_sampler_hash(engine->segment, key, strlen(key));
         snprintf(expected, sizeof expected, "~%016" PRIx64, weir__pseudonym(engine->segment, hash));
         key = json_string_value(json_object_get(json_array_get(json_object_get(hidden, "keys"), i), "key"));
         CHECK(key && strcmp(key, expected) == 0);
@@ -183,8 +183,8 @@ TEST(hot_keys_age)
     weir *engine = opened(true);
     struct weir__observer *observer = NULL;
     const struct weir__hot_rule *panel =
-        weir__hot_lookup(&engine->noting->hot, weir__rule_id((weir_text){"api", 3}, false));
-    uint64_t *seconds = &engine->noting->hot.header->seconds;
+        weir__hot_lookup(&engine->hot_sampler->hot, weir__rule_id((weir_text){"api", 3}, false));
+    uint64_t *seconds = &engine->hot_sampler->hot.header->seconds;
     use(engine, 2000);
     CHECK(panel->sketch[0].total > 500);
     CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
@@ -221,10 +221,10 @@ static void write_strict_past(weir *engine)
         weir__history_end(&history, s);
     }
     weir__mapped_close(&mapped);
-    struct weir__hot_rule *panel = weir__hot_find(&engine->noting->hot, id, 1);
+    struct weir__hot_rule *panel = weir__hot_find(&engine->hot_sampler->hot, id, 1);
     for (int user = 0; user < 40; user++) {
         snprintf(key, sizeof key, "user:%d", user);
-        struct weir__hot_sample note = {.hash = weir__noting_hash(engine->segment, key, strlen(key)),
+        struct weir__hot_sample note = {.hash = weir__hot_sampler_hash(engine->segment, key, strlen(key)),
                                         .key = key,
                                         .key_len = strlen(key),
                                         .dice = UINT64_C(0x8000000000000000),
@@ -236,7 +236,7 @@ static void write_strict_past(weir *engine)
             weir__hot_sample(panel, &note);
         }
     }
-    engine->noting->hot.header->seconds = 600;
+    engine->hot_sampler->hot.header->seconds = 600;
 }
 
 TEST(advice_from_what_is_in_the_files)
