@@ -1,16 +1,10 @@
 /* The store's client in a worker: its driver, its clock, and those who wait for its answers. */
 #include "ngx_weir_store.h"
+#include "base/clock.h"
 
 #define GIVE_BACK_US 2000000
 #define KEEP_WAITS   1024 /* for the next that ask, */
 #define KEEP_ASKS    64   /* if they have asked for no more counters than this */
-
-int64_t ngx_weir_store_now(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 const char *ngx_weir_store_names(const ngx_weir_store_t *store, char url[NGX_WEIR_STORE_NAMES_MAX])
 {
@@ -45,7 +39,7 @@ static void ngx_weir_store_arm(ngx_weir_store_t *store)
     }
     if (store->wake_at == INT64_MAX)
         return;
-    int64_t left = store->wake_at - ngx_weir_store_now();
+    int64_t left = store->wake_at - weir__monotonic_us();
     store->timer_at = store->wake_at;
     ngx_add_timer(event, left <= 0 ? 0 : (ngx_msec_t)((left + 999) / 1000));
 }
@@ -60,7 +54,7 @@ static void ngx_weir_store_wake(void *context, int64_t at_us)
 static void ngx_weir_store_tick(ngx_event_t *event)
 {
     ngx_weir_store_t *store = event->data;
-    weir__client_tick(store->client, ngx_weir_store_now());
+    weir__client_tick(store->client, weir__monotonic_us());
     ngx_weir_store_stay(store);
     ngx_weir_figures_publish(store);
     if (!event->timer_set)
@@ -71,7 +65,7 @@ static void ngx_weir_store_tick(ngx_event_t *event)
 static void ngx_weir_store_flush(ngx_event_t *event)
 {
     ngx_weir_store_t *store = event->data;
-    weir__client_flush(store->client, ngx_weir_store_now());
+    weir__client_flush(store->client, weir__monotonic_us());
     ngx_weir_figures_publish(store);
 }
 
@@ -161,7 +155,7 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_w
     wait->on_its_way = 1;
     store->waiting++;
     ngx_weir_store_stay(store);
-    weir__client_ask(store->client, question, ngx_weir_store_now());
+    weir__client_ask(store->client, question, weir__monotonic_us());
     if (!wait->on_its_way)
         return NGX_OK;
     wait->answered = answered;
@@ -173,7 +167,7 @@ ngx_int_t ngx_weir_wait_begin(ngx_weir_wait_t *wait, void (*answered)(ngx_weir_w
 
 ngx_int_t ngx_weir_wait_begin_for(ngx_weir_wait_t *wait, ngx_msec_t ms, void (*answered)(ngx_weir_wait_t *wait))
 {
-    weir_ask_question(wait->ask)->deadline_us = ngx_weir_store_now() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
+    weir_ask_question(wait->ask)->deadline_us = weir__monotonic_us() + ngx_min((int64_t)ms * 1000, GIVE_BACK_US);
     return ngx_weir_wait_begin(wait, answered);
 }
 
@@ -198,7 +192,7 @@ void ngx_weir_wait_end(ngx_weir_wait_t *wait)
     } else {
         struct weir__question *back = weir_ask_back(wait->ask);
         if (back) {
-            weir__client_give_back(store->client, back, ngx_weir_store_now());
+            weir__client_give_back(store->client, back, weir__monotonic_us());
             if (!store->flush.posted) {
                 ngx_post_event(&store->flush, &ngx_posted_events);
             }
@@ -235,7 +229,7 @@ ngx_int_t ngx_weir_store_start(ngx_cycle_t *cycle, ngx_weir_store_t *store, weir
     ngx_weir_figures_begin(store);
     if (ngx_weir_channels_make(store, cycle) != NGX_OK)
         return NGX_ERROR;
-    int64_t now = ngx_weir_store_now();
+    int64_t now = weir__monotonic_us();
     uint64_t seed = (uint64_t)now ^ (uint64_t)ngx_pid << 32 ^ (uint64_t)ngx_random();
     store->client = weir__client_new(&store->options, &store->driver, seed, now);
     if (store->client == NULL)

@@ -115,7 +115,6 @@ struct ngx_weir_store_s {
     char detail[NGX_WEIR_DETAIL_MAX]; /* the last thing it heard */
 };
 
-int64_t ngx_weir_store_now(void);
 /* A worker that is to end stays as long as somebody waits in it, or something is not back yet: that is over soon. */
 void ngx_weir_store_stay(ngx_weir_store_t *store);
 

@@ -4,6 +4,8 @@
  */
 #include "ngx_weir_store.h"
 
+#include "base/clock.h"
+
 #include <ngx_event_connect.h>
 
 #include <linux/sockios.h> /* SIOCOUTQ */
@@ -74,7 +76,7 @@ static void ngx_weir_channel_lost(ngx_weir_channel_t *channel)
 {
     ngx_weir_store_t *store = channel->store;
     ngx_weir_channel_close(store, channel->number);
-    weir__client_closed(store->client, channel->number, WEIR_ESTOREDOWN, ngx_weir_store_now());
+    weir__client_closed(store->client, channel->number, WEIR_ESTOREDOWN, weir__monotonic_us());
     ngx_weir_figures_publish(store);
 }
 
@@ -99,7 +101,7 @@ static void ngx_weir_channel_write(ngx_weir_channel_t *channel)
             ngx_weir_channel_lost(channel);
             return;
         }
-        weir__client_sent(store->client, channel->number, (size_t)sent, ngx_weir_store_now());
+        weir__client_sent(store->client, channel->number, (size_t)sent, weir__monotonic_us());
     }
 }
 
@@ -128,7 +130,7 @@ static void ngx_weir_channel_read_event(ngx_event_t *event)
             ngx_weir_channel_lost(channel);
             return;
         }
-        weir__client_received(store->client, channel->number, (const char *)room, (size_t)got, ngx_weir_store_now());
+        weir__client_received(store->client, channel->number, (const char *)room, (size_t)got, weir__monotonic_us());
         if (channel->peer.connection != c) { /* the client has closed it */
             ngx_weir_figures_publish(store);
             return;
@@ -143,7 +145,7 @@ static void ngx_weir_channel_begin(ngx_weir_channel_t *channel)
     channel->state = OPEN;
     c->read->handler = ngx_weir_channel_read_event;
     c->write->handler = ngx_weir_channel_write_event;
-    weir__client_opened(channel->store->client, channel->number, ngx_weir_store_now());
+    weir__client_opened(channel->store->client, channel->number, weir__monotonic_us());
     if (channel->peer.connection != c)
         return;
     if (c->read->ready) { /* TLS may have read more than the handshake */

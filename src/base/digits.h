@@ -8,7 +8,7 @@
 #define WEIR__DIGITS_MAX 20 /* of 64 bits */
 
 /* How many digits a number has. */
-static inline unsigned weir__digits(uint64_t number)
+static inline unsigned weir__digit_count(uint64_t number)
 {
     /* The least number with one digit more than the index; 0 itself has one. */
     static const uint64_t least[WEIR__DIGITS_MAX] = {0,
@@ -37,13 +37,13 @@ static inline unsigned weir__digits(uint64_t number)
 }
 
 /* Writes at most WEIR__DIGITS_MAX bytes; returns where they end. */
-static inline char *weir__put_digits(char *to, uint64_t number)
+static inline char *weir__write_digits(char *to, uint64_t number)
 {
     /* Two digits at a time: half the divisions. */
     static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142"
                                 "43444546474849505152535455565758596061626364656667686970717273747576777879808182838485"
                                 "8687888990919293949596979899";
-    char *end = to + weir__digits(number), *at = end;
+    char *end = to + weir__digit_count(number), *at = end;
     for (; number > UINT32_MAX; number /= 100) {
         at -= 2;
         memcpy(at, &pairs[number % 100 * 2], 2);

@@ -17,7 +17,7 @@
 #pragma GCC diagnostic pop
 
 /* The 64-bit XXH3; part of what weir__rule_id promises. */
-static inline uint64_t weir__hash(weir_text text, uint64_t seed)
+static inline uint64_t weir__hash_text(weir_text text, uint64_t seed)
 {
     return XXH3_64bits_withSeed(text.data, text.len, seed);
 }

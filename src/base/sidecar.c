@@ -68,7 +68,7 @@ static bool send_text(uint8_t what, const char *text, size_t len)
     return sent;
 }
 
-bool weir__beside_write(const char *path, const char *text, size_t len)
+bool weir__sidecar_write(const char *path, const char *text, size_t len)
 {
     size_t segment = strlen(sender.segment);
     if (!sender.on)
@@ -80,7 +80,7 @@ bool weir__beside_write(const char *path, const char *text, size_t len)
     return false;
 }
 
-bool weir__beside_ask_history(size_t rules)
+bool weir__sidecar_request_history(size_t rules)
 {
     uint32_t count = (uint32_t)rules;
     return sender.on && rules <= UINT32_MAX && send_text(HISTORY, (const char *)&count, sizeof count);
@@ -88,19 +88,19 @@ bool weir__beside_ask_history(size_t rules)
 
 /* ---- The channel ---- */
 
-bool weir__beside_channel(int ends[2])
+bool weir__sidecar_channel(int ends[2])
 {
     return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
 }
 
-void weir__beside_send_by(int channel, const char *segment_path)
+void weir__sidecar_send_by(int channel, const char *segment_path)
 {
     sender.on = true;
     sender.channel = channel;
     snprintf(sender.segment, sizeof sender.segment, "%s", segment_path);
 }
 
-size_t weir__beside_receive(int channel, const char *segment_path, struct weir__beside_inbox *inbox)
+size_t weir__sidecar_receive(int channel, const char *segment_path, struct weir__sidecar_inbox *inbox)
 {
     static struct message message;
     char path[4200];

@@ -13,23 +13,23 @@
  * Whoever reads it sees the old one or the new one; after a loss of power perhaps neither, and nobody minds. Everybody
  * may read it: it must hold no keys. False: errno says why.
  */
-bool weir__beside_write(const char *path, const char *text, size_t len);
+bool weir__sidecar_write(const char *path, const char *text, size_t len);
 
 /* ---- The channel ---- */
 
-/* The agent's end is ends[1]; its own call is weir__beside_send_by. False: errno says why. */
-bool weir__beside_channel(int ends[2]);
-/* From now on this process's weir__beside_write sends. */
-void weir__beside_send_by(int channel, const char *segment_path);
+/* The agent's end is ends[1]; its own call is weir__sidecar_send_by. False: errno says why. */
+bool weir__sidecar_channel(int ends[2]);
+/* From now on this process's weir__sidecar_write sends. */
+void weir__sidecar_send_by(int channel, const char *segment_path);
 /* Has root make a history with room for so many rules. False: this process makes it itself, or nobody can be asked. */
-bool weir__beside_ask_history(size_t rules);
+bool weir__sidecar_request_history(size_t rules);
 
 /* What root has of a message that comes in parts. */
-struct weir__beside_inbox {
+struct weir__sidecar_inbox {
     char *text; /* freed by the caller */
     size_t len;
 };
 /* Takes one message, if there is one, and does what it asks for. Returns the rules that need a history; 0: none do. */
-size_t weir__beside_receive(int channel, const char *segment_path, struct weir__beside_inbox *inbox);
+size_t weir__sidecar_receive(int channel, const char *segment_path, struct weir__sidecar_inbox *inbox);
 
 #endif

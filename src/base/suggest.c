@@ -6,11 +6,11 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-size_t weir__words_distance(weir_text a, weir_text b, size_t max)
+size_t weir__edit_distance(weir_text a, weir_text b, size_t max)
 {
-    size_t rows[3][WEIR__WORD_MAX + 1];
+    size_t rows[3][WEIR__SUGGEST_MAX + 1];
 
-    if (a.len > WEIR__WORD_MAX || b.len > WEIR__WORD_MAX || a.len > b.len + max || b.len > a.len + max)
+    if (a.len > WEIR__SUGGEST_MAX || b.len > WEIR__SUGGEST_MAX || a.len > b.len + max || b.len > a.len + max)
         return max + 1;
     for (size_t j = 0; j <= b.len; j++)
         rows[0][j] = j;
@@ -28,13 +28,13 @@ size_t weir__words_distance(weir_text a, weir_text b, size_t max)
     return least(rows[a.len % 3][b.len], max + 1);
 }
 
-const char *weir__words_nearest(weir_text word, const char *const *words, size_t count)
+const char *weir__suggest(weir_text word, const char *const *words, size_t count)
 {
     const char *nearest = NULL;
     size_t bound = word.len < 6 ? 1 : word.len / 3;
 
     for (size_t i = 0; i < count; i++) {
-        size_t distance = weir__words_distance(word, (weir_text){words[i], strlen(words[i])}, bound);
+        size_t distance = weir__edit_distance(word, (weir_text){words[i], strlen(words[i])}, bound);
         if (distance > bound || distance >= word.len)
             continue;
         nearest = words[i];

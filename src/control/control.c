@@ -1,5 +1,6 @@
 /* Opening, closing, and what is to be done now and then. */
 #include "control/control.h"
+#include "base/clock.h"
 
 #include "control/call.h"
 #include "control/published.h"
@@ -11,13 +12,6 @@
 
 #define SESSION_MS INT64_C(43200000) /* 12 hours */
 #define RETRY_MS   1000              /* between two attempts to open the database */
-
-int64_t weir__control_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 void weir__control_log(const struct weir__control *control, const char *format, ...)
 {
@@ -49,7 +43,7 @@ int64_t weir__control_revision(struct weir__control *control)
 bool weir__control_ready(struct weir__control *control)
 {
     char why[WEIR__DB_WHY_BYTES];
-    int64_t now = weir__control_now_ms();
+    int64_t now = weir__wall_ms();
     if (control->db && control->db->lost) {
         weir__db_close(control->db);
         control->db = NULL;
@@ -63,7 +57,7 @@ bool weir__control_ready(struct weir__control *control)
     if (error && error != control->error)
         weir__control_log(control, "the rules database: %s (%s)", weir__db_strerror(error), why);
     control->error = error;
-    control->tried_ms = weir__control_now_ms(); /* from the end on: an attempt may take longer than the pause */
+    control->tried_ms = weir__wall_ms(); /* from the end on: an attempt may take longer than the pause */
     return !error;
 }
 

@@ -104,7 +104,6 @@ void weir__control_note(struct weir__control *control, bool up);
 /* True with the database open, which may be tried now. The lock must be held. */
 bool weir__control_ready(struct weir__control *control);
 
-int64_t weir__control_now_ms(void);
 void weir__control_log(const struct weir__control *control, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

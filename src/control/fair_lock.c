@@ -1,6 +1,6 @@
 /* One at a time: see fair_lock.h. */
 #include "control/fair_lock.h"
-#include "base/deadline.h"
+#include "base/clock.h"
 
 /* On the stack of who waits. */
 struct weir__waiting {

@@ -1,4 +1,5 @@
 /* Rule files, once, into an empty database. */
+#include "base/clock.h"
 #include "control/call.h"
 #include "control/split.h"
 
@@ -112,8 +113,7 @@ int weir__control_import(struct weir__control *control, const char *path, const 
 {
     struct weir__rest_request request = {.address = ""};
     struct weir__rest_reply reply = {0};
-    struct weir__call call = {
-        .control = control, .request = &request, .reply = &reply, .now_ms = weir__control_now_ms()};
+    struct weir__call call = {.control = control, .request = &request, .reply = &reply, .now_ms = weir__wall_ms()};
     struct weir__publication made = {.last = true};
     struct weir__documents from = {0};
     weir_rules *rules = NULL;

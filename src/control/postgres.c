@@ -4,6 +4,7 @@
  * does not answer at all, the connection is given up.
  */
 #include "control/database.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -59,18 +60,11 @@ static int error_of(struct postgres_db *p, const PGresult *result)
 
 /* ---- Asking and waiting ---- */
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void give_up(struct postgres_db *p)
 {
     PQfinish(p->connection);
     p->connection = NULL;
-    p->again_ms = now_ms() + AGAIN_MS;
+    p->again_ms = weir__monotonic_ms() + AGAIN_MS;
 }
 
 /* True when the next answer can be read without waiting, which may say that the connection is broken. */
@@ -78,7 +72,7 @@ static bool wait_for_answer(struct postgres_db *p, int64_t until_ms)
 {
     int unsent;
     while ((unsent = PQflush(p->connection)) > 0 || PQisBusy(p->connection)) {
-        int64_t left = until_ms - now_ms();
+        int64_t left = until_ms - weir__monotonic_ms();
         struct pollfd wait = {.fd = PQsocket(p->connection), .events = (short)(unsent > 0 ? POLLIN | POLLOUT : POLLIN)};
         if (left <= 0 || wait.fd < 0)
             return false;
@@ -94,7 +88,7 @@ static bool wait_for_answer(struct postgres_db *p, int64_t until_ms)
 /* The answer to what was sent: the first that is an error, else the last one. NULL: there is none. */
 static PGresult *take_answer(struct postgres_db *p, bool sent)
 {
-    int64_t until_ms = now_ms() + ANSWER_MS;
+    int64_t until_ms = weir__monotonic_ms() + ANSWER_MS;
     PGresult *kept = NULL;
     for (int i = 0; sent && i < ANSWERS_MAX && wait_for_answer(p, until_ms); i++) {
         PGresult *next = PQgetResult(p->connection);
@@ -142,15 +136,15 @@ static int connect(struct postgres_db *p)
                                         "dbname",
                                         NULL};
     const char *const values[] = {CONNECT_S, "weir", "UTF8", "10", "10000", p->url, NULL};
-    int64_t begin_ms = now_ms();
+    int64_t begin_ms = weir__monotonic_ms();
     PQfinish(p->connection);
     p->connection = PQconnectdbParams(names, values, 1);
     if (!p->connection)
         return WEIR__DB_MEMORY;
     if (PQstatus(p->connection) != CONNECTION_OK) {
         int error = error_of(p, NULL);
-        if (now_ms() - begin_ms >= SLOW_MS)
-            p->again_ms = now_ms() + AGAIN_MS;
+        if (weir__monotonic_ms() - begin_ms >= SLOW_MS)
+            p->again_ms = weir__monotonic_ms() + AGAIN_MS;
         return error;
     }
     PQsetNoticeProcessor(p->connection, say_nothing, NULL);
@@ -165,7 +159,7 @@ static int connected(struct postgres_db *p)
         return 0;
     if (p->inside)
         return WEIR__DB_GONE;
-    if (now_ms() < p->again_ms) {
+    if (weir__monotonic_ms() < p->again_ms) {
         weir__db_note(&p->db, "it did not answer a moment ago");
         return WEIR__DB_GONE;
     }

@@ -1,5 +1,6 @@
 /* From a method and a path to a handler, and who may go there. */
 #include "control/rest.h"
+#include "base/clock.h"
 
 #include "control/call.h"
 
@@ -270,7 +271,7 @@ void weir__rest_run(struct weir__control *control, const struct weir__rest_reque
                     struct weir__rest_reply *reply)
 {
     struct weir__call call = {.control = control, .request = request, .reply = reply};
-    call.now_ms = weir__control_now_ms();
+    call.now_ms = weir__wall_ms();
     memset(reply, 0, sizeof *reply);
     if (!is_sound(&call))
         return;

@@ -1,6 +1,7 @@
 /* The only clock reads of the library. */
 #define _GNU_SOURCE /* CLOCK_REALTIME_COARSE */
 #include "engine/segment.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,16 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static int64_t read_clock(clockid_t clock)
-{
-    struct timespec at = {0, 0};
-    clock_gettime(clock, &at);
-    return (int64_t)at.tv_sec * WEIR_SECOND + at.tv_nsec;
-}
-
 weir_time weir__clocks(void)
 {
-    return (weir_time){.mono_ns = read_clock(CLOCK_BOOTTIME), .wall_ns = read_clock(CLOCK_REALTIME)};
+    return (weir_time){.mono_ns = weir__clock_ns(CLOCK_BOOTTIME), .wall_ns = weir__clock_ns(CLOCK_REALTIME)};
 }
 
 void weir__boot_id(uint64_t boot[2])
@@ -73,6 +67,6 @@ weir_time weir_clock(const weir_segment *segment)
 
 __attribute__((hot)) weir_time weir__clock_fast(const weir_segment *segment)
 {
-    return (weir_time){.mono_ns = read_clock(CLOCK_BOOTTIME) + offset_of(segment),
-                       .wall_ns = read_clock(CLOCK_REALTIME_COARSE)};
+    return (weir_time){.mono_ns = weir__clock_ns(CLOCK_BOOTTIME) + offset_of(segment),
+                       .wall_ns = weir__clock_ns(CLOCK_REALTIME_COARSE)};
 }

@@ -6,7 +6,7 @@
  * not come along.
  */
 #include "engine/connection_pool.h"
-#include "base/deadline.h"
+#include "base/clock.h"
 #include "remote/blocking_client.h"
 #include "engine/engine.h"
 
@@ -142,7 +142,7 @@ static int fill(weir *engine, struct weir__borrowed *borrowed)
 
 struct weir__borrowed *weir__links_borrow(weir *engine, int *error)
 {
-    int64_t deadline_us = weir__link_now() + engine->store->deadline_us;
+    int64_t deadline_us = weir__monotonic_us() + engine->store->deadline_us;
     struct weir__links *links = own_links(engine);
     struct place *place = links ? take(links, engine->store->deadline_us) : NULL;
     if (!place) {

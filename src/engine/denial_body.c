@@ -32,7 +32,7 @@ static void put_number(struct writer *to, int64_t number)
     char digits[WEIR__DIGITS_MAX];
     if (number < 0)
         put_char(to, '-');
-    const char *end = weir__put_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+    const char *end = weir__write_digits(digits, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
     put_bytes(to, digits, (size_t)(end - digits));
 }
 

@@ -1,6 +1,7 @@
 /* Opening an engine, and keeping its rules as the disk has them. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/ledger.h"
+#include "base/clock.h"
 #include "engine/negative_cache.h"
 #include "engine/connection_pool.h"
 #include "engine/hot_key_sampler.h"
@@ -19,13 +20,6 @@
 #define BUSY_MAX 3
 /* Looks between two at which rules without a panel for their hot keys look for one. */
 #define SEEK_LOOKS 16
-
-static uint64_t coarse_ns(void)
-{
-    struct timespec at = {0, 0};
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &at);
-    return (uint64_t)at.tv_sec * (uint64_t)WEIR_SECOND + (uint64_t)at.tv_nsec;
-}
 
 /* ---- Sets ---- */
 
@@ -237,7 +231,7 @@ void weir__watch(weir *engine)
 {
     if (!engine->watch)
         return;
-    uint64_t now = coarse_ns(), due = weir__load64(&engine->next_look_ns);
+    uint64_t now = (uint64_t)weir__clock_ns(CLOCK_MONOTONIC_COARSE), due = weir__load64(&engine->next_look_ns);
     if (now >= due && weir__cas64(&engine->next_look_ns, &due, now + (uint64_t)WEIR_SECOND))
         (void)reload_alone(engine, true);
 }
@@ -356,7 +350,7 @@ int weir_open(const weir_options *options, weir **engine)
     fresh->default_consistency = (enum weir__consistency)options->default_consistency;
     fresh->ledger_bytes = options->ledger_bytes;
     fresh->ledger_mode = options->segment.mode;
-    fresh->next_look_ns = coarse_ns() + (uint64_t)WEIR_SECOND;
+    fresh->next_look_ns = (uint64_t)weir__clock_ns(CLOCK_MONOTONIC_COARSE) + (uint64_t)WEIR_SECOND;
     fresh->ledger = options->ledger ? strdup(options->ledger) : NULL;
     int error = options->ledger && !fresh->ledger ? WEIR_ENOMEM : open_both(fresh, options);
     if (error) {

@@ -27,7 +27,7 @@ static inline char *put_second(char *to, uint64_t number, struct weir__second *l
 {
     if (last->number != number || last->len == 0) {
         last->number = number;
-        last->len = (uint64_t)(weir__put_digits(last->text, number) - last->text);
+        last->len = (uint64_t)(weir__write_digits(last->text, number) - last->text);
     }
     return put(to, last->text, last->len);
 }
@@ -85,7 +85,7 @@ __attribute__((always_inline)) static inline void tell(const struct speech *spee
 
     memset(fast->lens, 0, sizeof fast->lens);
     if (headers & (WEIR_HEADERS_X_RATELIMIT | WEIR_HEADERS_DRAFT))
-        digits = (size_t)(weir__put_digits(remaining, (uint64_t)decision->remaining) - remaining);
+        digits = (size_t)(weir__write_digits(remaining, (uint64_t)decision->remaining) - remaining);
 #define VALUE(header, put) (from = to, to = (put), fast->lens[WEIR_HEADER_##header] = (uint16_t)(to - from))
     if (headers & WEIR_HEADERS_X_RATELIMIT) {
         int64_t reset = decision->reset_after_ns + (headers & WEIR_HEADERS_RESET_DELTA ? 0 : speech->now.wall_ns);
@@ -99,7 +99,7 @@ __attribute__((always_inline)) static inline void tell(const struct speech *spee
         to = put(to, policy_of(by) + by->policy_len, by->ratelimit_len);
         to = put(to, remaining, digits);
         to = (char *)memcpy(to, BETWEEN, sizeof BETWEEN - 1) + sizeof BETWEEN - 1;
-        to = weir__put_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
+        to = weir__write_digits(to, (uint64_t)weir__seconds_up(decision->reset_after_ns));
         fast->lens[WEIR_HEADER_RATELIMIT] = (uint16_t)(to - from);
     }
 #undef VALUE

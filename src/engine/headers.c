@@ -23,7 +23,7 @@ static char *put_number(char *to, int64_t number)
 {
     if (number < 0)
         *to++ = '-';
-    return weir__put_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+    return weir__write_digits(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
 }
 
 /* A number that is told more than once. */
@@ -34,7 +34,7 @@ struct number {
 
 static void set_number(struct number *number, int64_t value)
 {
-    number->len = (size_t)(weir__put_digits(number->text, (uint64_t)weir__at_least(value, 0)) - number->text);
+    number->len = (size_t)(weir__write_digits(number->text, (uint64_t)weir__at_least(value, 0)) - number->text);
 }
 
 /* There is always room for the longest number, so a fixed amount is copied. */

@@ -1,6 +1,7 @@
 /* Writing down what was let pass. See ledger.h. */
 #define _GNU_SOURCE /* CLOCK_MONOTONIC_COARSE */
 #include "engine/ledger.h"
+#include "base/clock.h"
 #include "engine/counter_by_hash.h"
 #include "base/hash.h"
 #include "remote/counter_name.h"
@@ -14,13 +15,6 @@
 #define TIER_SEED 3
 
 _Static_assert(WEIR__LEDGER_KEY >= WEIR__NAME_KEY_MAX, "a key that is shown whole in the store must fit");
-
-uint64_t weir__book_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* ---- Opening ---- */
 
@@ -65,7 +59,7 @@ int weir__book_open(const struct weir__making *where, struct weir__book **book)
         weir__book_close(made);
         return error;
     }
-    made->opened_ms = weir__book_ms();
+    made->opened_ms = weir__coarse_ms();
     *book = made;
     return 0;
 }
@@ -82,7 +76,7 @@ void weir__book_close(struct weir__book *book)
 
 uint64_t weir__book_tier(const struct weir__quota *quota)
 {
-    return quota->tier.len ? weir__hash(quota->tier, TIER_SEED) : 0;
+    return quota->tier.len ? weir__hash_text(quota->tier, TIER_SEED) : 0;
 }
 
 /* Of a key that is too long, what its name in the store has: its beginning, and its hash. */
@@ -137,7 +131,7 @@ static bool is_alive(const struct weir__ledger_header *header, uint64_t now)
 bool weir__book_silent(const struct weir__book *book)
 {
     const struct weir__ledger_header *header = book->ledger.header;
-    uint64_t now = weir__book_ms();
+    uint64_t now = weir__coarse_ms();
     if (is_alive(header, now))
         return weir__load64(&header->state) == WEIR__LEDGER_DOWN;
     return now > book->opened_ms + WEIR__BOOK_SILENT_MS; /* or it is still being started */
@@ -162,7 +156,7 @@ static int64_t lag(const struct weir__book *book, uint64_t now)
 void weir__book_stats(const struct weir__book *book, weir_ledger_stats *stats)
 {
     const struct weir__ledger_header *h = book->ledger.header;
-    uint64_t now = weir__book_ms(), state = weir__load64(&h->state);
+    uint64_t now = weir__coarse_ms(), state = weir__load64(&h->state);
     *stats = (weir_ledger_stats){.agent = is_alive(h, now),
                                  .store = state == WEIR__LEDGER_UP     ? WEIR_STORE_UP
                                           : state == WEIR__LEDGER_DOWN ? WEIR_STORE_DOWN

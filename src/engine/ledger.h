@@ -34,9 +34,6 @@ static inline uint64_t weir__book_bytes(uint64_t segment)
 int weir__book_open(const struct weir__making *where, struct weir__book **book);
 void weir__book_close(struct weir__book *book);
 
-/* Milliseconds on the clock of the ledger's times. */
-uint64_t weir__book_ms(void);
-
 /* The book in which a rule's counters are written down, or NULL. */
 static inline struct weir__book *weir__book_of(const struct weir__ruleset *ruleset, const struct weir__rule *rule)
 {

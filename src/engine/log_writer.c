@@ -1,6 +1,7 @@
 /* A ring of log lines and the thread that writes them. See log_writer.h. */
 #define _GNU_SOURCE /* sem_clockwait */
 #include "engine/log_writer.h"
+#include "base/clock.h"
 #include "base/atomic.h"
 
 #include <errno.h>
@@ -153,19 +154,11 @@ struct weir__log_writer *weir__log_writer_start(void)
     return NULL;
 }
 
-static struct timespec in_ms(int64_t ms)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t ns = now.tv_nsec + ms % 1000 * MILLION;
-    return (struct timespec){now.tv_sec + ms / 1000 + ns / (1000 * MILLION), ns % (1000 * MILLION)};
-}
-
 void weir__log_writer_end(struct weir__log_writer *writer, int64_t patience_ms)
 {
     if (!writer)
         return;
-    struct timespec until = in_ms(patience_ms);
+    struct timespec until = weir__deadline(patience_ms * 1000);
     int failed = -1;
     if (put(writer, &(struct record){.len = END}, "", 0)) /* a full ring: its thread hangs */
         while ((failed = sem_clockwait(&writer->ended, CLOCK_MONOTONIC, &until)) != 0 && errno == EINTR)

@@ -147,7 +147,7 @@ int weir_segment_secret(const weir_segment *segment, const char *purpose, uint8_
     for (size_t i = 0; i < len; i++) /* a text without its end */
         text[WEIR__SECRET_BYTES + i] = purpose[i];
     for (uint64_t i = 0; i < WEIR_SECRET_BYTES / 8; i++) {
-        uint64_t part = weir__hash((weir_text){text, WEIR__SECRET_BYTES + len}, i + 1);
+        uint64_t part = weir__hash_text((weir_text){text, WEIR__SECRET_BYTES + len}, i + 1);
         memcpy(secret + 8 * i, &part, 8);
     }
     return 0;

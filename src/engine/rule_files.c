@@ -1,5 +1,6 @@
 /* Reading rule files. A file that is replaced or written while it is read is noticed by its state before and after. */
 #define _GNU_SOURCE /* O_CLOEXEC, struct stat's nanoseconds */
+#include "base/clock.h"
 #include "engine/rule_files.h"
 #include "base/hash.h"
 
@@ -129,8 +130,7 @@ static void add_age(struct weir__fingerprint *print, const struct stat *at, int6
 static struct weir__fingerprint fingerprint(const struct names *names)
 {
     struct weir__fingerprint print = {.sum = names->count + 1, .age_ns = INT64_MAX};
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t now_ns = weir__clock_ns(CLOCK_REALTIME);
     for (size_t i = 0; i < names->count && !print.error; i++) {
         struct stat at;
         if (stat(names->list[i], &at) != 0) {
@@ -138,7 +138,7 @@ static struct weir__fingerprint fingerprint(const struct names *names)
             break;
         }
         add_state(&print, names->list[i], &at);
-        add_age(&print, &at, nanoseconds(now));
+        add_age(&print, &at, now_ns);
     }
     return print;
 }
@@ -278,7 +278,7 @@ static uint64_t text_said(weir_text text, uint64_t said)
         while (i < text.len && (comment ? text.data[i] != '\n' : !is_blank(text.data[i])))
             i++;
         if (!comment)
-            said = weir__hash((weir_text){text.data + from, i - from}, said);
+            said = weir__hash_text((weir_text){text.data + from, i - from}, said);
         first = false;
     }
     return said;
@@ -311,7 +311,7 @@ static int read_names(const char *path, const struct names *names, struct readin
     if (first)
         return first;
     for (size_t i = 0; i < sources->count; i++)
-        sources->fingerprint.content = weir__hash(sources->list[i].text, sources->fingerprint.content + 1);
+        sources->fingerprint.content = weir__hash_text(sources->list[i].text, sources->fingerprint.content + 1);
     sources->fingerprint.said = weir__sources_checksum(sources->list, sources->count);
     struct weir__fingerprint after = weir__sources_look(path);
     return after.error || after.sum != sources->fingerprint.sum ? WEIR_ERULESBUSY : 0;

@@ -97,7 +97,7 @@ int weir__drain_figures(struct weir__queue *queue, const struct weir__drain_coun
             fprintf(to, "# HELP %s %s\n# TYPE %s gauge\n%s", gauges[i].name, gauges[i].help, gauges[i].name, part[i]);
     if (to) {
         counters(to, counts);
-        good = fclose(to) == 0 && weir__beside_write(path, all, all_len);
+        good = fclose(to) == 0 && weir__sidecar_write(path, all, all_len);
     }
     *waiting = telling.waiting;
     free(all);

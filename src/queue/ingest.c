@@ -3,7 +3,7 @@
 #include "queue/ingest_commit.h"
 #include "queue/ingest_request.h"
 #include "queue/ingest_socket.h"
-#include "base/deadline.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <microhttpd.h>

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "queue/ingest_commit.h"
 #include "queue/open.h"
-#include "base/deadline.h"
+#include "base/clock.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -49,13 +49,6 @@ struct weir__committer {
     bool ending;
     struct weir__acceptor_figures figures;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- Lists ---- */
 
@@ -102,7 +95,7 @@ static void tell(struct weir__committer *committer, int error)
 /* What goes wrong with some, such as a full queue, comes and goes: it is told once in a while. */
 static void tell_refused(struct weir__committer *committer, int error)
 {
-    int64_t now = now_ms();
+    int64_t now = weir__monotonic_ms();
     if (!error || (committer->refused_ms && now - committer->refused_ms < TELL_AGAIN_MS))
         return;
     committer->refused_ms = now;
@@ -112,7 +105,7 @@ static void tell_refused(struct weir__committer *committer, int error)
 static int open_queue(struct weir__committer *committer)
 {
     char why[WEIR__QUEUE_SOURCE_TEXT];
-    int64_t now = now_ms();
+    int64_t now = weir__monotonic_ms();
     if (committer->queue)
         return 0;
     if (committer->opened_ms && now - committer->opened_ms < OPEN_AGAIN_MS)

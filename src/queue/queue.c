@@ -1,4 +1,5 @@
 /* The queue's functions: arguments are checked here, the storage does the rest. */
+#include "base/clock.h"
 #include "queue/queue_internal.h"
 
 #include <stdio.h>
@@ -50,11 +51,9 @@ const char *weir__queue_why(const struct weir__queue *queue)
 
 int64_t weir__queue_now(const struct weir__queue *queue)
 {
-    struct timespec now;
     if (queue->options.clock_ms)
         return queue->options.clock_ms();
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return weir__wall_ms();
 }
 
 /* ---- Beginning and end ---- */

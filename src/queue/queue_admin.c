@@ -1,5 +1,6 @@
 /* The queue as people ask about it: see queue_admin.h. */
 #include "queue/queue_admin.h"
+#include "base/clock.h"
 #include "queue/open.h"
 #include "control/call.h"
 
@@ -249,7 +250,7 @@ static int add_rule(void *context, const struct weir__queue_figures *figures)
 static int figures(void *context, char **json, char *why)
 {
     struct weir__desk *desk = context;
-    struct counting all = {.rules = json_array(), .now_ms = weir__control_now_ms()};
+    struct counting all = {.rules = json_array(), .now_ms = weir__wall_ms()};
     int error = enter(desk, why);
     if (!error)
         error = leave(desk, weir__queue_figures(desk->queue, add_rule, &all), why);

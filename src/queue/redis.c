@@ -1,5 +1,6 @@
 /* The Redis storage: opening, and calling its scripts through the store's own client. */
 #include "queue/redis.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,7 @@ void weir__rq_ask_all(struct weir__rq *q, struct weir__rq_call *calls, int *erro
             call->plain.command_len = call->command.len;
             call->plain.read = read;
             call->question = (struct weir__question){
-                .plain = &call->plain, .owner = call, .deadline_us = weir__link_now() + q->store.deadline_us};
+                .plain = &call->plain, .owner = call, .deadline_us = weir__monotonic_us() + q->store.deadline_us};
             if (call->command.failed)
                 call->question.error = WEIR_ENOMEM;
             else

@@ -1,4 +1,5 @@
 /* Draining the queue in Redis: claims, what becomes of them, and what time does. */
+#include "base/clock.h"
 #include "queue/redis.h"
 
 #define CLAIM_CHUNK  128       /* heads of one script: the server does nothing else meanwhile */
@@ -78,7 +79,7 @@ static void cancel_taken(struct weir__rq *q, const struct claim *claim)
         changes[1].now_ms = weir__queue_now(&q->queue);
         if (weir__rq_change(&q->queue, changes, 2))
             return;
-        weir__withdrawn_done(q->withdrawn, ticket, weir__link_now() / 1000);
+        weir__withdrawn_done(q->withdrawn, ticket, weir__monotonic_us() / 1000);
     }
 }
 
@@ -185,7 +186,7 @@ size_t weir__rq_withdraw(struct weir__queue *queue)
             if (changes[i].error == WEIR__QUEUE_STATE && may_wait_again(queue, tickets[i]))
                 left++;
             else
-                weir__withdrawn_done(q->withdrawn, tickets[i], weir__link_now() / 1000);
+                weir__withdrawn_done(q->withdrawn, tickets[i], weir__monotonic_us() / 1000);
         }
     }
     return left;

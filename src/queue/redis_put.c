@@ -1,4 +1,5 @@
 /* Putting requests into Redis: as many as there are in one round trip. */
+#include "base/clock.h"
 #include "queue/redis.h"
 
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static void end_chunk(struct weir__rq *q, const struct chunk *chunk, int error)
             continue;
         /* Nobody knows whether it was carried out, and its client is told no: it should not be delivered. */
         if (error == WEIR__QUEUE_UNKNOWN)
-            weir__withdrawn_add(q->withdrawn, chunk->items[i].ticket, weir__link_now() / 1000);
+            weir__withdrawn_add(q->withdrawn, chunk->items[i].ticket, weir__monotonic_us() / 1000);
         chunk->errors[i] = error ? error : chunk->items[i].sequence ? 0 : WEIR__QUEUE_FULL;
     }
 }

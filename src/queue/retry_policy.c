@@ -57,7 +57,7 @@ uint64_t weir__drain_group(weir_text rule, weir_text key, weir_text others)
 
 static struct weir__pause *find(struct weir__pauses *pauses, weir_text rule, bool make)
 {
-    uint64_t hash = weir__hash(rule, 0) | 1;
+    uint64_t hash = weir__hash_text(rule, 0) | 1;
     struct weir__pause *oldest = pauses->list;
     for (size_t i = 0; i < WEIR__PAUSES; i++) {
         struct weir__pause *at = &pauses->list[i];

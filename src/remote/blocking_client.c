@@ -1,6 +1,7 @@
 /* The blocking way to the store. */
 #define _GNU_SOURCE /* ppoll */
 #include "remote/blocking_client.h"
+#include "base/clock.h"
 #include "remote/socket.h"
 
 #include <stdlib.h>
@@ -27,14 +28,6 @@ struct weir__link {
     uint64_t opens[WEIR__CHANNELS]; /* how often: what was polled may be another connection by now */
     char data[65536];
 };
-
-int64_t weir__link_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 /* Certificates are renewed while programs run. Tried anew for each connection while there is none: the files may come
  * later than we. */
@@ -118,15 +111,15 @@ static bool begin(struct weir__link *link)
     uint64_t seed = 0;
 
     if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
-        seed = (uint64_t)weir__link_now() ^ (uint64_t)getpid() << 32;
+        seed = (uint64_t)weir__monotonic_us() ^ (uint64_t)getpid() << 32;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++)
         link->sockets[i] = (struct weir__socket){.fd = -1};
     link->pid = getpid();
     link->wake_us = INT64_MAX;
-    link->worked_us = weir__link_now();
+    link->worked_us = weir__monotonic_us();
     link->looked_us = 0;
     link->waiting = 0;
-    link->client = weir__client_new(link->options, &driver, seed, weir__link_now());
+    link->client = weir__client_new(link->options, &driver, seed, weir__monotonic_us());
     return link->client != NULL;
 }
 
@@ -180,7 +173,7 @@ static void over(struct weir__link *link, unsigned channel, int error)
 {
     weir__socket_close(&link->sockets[channel]);
     link->tls_doubted |= error == WEIR_ESTOREAUTH;
-    weir__client_closed(link->client, channel, error, weir__link_now());
+    weir__client_closed(link->client, channel, error, weir__monotonic_us());
 }
 
 static void send_some(struct weir__link *link, unsigned channel)
@@ -199,7 +192,7 @@ static void send_some(struct weir__link *link, unsigned channel)
             link->output[channel] = false;
         if (sent == 0)
             return;
-        weir__client_sent(link->client, channel, (size_t)sent, weir__link_now());
+        weir__client_sent(link->client, channel, (size_t)sent, weir__monotonic_us());
     }
 }
 
@@ -213,7 +206,7 @@ static void receive_some(struct weir__link *link, unsigned channel)
             over(link, channel, (int)got);
         if (got <= 0)
             return;
-        weir__client_received(link->client, channel, link->data, (size_t)got, weir__link_now());
+        weir__client_received(link->client, channel, link->data, (size_t)got, weir__monotonic_us());
         if ((size_t)got < sizeof(link->data) && !from->tls)
             return;
     }
@@ -227,7 +220,7 @@ static void handle(struct weir__link *link, unsigned channel, short events)
         if (events)
             weir__socket_ready(with, link->tls);
         if (with->state == WEIR__SOCKET_OPEN) {
-            weir__client_opened(link->client, channel, weir__link_now());
+            weir__client_opened(link->client, channel, weir__monotonic_us());
             receive_some(link, channel); /* TLS may have taken in more than the handshake */
             send_some(link, channel);
             return;
@@ -250,7 +243,7 @@ static void turn(struct weir__link *link, int64_t until_us)
     unsigned channels[WEIR__CHANNELS];
     uint64_t opens[WEIR__CHANNELS];
     nfds_t count = 0;
-    int64_t now_us = weir__link_now(), rested_us = now_us - link->worked_us;
+    int64_t now_us = weir__monotonic_us(), rested_us = now_us - link->worked_us;
 
     until_us = link->wake_us < until_us ? link->wake_us : until_us;
     for (unsigned i = 0; i < WEIR__CHANNELS; i++) {
@@ -276,10 +269,10 @@ static void turn(struct weir__link *link, int64_t until_us)
         if (link->opens[channels[i]] == opens[i])
             handle(link, channels[i], polled[i].revents);
     }
-    now_us = weir__link_now();
+    now_us = weir__monotonic_us();
     if (now_us >= link->wake_us)
         weir__client_tick(link->client, now_us);
-    link->worked_us = weir__link_now();
+    link->worked_us = weir__monotonic_us();
 }
 
 /*
@@ -288,21 +281,21 @@ static void turn(struct weir__link *link, int64_t until_us)
  */
 static void wait_for_probe(struct weir__link *link, const struct weir__question *question)
 {
-    int64_t now_us = weir__link_now(), until_us = now_us + link->options->deadline_us;
+    int64_t now_us = weir__monotonic_us(), until_us = now_us + link->options->deadline_us;
 
     if (question->deadline_us > 0 && question->deadline_us < until_us)
         until_us = question->deadline_us;
     if (now_us - link->looked_us < link->options->retry_max_us || !weir__client_looks(link->client, question))
         return;
-    while (weir__link_now() < until_us && weir__client_looks(link->client, question))
+    while (weir__monotonic_us() < until_us && weir__client_looks(link->client, question))
         turn(link, until_us);
-    link->looked_us = weir__link_now();
+    link->looked_us = weir__monotonic_us();
 }
 
 /* Sends what can be sent without waiting, before anything is polled. */
 static void flush(struct weir__link *link)
 {
-    weir__client_flush(link->client, weir__link_now());
+    weir__client_flush(link->client, weir__monotonic_us());
     for (unsigned i = 0; i < WEIR__CHANNELS; i++)
         if (link->output[i])
             send_some(link, i);
@@ -322,7 +315,7 @@ int weir__link_ask_all(struct weir__link *link, struct weir__question *const *qu
     for (size_t i = 0; i < count; i++) {
         wait_for_probe(link, questions[i]);
         link->waiting++;
-        weir__client_ask(link->client, questions[i], weir__link_now());
+        weir__client_ask(link->client, questions[i], weir__monotonic_us());
     }
     flush(link);
     while (link->waiting > 0)
@@ -341,28 +334,28 @@ void weir__link_give_back(struct weir__link *link, const struct weir__question *
 {
     if (!belongs_here(link))
         return;
-    weir__client_give_back(link->client, question, weir__link_now());
+    weir__client_give_back(link->client, question, weir__monotonic_us());
     flush(link);
 }
 
 void weir__link_work(struct weir__link *link, int64_t for_us)
 {
-    int64_t until_us = weir__link_now() + for_us;
+    int64_t until_us = weir__monotonic_us() + for_us;
 
     if (!belongs_here(link))
         return;
     do
         turn(link, until_us);
-    while (weir__link_now() < until_us);
+    while (weir__monotonic_us() < until_us);
 }
 
 void weir__link_settle(struct weir__link *link, int64_t most_us)
 {
-    int64_t until_us = weir__link_now() + most_us;
+    int64_t until_us = weir__monotonic_us() + most_us;
 
     if (!belongs_here(link))
         return;
-    while (weir__client_owes(link->client) && weir__link_now() < until_us)
+    while (weir__client_owes(link->client) && weir__monotonic_us() < until_us)
         turn(link, until_us);
 }
 

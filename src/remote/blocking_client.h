@@ -22,9 +22,6 @@ void weir__link_free(struct weir__link *link);
 void weir__link_tell(struct weir__link *link, void (*changed)(void *context, bool up, int error, const char *where),
                      void *context);
 
-/* The link's clock: what a question's deadline is on. */
-int64_t weir__link_now(void);
-
 /* Asks and waits until the question is done, at its deadline at the latest. Returns question->error. */
 int weir__link_ask(struct weir__link *link, struct weir__question *question);
 /* The same with several at once: on their way together. All are done when it returns; 0, or the first's error. */

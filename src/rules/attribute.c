@@ -149,7 +149,7 @@ static bool is_another_word(weir_text word, const char *near)
 /* The bare name that was perhaps meant, or NULL. */
 static const char *meant_name(weir_text text)
 {
-    char word[WEIR__WORD_MAX];
+    char word[WEIR__SUGGEST_MAX];
 
     if (text.len > sizeof word)
         return NULL;
@@ -159,7 +159,7 @@ static const char *meant_name(weir_text text)
     for (size_t i = 0; i < COUNT(elsewhere); i++)
         if (weir__text_is(lower, elsewhere[i].name))
             return elsewhere[i].meant;
-    const char *near = weir__words_nearest(lower, usual, COUNT(usual));
+    const char *near = weir__suggest(lower, usual, COUNT(usual));
     return near && !is_another_word(lower, near) ? near : NULL;
 }
 
@@ -168,7 +168,7 @@ static const char *meant_prefix(weir_text text)
     for (size_t i = 0; i < COUNT(prefixes_elsewhere); i++)
         if (weir__text_equal_nocase(text, (weir_text){prefixes_elsewhere[i].name, strlen(prefixes_elsewhere[i].name)}))
             return prefixes_elsewhere[i].meant;
-    return weir__words_nearest(text, prefixes, COUNT(prefixes));
+    return weir__suggest(text, prefixes, COUNT(prefixes));
 }
 
 /* ---- Reading ---- */

@@ -40,12 +40,12 @@ struct weir__domain {
 
 static inline uint64_t weir__descriptor_key_hash(const struct weir__descriptor_node *parent, weir_text key)
 {
-    return weir__hash(key, parent ? parent->hash : 0);
+    return weir__hash_text(key, parent ? parent->hash : 0);
 }
 
 static inline uint64_t weir__descriptor_value_hash(uint64_t key_hash, weir_text value)
 {
-    return value.len ? weir__hash(value, key_hash) : key_hash;
+    return value.len ? weir__hash_text(value, key_hash) : key_hash;
 }
 
 /* The node with this hash, or NULL. */

@@ -70,7 +70,7 @@ static weir_text make_name(weir_rules *set, const struct weir__descriptor_node *
             name_put(&name, WEIR__TEXT("."));
     }
     if (name.cut ||
-        !weir__hashes_add(&set->domains->names, &set->arena, weir__hash((weir_text){name.text, name.len}, 0)))
+        !weir__hashes_add(&set->domains->names, &set->arena, weir__hash_text((weir_text){name.text, name.len}, 0)))
         name_hash(&name, node->hash);
     return weir__arena_copy(&set->arena, (weir_text){name.text, name.len});
 }
@@ -160,7 +160,7 @@ static void read_rule(struct reader *reader, const struct weir__node *map, struc
     if (is_in_tree(node) && weir__builder_add(builder, &rule))
         node->rule = set->rules[set->count - 1];
     if (rule.limit_name.len)
-        weir__hashes_add(&reader->limit_names, &set->arena, weir__hash(rule.limit_name, 0));
+        weir__hashes_add(&reader->limit_names, &set->arena, weir__hash_text(rule.limit_name, 0));
 }
 
 /* Key and value. False after an error, which was reported. */
@@ -289,7 +289,7 @@ static void warn_of_replaces(struct reader *reader, size_t first_rule)
         const struct weir__rule *rule = set->rules[i];
         for (size_t j = 0; j < rule->replaces_count; j++) {
             weir_text name = rule->replaces[j];
-            if (!weir__hashes_have(&reader->limit_names, weir__hash(name, 0)))
+            if (!weir__hashes_have(&reader->limit_names, weir__hash_text(name, 0)))
                 weir__report_warning(reader->builder->report, rule->place,
                                      "this replaces \"%s\", but no rate_limit of the domain has that name",
                                      weir__printable(name, shown, sizeof shown));

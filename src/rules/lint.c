@@ -35,7 +35,7 @@ static bool is_plain(const struct weir__rule *rule)
 static uint32_t group_put(struct groups *groups, uint32_t index)
 {
     const struct weir__rule *rule = groups->set->rules[index];
-    uint64_t hash = weir__hash(rule->key.source, rule->match->written ^ rule->cost.written);
+    uint64_t hash = weir__hash_text(rule->key.source, rule->match->written ^ rule->cost.written);
     for (size_t at = hash & (groups->size - 1);; at = (at + 1) & (groups->size - 1)) {
         uint32_t last = groups->last[at];
         if (last && !same_purpose(groups->set->rules[last - 1], rule))

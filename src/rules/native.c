@@ -76,12 +76,12 @@ uint64_t weir__own_written(const struct weir__node *node)
 {
     if (!node)
         return 0;
-    uint64_t hash = weir__hash(node->text, (uint64_t)node->kind + (node->quoted ? 8 : 0));
+    uint64_t hash = weir__hash_text(node->text, (uint64_t)node->kind + (node->quoted ? 8 : 0));
     /* The depth of a tree is bounded by its reader. */
     for (const struct weir__node *member = node->first; member; member = member->next) {
         uint64_t inner = weir__own_written(member);
         if (node->kind == WEIR__MAP)
-            hash += weir__hash(member->name->text, inner); /* the order of fields means nothing */
+            hash += weir__hash_text(member->name->text, inner); /* the order of fields means nothing */
         else
             hash = hash * UINT64_C(0x9e3779b97f4a7c15) + inner;
     }

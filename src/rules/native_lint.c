@@ -93,7 +93,7 @@ void weir__lint_method(struct weir__report *report, struct weir__place place, we
             return;
         count++;
     }
-    const char *meant = weir__words_nearest(method, weir__methods, count);
+    const char *meant = weir__suggest(method, weir__methods, count);
     char shown[WEIR__SHOWN];
     if (meant)
         weir__report_warning(report, place, "method %s is none of the usual ones; was %s meant?",

@@ -276,7 +276,7 @@ void weir__report_word(struct weir__report *report, struct weir__place place, we
 {
     /* Only if it is going to be told: a file may have a million unknown words. */
     bool told = report->diagnose && report->errors < WEIR__ERRORS_MAX;
-    const char *nearest = told ? weir__words_nearest(word, words, count) : NULL;
+    const char *nearest = told ? weir__suggest(word, words, count) : NULL;
     va_list arguments;
     va_start(arguments, format);
     tell_formatted(report, WEIR_IS_ERROR, place, nearest, format, arguments);

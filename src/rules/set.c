@@ -26,7 +26,7 @@ struct weir__name_index {
 
 uint64_t weir__rule_id(weir_text name, bool shadow)
 {
-    return weir__hash(name, shadow ? 1 : 0);
+    return weir__hash_text(name, shadow ? 1 : 0);
 }
 
 /* ---- The builder ---- */

@@ -1,5 +1,6 @@
 /* What the rules service may ask about this host: see admin_host.h. */
 #include "serve/admin_host.h"
+#include "base/clock.h"
 #include "stats/stats_json.h"
 #include "serve/preflight.h"
 #include "stats/history_writer.h"
@@ -153,7 +154,7 @@ static void heard(void *context, weir_text text)
     struct weir__host *host = context;
     struct weir__told told;
     if (weir__told_read(text.data, text.len, &told))
-        weir__followers_hear(host->followers, &told, (int64_t)weir__book_ms());
+        weir__followers_hear(host->followers, &told, (int64_t)weir__coarse_ms());
 }
 
 void weir__host_tell(struct weir__host *host, struct weir__told *told)

@@ -1,6 +1,7 @@
 /* weir agent: the exchange with the store and the rules service, beside an nginx or an application that somebody else
  * looks after. */
 #include "serve/serve.h"
+#include "base/clock.h"
 #include "serve/agent_process.h"
 #include "serve/agent_threads.h"
 #include "serve/agent_main.h"
@@ -85,11 +86,6 @@ static void tell(const struct watched *w)
                    w->config->store.shown);
 }
 
-static int64_t milliseconds(void)
-{
-    return weir__link_now() / 1000;
-}
-
 /* False: it ended by itself, as it cannot begin, and not for another one; that was logged. */
 static bool reap(struct weir__companion *agent, const struct weir__logger *log)
 {
@@ -98,7 +94,7 @@ static bool reap(struct weir__companion *agent, const struct weir__logger *log)
         bool failed = child == agent->pid && !agent->renewing && WIFEXITED(status);
         if (failed)
             return false;
-        weir__companion_ended(agent, child, status, log, milliseconds());
+        weir__companion_ended(agent, child, status, log, weir__monotonic_ms());
     }
     return true;
 }
@@ -115,19 +111,19 @@ static int run_child(struct watched *w, int signals)
     bool good = weir__companion_prepare(w->config, w->log);
     w->print = w->seen = weir__supervise_print(w->config);
     tell(w);
-    for (int64_t looked = milliseconds(); good && !stopping;) {
+    for (int64_t looked = weir__monotonic_ms(); good && !stopping;) {
         struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
                                 {.fd = agent.channel > 0 ? agent.channel : -1, .events = POLLIN}};
         bool asked = false;
-        weir__companion_tend(&agent, w->config, w->log, milliseconds());
+        weir__companion_tend(&agent, w->config, w->log, weir__monotonic_ms());
         poll(wait, 2, TURN_MS);
-        weir__companion_serve(&agent, w->config, w->log, milliseconds());
+        weir__companion_serve(&agent, w->config, w->log, weir__monotonic_ms());
         good = reap(&agent, w->log);
         for (enum weir__wish wish; (wish = weir__next_wish(signals)) != WEIR__WISH_NONE; asked = true)
             stopping |= wish == WEIR__WISH_STOP;
-        if (stopping || !good || (!asked && milliseconds() - looked < LOOK_MS))
+        if (stopping || !good || (!asked && weir__monotonic_ms() - looked < LOOK_MS))
             continue;
-        looked = milliseconds();
+        looked = weir__monotonic_ms();
         if (!changed(w, asked))
             continue;
         take_next(w);

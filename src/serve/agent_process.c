@@ -63,7 +63,7 @@ _Noreturn static void be_the_agent(const struct weir__companion *companion, cons
     descriptors_close(log, channel);
     setpgid(0, 0);
     if (channel > 0)
-        weir__beside_send_by(channel, config->segment_path);
+        weir__sidecar_send_by(channel, config->segment_path);
     if (!become_agent(&own, &companion->user, log))
         _exit(1);
     prctl(PR_SET_NAME, "weir-agent"); /* a process of this name has no privileges any more */
@@ -127,7 +127,7 @@ static void channel_close(struct weir__companion *companion)
         close(companion->channel);
     free(companion->inbox.text);
     companion->channel = 0;
-    companion->inbox = (struct weir__beside_inbox){0};
+    companion->inbox = (struct weir__sidecar_inbox){0};
 }
 
 /* True: only root can bind the admin listener's port, and cannot at present. */
@@ -163,7 +163,7 @@ void weir__companion_tend(struct weir__companion *companion, const struct weir__
     companion->due_ms = now_ms + PAUSE_MAX_MS; /* if anything fails here */
     if (!share(&companion->user, config, log))
         return;
-    if (companion->user.drops && !weir__beside_channel(ends)) {
+    if (companion->user.drops && !weir__sidecar_channel(ends)) {
         weir__logf(log, WEIR__LOG_ERROR, "the agent cannot be started: %s", strerror(errno));
         return;
     }
@@ -199,7 +199,7 @@ void weir__companion_serve(struct weir__companion *companion, const struct weir_
             channel_close(companion);
             return;
         }
-        size_t rules = weir__beside_receive(companion->channel, config->segment_path, &companion->inbox);
+        size_t rules = weir__sidecar_receive(companion->channel, config->segment_path, &companion->inbox);
         if (!rules || weir__observer_prepare(config->segment_path, rules) != 0)
             continue;
         snprintf(path, sizeof path, "%s.history", config->segment_path);

@@ -15,7 +15,7 @@ struct weir__companion {
     int64_t pause_ms;   /* after the next failure; doubles */
     bool renewing;      /* it was asked to end, for a new one */
     int channel;        /* with a pid: what the agent, as another user, asks for (sidecar.h); 0: it is the same user */
-    struct weir__beside_inbox inbox;
+    struct weir__sidecar_inbox inbox;
     struct weir__agent_user user;
     int64_t shared_ms;   /* when the state folder was looked at last */
     bool foreign;        /* it holds files of root's, and that was logged */

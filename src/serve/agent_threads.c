@@ -8,7 +8,7 @@
 #include "serve/admin_host.h"
 #include "control/rules_poller.h"
 #include "overload/sampler.h"
-#include "base/deadline.h"
+#include "base/clock.h"
 
 #include <curl/curl.h>
 #include <errno.h>

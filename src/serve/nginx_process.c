@@ -1,6 +1,7 @@
 /* nginx as a program. */
 #define _GNU_SOURCE /* pipe2, realpath */
 #include "serve/nginx_process.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,13 +91,6 @@ static bool find_stream(char path[4096])
 
 /* ---- Running ---- */
 
-static int64_t milliseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* In the child: becomes the program, with its output in `output`. Dies with its parent by `death`. */
 static void become(char *const *argv, int output, pid_t parent, int death)
 {
@@ -167,9 +161,9 @@ static int run(char *const *argv, int interrupt, char *output, size_t size, bool
     *interrupted = false;
     if (child < 0)
         return -1;
-    for (int64_t end = milliseconds() + PATIENCE_MS;;) {
+    for (int64_t end = weir__monotonic_ms() + PATIENCE_MS;;) {
         struct pollfd wait[] = {{.fd = from, .events = POLLIN}, {.fd = interrupt, .events = POLLIN}};
-        int64_t left = end - milliseconds();
+        int64_t left = end - weir__monotonic_ms();
         int ready = left > 0 ? poll(wait, 2, (int)left) : 0;
         if (ready < 0 && errno == EINTR)
             continue;

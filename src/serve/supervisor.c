@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* F_SETPIPE_SZ, strsignal */
 #include "serve/supervisor.h"
+#include "base/clock.h"
 #include "serve/agent_process.h"
 #include "serve/nginx_message.h"
 #include "serve/signal_action.h"
@@ -56,13 +57,6 @@ struct supervisor {
     bool in_long; /* the rest of a line that was longer comes */
 };
 
-static int64_t milliseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* ---- Has anything changed on disk? ---- */
 
 static uint64_t add_file(uint64_t sum, const char *path)
@@ -103,7 +97,7 @@ static void press(struct supervisor *s)
         kill(s->master, signals[0]); /* it tells its workers; one that died has left them to us */
     else
         kill(-s->group, signals[s->pressure]);
-    s->deadline = milliseconds() + patience[s->pressure];
+    s->deadline = weir__monotonic_ms() + patience[s->pressure];
     s->pressure += s->pressure < HARDEST;
 }
 
@@ -141,7 +135,7 @@ static bool hand_over(struct supervisor *s)
     if (rename(from, to) != 0 || kill(s->master, SIGHUP) != 0)
         return false;
     s->phase = RELOADING;
-    s->deadline = milliseconds() + ANSWER_MS;
+    s->deadline = weir__monotonic_ms() + ANSWER_MS;
     return true;
 }
 
@@ -216,7 +210,7 @@ static void reloaded(struct supervisor *s)
 
 static void look(struct supervisor *s)
 {
-    int64_t now = milliseconds();
+    int64_t now = weir__monotonic_ms();
     if (s->phase != RUNNING || (now - s->looked < LOOK_MS && !s->reload_asked))
         return;
     s->looked = now;
@@ -369,7 +363,7 @@ static bool reap(struct supervisor *s)
         if (child == s->master)
             master_ended(s, status);
         else
-            weir__companion_ended(&s->agent, child, status, s->log, milliseconds());
+            weir__companion_ended(&s->agent, child, status, s->log, weir__monotonic_ms());
     }
 }
 
@@ -412,12 +406,12 @@ static void loop(struct supervisor *s)
             obey(s);
         if (!reap(s))
             return;
-        if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && milliseconds() > s->deadline)
+        if (s->deadline && (s->phase == STOPPING || s->phase == RELOADING) && weir__monotonic_ms() > s->deadline)
             late(s);
         look(s);
-        weir__companion_serve(&s->agent, &s->plan->config, s->log, milliseconds());
+        weir__companion_serve(&s->agent, &s->plan->config, s->log, weir__monotonic_ms());
         if (s->phase == RUNNING)
-            weir__companion_tend(&s->agent, &s->plan->config, s->log, milliseconds());
+            weir__companion_tend(&s->agent, &s->plan->config, s->log, weir__monotonic_ms());
     }
 }
 

@@ -1,5 +1,6 @@
 /* The agent's part of the fleet. See heartbeat_sender.h. */
 #include "stats/heartbeat_sender.h"
+#include "base/clock.h"
 #include "base/sidecar.h"
 #include "stats/membership_internal.h"
 #include "stats/subscribers.h"
@@ -141,7 +142,7 @@ static void write_lines(const struct weir__fleet_teller *teller)
                  "# TYPE weir_hosts gauge\n"
                  "weir_hosts{state=\"running\"} %" PRId64 "\nweir_hosts{state=\"silent\"} %" PRId64 "\n",
                  all - silent, silent);
-    (void)weir__beside_write(teller->lines, text, (size_t)len);
+    (void)weir__sidecar_write(teller->lines, text, (size_t)len);
 }
 
 void weir__fleet_teller_turn(struct weir__fleet_teller *teller)
@@ -152,8 +153,8 @@ void weir__fleet_teller_turn(struct weir__fleet_teller *teller)
     weir__host_tell(teller->host, &self);
     memcpy(teller->id, self.id, sizeof teller->id);
     if (teller->link)
-        ask_store(teller, &self, (int64_t)weir__book_ms());
-    int64_t now_ms = (int64_t)weir__book_ms(); /* it may have taken a while */
+        ask_store(teller, &self, (int64_t)weir__coarse_ms());
+    int64_t now_ms = (int64_t)weir__coarse_ms(); /* it may have taken a while */
     list->left_out = teller->heard.left_out;
     list->written_ms = now_ms;
     list->count = 1;
@@ -162,7 +163,7 @@ void weir__fleet_teller_turn(struct weir__fleet_teller *teller)
     weir__followers_add(weir__host_followers(teller->host), list, now_ms);
     char *text = weir__fleet_text(list, &len);
     if (text)
-        (void)weir__beside_write(teller->path, text, len);
+        (void)weir__sidecar_write(teller->path, text, len);
     free(text);
     write_lines(teller);
 }

@@ -93,7 +93,7 @@ static int history_open(struct weir__observer *o)
         return error;
     error = history_open_for(o, stats.rules, owner);
     bool lacking = error || (o->history.rows < stats.rules && stats.rules <= ROWS_MAX);
-    if (!lacking || !weir__beside_ask_history(stats.rules))
+    if (!lacking || !weir__sidecar_request_history(stats.rules))
         return error;
     for (int round = 0; round < ROUNDS && (error || o->history.rows < stats.rules); round++) {
         nanosleep(&moment, NULL);

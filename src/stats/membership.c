@@ -1,5 +1,6 @@
 /* Who there is, for who looks. See membership.h. */
 #include "stats/membership.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ void weir__fleet_look(struct weir__fleet *fleet, const struct weir__sight *sight
     struct weir__fleet_list list;
     struct weir__told self;
     bool there = weir__fleet_load(fleet->path, sight->engine->segment->owner, &list);
-    int64_t now_ms = (int64_t)weir__book_ms(), since_ms = now_ms - list.written_ms;
+    int64_t now_ms = (int64_t)weir__coarse_ms(), since_ms = now_ms - list.written_ms;
     if (since_ms < 0) /* it is from before the machine started */
         weir__fleet_list_free(&list);
     free(fleet->hosts);

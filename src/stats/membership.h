@@ -67,7 +67,7 @@ struct weir__heard {
 #define WEIR__FLEET_WHY 160
 
 struct weir__fleet_list {
-    int64_t written_ms; /* on this machine's clock, which begins anew with it (weir__book_ms) */
+    int64_t written_ms; /* by weir__coarse_ms: monotonic, since boot */
     enum weir__fleet_store store;
     char why[WEIR__FLEET_WHY]; /* it is away; "" */
     int64_t left_out;          /* hosts beyond what there is room for */

@@ -14,7 +14,7 @@ static void id_make(const weir_segment *segment, char id[WEIR__FLEET_ID + 1])
     uint8_t secret[WEIR_SECRET_BYTES];
     uint64_t hash = 0;
     if (weir_segment_secret(segment, "who this host is", secret) == 0)
-        hash = weir__hash((weir_text){(const char *)secret, sizeof secret}, 0);
+        hash = weir__hash_text((weir_text){(const char *)secret, sizeof secret}, 0);
     snprintf(id, WEIR__FLEET_ID + 1, "%016" PRIx64, hash);
 }
 

@@ -1,4 +1,5 @@
 /* Telling the store, and hearing from it who else is there. See membership_internal.h. */
+#include "base/clock.h"
 #include "stats/membership_internal.h"
 #include "remote/blocking_client.h"
 
@@ -95,7 +96,7 @@ static int ask(struct weir__fleet_link *link, struct asking *asking, const char 
                                          .script = weir__fleet_script,
                                          .read = read_answer};
     asking->question =
-        (struct weir__question){.plain = &asking->plain, .owner = asking, .deadline_us = weir__link_now() + for_us};
+        (struct weir__question){.plain = &asking->plain, .owner = asking, .deadline_us = weir__monotonic_us() + for_us};
     int error = weir__link_ask(link->link, &asking->question);
     redisFreeCommand(command);
     return error;

@@ -1,6 +1,7 @@
 /* What there is to see. See snapshot.h. */
 #define _GNU_SOURCE /* gethostname */
 #include "stats/snapshot.h"
+#include "base/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ void weir__sight_look(struct weir__sight *sight)
         sight->history = (struct weir__history){0};
     if (follow(sight, &sight->ledger_file, ".ledger") &&
         (!ledger->memory || weir__ledger_attach(ledger->memory, ledger->bytes, &sight->book.ledger) != 0))
-        sight->book = (struct weir__book){.opened_ms = weir__book_ms()};
+        sight->book = (struct weir__book){.opened_ms = weir__coarse_ms()};
     const struct weir__mapped *load = &sight->load_file;
     if (follow(sight, &sight->load_file, ".load"))
         sight->load = load->memory && weir__load_page_valid(load->memory, load->bytes) ? load->memory : NULL;
@@ -54,7 +55,7 @@ int weir__sight_open(struct weir__sight *sight, weir *engine, const char *segmen
     *sight = (struct weir__sight){.engine = engine, .segment = strdup(segment_path)};
     if (!sight->segment)
         return WEIR_ENOMEM;
-    sight->book.opened_ms = weir__book_ms();
+    sight->book.opened_ms = weir__coarse_ms();
     weir__sight_look(sight);
     return 0;
 }

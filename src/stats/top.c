@@ -1,6 +1,7 @@
 /* weir top: the loop, the keys and the terminal. See top.h. */
 #define _GNU_SOURCE /* ppoll */
 #include "stats/top.h"
+#include "base/clock.h"
 #include "serve/serve.h"
 #include "stats/stats_json.h"
 #include "stats/open_host.h"
@@ -142,13 +143,6 @@ static bool read_keys(struct weir__top *top)
 
 /* ---- The loop ---- */
 
-static int64_t now_ms(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
-}
-
 /* Ctrl-Z: the terminal is the shell's until it says to go on. */
 static void pause_here(void)
 {
@@ -196,10 +190,10 @@ static int live(struct weir__looker *looker, int64_t interval_ms)
         return 1;
     int64_t due = 0;
     while (going && !ended) {
-        int64_t left = due - now_ms();
+        int64_t left = due - weir__monotonic_ms();
         if (left <= 0) {
             refresh(looker, &top);
-            due = now_ms() + interval_ms;
+            due = weir__monotonic_ms() + interval_ms;
             continue;
         }
         struct timespec wait = {left / 1000, left % 1000 * 1000000};

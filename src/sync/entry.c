@@ -1,4 +1,5 @@
 /* From an entry of the ledger to what the store is asked, and from its answer to the host's counter. */
+#include "base/clock.h"
 #include "sync/sync_internal.h"
 #include "algo/calendar.h"
 #include "engine/counter_by_hash.h"
@@ -162,7 +163,7 @@ void weir__sync_fill_nothing(const struct weir__sync *sync, struct weir__ask *as
 /* In how long a time came together what an entry has to tell, if its server did not answer, or none did; 0: it did. */
 static int64_t late_of(const struct weir__sync *sync, const struct weir__followed *f)
 {
-    int64_t failed_ms = f->failed_ms ? (int32_t)((uint32_t)weir__book_ms() - f->failed_ms) : 0;
+    int64_t failed_ms = f->failed_ms ? (int32_t)((uint32_t)weir__coarse_ms() - f->failed_ms) : 0;
     return failed_ms > WEIR__LATE_MS && failed_ms * 1000 > sync->late_us ? failed_ms * 1000 : sync->late_us;
 }
 

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* ppoll */
 #include "sync/exchange.h"
+#include "base/clock.h"
 #include "serve/preflight.h"
 #include "serve/signal_action.h"
 #include "config/store_url.h"
@@ -166,7 +167,7 @@ static void close_all(struct exchanger *x)
 /* Keys that find no room are told of now and then. */
 static void complain(struct exchanger *x)
 {
-    uint64_t full = weir__load64(&x->engine->book->ledger.header->full), now = weir__book_ms();
+    uint64_t full = weir__load64(&x->engine->book->ledger.header->full), now = weir__coarse_ms();
     if (full == x->full || (x->complained_ms && now - x->complained_ms < COMPLAINT_MS))
         return;
     weir__logf(x->log, WEIR__LOG_WARNING,
@@ -196,7 +197,7 @@ static int exchange(struct exchanger *x, unsigned parts)
 /* What came from `signals` until `when`; an end counts more than all else. */
 static enum weir__wish wait_until(int signals, int64_t when)
 {
-    int64_t left = when - weir__link_now();
+    int64_t left = when - weir__monotonic_us();
     struct timespec most = {left > 0 ? left / 1000000 : 0, left > 0 ? left % 1000000 * 1000 : 0};
     struct pollfd wait = {.fd = signals, .events = POLLIN};
     enum weir__wish came = WEIR__WISH_NONE;
@@ -232,7 +233,7 @@ static bool rest(struct exchanger *x, int signals, const struct weir__exchange_w
                  enum weir__exchange_end *end)
 {
     for (;;) {
-        int64_t now = weir__link_now();
+        int64_t now = weir__monotonic_us();
         enum weir__wish came = wait_until(signals, due < now + LOOK_US ? due : now + LOOK_US);
         *end = came == WEIR__WISH_STOP ? WEIR__EXCHANGE_STOPPED : WEIR__EXCHANGE_CHANGED;
         if (came == WEIR__WISH_STOP)
@@ -242,7 +243,7 @@ static bool rest(struct exchanger *x, int signals, const struct weir__exchange_w
             if (watch->changed(watch->context, came == WEIR__WISH_RELOAD))
                 return false;
         }
-        if (weir__link_now() >= due)
+        if (weir__monotonic_us() >= due)
             return true;
         weir__watch(x->engine);
         if (begin(x) && x->sync && !weir__load32(&x->engine->book->mapped.lost))
@@ -253,12 +254,12 @@ static bool rest(struct exchanger *x, int signals, const struct weir__exchange_w
 static enum weir__exchange_end loop(struct exchanger *x, int signals, const struct weir__exchange_watch *watch)
 {
     enum weir__exchange_end end;
-    int64_t due = weir__link_now();
+    int64_t due = weir__monotonic_us();
     unsigned parts = 1;
     x->looked = due;
     do {
         (void)!exchange(x, parts); /* it was told, once */
-        parts = plan(x, &due, weir__link_now());
+        parts = plan(x, &due, weir__monotonic_us());
     } while (rest(x, signals, watch, due, &end));
     if (end == WEIR__EXCHANGE_STOPPED)
         (void)!exchange(x, 0); /* what is not told stays for the next agent */

@@ -1,5 +1,6 @@
 /* The exchange with the store, round by round. */
 #include "sync/sync_internal.h"
+#include "base/clock.h"
 #include "engine/counter_by_hash.h"
 
 #include <stdlib.h>
@@ -13,13 +14,6 @@
 #define PARTS_MAX    16   /* of a round */
 #define MANY         128  /* counters of a part are more than the store can do in about a millisecond */
 #define FEW          16   /* are not worth a part */
-
-static int64_t microseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 /* ---- Making one ---- */
 
@@ -59,7 +53,7 @@ struct weir__sync *weir__sync_new(const struct weir__sync_options *options)
     sync->patience_us = sync->with.patience_us;
     sync->most = WEIR__LEDGER_BATCH_MAX;
     sync->parts = 1;
-    sync->begun_ms = weir__book_ms();
+    sync->begun_ms = weir__coarse_ms();
     sync->segment = options->engine->segment;
     sync->ledger = &options->engine->book->ledger;
     sync->followed = calloc(sync->ledger->entries, sizeof *sync->followed);
@@ -107,7 +101,7 @@ static uint64_t due(const struct weir__sync *sync, uint64_t word)
 
 void weir__sync_beat(struct weir__sync *sync)
 {
-    weir__store64(&sync->ledger->header->beat_ms, weir__book_ms());
+    weir__store64(&sync->ledger->header->beat_ms, weir__coarse_ms());
 }
 
 void weir__sync_bytes(struct weir__sync *sync, uint64_t out, uint64_t in)
@@ -125,7 +119,7 @@ static void tell_state(struct weir__sync *sync, int error)
         weir__store64(&header->last_error, (uint64_t)-error);
     if ((error && sync->failed < DOWN_AFTER) || weir__load64(&header->state) == state)
         return;
-    weir__store64(&header->state_since_ms, weir__book_ms());
+    weir__store64(&header->state_since_ms, weir__coarse_ms());
     weir__store64(&header->state, state);
 }
 
@@ -136,7 +130,7 @@ static void tell_state(struct weir__sync *sync, int error)
 static int64_t late_by(const struct weir__sync *sync)
 {
     uint64_t told = weir__load64(&sync->ledger->header->told_ms), since = told ? told : sync->begun_ms;
-    uint64_t now_ms = weir__book_ms();
+    uint64_t now_ms = weir__coarse_ms();
     uint64_t late = now_ms > since ? now_ms - since : 0;
     return late > LATE_ROUNDS * sync->with.interval_ms + WEIR__LATE_MS ? (int64_t)late * 1000 : 0;
 }
@@ -196,7 +190,7 @@ static int exchange(struct weir__sync *sync, uint64_t count)
                                              .sender = header->sender,
                                              .batch = header->batch};
     int64_t began_ns = sync->with.now(sync->segment).mono_ns;
-    sync->question.deadline_us = microseconds() + sync->patience_us;
+    sync->question.deadline_us = weir__monotonic_us() + sync->patience_us;
     int error = sync->with.bring(sync->with.bring_context, &sync->question);
     int64_t took = (sync->with.now(sync->segment).mono_ns - began_ns) / 1000;
     learn(sync, error, took);
@@ -212,7 +206,7 @@ static int exchange(struct weir__sync *sync, uint64_t count)
     }
     weir__sync_compare(sync, count);
     sync->counters += count;
-    sync->asked_ms = weir__book_ms();
+    sync->asked_ms = weir__coarse_ms();
     weir__count(&header->asks, count);
     apply_all(sync, count, took);
     weir__store64(&header->noted, 0);
@@ -364,7 +358,7 @@ static int look(struct weir__sync *sync)
         (struct weir__question){.asks = sync->asks, .ask_count = 1, .groups = sync->groups, .group_count = 1};
     int error = sync->with.bring(sync->with.bring_context, &sync->question);
     if (!error)
-        sync->asked_ms = weir__book_ms();
+        sync->asked_ms = weir__coarse_ms();
     return error;
 }
 
@@ -415,8 +409,8 @@ static int run(struct weir__sync *sync, unsigned count)
 {
     int at;
     struct weir__ledger_header *header = sync->ledger->header;
-    uint64_t now_ms = weir__book_ms();
-    int64_t began = microseconds();
+    uint64_t now_ms = weir__coarse_ms();
+    int64_t began = weir__monotonic_us();
     weir__sync_beat(sync);
     if (!weir__sync_pin(sync, &at))
         return WEIR_ENOMEM;
@@ -435,7 +429,7 @@ static int run(struct weir__sync *sync, unsigned count)
     if (!weir__load64(&header->noted))
         weir__sync_sweep(sync, count);
     weir__sync_unpin(sync, at);
-    sync->busy_us += microseconds() - began;
+    sync->busy_us += weir__monotonic_us() - began;
     if (error || all)
         end_round(sync, error);
     weir__sync_beat(sync);

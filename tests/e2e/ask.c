@@ -8,6 +8,7 @@
  *   hammer MS LIMIT KEYS    takes of 1 from KEYS counters in turn, in groups of two names every third time
  *   stats
  */
+#include "base/clock.h"
 #include "../unit/remote/asked.h"
 #include "remote/blocking_client.h"
 
@@ -28,7 +29,7 @@ static void begin(void)
 static void take(struct weir__link *link, char *words)
 {
     weir_limit limit = asked_limit(strtoll(words, &words, 10), 3600);
-    int64_t cost = strtoll(words, &words, 10), begun_us = weir__link_now();
+    int64_t cost = strtoll(words, &words, 10), begun_us = weir__monotonic_us();
     bool passes = true, taken = false;
     int of_one = 0;
 
@@ -43,7 +44,7 @@ static void take(struct weir__link *link, char *words)
     }
     printf("{\"error\": \"%s\", \"of_one\": \"%s\", \"passes\": %s, \"taken\": %s, \"us\": %" PRId64 "}\n",
            error ? weir_error_name(error) : "", of_one ? weir_error_name(of_one) : "",
-           !error && passes ? "true" : "false", taken ? "true" : "false", weir__link_now() - begun_us);
+           !error && passes ? "true" : "false", taken ? "true" : "false", weir__monotonic_us() - begun_us);
 }
 
 /* Errors by name, in the order of their codes. */
@@ -64,16 +65,16 @@ static void hammer(struct weir__link *link, char *words)
 {
     enum { CODES = 64, KEYS = 2000 };
     static uint64_t errors[CODES], passed[KEYS];
-    int64_t end_us = weir__link_now() + strtoll(words, &words, 10) * 1000;
+    int64_t end_us = weir__monotonic_us() + strtoll(words, &words, 10) * 1000;
     weir_limit limit = asked_limit(strtoll(words, &words, 10), 86400); /* nothing comes back while a test lasts */
     long keys = strtol(words, &words, 10);
     uint64_t count = 0;
-    int64_t longest_us = 0, last_bad_us = 0, begun_us = weir__link_now();
+    int64_t longest_us = 0, last_bad_us = 0, begun_us = weir__monotonic_us();
 
     memset(errors, 0, sizeof(errors));
     memset(passed, 0, sizeof(passed));
-    while (weir__link_now() < end_us) {
-        int64_t asked_us = weir__link_now();
+    while (weir__monotonic_us() < end_us) {
+        int64_t asked_us = weir__monotonic_us();
         long names[2] = {(long)(count % (uint64_t)keys), (long)((count * 7 + 1) % (uint64_t)keys)};
         bool both = count % 3 == 0 && names[0] != names[1];
         char name[64];
@@ -85,7 +86,7 @@ static void hammer(struct weir__link *link, char *words)
         int error = weir__link_ask(link, &asked.question);
         if (!error)
             error = asked.asks[0].error ? asked.asks[0].error : both ? asked.asks[1].error : 0;
-        int64_t now_us = weir__link_now();
+        int64_t now_us = weir__monotonic_us();
         longest_us = now_us - asked_us > longest_us ? now_us - asked_us : longest_us;
         count++;
         if (error) {

@@ -2,6 +2,7 @@
  * weir_check asks the store itself: threads, processes, and a store that fails. The linker puts the functions below in
  * front of the real link's; the store is played.
  */
+#include "base/clock.h"
 #include "../../store.h"
 #include "remote/blocking_client.h"
 #include "engine/connection_pool.h"
@@ -298,10 +299,10 @@ TEST(who_waits_in_vain_is_told)
     int error = 0;
     for (int i = 0; i < WEIR__LINKS; i++)
         all[i] = weir__links_borrow(engine, &error);
-    int64_t begun = weir__link_now();
+    int64_t begun = weir__monotonic_us();
     CHECK(!weir__links_borrow(engine, &error));
     CHECK_EQ(error, WEIR_ESTORESLOW);
-    CHECK(weir__link_now() - begun >= 20000);
+    CHECK(weir__monotonic_us() - begun >= 20000);
     for (int i = 0; i < WEIR__LINKS; i++)
         weir__links_return(all[i]);
     CHECK(test_passes(engine, "GET /api/x user_id=1", 0));

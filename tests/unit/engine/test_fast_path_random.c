@@ -3,6 +3,7 @@
  * alike to the byte. Afterwards these, the hot keys and the ledgers must still be alike, and so must all that was told.
  */
 #define _GNU_SOURCE /* sched_setaffinity */
+#include "base/clock.h"
 #include "fast_path_rules.h"
 
 #include "../../engine.h"
@@ -265,7 +266,7 @@ static void end_held(const struct contest *c, weir_held *its, weir_held *held)
 /* However slow the machine is, no agent falls silent between the two. */
 static void beat(const struct twins *twins)
 {
-    uint64_t now = weir__book_ms();
+    uint64_t now = weir__coarse_ms();
     weir__store64(&twins->model->book->ledger.header->beat_ms, now);
     weir__store64(&twins->engine->book->ledger.header->beat_ms, now);
 }

@@ -270,8 +270,8 @@ TEST(distance_is_the_textbooks)
         size_t expected = naive_distance(words[0], words[1]), max = test_random(&seed) % 12;
         for (size_t i = 0; i < words[0].len; i++)
             upper[i] = (char)(text[0][i] - (i % 2 ? 'a' - 'A' : 0));
-        CHECK_EQ(weir__words_distance(words[0], words[1], 99), expected);
-        CHECK_EQ(weir__words_distance((weir_text){upper, words[0].len}, words[1], max),
+        CHECK_EQ(weir__edit_distance(words[0], words[1], 99), expected);
+        CHECK_EQ(weir__edit_distance((weir_text){upper, words[0].len}, words[1], max),
                  expected > max ? max + 1 : expected);
     }
 }
@@ -302,13 +302,13 @@ TEST(nearest_word)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weir_text word = {cases[i].word, strlen(cases[i].word)};
-        const char *nearest = weir__words_nearest(word, words, sizeof words / sizeof *words);
+        const char *nearest = weir__suggest(word, words, sizeof words / sizeof *words);
         CHECK(nearest ? cases[i].expected && strcmp(nearest, cases[i].expected) == 0 : !cases[i].expected);
     }
-    char longest[WEIR__WORD_MAX + 2];
+    char longest[WEIR__SUGGEST_MAX + 2];
     memset(longest, 'a', sizeof longest);
-    CHECK(!weir__words_nearest((weir_text){longest, sizeof longest}, words, 7));
-    CHECK(!weir__words_nearest(WEIR__TEXT("limit"), words, 0));
+    CHECK(!weir__suggest((weir_text){longest, sizeof longest}, words, 7));
+    CHECK(!weir__suggest(WEIR__TEXT("limit"), words, 0));
 }
 
 TEST(word_is_suggested)

@@ -1,5 +1,6 @@
 /* Which hosts there are: what a host tells of itself and what becomes of it, hostile texts among it; a real store. */
 #define _GNU_SOURCE /* memmem */
+#include "base/clock.h"
 #include "../../engine.h"
 #include "../../own.h"
 #include "../../redis.h"
@@ -303,7 +304,7 @@ TEST(others_are_silent_then_gone_and_other_rules_are_seen)
     hosts[4].told.rules = 77;
     hosts[0].told.rules = hosts[1].told.rules;
     struct weir__fleet_list list = {
-        .written_ms = (int64_t)weir__book_ms(), .store = WEIR__FLEET_STORE_UP, .count = 6, .hosts = hosts};
+        .written_ms = (int64_t)weir__coarse_ms(), .store = WEIR__FLEET_STORE_UP, .count = 6, .hosts = hosts};
     put(&list);
     weir__fleet_look(&fleet, &sight);
     CHECK(fleet.agent && fleet.store == WEIR__FLEET_STORE_UP);
@@ -337,7 +338,7 @@ TEST(texts_of_others_are_harmless_where_they_are_shown)
     struct weir__heard hosts[2] = {{fleet.hosts[0].told, 0, WEIR__FLEET_HERE}, {some("", 2), 0, WEIR__FLEET_BY_STORE}};
     snprintf(hosts[1].told.name, sizeof hosts[1].told.name, "evil\x1b[2J\x07\xc2\x9b[2J\r\n");
     snprintf(hosts[1].told.version, sizeof hosts[1].told.version, "\x1b]0;x\x07");
-    struct weir__fleet_list list = {.written_ms = (int64_t)weir__book_ms(),
+    struct weir__fleet_list list = {.written_ms = (int64_t)weir__coarse_ms(),
                                     .store = WEIR__FLEET_STORE_AWAY,
                                     .why = "\x1b[31mred",
                                     .count = 2,

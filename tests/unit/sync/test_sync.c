@@ -1,4 +1,5 @@
 /* The exchange, with a store that can be made to fail and a clock that stands still. */
+#include "base/clock.h"
 #include "hosts.h"
 
 #include <weir/store.h>
@@ -182,7 +183,7 @@ TEST(more_questions_than_one)
 /* A store that needs a millisecond for each counter, or a line that is that thin. */
 static int bring_slowly(void *context, struct weir__question *question)
 {
-    int64_t left_us = question->deadline_us - (int64_t)weir__book_ms() * 1000;
+    int64_t left_us = question->deadline_us - (int64_t)weir__coarse_ms() * 1000;
     if (question->deadline_us && question->ask_count * INT64_C(1000) > left_us)
         return question->error = WEIR_ESTORESLOW;
     return fake_bring(context, question);
@@ -675,7 +676,7 @@ TEST(figures)
     store.fate = REFUSES;
     for (int i = 0; i < 3; i++)
         CHECK(host_round(&hosts[0]) != 0);
-    weir__store64(&hosts[0].engine->book->ledger.header->told_ms, weir__book_ms() - 500);
+    weir__store64(&hosts[0].engine->book->ledger.header->told_ms, weir__coarse_ms() - 500);
     CHECK_EQ(weir_ledger_stats_read(hosts[0].engine, &stats), 0);
     CHECK(stats.agent && stats.store == WEIR_STORE_DOWN && stats.last_error == WEIR_ESTOREDOWN);
     CHECK(stats.exchanges == 3 && stats.failures == 3 && stats.told == 0);
