@@ -321,7 +321,7 @@ $B/fuzz/fuzz_api: fuzz/fuzz_api.c $B/libweir-api.a $B/libweir.a
 # The command's own reading of rule files.
 DOCUMENTS_OBJ := $(patsubst %,$B/src/cli/%.o,diagnose text json options values)
 $B/fuzz/fuzz_documents: $(DOCUMENTS_OBJ)
-DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents accept fleet control)
+DAEMON_FUZZERS := $(patsubst %,$B/fuzz/fuzz_%,documents ingest fleet control)
 $(DAEMON_FUZZERS): $B/fuzz/%: fuzz/%.c $B/libweir-daemon.a $B/libweir.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer $(ALL_LDFLAGS) $< $(filter %.o,$^) $B/libweir-daemon.a $B/libweir.a -o $@ $(DAEMON_LIBS) $(LDLIBS)

@@ -78,7 +78,7 @@ static void deliver_all(struct weir__queue *queue, size_t count)
 {
     for (size_t done = 0; done < count;) {
         claimed_count = 0;
-        int found = weir__queue_claim(queue, INT64_C(9000000000000), 60000, &(struct weir__queue_room){.free = 64},
+        int found = weir__queue_claim(queue, INT64_C(9000000000000), 60000, &(struct weir__claim_budget){.free = 64},
                                       claim, NULL);
         if (found <= 0)
             fail("claim", found);

@@ -39,7 +39,7 @@ static void check_throttle(const struct weir__resp_command *command)
     if (weir_take(segment, limit, call.key.data, call.key.len, weir__throttle_cost(&call, limit),
                   (weir_time){WEIR_DAY, WEIR_DAY}, &decision) != 0)
         return;
-    weir__throttle_answer(&decision, numbers);
+    weir__throttle_reply(&decision, numbers);
     check(numbers[0] == 0 || numbers[0] == 1);
     check(numbers[1] == call.max_burst + 1 && numbers[2] >= 0 && numbers[2] <= numbers[1]);
     check(numbers[3] >= -1 && numbers[4] >= 0 && (numbers[0] || numbers[3] == -1));
@@ -60,7 +60,7 @@ static void check_command(const struct weir__resp_command *command, const char *
 }
 
 /* Reads all commands. `step` bytes come at a time (0: all at once). Returns a sum of what was read. */
-static uint64_t read_all(const uint8_t *data, size_t size, bool stranger, size_t step)
+static uint64_t read_all(const uint8_t *data, size_t size, bool unauthenticated, size_t step)
 {
     static struct weir__resp_command command;
     char *copy = malloc(size + 1);
@@ -73,7 +73,7 @@ static uint64_t read_all(const uint8_t *data, size_t size, bool stranger, size_t
             there = step < size - there ? there + step : size;
             continue;
         }
-        enum weir__resp_result result = weir__resp_parse(copy + at, there - at, stranger, &command);
+        enum weir__resp_result result = weir__resp_parse(copy + at, there - at, unauthenticated, &command);
         if (result == WEIR__RESP_MORE) {
             check(command.need > there - at && command.need <= WEIR__RESP_COMMAND_MAX);
             need = command.need;
@@ -81,7 +81,7 @@ static uint64_t read_all(const uint8_t *data, size_t size, bool stranger, size_t
                 break;
             continue;
         }
-        if (result == WEIR__RESP_BROKEN) {
+        if (result == WEIR__RESP_INVALID) {
             check(command.error[0] && memchr(command.error, 0, sizeof command.error));
             sum = sum * 1099511628211U + (unsigned char)command.error[strlen(command.error) - 1];
             break;

@@ -329,14 +329,14 @@ ngx_uint_t ngx_http_weir_api_who(ngx_http_request_t *r, ngx_uint_t bearer);
  * after NGX_DONE it is called again later.
  */
 ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who);
-#define NGX_HTTP_WEIR_HELD_TOO_MANY "too many wrong tokens came from this address: try again"
+#define NGX_HTTP_WEIR_LOGIN_BUSY "too many wrong tokens came from this address: try again"
 /*
  * A wrong token: holds the request back, so that guessing takes its time. `later` answers it: first of all it asks
- * ngx_http_weir_guess_held, which is true while it is not time yet. NGX_DECLINED: it cannot be; else the content
- * handler returns the value.
+ * ngx_http_weir_login_is_throttled, which is true while it is not time yet. NGX_DECLINED: it cannot be; else the
+ * content handler returns the value.
  */
-ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler_pt later);
-ngx_uint_t ngx_http_weir_guess_held(ngx_http_request_t *r);
+ngx_int_t ngx_http_weir_login_throttle(ngx_http_request_t *r, ngx_http_event_handler_pt later);
+ngx_uint_t ngx_http_weir_login_is_throttled(ngx_http_request_t *r);
 /* NGX_DECLINED: the location's tokens admit the request. Else it was refused; the content handler returns the value. */
 ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, ngx_uint_t bearer);
 /* Sends an error as JSON, and discards the request's body. */

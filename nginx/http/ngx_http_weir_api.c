@@ -149,7 +149,7 @@ ngx_int_t ngx_http_weir_check_hold(ngx_http_request_t *r, ngx_uint_t who)
     return NGX_DECLINED;
 }
 
-ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler_pt later)
+ngx_int_t ngx_http_weir_login_throttle(ngx_http_request_t *r, ngx_http_event_handler_pt later)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     ngx_msec_t ms = ngx_weir_wrong_secret(mcf->segment, r->connection);
@@ -157,7 +157,7 @@ ngx_int_t ngx_http_weir_guess_hold(ngx_http_request_t *r, ngx_http_event_handler
     return r == r->main ? ngx_http_weir_pause(r, ms, later) : NGX_DECLINED;
 }
 
-ngx_uint_t ngx_http_weir_guess_held(ngx_http_request_t *r)
+ngx_uint_t ngx_http_weir_login_is_throttled(ngx_http_request_t *r)
 {
     ngx_event_t *write = r->connection->write;
     if (write->delayed) {
@@ -186,13 +186,13 @@ static ngx_int_t ngx_http_weir_unauthorized(ngx_http_request_t *r, ngx_uint_t be
 
 static void ngx_http_weir_wrong_bearer(ngx_http_request_t *r)
 {
-    if (!ngx_http_weir_guess_held(r))
+    if (!ngx_http_weir_login_is_throttled(r))
         ngx_http_finalize_request(r, ngx_http_weir_unauthorized(r, 1, NGX_HTTP_WEIR_BAD_TOKEN));
 }
 
 static void ngx_http_weir_wrong_token(ngx_http_request_t *r)
 {
-    if (!ngx_http_weir_guess_held(r))
+    if (!ngx_http_weir_login_is_throttled(r))
         ngx_http_finalize_request(r, ngx_http_weir_unauthorized(r, 0, NGX_HTTP_WEIR_BAD_TOKEN));
 }
 
@@ -204,7 +204,7 @@ ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, n
     if (rc == NGX_BUSY) {
         if (ngx_http_weir_api_header(r, "Retry-After", (u_char *)"retry-after", "2") != NGX_OK)
             return NGX_ERROR;
-        return ngx_http_weir_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE, "busy", NGX_HTTP_WEIR_HELD_TOO_MANY);
+        return ngx_http_weir_refuse(r, NGX_HTTP_SERVICE_UNAVAILABLE, "busy", NGX_HTTP_WEIR_LOGIN_BUSY);
     }
     if (rc != NGX_DECLINED)
         return rc;
@@ -223,7 +223,7 @@ ngx_int_t ngx_http_weir_admit(ngx_http_request_t *r, ngx_uint_t operator_only, n
         return ngx_http_weir_refuse(r, NGX_HTTP_FORBIDDEN, "operator_only", "this needs a token of an operator");
     }
     if (who != NGX_HTTP_WEIR_NOBODY) {
-        rc = ngx_http_weir_guess_hold(r, bearer ? ngx_http_weir_wrong_bearer : ngx_http_weir_wrong_token);
+        rc = ngx_http_weir_login_throttle(r, bearer ? ngx_http_weir_wrong_bearer : ngx_http_weir_wrong_token);
         if (rc != NGX_DECLINED)
             return rc;
     }
@@ -334,7 +334,7 @@ static ngx_int_t ngx_http_weir_api_run(ngx_http_request_t *r, const struct weir_
     api->ask = wait ? wait->ask : NULL;
     api->answered = answered != 0;
     weir__api_run(api, route, body, status_wanted, reply);
-    if (reply->must_ask) {
+    if (reply->needs_store) {
         ngx_str_t kept = {body.len, (u_char *)body.data};
         ngx_int_t rc = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_api_again, &kept);
         if (rc == NGX_AGAIN && ngx_http_weir_api_goes_on(route->action))
@@ -364,7 +364,7 @@ static ngx_int_t ngx_http_weir_api_call(ngx_http_request_t *r, const struct weir
                           *api->failed_rule ? "on_store_failure decides for rule"
                                             : "a request of the API cannot be decided",
                           api->failed_rule);
-    if (reply.has_answer && r == r->main && !ngx_http_weir_find(r) &&
+    if (reply.has_result && r == r->main && !ngx_http_weir_find(r) &&
         ngx_http_weir_keep(r, &reply.answer, reply.outcomes, 0) == NULL)
         rc = NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (rc == NGX_OK && route->action == WEIR__API_NO_METHOD)

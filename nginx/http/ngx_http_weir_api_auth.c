@@ -14,18 +14,19 @@
 typedef struct {
     ngx_http_request_t *r;
     weir_lookup *usual; /* of the request that asks */
-    ngx_str_t target, method, host, forwarded;
+    ngx_str_t target, method, host, forwarded_for;
     u_char address[16];
-    ngx_uint_t several; /* lines of one header that a rule asked for */
-} ngx_http_weir_asked_t;
+    ngx_uint_t several; /* lines of one header that a rule forwarded for */
+} ngx_http_weir_forwarded_t;
 
 /* Reads the headers of a family. The number of their lines, or more than all may have if one of them has several. */
-static ngx_uint_t ngx_http_weir_asked_read(ngx_http_request_t *r, ngx_uint_t family, ngx_http_weir_asked_t *asked)
+static ngx_uint_t ngx_http_weir_forwarded_read(ngx_http_request_t *r, ngx_uint_t family,
+                                               ngx_http_weir_forwarded_t *forwarded)
 {
     static const char *const names[][3] = {
         [NGX_HTTP_WEIR_FORWARDED] = {"x-forwarded-uri", "x-forwarded-method", "x-forwarded-host"},
         [NGX_HTTP_WEIR_ORIGINAL] = {"x-original-uri", "x-original-method", "x-original-host"}};
-    ngx_str_t *const values[] = {&asked->target, &asked->method, &asked->host};
+    ngx_str_t *const values[] = {&forwarded->target, &forwarded->method, &forwarded->host};
     ngx_uint_t lines = 0;
     for (ngx_uint_t i = 0; i < 3; i++) {
         ngx_int_t rc = ngx_http_weir_header(r, names[family][i], ngx_strlen(names[family][i]), values[i]);
@@ -38,10 +39,10 @@ static ngx_uint_t ngx_http_weir_asked_read(ngx_http_request_t *r, ngx_uint_t fam
  * Takes the last address of X-Forwarded-For, which the asking proxy added, from the list. Without it, or if it is
  * none, the client is who asks.
  */
-static void ngx_http_weir_asked_client(ngx_http_weir_asked_t *asked, weir_query *query)
+static void ngx_http_weir_forwarded_client(ngx_http_weir_forwarded_t *forwarded, weir_query *query)
 {
     char text[INET6_ADDRSTRLEN];
-    ngx_str_t *list = &asked->forwarded;
+    ngx_str_t *list = &forwarded->forwarded_for;
     size_t start = list->len;
     while (start && list->data[start - 1] != ',')
         start--;
@@ -50,43 +51,44 @@ static void ngx_http_weir_asked_client(ngx_http_weir_asked_t *asked, weir_query 
     if (hop.len == 0 || hop.len >= sizeof(text))
         return;
     (void)ngx_cpystrn((u_char *)text, hop.data, hop.len + 1);
-    size_t len = inet_pton(AF_INET, text, asked->address) == 1    ? 4
-                 : inet_pton(AF_INET6, text, asked->address) == 1 ? 16
-                                                                  : 0;
+    size_t len = inet_pton(AF_INET, text, forwarded->address) == 1    ? 4
+                 : inet_pton(AF_INET6, text, forwarded->address) == 1 ? 16
+                                                                      : 0;
     if (len) {
-        query->peer = asked->address;
+        query->peer = forwarded->address;
         query->peer_len = len;
     }
     list->len = start ? start - 1 : 0;
     ngx_http_weir_trim(list);
 }
 
-static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind kind, weir_text name, weir_text *value)
+static bool ngx_http_weir_forwarded_lookup(void *context, enum weir_attribute_kind kind, weir_text name,
+                                           weir_text *value)
 {
-    ngx_http_weir_asked_t *asked = context;
+    ngx_http_weir_forwarded_t *forwarded = context;
     ngx_str_t found = ngx_null_string;
     switch (kind) {
     case WEIR_ATTR_TARGET:
-        found = asked->target;
+        found = forwarded->target;
         break;
     case WEIR_ATTR_METHOD:
-        found = asked->method;
+        found = forwarded->method;
         break;
     case WEIR_ATTR_HOST:
-        found = asked->host;
+        found = forwarded->host;
         break;
     case WEIR_ATTR_HEADER:
         if (name.len == 12 && ngx_memcmp(name.data, "x-weir-token", 12) == 0)
             return false; /* the proxy's, not the client's */
         if (name.len == 15 && ngx_memcmp(name.data, "x-forwarded-for", 15) == 0) {
-            found = asked->forwarded;
+            found = forwarded->forwarded_for;
             break;
         }
-        asked->several |= ngx_http_weir_header(asked->r, name.data, name.len, &found) == NGX_DONE &&
-                          !ngx_http_weir_is_list(name.data, name.len);
+        forwarded->several |= ngx_http_weir_header(forwarded->r, name.data, name.len, &found) == NGX_DONE &&
+                              !ngx_http_weir_is_list(name.data, name.len);
         break;
     case WEIR_ATTR_NAMED:
-        return asked->usual(asked->r, kind, name, value);
+        return forwarded->usual(forwarded->r, kind, name, value);
     case WEIR_ATTR_PATH: /* they follow from the target */
     case WEIR_ATTR_QUERY:
     case WEIR_ATTR_PEER:
@@ -97,36 +99,36 @@ static bool ngx_http_weir_asked_lookup(void *context, enum weir_attribute_kind k
 }
 
 /* Why the request cannot be decided, or NULL. */
-static const char *ngx_http_weir_asked_describe(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf,
-                                                ngx_http_weir_asked_t *asked, weir_query *query)
+static const char *ngx_http_weir_forwarded_describe(ngx_http_request_t *r, const ngx_http_weir_loc_conf_t *conf,
+                                                    ngx_http_weir_forwarded_t *forwarded, weir_query *query)
 {
-    ngx_uint_t forwarded = 0, original = 0;
+    ngx_uint_t forwarded_lines = 0, original_lines = 0;
     ngx_http_weir_describe(r, query);
     query->path = (weir_text){NULL, 0}; /* it follows from the target */
-    asked->r = r;
-    asked->usual = query->lookup;
-    asked->method = r->method_name;
-    asked->host = r->headers_in.server;
+    forwarded->r = r;
+    forwarded->usual = query->lookup;
+    forwarded->method = r->method_name;
+    forwarded->host = r->headers_in.server;
     if (conf->auth_headers != NGX_HTTP_WEIR_ORIGINAL)
-        forwarded = ngx_http_weir_asked_read(r, NGX_HTTP_WEIR_FORWARDED, asked);
+        forwarded_lines = ngx_http_weir_forwarded_read(r, NGX_HTTP_WEIR_FORWARDED, forwarded);
     if (conf->auth_headers != NGX_HTTP_WEIR_FORWARDED)
-        original = ngx_http_weir_asked_read(r, NGX_HTTP_WEIR_ORIGINAL, asked);
-    if (forwarded && original)
+        original_lines = ngx_http_weir_forwarded_read(r, NGX_HTTP_WEIR_ORIGINAL, forwarded);
+    if (forwarded_lines && original_lines)
         return "X-Forwarded-… and X-Original-… headers describe two requests, and one of them may be the client's: "
                "choose the proxy's by service.auth.headers in weir.yaml, or weir_auth_headers in nginx.conf";
-    if (forwarded > 3 || original > 3)
+    if (forwarded_lines > 3 || original_lines > 3)
         return "a header that describes the request has several lines, and one of them may be the client's: the proxy "
                "must replace it, not add to it";
-    if (asked->target.len == 0)
+    if (forwarded->target.len == 0)
         return conf->auth_headers == NGX_HTTP_WEIR_FORWARDED  ? "the proxy must describe the request: X-Forwarded-Uri"
                : conf->auth_headers == NGX_HTTP_WEIR_ORIGINAL ? "the proxy must describe the request: X-Original-URI"
                                                               : "the proxy must describe the request: X-Forwarded-Uri "
                                                                 "or X-Original-URI";
-    if (ngx_http_weir_header(r, "x-forwarded-for", 15, &asked->forwarded) == NGX_ERROR)
+    if (ngx_http_weir_header(r, "x-forwarded-for", 15, &forwarded->forwarded_for) == NGX_ERROR)
         return "no memory";
-    ngx_http_weir_asked_client(asked, query);
-    query->lookup = ngx_http_weir_asked_lookup;
-    query->lookup_context = asked;
+    ngx_http_weir_forwarded_client(forwarded, query);
+    query->lookup = ngx_http_weir_forwarded_lookup;
+    query->lookup_context = forwarded;
     return NULL;
 }
 
@@ -218,7 +220,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
 {
     ngx_http_weir_main_conf_t *mcf = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     ngx_http_weir_loc_conf_t *conf = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    ngx_http_weir_asked_t asked = {.usual = NULL};
+    ngx_http_weir_forwarded_t forwarded = {.usual = NULL};
     weir_outcome outcomes[OUTCOMES_MAX];
     char texts[TEXTS_MAX];
     weir_query query = {.outcomes = outcomes, .outcomes_max = OUTCOMES_MAX, .text = texts, .text_size = sizeof(texts)};
@@ -226,7 +228,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     ngx_int_t rc = ngx_http_weir_auth_admit(r, conf);
     if (rc != NGX_DECLINED)
         return rc;
-    const char *wrong = ngx_http_weir_asked_describe(r, conf, &asked, &query);
+    const char *wrong = ngx_http_weir_forwarded_describe(r, conf, &forwarded, &query);
     if (wrong)
         return ngx_http_weir_refuse(r, NGX_HTTP_BAD_REQUEST, "bad_request", wrong);
     rc = ngx_http_discard_request_body(r);
@@ -240,7 +242,7 @@ ngx_int_t ngx_http_weir_auth_handler(ngx_http_request_t *r)
     }
     int error = weir_check(mcf->engine, &query, &answer);
     ngx_http_weir_wait_over(wait);
-    if (asked.several)
+    if (forwarded.several)
         return ngx_http_weir_refuse(r, NGX_HTTP_BAD_REQUEST, "bad_request",
                                     "a header that a rule reads has several lines, and the upstream may take any of "
                                     "them: send one");

@@ -21,7 +21,7 @@ static void ngx_http_weir_reservations_close(void *data)
 ngx_int_t ngx_http_weir_api_init(ngx_conf_t *cf, ngx_http_weir_main_conf_t *mcf)
 {
     ngx_http_weir_api_conf_t *acf = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_filter_module);
-    ngx_conf_init_value(acf->reservations_max, WEIR__RESERVATIONS_USUAL);
+    ngx_conf_init_value(acf->reservations_max, WEIR__RESERVATIONS_DEFAULT);
     if (!acf->wanted || acf->reservations_max == 0)
         return NGX_OK;
     static const char suffix[] = ".reservations";

@@ -101,7 +101,7 @@ static ngx_int_t ngx_http_weir_rls_call(ngx_http_request_t *r, const ngx_str_t *
     service.answered = answered != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_call(&service, &memory, method, body->data, body->len, &reply);
-    if (reply.must_ask) {
+    if (reply.needs_store) {
         weir__rls_memory_end(&memory);
         ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_again, body);
         if (asked != NGX_OK)
@@ -166,7 +166,7 @@ static ngx_int_t ngx_http_weir_rls_unauthenticated(ngx_http_request_t *r)
 
 static void ngx_http_weir_rls_wrong_token(ngx_http_request_t *r)
 {
-    if (!ngx_http_weir_guess_held(r))
+    if (!ngx_http_weir_login_is_throttled(r))
         ngx_http_finalize_request(r, ngx_http_weir_rls_unauthenticated(r));
 }
 
@@ -184,14 +184,15 @@ static ngx_int_t ngx_http_weir_rls_handler(ngx_http_request_t *r)
     rc = ngx_http_weir_check_hold(r, who);
     if (rc == NGX_BUSY) {
         static const struct weir__rls_reply busy = {.code = WEIR__GRPC_UNAVAILABLE,
-                                                    .message = NGX_HTTP_WEIR_HELD_TOO_MANY};
+                                                    .message = NGX_HTTP_WEIR_LOGIN_BUSY};
         rc = ngx_http_discard_request_body(r);
         return rc == NGX_OK ? ngx_http_weir_rls_fail(r, &busy) : rc;
     }
     if (rc != NGX_DECLINED)
         return rc;
     if (!admits) {
-        rc = who == NGX_HTTP_WEIR_NOBODY ? NGX_DECLINED : ngx_http_weir_guess_hold(r, ngx_http_weir_rls_wrong_token);
+        rc =
+            who == NGX_HTTP_WEIR_NOBODY ? NGX_DECLINED : ngx_http_weir_login_throttle(r, ngx_http_weir_rls_wrong_token);
         return rc == NGX_DECLINED ? ngx_http_weir_rls_unauthenticated(r) : rc;
     }
     rc = ngx_http_read_client_request_body(r, ngx_http_weir_rls_body_read);

@@ -33,7 +33,7 @@ static ngx_int_t ngx_http_weir_rls_json_call(ngx_http_request_t *r, const ngx_st
     service.answered = answered != 0;
     weir__rls_memory_begin(&memory, first, sizeof(first));
     weir__rls_json(&service, &memory, body->data, body->len, &reply);
-    if (reply.must_ask) {
+    if (reply.needs_store) {
         weir__rls_memory_end(&memory);
         ngx_int_t asked = ngx_http_weir_wait_begin(r, wait, ngx_http_weir_rls_json_again, body);
         if (asked != NGX_OK)

@@ -80,7 +80,7 @@ typedef struct {
     ngx_weir_check_t check; /* of the password that comes next */
 
     int version; /* of the protocol */
-    unsigned welcome : 1;
+    unsigned authenticated : 1;
     unsigned is_operator : 1;
     unsigned closing : 1; /* when the replies are sent */
     unsigned known : 1;   /* the last password was right: the next is checked at once */
@@ -93,7 +93,7 @@ void ngx_stream_weir_handler(ngx_stream_session_t *s);
 /* As it was when it connected. */
 void ngx_stream_weir_begin(ngx_stream_weir_session_t *session);
 /* Carries out what has come, as far as that goes now. It may be over afterwards. */
-void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_resume(ngx_stream_weir_session_t *session);
 
 /* ---- Commands ---- */
 
@@ -105,15 +105,15 @@ typedef struct {
     const weir_text *args; /* the name first */
     size_t count;
     struct weir__resp_out *out;
-    ngx_uint_t must_ask;  /* out: nothing was done; the store must be asked first */
-    ngx_uint_t must_wait; /* out: nothing was done; the session's pause comes first */
+    ngx_uint_t needs_store; /* out: nothing was done; the store must be asked first */
+    ngx_uint_t must_wait;   /* out: nothing was done; the session's pause comes first */
 } ngx_stream_weir_call_t;
 
 typedef struct {
     const char *name; /* in lower case */
     int arity;        /* as Redis counts: with the name; negative: at least so many */
     void (*run)(ngx_stream_weir_call_t *call);
-    ngx_uint_t for_strangers;
+    ngx_uint_t before_auth;
     ngx_uint_t has_key; /* its first argument is one */
 } ngx_stream_weir_command_t;
 
@@ -146,23 +146,23 @@ typedef struct {
     size_t pair_count;
     weir_ask *ask;   /* what the store is asked, or NULL */
     weir_held *held; /* where slots go that it holds, or NULL */
-} ngx_stream_weir_question_t;
+} ngx_stream_weir_check_t;
 
 /* False after an error that was replied. */
-ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question);
+ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
 /* As weir_check; without an answer as weir_check_prepare. */
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer);
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer);
 
 /* What the session asks the store with; NULL: there is none. */
-weir_ask *ngx_stream_weir_own_ask(ngx_stream_weir_session_t *session);
-/* Sets the question's `ask`. True: the command must wait until the store was asked. */
-ngx_uint_t ngx_stream_weir_must_ask(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question);
-/* A question was decided. */
-void ngx_stream_weir_asked(ngx_stream_weir_session_t *session);
+weir_ask *ngx_stream_weir_async(ngx_stream_weir_session_t *session);
+/* Sets the check's `ask`. True: the command must wait until the store was asked. */
+ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check);
+/* A check was decided. */
+void ngx_stream_weir_decided(ngx_stream_weir_session_t *session);
 /* One command must ask: adds what the checks behind it, at `at`, will ask. */
-void ngx_stream_weir_ask_ahead(ngx_stream_weir_call_t *call, char *at, size_t len);
-void ngx_stream_weir_ask_store(ngx_stream_weir_session_t *session);
-void ngx_stream_weir_leave_store(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_t len);
+void ngx_stream_weir_wait_for_store(ngx_stream_weir_session_t *session);
+void ngx_stream_weir_cancel_wait(ngx_stream_weir_session_t *session);
 /* The command as an array of bulk strings; its length. */
 size_t ngx_stream_weir_rewrite(const ngx_stream_weir_call_t *call, char *to, size_t size);
 

@@ -7,7 +7,8 @@
 /* `weir_resp_password [USER] PASSWORD`, `weir_resp_operator_password [USER] PASSWORD` */
 char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    static ngx_str_t usual_name = ngx_string("default"), operator_directive = ngx_string("weir_resp_operator_password");
+    static ngx_str_t default_name = ngx_string("default"),
+                     operator_directive = ngx_string("weir_resp_operator_password");
     ngx_stream_weir_srv_conf_t *scf = conf;
     ngx_str_t *value = cf->args->elts;
     ngx_uint_t is_operator = cmd->name.len == operator_directive.len;
@@ -18,7 +19,7 @@ char *ngx_stream_weir_password(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_stream_weir_user_t *user = scf->users ? ngx_array_push(scf->users) : NULL;
     if (user == NULL)
         return NGX_CONF_ERROR;
-    user->name = cf->args->nelts == 3 ? value[1] : usual_name;
+    user->name = cf->args->nelts == 3 ? value[1] : default_name;
     user->password = value[cf->args->nelts - 1];
     user->is_operator = is_operator;
     scf->closed |= !is_operator;
@@ -43,7 +44,7 @@ ngx_uint_t ngx_stream_weir_login(ngx_stream_weir_session_t *session, weir_text n
         is_operator |= is_name & is_password & user[i].is_operator;
     }
     if (good) {
-        session->welcome = session->known = 1;
+        session->authenticated = session->known = 1;
         session->is_operator = is_operator ? 1 : 0;
     }
     return good;
@@ -77,7 +78,7 @@ void ngx_stream_weir_wrong_password(ngx_stream_weir_call_t *call)
 /* AUTH [user] password */
 void ngx_stream_weir_auth(ngx_stream_weir_call_t *call)
 {
-    static const weir_text usual_name = {"default", 7};
+    static const weir_text default_name = {"default", 7};
     if (call->count > 3) {
         ngx_stream_weir_error(call, "ERR syntax error");
         return;
@@ -88,7 +89,7 @@ void ngx_stream_weir_auth(ngx_stream_weir_call_t *call)
     }
     if (!ngx_stream_weir_may_check(call))
         return;
-    weir_text name = call->count == 3 ? call->args[1] : usual_name;
+    weir_text name = call->count == 3 ? call->args[1] : default_name;
     if (ngx_stream_weir_login(call->session, name, call->args[call->count - 1]))
         weir__resp_simple(call->out, "OK");
     else

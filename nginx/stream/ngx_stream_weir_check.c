@@ -13,14 +13,14 @@ static ngx_uint_t ngx_stream_weir_equal(weir_text a, weir_text b)
     return a.len == b.len && ngx_memcmp(a.data, b.data, a.len) == 0;
 }
 
-/* ---- Reading the question ---- */
+/* ---- Reading the check ---- */
 
 /* One option at *at. Returns 0 if there is none, -1 after an error that was replied. */
-static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_stream_weir_question_t *question)
+static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_stream_weir_check_t *check)
 {
     weir_text word = call->args[*at];
     if (weir__resp_is(word, "dry")) {
-        question->dry_run = 1;
+        check->dry_run = 1;
         *at += 1;
         return 1;
     }
@@ -30,11 +30,11 @@ static int ngx_stream_weir_option(ngx_stream_weir_call_t *call, size_t *at, ngx_
     weir_text value = call->args[*at + 1];
     *at += 2;
     if (!is_cost) {
-        question->domain = value;
+        check->domain = value;
         return 1;
     }
-    question->has_cost = 1;
-    if (weir__resp_integer(value, &question->cost))
+    check->has_cost = 1;
+    if (weir__resp_integer(value, &check->cost))
         return 1;
     ngx_stream_weir_error(call, "ERR value is not an integer or out of range");
     return -1;
@@ -52,34 +52,34 @@ static ngx_uint_t ngx_stream_weir_same_name(weir_text a, weir_text b)
 }
 
 /* A name that is there twice, or NULL: rules would go by one of its values, and an upstream perhaps by the other. */
-static const weir_text *ngx_stream_weir_twice(const ngx_stream_weir_question_t *question)
+static const weir_text *ngx_stream_weir_twice(const ngx_stream_weir_check_t *check)
 {
-    for (size_t i = 1; i < question->pair_count; i++)
+    for (size_t i = 1; i < check->pair_count; i++)
         for (size_t j = 0; j < i; j++)
-            if (ngx_stream_weir_same_name(question->pairs[2 * i], question->pairs[2 * j]))
-                return &question->pairs[2 * i];
+            if (ngx_stream_weir_same_name(check->pairs[2 * i], check->pairs[2 * j]))
+                return &check->pairs[2 * i];
     return NULL;
 }
 
-ngx_uint_t ngx_stream_weir_read_question(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
+ngx_uint_t ngx_stream_weir_read_check(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
 {
     size_t at = 1;
     int result = 1;
     while (at < call->count && result > 0)
-        result = ngx_stream_weir_option(call, &at, question);
+        result = ngx_stream_weir_option(call, &at, check);
     if (result < 0)
         return 0;
-    question->pairs = call->args + at;
-    question->pair_count = (call->count - at) / 2;
-    if ((call->count - at) % 2 != 0 || question->pair_count == 0) {
+    check->pairs = call->args + at;
+    check->pair_count = (call->count - at) / 2;
+    if ((call->count - at) % 2 != 0 || check->pair_count == 0) {
         ngx_stream_weir_error(call, "ERR syntax error; names and values come in pairs, options before them");
         return 0;
     }
-    if (question->pair_count > PAIRS_MAX) {
+    if (check->pair_count > PAIRS_MAX) {
         ngx_stream_weir_error(call, "ERR more than %d pairs", PAIRS_MAX);
         return 0;
     }
-    const weir_text *twice = question->domain.data ? NULL : ngx_stream_weir_twice(question);
+    const weir_text *twice = check->domain.data ? NULL : ngx_stream_weir_twice(check);
     if (twice) {
         ngx_str_t name = {twice->len > NAME_SHOWN ? NAME_SHOWN : twice->len, (u_char *)twice->data};
         ngx_stream_weir_error(call, "ERR '%V' is given twice", &name);
@@ -105,53 +105,51 @@ static bool ngx_stream_weir_lookup(void *context, enum weir_attribute_kind kind,
         [WEIR_ATTR_PATH] = {"path", 4},     [WEIR_ATTR_TARGET] = {"target", 6}, [WEIR_ATTR_QUERY] = {"query", 5},
         [WEIR_ATTR_METHOD] = {"method", 6}, [WEIR_ATTR_HOST] = {"host", 4},     [WEIR_ATTR_PEER] = {"ip", 2},
         [WEIR_ATTR_HEADER] = {"header", 6}, [WEIR_ATTR_NAMED] = {"", 0}};
-    const ngx_stream_weir_question_t *question = context;
+    const ngx_stream_weir_check_t *check = context;
     weir_text wanted = kind == WEIR_ATTR_NAMED ? name : words[kind];
-    for (size_t i = 0; i < question->pair_count; i++) {
-        weir_text given = question->pairs[2 * i];
+    for (size_t i = 0; i < check->pair_count; i++) {
+        weir_text given = check->pairs[2 * i];
         if (kind == WEIR_ATTR_HEADER ? ngx_stream_weir_is_header(given, name) : ngx_stream_weir_equal(given, wanted)) {
-            *value = question->pairs[2 * i + 1];
+            *value = check->pairs[2 * i + 1];
             return true;
         }
     }
     return false;
 }
 
-static int ngx_stream_weir_ask(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
+static int ngx_stream_weir_check_rules(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer)
 {
     weir_query query = {.lookup = ngx_stream_weir_lookup,
-                        .lookup_context = question,
-                        .has_cost = question->has_cost,
-                        .cost = question->cost,
-                        .dry_run = question->dry_run,
-                        .ask = question->ask,
-                        .held = question->held};
+                        .lookup_context = check,
+                        .has_cost = check->has_cost,
+                        .cost = check->cost,
+                        .dry_run = check->dry_run,
+                        .ask = check->ask,
+                        .held = check->held};
     return answer ? weir_check(engine, &query, answer) : weir_check_prepare(engine, &query);
 }
 
-static int ngx_stream_weir_ask_domain(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
+static int ngx_stream_weir_check_domain(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer)
 {
     weir_descriptor_entry entries[PAIRS_MAX];
     weir_outcome outcome;
-    for (size_t i = 0; i < question->pair_count; i++)
-        entries[i] = (weir_descriptor_entry){question->pairs[2 * i], question->pairs[2 * i + 1]};
-    weir_descriptor descriptor = {.entries = entries,
-                                  .entry_count = question->pair_count,
-                                  .has_hits = question->has_cost,
-                                  .hits = question->cost};
-    weir_descriptor_query query = {.domain = question->domain,
+    for (size_t i = 0; i < check->pair_count; i++)
+        entries[i] = (weir_descriptor_entry){check->pairs[2 * i], check->pairs[2 * i + 1]};
+    weir_descriptor descriptor = {
+        .entries = entries, .entry_count = check->pair_count, .has_hits = check->has_cost, .hits = check->cost};
+    weir_descriptor_query query = {.domain = check->domain,
                                    .descriptors = &descriptor,
                                    .descriptor_count = 1,
-                                   .dry_run = question->dry_run,
-                                   .ask = question->ask,
+                                   .dry_run = check->dry_run,
+                                   .ask = check->ask,
                                    .outcomes = &outcome};
     return answer ? weir_check_descriptors(engine, &query, answer) : weir_check_descriptors_prepare(engine, &query);
 }
 
-int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_question_t *question, weir_answer *answer)
+int ngx_stream_weir_decide(weir *engine, ngx_stream_weir_check_t *check, weir_answer *answer)
 {
-    return question->domain.data ? ngx_stream_weir_ask_domain(engine, question, answer)
-                                 : ngx_stream_weir_ask(engine, question, answer);
+    return check->domain.data ? ngx_stream_weir_check_domain(engine, check, answer)
+                              : ngx_stream_weir_check_rules(engine, check, answer);
 }
 
 /* ---- Answering ---- */
@@ -163,7 +161,7 @@ static int64_t ngx_stream_weir_ms(int64_t ns)
 }
 
 /* `lease` is what gives back what it holds; empty: nothing. */
-static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *answer, const char *lease)
+static void ngx_stream_weir_reply_decision(struct weir__resp_out *out, const weir_answer *answer, const char *lease)
 {
     const weir_decision *decision = &answer->decision;
     const char *word = !weir_passes(decision) ? "deny" : decision->verdict == WEIR_DELAY ? "delay" : "allow";
@@ -184,18 +182,18 @@ static void ngx_stream_weir_tell(struct weir__resp_out *out, const weir_answer *
         weir__resp_named_text(out, "reason", "shed");
 }
 
-static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
+static void ngx_stream_weir_check_command(ngx_stream_weir_call_t *call, ngx_uint_t dry_run)
 {
     weir_held held;
-    ngx_stream_weir_question_t question = {.dry_run = dry_run, .held = &held};
+    ngx_stream_weir_check_t check = {.dry_run = dry_run, .held = &held};
     char lease[WEIR_HELD_TEXT_MAX + 1] = "";
     weir_answer answer;
     held.count = 0;
-    if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_question(call, &question) ||
-        ngx_stream_weir_must_ask(call, &question))
+    if (!ngx_stream_weir_has_rules(call) || !ngx_stream_weir_read_check(call, &check) ||
+        ngx_stream_weir_needs_store(call, &check))
         return;
-    int error = ngx_stream_weir_decide(call->session->engine, &question, &answer);
-    ngx_stream_weir_asked(call->session);
+    int error = ngx_stream_weir_decide(call->session->engine, &check, &answer);
+    ngx_stream_weir_decided(call->session);
     if (error) {
         ngx_stream_weir_failure(call, error);
         return;
@@ -205,15 +203,15 @@ static void ngx_stream_weir_question(ngx_stream_weir_call_t *call, ngx_uint_t dr
                           answer.by.rule);
     if (held.count)
         (void)weir_held_to_text(call->session->engine, &held, lease);
-    ngx_stream_weir_tell(call->out, &answer, lease);
+    ngx_stream_weir_reply_decision(call->out, &answer, lease);
 }
 
 void ngx_stream_weir_check(ngx_stream_weir_call_t *call)
 {
-    ngx_stream_weir_question(call, 0);
+    ngx_stream_weir_check_command(call, 0);
 }
 
 void ngx_stream_weir_peek(ngx_stream_weir_call_t *call)
 {
-    ngx_stream_weir_question(call, 1);
+    ngx_stream_weir_check_command(call, 1);
 }

@@ -68,7 +68,7 @@ void ngx_stream_weir_run(ngx_stream_weir_call_t *call)
 {
     const ngx_stream_weir_command_t *command = ngx_stream_weir_find(call->args[0]);
     ngx_stream_weir_session_t *session = call->session;
-    if (command && command->run == ngx_stream_weir_throttle && session->welcome) {
+    if (command && command->run == ngx_stream_weir_throttle && session->authenticated) {
         ngx_stream_weir_throttle(call);
         return;
     }
@@ -76,7 +76,7 @@ void ngx_stream_weir_run(ngx_stream_weir_call_t *call)
     if (command == NULL) {
         ngx_str_t name = {ngx_min(call->args[0].len, 128), (u_char *)call->args[0].data};
         ngx_stream_weir_error(call, "ERR unknown command '%V'", &name);
-    } else if (!session->welcome && !command->for_strangers) {
+    } else if (!session->authenticated && !command->before_auth) {
         ngx_stream_weir_error(call, "NOAUTH Authentication required.");
     } else if (command->arity > 0 ? call->count != (size_t)command->arity : call->count < (size_t)-command->arity) {
         ngx_stream_weir_wrong_count(call, command->name, NULL);

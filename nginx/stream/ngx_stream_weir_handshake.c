@@ -18,7 +18,7 @@ static void ngx_stream_weir_unknown_sub(ngx_stream_weir_call_t *call)
     ngx_stream_weir_error(call, "ERR unknown subcommand '%V'", &sub);
 }
 
-static void ngx_stream_weir_say(ngx_stream_weir_call_t *call, weir_text text)
+static void ngx_stream_weir_reply_text(ngx_stream_weir_call_t *call, weir_text text)
 {
     if (text.len > ECHO_MAX)
         ngx_stream_weir_error(call, "ERR the message is longer than %d bytes", ECHO_MAX);
@@ -31,14 +31,14 @@ void ngx_stream_weir_ping(ngx_stream_weir_call_t *call)
     if (call->count > 2)
         ngx_stream_weir_wrong_count(call, "ping", NULL);
     else if (call->count == 2)
-        ngx_stream_weir_say(call, call->args[1]);
+        ngx_stream_weir_reply_text(call, call->args[1]);
     else
         weir__resp_simple(call->out, "PONG");
 }
 
 void ngx_stream_weir_echo(ngx_stream_weir_call_t *call)
 {
-    ngx_stream_weir_say(call, call->args[1]);
+    ngx_stream_weir_reply_text(call, call->args[1]);
 }
 
 /* There is one database, and it is no database. */
@@ -191,7 +191,7 @@ void ngx_stream_weir_hello(ngx_stream_weir_call_t *call)
     }
     if (!ngx_stream_weir_hello_options(call))
         return;
-    if (!call->session->welcome) {
+    if (!call->session->authenticated) {
         ngx_stream_weir_error(call,
                               "NOAUTH Authentication required. HELLO <version> AUTH <user> <password> does both.");
         return;

@@ -2,38 +2,38 @@
 #include "ngx_stream_weir.h"
 
 /* False after an error that was replied. */
-static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_held *held)
+static ngx_uint_t ngx_stream_weir_read_lease(ngx_stream_weir_call_t *call, weir_held *permits)
 {
     if (!ngx_stream_weir_has_rules(call))
         return 0;
-    int error = weir_held_from_text(call->session->engine, call->args[1], held);
+    int error = weir_held_from_text(call->session->engine, call->args[1], permits);
     if (error)
         ngx_stream_weir_error(call, "ERR this is no lease of this segment");
     return error == 0;
 }
 
 /* What the store is asked with; NULL: nothing of it is there. */
-static weir_ask *ngx_stream_weir_held_ask(ngx_stream_weir_call_t *call, const weir_held *held)
+static weir_ask *ngx_stream_weir_permits_async(ngx_stream_weir_call_t *call, const weir_held *permits)
 {
-    return held->names_len ? ngx_stream_weir_own_ask(call->session) : NULL;
+    return permits->names_len ? ngx_stream_weir_async(call->session) : NULL;
 }
 
 void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
 {
-    weir_held held;
+    weir_held permits;
     ngx_stream_weir_session_t *session = call->session;
-    if (!ngx_stream_weir_read_lease(call, &held))
+    if (!ngx_stream_weir_read_lease(call, &permits))
         return;
-    weir_ask *ask = ngx_stream_weir_held_ask(call, &held);
+    weir_ask *ask = ngx_stream_weir_permits_async(call, &permits);
     if (ask && !session->prepared) {
-        call->must_ask = weir_held_release_prepare(session->engine, &held, ask) == 1;
-        if (call->must_ask)
+        call->needs_store = weir_held_release_prepare(session->engine, &permits, ask) == 1;
+        if (call->needs_store)
             return;
     }
     int released =
-        ask ? weir_held_release_asked(session->engine, &held, ask) : weir_held_release(session->engine, &held);
+        ask ? weir_held_release_asked(session->engine, &permits, ask) : weir_held_release(session->engine, &permits);
     if (ask)
-        ngx_stream_weir_asked(session);
+        ngx_stream_weir_decided(session);
     if (released < 0)
         ngx_stream_weir_failure(call, released);
     else
@@ -43,22 +43,22 @@ void ngx_stream_weir_release(ngx_stream_weir_call_t *call)
 /* Null: it is over. */
 void ngx_stream_weir_renew(ngx_stream_weir_call_t *call)
 {
-    weir_held held;
+    weir_held permits;
     char text[WEIR_HELD_TEXT_MAX + 1];
     ngx_stream_weir_session_t *session = call->session;
-    if (!ngx_stream_weir_read_lease(call, &held))
+    if (!ngx_stream_weir_read_lease(call, &permits))
         return;
-    weir_ask *ask = ngx_stream_weir_held_ask(call, &held);
+    weir_ask *ask = ngx_stream_weir_permits_async(call, &permits);
     if (ask && !session->prepared) {
-        call->must_ask = weir_held_renew_prepare(session->engine, &held, false, ask) == 1;
-        if (call->must_ask)
+        call->needs_store = weir_held_renew_prepare(session->engine, &permits, false, ask) == 1;
+        if (call->needs_store)
             return;
     }
     int error =
-        ask ? weir_held_renew_asked(session->engine, &held, false, ask) : weir_held_renew(session->engine, &held);
+        ask ? weir_held_renew_asked(session->engine, &permits, false, ask) : weir_held_renew(session->engine, &permits);
     if (ask)
-        ngx_stream_weir_asked(session);
-    size_t len = error ? 0 : weir_held_to_text(session->engine, &held, text);
+        ngx_stream_weir_decided(session);
+    size_t len = error ? 0 : weir_held_to_text(session->engine, &permits, text);
     if (error)
         ngx_stream_weir_failure(call, error);
     else if (len)

@@ -42,16 +42,16 @@ void ngx_stream_weir_reset_key(ngx_stream_weir_call_t *call)
         return;
     ngx_stream_weir_rule_name(call->args[1], rule);
     weir_time now = weir_clock(segment);
-    weir_ask *ask = ngx_stream_weir_own_ask(call->session);
+    weir_ask *ask = ngx_stream_weir_async(call->session);
     if (ask && !call->session->prepared) {
-        call->must_ask = weir_key_reset_prepare(engine, rule, key.data, key.len, now, ask) == 1;
-        if (call->must_ask)
+        call->needs_store = weir_key_reset_prepare(engine, rule, key.data, key.len, now, ask) == 1;
+        if (call->needs_store)
             return;
     }
     int error = ask      ? weir_key_reset_asked(engine, rule, key.data, key.len, now, ask)
                 : engine ? weir_key_reset(engine, rule, key.data, key.len, now)
                          : WEIR_ENORULE;
-    ngx_stream_weir_asked(call->session);
+    ngx_stream_weir_decided(call->session);
     if (ngx_stream_weir_is_throttle(error, call->args[1]))
         error = weir_reset(segment, ngx_stream_weir_throttle_any(), key.data, key.len, now);
     ngx_stream_weir_done(call, error);
@@ -83,17 +83,17 @@ void ngx_stream_weir_block_key(ngx_stream_weir_call_t *call)
 typedef struct {
     const char *name;
     uint64_t value;
-} ngx_stream_weir_figure_t;
+} ngx_stream_weir_stat_t;
 
-static void ngx_stream_weir_tell_figures(struct weir__resp_out *out, const ngx_stream_weir_figure_t *figures,
-                                         size_t count)
+static void ngx_stream_weir_reply_stats(struct weir__resp_out *out, const ngx_stream_weir_stat_t *stats_list,
+                                        size_t count)
 {
     weir__resp_map(out, count);
     for (size_t i = 0; i < count; i++)
-        weir__resp_named_number(out, figures[i].name, (int64_t)figures[i].value);
+        weir__resp_named_number(out, stats_list[i].name, (int64_t)stats_list[i].value);
 }
 
-static void ngx_stream_weir_rule_figures(ngx_stream_weir_call_t *call)
+static void ngx_stream_weir_rule_stats(ngx_stream_weir_call_t *call)
 {
     char rule[WEIR_NAME_MAX + 1];
     weir_rule_stats stats;
@@ -107,11 +107,11 @@ static void ngx_stream_weir_rule_figures(ngx_stream_weir_call_t *call)
         ngx_stream_weir_failure(call, error);
         return;
     }
-    ngx_stream_weir_figure_t figures[] = {{"allowed", stats.allowed},         {"delayed", stats.delayed},
-                                          {"denied", stats.denied},           {"listed", stats.listed},
-                                          {"missing_key", stats.missing_key}, {"failures", stats.failures},
-                                          {"gave_back", stats.gave_back},     {"shed", stats.shed}};
-    ngx_stream_weir_tell_figures(call->out, figures, sizeof(figures) / sizeof(figures[0]));
+    ngx_stream_weir_stat_t stats_list[] = {{"allowed", stats.allowed},         {"delayed", stats.delayed},
+                                           {"denied", stats.denied},           {"listed", stats.listed},
+                                           {"missing_key", stats.missing_key}, {"failures", stats.failures},
+                                           {"gave_back", stats.gave_back},     {"shed", stats.shed}};
+    ngx_stream_weir_reply_stats(call->out, stats_list, sizeof(stats_list) / sizeof(stats_list[0]));
 }
 
 void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
@@ -123,7 +123,7 @@ void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
         return;
     }
     if (call->count == 2) {
-        ngx_stream_weir_rule_figures(call);
+        ngx_stream_weir_rule_stats(call);
         return;
     }
     int error = weir_stats_read(call->session->segment, &stats);
@@ -133,22 +133,22 @@ void ngx_stream_weir_stats(ngx_stream_weir_call_t *call)
         ngx_stream_weir_failure(call, error);
         return;
     }
-    ngx_stream_weir_figure_t figures[] = {{"allowed", stats.allowed},
-                                          {"delayed", stats.delayed},
-                                          {"denied", stats.denied},
-                                          {"never_fits", stats.never_fits},
-                                          {"blocked", stats.blocked},
-                                          {"soft", stats.soft},
-                                          {"errors", stats.errors},
-                                          {"created", stats.created},
-                                          {"evicted_live", stats.evicted_live},
-                                          {"evicted_denied", stats.evicted_denied},
-                                          {"slab_full", stats.slab_full},
-                                          {"wrong_secrets", stats.wrong_secrets},
-                                          {"slots", stats.slots},
-                                          {"bytes", stats.bytes},
-                                          {"rules", rules.rules},
-                                          {"reloads", rules.reloads},
-                                          {"reload_failures", rules.reload_failures}};
-    ngx_stream_weir_tell_figures(call->out, figures, sizeof(figures) / sizeof(figures[0]));
+    ngx_stream_weir_stat_t stats_list[] = {{"allowed", stats.allowed},
+                                           {"delayed", stats.delayed},
+                                           {"denied", stats.denied},
+                                           {"never_fits", stats.never_fits},
+                                           {"blocked", stats.blocked},
+                                           {"soft", stats.soft},
+                                           {"errors", stats.errors},
+                                           {"created", stats.created},
+                                           {"evicted_live", stats.evicted_live},
+                                           {"evicted_denied", stats.evicted_denied},
+                                           {"slab_full", stats.slab_full},
+                                           {"wrong_secrets", stats.wrong_secrets},
+                                           {"slots", stats.slots},
+                                           {"bytes", stats.bytes},
+                                           {"rules", rules.rules},
+                                           {"reloads", rules.reloads},
+                                           {"reload_failures", rules.reload_failures}};
+    ngx_stream_weir_reply_stats(call->out, stats_list, sizeof(stats_list) / sizeof(stats_list[0]));
 }

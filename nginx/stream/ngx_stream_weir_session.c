@@ -9,7 +9,7 @@
 #define OUT_ROOM   (256 * 1024)
 #define SMALL      4096  /* a beginning of a command that is rather copied than read into a piece of its own */
 #define STALLED_MS 60000 /* for half a command, or for replies, when there is no timeout */
-#define TURNS      16    /* reads before others have their turn */
+#define STEPS_MAX  16    /* reads before others have their step */
 
 static char ngx_stream_weir_in_room[IN_ROOM], ngx_stream_weir_out_room[OUT_ROOM];
 static struct weir__resp_command ngx_stream_weir_parsed;
@@ -17,7 +17,7 @@ static struct weir__resp_command ngx_stream_weir_parsed;
 void ngx_stream_weir_begin(ngx_stream_weir_session_t *session)
 {
     session->version = 2;
-    session->welcome = session->conf->closed ? 0 : 1;
+    session->authenticated = session->conf->closed ? 0 : 1;
     session->is_operator = 0;
     session->name_len = 0;
 }
@@ -25,7 +25,7 @@ void ngx_stream_weir_begin(ngx_stream_weir_session_t *session)
 static void ngx_stream_weir_free(void *data)
 {
     ngx_stream_weir_session_t *session = data;
-    ngx_stream_weir_leave_store(session);
+    ngx_stream_weir_cancel_wait(session);
     if (session->pause.timer_set)
         ngx_del_timer(&session->pause);
     ngx_weir_check_release(&session->check);
@@ -144,23 +144,23 @@ static ngx_int_t ngx_stream_weir_keep_call(ngx_stream_weir_call_t *call, char *f
     if (*from == '*')
         return ngx_stream_weir_keep_in(session, from, (size_t)(next - from) + len, 1);
     size_t room = len + (size_t)(next - from) + 32 * (call->count + 1);
-    char *whole = ngx_alloc(room, session->stream->connection->log);
-    if (whole == NULL)
+    char *joined = ngx_alloc(room, session->stream->connection->log);
+    if (joined == NULL)
         return NGX_ERROR;
-    size_t command = ngx_stream_weir_rewrite(call, whole, room - len);
-    ngx_memcpy(whole + command, next, len);
-    ngx_int_t kept = ngx_stream_weir_keep_in(session, whole, command + len, 1);
-    ngx_free(whole);
+    size_t command = ngx_stream_weir_rewrite(call, joined, room - len);
+    ngx_memcpy(joined + command, next, len);
+    ngx_int_t kept = ngx_stream_weir_keep_in(session, joined, command + len, 1);
+    ngx_free(joined);
     return kept;
 }
 
 /* Keeps it until the store has answered, which is asked for as many commands as it can be. */
-static ngx_int_t ngx_stream_weir_keep_asking(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
+static ngx_int_t ngx_stream_weir_keep_until_reply(ngx_stream_weir_call_t *call, char *from, char *next, size_t len)
 {
-    ngx_stream_weir_ask_ahead(call, next, len);
+    ngx_stream_weir_prepare_ahead(call, next, len);
     ngx_int_t kept = ngx_stream_weir_keep_call(call, from, next, len);
     if (kept == NGX_OK)
-        ngx_stream_weir_ask_store(call->session);
+        ngx_stream_weir_wait_for_store(call->session);
     return kept;
 }
 
@@ -168,8 +168,8 @@ static ngx_int_t ngx_stream_weir_keep_asking(ngx_stream_weir_call_t *call, char 
 static ngx_int_t ngx_stream_weir_keep_rest(ngx_stream_weir_call_t *call, char *at, size_t len, size_t need)
 {
     char *from = at - ngx_stream_weir_parsed.length;
-    if (call->must_ask)
-        return ngx_stream_weir_keep_asking(call, from, at, len);
+    if (call->needs_store)
+        return ngx_stream_weir_keep_until_reply(call, from, at, len);
     if (call->must_wait)
         return ngx_stream_weir_keep_call(call, from, at, len);
     return ngx_stream_weir_keep_in(call->session, at, call->session->closing ? 0 : len, need);
@@ -185,12 +185,12 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
     char *at = data, *end = data + len;
     size_t need = 1;
     while (!session->closing && out.end - out.at >= NGX_STREAM_WEIR_REPLY_MAX) {
-        enum weir__resp_result result = weir__resp_parse(at, (size_t)(end - at), !session->welcome, parsed);
+        enum weir__resp_result result = weir__resp_parse(at, (size_t)(end - at), !session->authenticated, parsed);
         if (result == WEIR__RESP_MORE) {
             need = parsed->need;
             break;
         }
-        if (result == WEIR__RESP_BROKEN) {
+        if (result == WEIR__RESP_INVALID) {
             ngx_stream_weir_throttle_decide(&call);
             ngx_stream_weir_error(&call, "ERR %s", parsed->error);
             session->closing = 1;
@@ -200,7 +200,7 @@ static ngx_int_t ngx_stream_weir_process(ngx_stream_weir_session_t *session, cha
         call.count = parsed->count;
         if (call.count)
             ngx_stream_weir_run(&call);
-        if (call.must_ask || session->pause_ms)
+        if (call.needs_store || session->pause_ms)
             break;
     }
     ngx_stream_weir_throttle_decide(&call);
@@ -305,11 +305,11 @@ static ngx_int_t ngx_stream_weir_step(ngx_stream_weir_session_t *session)
     return result == NGX_AGAIN ? ngx_stream_weir_wait(session) : result;
 }
 
-void ngx_stream_weir_go_on(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_resume(ngx_stream_weir_session_t *session)
 {
     ngx_connection_t *c = session->stream->connection;
     ngx_int_t result = NGX_OK;
-    for (ngx_uint_t turn = 0; turn < TURNS && result == NGX_OK; turn++)
+    for (ngx_uint_t step = 0; step < STEPS_MAX && result == NGX_OK; step++)
         result = ngx_stream_weir_step(session);
     if (result == NGX_OK) { /* others are waiting, too; who has more to do is not idle meanwhile */
         ngx_stream_weir_set_timer(c->read, 0);
@@ -333,14 +333,14 @@ static void ngx_stream_weir_event(ngx_event_t *event)
         ngx_stream_finalize_session(s, NGX_STREAM_OK);
         return;
     }
-    ngx_stream_weir_go_on(ngx_stream_get_module_ctx(s, ngx_stream_weir_module));
+    ngx_stream_weir_resume(ngx_stream_get_module_ctx(s, ngx_stream_weir_module));
 }
 
 static void ngx_stream_weir_paused(ngx_event_t *event)
 {
     ngx_connection_t *c = event->data;
     event->timedout = 0;
-    ngx_stream_weir_go_on(ngx_stream_get_module_ctx((ngx_stream_session_t *)c->data, ngx_stream_weir_module));
+    ngx_stream_weir_resume(ngx_stream_get_module_ctx((ngx_stream_session_t *)c->data, ngx_stream_weir_module));
 }
 
 void ngx_stream_weir_handler(ngx_stream_session_t *s)
@@ -376,5 +376,5 @@ void ngx_stream_weir_handler(ngx_stream_session_t *s)
         ngx_stream_finalize_session(s, NGX_STREAM_INTERNAL_SERVER_ERROR);
         return;
     }
-    ngx_stream_weir_go_on(session);
+    ngx_stream_weir_resume(session);
 }

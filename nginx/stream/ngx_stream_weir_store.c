@@ -8,24 +8,24 @@
 
 static struct weir__resp_command ngx_stream_weir_next;
 
-weir_ask *ngx_stream_weir_own_ask(ngx_stream_weir_session_t *session)
+weir_ask *ngx_stream_weir_async(ngx_stream_weir_session_t *session)
 {
     if (session->wait == NULL && session->store)
         session->wait = ngx_weir_wait_new(session->store);
     return session->wait ? session->wait->ask : NULL;
 }
 
-ngx_uint_t ngx_stream_weir_must_ask(ngx_stream_weir_call_t *call, ngx_stream_weir_question_t *question)
+ngx_uint_t ngx_stream_weir_needs_store(ngx_stream_weir_call_t *call, ngx_stream_weir_check_t *check)
 {
     ngx_stream_weir_session_t *session = call->session;
-    question->ask = ngx_stream_weir_own_ask(session);
-    if (session->prepared || question->ask == NULL)
+    check->ask = ngx_stream_weir_async(session);
+    if (session->prepared || check->ask == NULL)
         return 0;
-    call->must_ask = ngx_stream_weir_decide(session->engine, question, NULL) == 1;
-    return call->must_ask;
+    call->needs_store = ngx_stream_weir_decide(session->engine, check, NULL) == 1;
+    return call->needs_store;
 }
 
-void ngx_stream_weir_asked(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_decided(ngx_stream_weir_session_t *session)
 {
     if (session->prepared)
         session->prepared--;
@@ -36,27 +36,27 @@ void ngx_stream_weir_asked(ngx_stream_weir_session_t *session)
 }
 
 /* A check that follows: adds what it asks. 0: what it is cannot be known before those before it are done. */
-static ngx_uint_t ngx_stream_weir_look_ahead(ngx_stream_weir_session_t *session)
+static ngx_uint_t ngx_stream_weir_prepare_next(ngx_stream_weir_session_t *session)
 {
     char nobody[1024];
     struct weir__resp_out out = {.at = nobody, .end = nobody + sizeof(nobody), .version = session->version};
     const struct weir__resp_command *next = &ngx_stream_weir_next;
     ngx_stream_weir_call_t call = {.session = session, .args = next->args, .count = next->count, .out = &out};
     ngx_uint_t peek = weir__resp_is(next->args[0], "weir.peek");
-    ngx_stream_weir_question_t question = {.dry_run = peek, .ask = session->wait->ask};
+    ngx_stream_weir_check_t check = {.dry_run = peek, .ask = session->wait->ask};
     if (weir__resp_is(next->args[0], "cl.throttle"))
         return 1;
     if (!peek && !weir__resp_is(next->args[0], "weir.check"))
         return 0;
-    if (!ngx_stream_weir_read_question(&call, &question))
+    if (!ngx_stream_weir_read_check(&call, &check))
         return 1; /* it will be told what is wrong with it, and asks nothing */
-    if (ngx_stream_weir_decide(session->engine, &question, NULL) < 0)
+    if (ngx_stream_weir_decide(session->engine, &check, NULL) < 0)
         return 0;
     session->prepared++;
     return 1;
 }
 
-void ngx_stream_weir_ask_ahead(ngx_stream_weir_call_t *call, char *at, size_t len)
+void ngx_stream_weir_prepare_ahead(ngx_stream_weir_call_t *call, char *at, size_t len)
 {
     ngx_stream_weir_session_t *session = call->session;
     char *end = at + len;
@@ -66,26 +66,26 @@ void ngx_stream_weir_ask_ahead(ngx_stream_weir_call_t *call, char *at, size_t le
     /* Inline commands change as they are read, so they are read only once. */
     while (session->prepared < AHEAD_MAX && at < end && *at == '*' &&
            weir__resp_parse(at, (size_t)(end - at), false, &ngx_stream_weir_next) == WEIR__RESP_COMMAND) {
-        if (ngx_stream_weir_next.count && !ngx_stream_weir_look_ahead(session))
+        if (ngx_stream_weir_next.count && !ngx_stream_weir_prepare_next(session))
             break;
         at += ngx_stream_weir_next.length;
     }
 }
 
-static void ngx_stream_weir_answered(ngx_weir_wait_t *wait)
+static void ngx_stream_weir_store_replied(ngx_weir_wait_t *wait)
 {
     ngx_stream_weir_session_t *session = wait->data;
     session->waiting = 0;
-    ngx_stream_weir_go_on(session);
+    ngx_stream_weir_resume(session);
 }
 
-void ngx_stream_weir_ask_store(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_wait_for_store(ngx_stream_weir_session_t *session)
 {
     session->wait->data = session;
-    session->waiting = ngx_weir_wait_begin(session->wait, ngx_stream_weir_answered) == NGX_AGAIN;
+    session->waiting = ngx_weir_wait_begin(session->wait, ngx_stream_weir_store_replied) == NGX_AGAIN;
 }
 
-void ngx_stream_weir_leave_store(ngx_stream_weir_session_t *session)
+void ngx_stream_weir_cancel_wait(ngx_stream_weir_session_t *session)
 {
     if (session->wait)
         ngx_weir_wait_end(session->wait);

@@ -4,7 +4,7 @@
 
 enum { BATCH = 256 };
 
-/* The worker's alone, and empty whenever a connection's turn ends. */
+/* The worker's alone, and empty whenever a connection's step ends. */
 static weir_request ngx_stream_weir_batch[BATCH];
 static size_t ngx_stream_weir_batch_count;
 static struct weir__throttle_limits ngx_stream_weir_limits;
@@ -24,7 +24,7 @@ void ngx_stream_weir_throttle_decide(ngx_stream_weir_call_t *call)
             ngx_stream_weir_failure(call, result < 0 ? result : request->error);
             continue;
         }
-        weir__throttle_answer(&request->decision, numbers);
+        weir__throttle_reply(&request->decision, numbers);
         weir__resp_five(call->out, numbers);
     }
 }

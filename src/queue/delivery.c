@@ -68,7 +68,7 @@ static bool has_body(const struct weir__deferred *item)
     return item->body.len > 0;
 }
 
-static void set_request(CURL *curl, const struct weir__deferred *item, const struct weir__drain_target *target)
+static void set_request(CURL *curl, const struct weir__deferred *item, const struct weir__delivery_target *target)
 {
     curl_easy_setopt(curl, CURLOPT_URL, target->url);
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
@@ -83,7 +83,7 @@ static void set_request(CURL *curl, const struct weir__deferred *item, const str
 }
 
 /* Nothing of what libcurl could do besides: no redirects (which is its default), proxies, other protocols, signals. */
-static void set_transfer(struct weir__delivery *delivery, const struct weir__drain_target *target)
+static void set_transfer(struct weir__delivery *delivery, const struct weir__delivery_target *target)
 {
     CURL *curl = delivery->curl;
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -106,14 +106,14 @@ static void set_transfer(struct weir__delivery *delivery, const struct weir__dra
     }
 }
 
-bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__drain_target *target, CURLM *multi)
+bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__delivery_target *target, CURLM *multi)
 {
     const struct weir__deferred *item = &delivery->item;
     if (delivery->curl)
         curl_easy_reset(delivery->curl);
     else
         delivery->curl = curl_easy_init();
-    delivery->headers = weir__drain_headers(item, item->attempts + 1);
+    delivery->headers = weir__delivery_headers(item, item->attempts + 1);
     if (!delivery->curl || !delivery->headers) {
         snprintf(delivery->why, sizeof delivery->why, "out of memory");
         return false;
@@ -139,7 +139,7 @@ void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURL
     curl_easy_getinfo(delivery->curl, CURLINFO_RESPONSE_CODE, &status);
     delivery->status = (int)status;
     if (curl_easy_getinfo(delivery->curl, CURLINFO_RETRY_AFTER, &seconds) == CURLE_OK && seconds > 0)
-        delivery->wanted_ms = seconds < WANTED_MAX_S ? (int64_t)seconds * 1000 : WANTED_MAX_S * 1000;
+        delivery->retry_after_ms = seconds < WANTED_MAX_S ? (int64_t)seconds * 1000 : WANTED_MAX_S * 1000;
     if (status >= 200)
         snprintf(delivery->why, sizeof delivery->why, "the answer was %ld", status);
     else

@@ -14,30 +14,28 @@ enum weir__delivery_state {
     WEIR__DELIVERY_ENDED /* `end` is to be told to the queue */
 };
 
-enum weir__delivery_end { WEIR__END_DELIVERED, WEIR__END_AGAIN, WEIR__END_DEAD };
-
 struct weir__delivery {
     enum weir__delivery_state state;
     struct weir__deferred item; /* its texts are in `text` */
     char *text;
     int64_t begins_ms, renew_ms;
-    weir_held held; /* slots of requests in flight */
-    CURL *curl;     /* kept for the next one */
+    weir_held permits; /* slots of requests in flight */
+    CURL *curl;        /* kept for the next one */
     struct curl_slist *headers;
     char error[CURL_ERROR_SIZE];
 
     /* What became of it. */
-    enum weir__delivery_end end;
+    enum weir__queue_end_kind end;
     bool counts; /* as an attempt */
     int status;
-    int64_t wanted_ms; /* for how long the server wants to be left alone; 0: it does not say */
+    int64_t retry_after_ms; /* for how long the server wants to be left alone; 0: it does not say */
     int64_t due_ms;
     uint64_t aside; /* of one that waits again: its group, as in struct weir__queue_ending */
     char why[WEIR__QUEUE_WHY_MAX + 1];
 };
 
 /* Where requests go to. */
-struct weir__drain_target {
+struct weir__delivery_target {
     const char *url;    /* "http://host:port", without a path; NULL: nowhere */
     const char *socket; /* of an HTTP server on this host, or NULL */
     const char *ca;     /* NULL: the machine's */
@@ -48,7 +46,7 @@ struct weir__drain_target {
 /* Copies the request. False: no memory. */
 bool weir__delivery_copy(struct weir__delivery *delivery, const struct weir__deferred *item);
 /* Begins the transfer. False, and `why` is set: it cannot be sent. */
-bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__drain_target *target, CURLM *multi);
+bool weir__delivery_send(struct weir__delivery *delivery, const struct weir__delivery_target *target, CURLM *multi);
 /* The transfer is over or is to be: sets status (0: no answer) and why. */
 void weir__delivery_received(struct weir__delivery *delivery, CURLM *multi, CURLcode code);
 /* Free again, for another. */

@@ -17,7 +17,7 @@ static bool is_token(weir_text text)
     return text.len > 0;
 }
 
-bool weir__drain_is_sound(const struct weir__deferred *item)
+bool weir__delivery_is_sendable(const struct weir__deferred *item)
 {
     for (size_t i = 0; i < item->target.len; i++) {
         unsigned char c = (unsigned char)item->target.data[i];
@@ -29,7 +29,7 @@ bool weir__drain_is_sound(const struct weir__deferred *item)
 
 /* ---- Headers ---- */
 
-struct field {
+struct header_field {
     weir_text name, value;
 };
 
@@ -44,7 +44,7 @@ static bool is_value(weir_text text)
 }
 
 /* The next line that is a header; false at the end. */
-static bool next_field(weir_text *rest, struct field *field)
+static bool next_field(weir_text *rest, struct header_field *header_field)
 {
     while (rest->len) {
         const char *end = memmem(rest->data, rest->len, "\r\n", 2);
@@ -55,9 +55,9 @@ static bool next_field(weir_text *rest, struct field *field)
         if (!colon)
             continue;
         size_t name = (size_t)(colon - line.data);
-        field->name = (weir_text){line.data, name};
-        field->value = weir__text_trim((weir_text){colon + 1, line.len - name - 1});
-        if (is_token(field->name) && is_value(field->value))
+        header_field->name = (weir_text){line.data, name};
+        header_field->value = weir__text_trim((weir_text){colon + 1, line.len - name - 1});
+        if (is_token(header_field->name) && is_value(header_field->value))
             return true;
     }
     return false;
@@ -70,18 +70,18 @@ static bool is_named(weir_text name, const char *word)
 
 static bool connection_names(weir_text headers, weir_text name)
 {
-    struct field field;
-    while (next_field(&headers, &field))
-        if (is_named(field.name, "connection") && weir__text_listed(field.value, name))
+    struct header_field header_field;
+    while (next_field(&headers, &header_field))
+        if (is_named(header_field.name, "connection") && weir__text_listed(header_field.value, name))
             return true;
     return false;
 }
 
 static bool has(weir_text headers, const char *name)
 {
-    struct field field;
-    while (next_field(&headers, &field))
-        if (is_named(field.name, name))
+    struct header_field header_field;
+    while (next_field(&headers, &header_field))
+        if (is_named(header_field.name, name))
             return true;
     return false;
 }
@@ -118,35 +118,35 @@ static struct curl_slist *add(struct curl_slist *list, const char *line)
 }
 
 /* libcurl leaves "Name:" out, and writes a header without a value for "Name;". */
-static struct curl_slist *add_field(struct curl_slist *list, const struct field *field)
+static struct curl_slist *add_field(struct curl_slist *list, const struct header_field *header_field)
 {
-    size_t size = field->name.len + field->value.len + 4;
+    size_t size = header_field->name.len + header_field->value.len + 4;
     char *line = malloc(size);
     if (!line) {
         curl_slist_free_all(list);
         return NULL;
     }
-    if (field->value.len)
-        snprintf(line, size, "%.*s: %.*s", (int)field->name.len, field->name.data, (int)field->value.len,
-                 field->value.data);
+    if (header_field->value.len)
+        snprintf(line, size, "%.*s: %.*s", (int)header_field->name.len, header_field->name.data,
+                 (int)header_field->value.len, header_field->value.data);
     else
-        snprintf(line, size, "%.*s;", (int)field->name.len, field->name.data);
+        snprintf(line, size, "%.*s;", (int)header_field->name.len, header_field->name.data);
     list = add(list, line);
     free(line);
     return list;
 }
 
-struct curl_slist *weir__drain_headers(const struct weir__deferred *item, int attempt)
+struct curl_slist *weir__delivery_headers(const struct weir__deferred *item, int attempt)
 {
     static const char *const own[] = {"Accept", "Content-Type", "User-Agent"};
     weir_text rest = item->headers;
-    struct field field;
+    struct header_field header_field;
     char line[64 + WEIR__TICKET_LEN];
     snprintf(line, sizeof line, "X-Weir-Attempt: %d", attempt);
     struct curl_slist *list = add(NULL, line);
-    while (list && next_field(&rest, &field))
-        if (goes_along(item->headers, field.name))
-            list = add_field(list, &field);
+    while (list && next_field(&rest, &header_field))
+        if (goes_along(item->headers, header_field.name))
+            list = add_field(list, &header_field);
     if (list && !has(item->headers, "idempotency-key")) {
         snprintf(line, sizeof line, "Idempotency-Key: %s", item->ticket);
         list = add(list, line);

@@ -1,4 +1,4 @@
-/* One request after the other through the drain: claimed, asked for, sent, answered, told to the queue. */
+/* One request after the other through the dispatcher: claimed, asked for, sent, answered, told to the queue. */
 #include "queue/ingest_request.h"
 #include "queue/dispatcher_internal.h"
 #include "queue/delivery_headers.h"
@@ -10,48 +10,45 @@ enum {
     WAIT_MAX_MS = 30000, /* rules change, and operators reset keys: what waits for longer is looked at again */
     SLOT_MS = 250,       /* requests in flight: a slot may be given back long before its lease ends */
     DELAY_MAX_MS = 20000,
-    CLAIM_MORE_MS = 40000 /* than a delivery may take: a delay before it, and the queue's own time */
+    CLAIM_MORE_MS = 40000 /* than a delivery may take_from_limit: a delay before it, and the queue's own time */
 };
 
-_Static_assert(WEIR__DRAIN_MOST_MS < WEIR__QUEUE_AHEAD_MS, "what waits for its next attempt must not seem due");
+_Static_assert(WEIR__RETRY_MAX_MS < WEIR__QUEUE_AHEAD_MS, "what waits for its next attempt must not seem due");
 
 static uint64_t dice(void)
 {
     uint64_t random = 0;
-    return weir__random_fill(&random, sizeof random) == 0 ? random : (uint64_t)weir__drain_clock_ms();
+    return weir__random_fill(&random, sizeof random) == 0 ? random : (uint64_t)weir__dispatcher_clock_ms();
 }
 
 /* ---- The end of a delivery ---- */
 
-static void sooner(struct weir__drain *drain, int64_t ms)
+static void claim_no_later_than(struct weir__dispatcher *dispatcher, int64_t ms)
 {
-    if (ms < drain->look_ms)
-        drain->look_ms = ms;
+    if (ms < dispatcher->claim_ms_next)
+        dispatcher->claim_ms_next = ms;
 }
 
 /* The queue knows; or, with an error, the request is somebody else's by now. */
-static void settled(struct weir__drain *drain, struct weir__delivery *delivery, int error)
+static void finish_delivery(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, int error)
 {
-    if (!error && delivery->end == WEIR__END_DELIVERED)
-        drain->counts.delivered++;
-    if (!error && delivery->end == WEIR__END_DEAD) {
-        drain->counts.dead++;
-        drain->dead_untold++;
-        snprintf(drain->dead_why, sizeof drain->dead_why, "%s", delivery->why);
+    if (!error && delivery->end == WEIR__ENDED_DELIVERED)
+        dispatcher->counts.delivered++;
+    if (!error && delivery->end == WEIR__ENDED_DEAD) {
+        dispatcher->counts.dead++;
+        dispatcher->dead_unlogged++;
+        snprintf(dispatcher->dead_why, sizeof dispatcher->dead_why, "%s", delivery->why);
     }
-    sooner(drain, delivery->end == WEIR__END_AGAIN && !delivery->aside ? delivery->due_ms : 0);
+    claim_no_later_than(dispatcher, delivery->end == WEIR__ENDED_RETRY && !delivery->aside ? delivery->due_ms : 0);
     weir__delivery_clear(delivery);
 }
 
 static struct weir__queue_ending ending_of(const struct weir__delivery *delivery)
 {
-    static const enum weir__queue_end_kind kinds[] = {[WEIR__END_DELIVERED] = WEIR__ENDED_DELIVERED,
-                                                      [WEIR__END_AGAIN] = WEIR__ENDED_AGAIN,
-                                                      [WEIR__END_DEAD] = WEIR__ENDED_DEAD};
     return (struct weir__queue_ending){.ticket = delivery->item.ticket,
-                                       .kind = kinds[delivery->end],
+                                       .kind = delivery->end,
                                        .due_ms = delivery->due_ms,
-                                       .why = delivery->end == WEIR__END_DELIVERED ? NULL : delivery->why,
+                                       .why = delivery->end == WEIR__ENDED_DELIVERED ? NULL : delivery->why,
                                        .status = delivery->status,
                                        .attempt_counts = delivery->counts,
                                        .aside = delivery->aside};
@@ -61,106 +58,109 @@ static struct weir__queue_ending ending_of(const struct weir__delivery *delivery
  * All that have ended at once: each commit of the queue may wait for a disk. If that fails they are told again: their
  * claims hold the others of their keys back meanwhile.
  */
-void weir__drain_settle(struct weir__drain *drain)
+void weir__dispatcher_commit(struct weir__dispatcher *dispatcher)
 {
-    struct weir__queue_ending endings[WEIR__DRAIN_AT_ONCE];
-    struct weir__delivery *ended[WEIR__DRAIN_AT_ONCE];
+    struct weir__queue_ending endings[WEIR__DISPATCHER_DELIVERIES];
+    struct weir__delivery *ended[WEIR__DISPATCHER_DELIVERIES];
     size_t count = 0;
-    if (!drain->queue) /* removed, and there is no other yet: they are told to that one, which knows nothing of them */
+    if (!dispatcher
+             ->queue) /* removed, and there is no other yet: they are told to that one, which knows nothing of them */
         return;
-    drain->ended = false;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        if (drain->delivery[i].state != WEIR__DELIVERY_ENDED)
+    dispatcher->ended = false;
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
+        if (dispatcher->delivery[i].state != WEIR__DELIVERY_ENDED)
             continue;
-        ended[count] = &drain->delivery[i];
-        endings[count++] = ending_of(&drain->delivery[i]);
+        ended[count] = &dispatcher->delivery[i];
+        endings[count++] = ending_of(&dispatcher->delivery[i]);
     }
-    int error = count ? weir__queue_end(drain->queue, endings, count) : 0;
+    int error = count ? weir__queue_end(dispatcher->queue, endings, count) : 0;
     if (error) {
-        weir__drain_trouble(drain, error, weir__queue_why(drain->queue));
+        weir__dispatcher_report(dispatcher, error, weir__queue_why(dispatcher->queue));
         return;
     }
     for (size_t i = 0; i < count; i++)
-        settled(drain, ended[i], endings[i].error);
+        finish_delivery(dispatcher, ended[i], endings[i].error);
 }
 
-static void settle_new(struct weir__drain *drain)
+static void commit_ended(struct weir__dispatcher *dispatcher)
 {
-    if (drain->ended)
-        weir__drain_settle(drain);
+    if (dispatcher->ended)
+        weir__dispatcher_commit(dispatcher);
 }
 
-static void end(struct weir__drain *drain, struct weir__delivery *delivery, enum weir__delivery_end how)
+static void end(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, enum weir__queue_end_kind how)
 {
     delivery->state = WEIR__DELIVERY_ENDED;
     delivery->end = how;
-    drain->ended = true;
-    (void)!weir_held_release(drain->engine, &delivery->held);
+    dispatcher->ended = true;
+    (void)!weir_held_release(dispatcher->engine, &delivery->permits);
 }
 
-static void put_back(struct weir__drain *drain, struct weir__delivery *delivery, int64_t due_ms, const char *why)
+static void requeue(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, int64_t due_ms,
+                    const char *why)
 {
     delivery->due_ms = due_ms;
     delivery->counts = false;
     delivery->status = delivery->item.last_status;
     snprintf(delivery->why, sizeof delivery->why, "%s", why);
-    end(drain, delivery, WEIR__END_AGAIN);
+    end(dispatcher, delivery, WEIR__ENDED_RETRY);
 }
 
-static void give_up(struct weir__drain *drain, struct weir__delivery *delivery, const char *why)
+static void dead_letter(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, const char *why)
 {
     delivery->status = delivery->item.last_status;
     snprintf(delivery->why, sizeof delivery->why, "%s", why);
-    end(drain, delivery, WEIR__END_DEAD);
+    end(dispatcher, delivery, WEIR__ENDED_DEAD);
 }
 
 /* An answer has come, or none. */
-static void received(struct weir__drain *drain, struct weir__delivery *delivery, CURLcode code)
+static void received(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery, CURLcode code)
 {
-    int64_t now = weir__drain_clock_ms();
-    weir__delivery_received(delivery, drain->multi, code);
-    weir__pause_note(&drain->pauses, delivery->item.rule, weir__drain_is_away(delivery->status), now);
+    int64_t now = weir__dispatcher_clock_ms();
+    weir__delivery_received(delivery, dispatcher->multi, code);
+    weir__rule_breaker_record(&dispatcher->breakers, delivery->item.rule, weir__retry_is_unavailable(delivery->status),
+                              now);
     int attempts = delivery->item.attempts + 1;
-    drain->counts.attempts++;
-    if (weir__drain_is_answer(delivery->status)) {
-        end(drain, delivery, WEIR__END_DELIVERED);
+    dispatcher->counts.attempts++;
+    if (weir__retry_is_final(delivery->status)) {
+        end(dispatcher, delivery, WEIR__ENDED_DELIVERED);
         return;
     }
-    drain->counts.failed++;
+    dispatcher->counts.failed++;
     delivery->counts = true;
-    int64_t wait = weir__drain_backoff_ms(attempts, dice());
-    delivery->due_ms = now + (wait > delivery->wanted_ms ? wait : delivery->wanted_ms);
-    end(drain, delivery,
-        weir__drain_is_over(attempts, drain->config->queue.retries) ? WEIR__END_DEAD : WEIR__END_AGAIN);
+    int64_t wait = weir__retry_backoff_ms(attempts, dice());
+    delivery->due_ms = now + (wait > delivery->retry_after_ms ? wait : delivery->retry_after_ms);
+    end(dispatcher, delivery,
+        weir__retry_is_exhausted(attempts, dispatcher->config->queue.retries) ? WEIR__ENDED_DEAD : WEIR__ENDED_RETRY);
 }
 
-void weir__drain_receive(struct weir__drain *drain)
+void weir__dispatcher_receive(struct weir__dispatcher *dispatcher)
 {
     int left, running;
     CURLMsg *message;
     struct weir__delivery *delivery;
-    (void)curl_multi_perform(drain->multi, &running);
-    while ((message = curl_multi_info_read(drain->multi, &left)) != NULL) {
+    (void)curl_multi_perform(dispatcher->multi, &running);
+    while ((message = curl_multi_info_read(dispatcher->multi, &left)) != NULL) {
         if (message->msg != CURLMSG_DONE)
             continue;
         CURLcode code = message->data.result;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&delivery);
-        received(drain, delivery, code);
+        received(dispatcher, delivery, code);
     }
-    settle_new(drain);
+    commit_ended(dispatcher);
 }
 
 /* ---- Its beginning ---- */
 
-static void send_off(struct weir__drain *drain, struct weir__delivery *delivery)
+static void dispatch(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery)
 {
-    if (!weir__delivery_send(delivery, &drain->to, drain->multi))
-        put_back(drain, delivery, weir__drain_clock_ms() + WEIR__DRAIN_SECOND_MS, "it could not be sent");
+    if (!weir__delivery_send(delivery, &dispatcher->to, dispatcher->multi))
+        requeue(dispatcher, delivery, weir__dispatcher_clock_ms() + WEIR__DISPATCHER_SECOND_MS, "it could not be sent");
 }
 
-static struct weir__aside *aside_of(struct weir__drain *drain, uint64_t group)
+static struct weir__aside_group *aside_of(struct weir__dispatcher *dispatcher, uint64_t group)
 {
-    return &drain->asides[group % WEIR__DRAIN_ASIDES];
+    return &dispatcher->aside_groups[group % WEIR__DISPATCHER_ASIDE_GROUPS];
 }
 
 /*
@@ -176,85 +176,87 @@ static bool is_other(const weir_outcome *outcome, weir_text rule)
 }
 
 /* A rule said no. `group`: that of the request, 0: no other rule limits it. */
-static void wait_on(struct weir__drain *drain, struct weir__delivery *delivery, const weir_outcome *outcome,
-                    uint64_t group, int64_t now)
+static void wait_for_limit(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery,
+                           const weir_outcome *outcome, uint64_t group, int64_t now)
 {
     const weir_decision *decision = &outcome->decision;
-    drain->counts.put_back++;
+    dispatcher->counts.requeued++;
     if (decision->verdict == WEIR_NEVER_FITS) {
-        give_up(drain, delivery, "it costs more than its rule ever allows");
+        dead_letter(dispatcher, delivery, "it costs more than its rule ever allows");
         return;
     }
     int64_t wait = decision->retry_after_ns < 0 ? WAIT_MAX_MS : (decision->retry_after_ns + 999999) / 1000000;
     if (wait > WAIT_MAX_MS)
         wait = WAIT_MAX_MS;
     if (outcome->reason == WEIR_BY_FAILURE)
-        wait = WEIR__DRAIN_SECOND_MS;
+        wait = WEIR__DISPATCHER_SECOND_MS;
     if (decision->verdict == WEIR_DENY && decision->reset_after_ns < 0 && wait > SLOT_MS)
         wait = SLOT_MS;
     wait = wait > 0 ? wait : 1;
     if (group && is_other(outcome, delivery->item.rule)) {
         delivery->aside = group;
-        *aside_of(drain, group) = (struct weir__aside){group, now + wait};
+        *aside_of(dispatcher, group) = (struct weir__aside_group){group, now + wait};
     }
-    put_back(drain, delivery, now + wait,
-             decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
-             : outcome->reason == WEIR_BY_SHED    ? "others come first while the load is high"
-             : outcome->reason == WEIR_BY_FAILURE ? "its counter cannot be reached"
-                                                  : "its limit is reached");
+    requeue(dispatcher, delivery, now + wait,
+            decision->verdict == WEIR_BLOCKED    ? "the key is blocked"
+            : outcome->reason == WEIR_BY_SHED    ? "others come first while the load is high"
+            : outcome->reason == WEIR_BY_FAILURE ? "its counter cannot be reached"
+                                                 : "its limit is reached");
 }
 
 /* Takes what it costs under all rules that it had, as any request of them: all or nothing. */
-static void take(struct weir__drain *drain, struct weir__delivery *delivery)
+static void take_from_limit(struct weir__dispatcher *dispatcher, struct weir__delivery *delivery)
 {
     const struct weir__deferred *item = &delivery->item;
-    int64_t now = weir__drain_clock_ms(), until = weir__pause_until(&drain->pauses, item->rule, now);
-    weir_taken what = {
-        .rule = item->rule.data, .key = item->key.data, .key_len = item->key.len, .others = weir__request_others(item)};
+    int64_t now = weir__dispatcher_clock_ms(), until = weir__rule_breaker_until(&dispatcher->breakers, item->rule, now);
+    weir_taken what = {.rule = item->rule.data,
+                       .key = item->key.data,
+                       .key_len = item->key.len,
+                       .others = weir__deferred_others(item)};
     char tier[WEIR__TIER_MAX + 1];
     weir_outcome outcome;
-    uint64_t group = weir__drain_group(item->rule, item->key, what.others);
-    const struct weir__aside *aside = aside_of(drain, group);
+    uint64_t group = weir__retry_aside_group(item->rule, item->key, what.others);
+    const struct weir__aside_group *aside = aside_of(dispatcher, group);
     delivery->aside = 0;
-    (void)!weir__request_tier(item, tier, &what.tier);
-    if (!weir__drain_is_sound(item)) {
-        give_up(drain, delivery, "it is no request that could be sent");
+    (void)!weir__deferred_tier(item, tier, &what.tier);
+    if (!weir__delivery_is_sendable(item)) {
+        dead_letter(dispatcher, delivery, "it is no request that could be sent");
         return;
     }
     if (until) {
-        put_back(drain, delivery, until, "others of its rule got no answer");
+        requeue(dispatcher, delivery, until, "others of its rule got no answer");
         return;
     }
     if (group && aside->group == group && aside->until_ms > now && aside->until_ms - now <= WAIT_MAX_MS) {
-        drain->counts.put_back++;
+        dispatcher->counts.requeued++;
         delivery->aside = group;
-        put_back(drain, delivery, aside->until_ms, "its limit is reached");
+        requeue(dispatcher, delivery, aside->until_ms, "its limit is reached");
         return;
     }
-    int error = weir_key_take(drain->engine, &what, item->cost, (weir_time){0, 0}, &delivery->held, &outcome);
-    if (error == WEIR_ENORULE && !drain->config->queue.database) {
+    int error = weir_key_take(dispatcher->engine, &what, item->cost, (weir_time){0, 0}, &delivery->permits, &outcome);
+    if (error == WEIR_ENORULE && !dispatcher->config->queue.database) {
         /* It is the fleet's, whose hosts get their rules one after the other: others may know this one. */
-        put_back(drain, delivery, now + WAIT_MAX_MS, "its rule is not known to the host that delivers");
+        requeue(dispatcher, delivery, now + WAIT_MAX_MS, "its rule is not known to the host that delivers");
     } else if (error == WEIR_ENORULE || error == WEIR_ECOST || error == WEIR_EKEYEMPTY || error == WEIR_EINVAL) {
-        give_up(drain, delivery, error == WEIR_ENORULE ? "its rule is gone" : weir_strerror(error));
+        dead_letter(dispatcher, delivery, error == WEIR_ENORULE ? "its rule is gone" : weir_strerror(error));
     } else if (error) {
-        put_back(drain, delivery, now + WEIR__DRAIN_SECOND_MS, weir_strerror(error));
+        requeue(dispatcher, delivery, now + WEIR__DISPATCHER_SECOND_MS, weir_strerror(error));
     } else if (!weir_passes(&outcome.decision)) {
-        wait_on(drain, delivery, &outcome, group, now);
+        wait_for_limit(dispatcher, delivery, &outcome, group, now);
     } else {
         int64_t delay = outcome.decision.delay_ns / 1000000;
-        delivery->renew_ms = now + delivery->held.lease_ns / 2000000;
+        delivery->renew_ms = now + delivery->permits.lease_ns / 2000000;
         delivery->begins_ms = now + (delay < DELAY_MAX_MS ? delay : DELAY_MAX_MS);
         delivery->state = WEIR__DELIVERY_DELAYED;
     }
 }
 
 /* While a rule is paused one of them tries for all: not always the same, whose attempts it would use up. */
-static struct weir__delivery *next_claimed(struct weir__drain *drain)
+static struct weir__delivery *next_claimed(struct weir__dispatcher *dispatcher)
 {
     struct weir__delivery *next = NULL;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        struct weir__delivery *delivery = &drain->delivery[i];
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
+        struct weir__delivery *delivery = &dispatcher->delivery[i];
         if (delivery->state == WEIR__DELIVERY_CLAIMED && (!next || delivery->item.attempts < next->item.attempts))
             next = delivery;
     }
@@ -265,64 +267,69 @@ static struct weir__delivery *next_claimed(struct weir__drain *drain)
  * One that is here already is claimed anew when the clock was set forward, or when the queue could not be told of its
  * end in time. What goes on here is its delivery all the same: a second one beside it would break the order of its key.
  */
-static bool is_here(const struct weir__drain *drain, const char *ticket)
+static bool is_here(const struct weir__dispatcher *dispatcher, const char *ticket)
 {
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        if (drain->delivery[i].state != WEIR__DELIVERY_FREE && strcmp(drain->delivery[i].item.ticket, ticket) == 0)
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
+        if (dispatcher->delivery[i].state != WEIR__DELIVERY_FREE &&
+            strcmp(dispatcher->delivery[i].item.ticket, ticket) == 0)
             return true;
     return false;
 }
 
 static int claimed(void *context, const struct weir__deferred *item)
 {
-    struct weir__drain *drain = context;
-    if (is_here(drain, item->ticket))
+    struct weir__dispatcher *dispatcher = context;
+    if (is_here(dispatcher, item->ticket))
         return 0;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        if (drain->delivery[i].state == WEIR__DELIVERY_FREE)
-            return weir__delivery_copy(&drain->delivery[i], item) ? 0 : 1; /* without memory the claim ends by itself */
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
+        if (dispatcher->delivery[i].state == WEIR__DELIVERY_FREE)
+            return weir__delivery_copy(&dispatcher->delivery[i], item)
+                       ? 0
+                       : 1; /* without memory the claim ends by itself */
     return 1;
 }
 
 /* What there is room for: rules that are slow or have many keys leave some of it to the others. */
-static struct weir__queue_room room_of(const struct weir__drain *drain, struct weir__queue_held *held)
+static struct weir__claim_budget claim_budget(const struct weir__dispatcher *dispatcher,
+                                              struct weir__queue_in_flight *in_flight)
 {
-    struct weir__queue_room room = {.fair = true, .held = held};
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        const struct weir__delivery *delivery = &drain->delivery[i];
+    struct weir__claim_budget budget = {.fair = true, .in_flight = in_flight};
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
+        const struct weir__delivery *delivery = &dispatcher->delivery[i];
         size_t at = 0;
         if (delivery->state == WEIR__DELIVERY_FREE) {
-            room.free++;
+            budget.free++;
             continue;
         }
-        while (at < room.held_count && !weir__text_equal(held[at].rule, delivery->item.rule))
+        while (at < budget.in_flight_count && !weir__text_equal(in_flight[at].rule, delivery->item.rule))
             at++;
-        if (at == room.held_count)
-            held[room.held_count++] = (struct weir__queue_held){.rule = delivery->item.rule};
-        held[at].count++;
+        if (at == budget.in_flight_count)
+            in_flight[budget.in_flight_count++] = (struct weir__queue_in_flight){.rule = delivery->item.rule};
+        in_flight[at].count++;
     }
-    return room;
+    return budget;
 }
 
-void weir__drain_claim(struct weir__drain *drain, int64_t now)
+void weir__dispatcher_claim(struct weir__dispatcher *dispatcher, int64_t now)
 {
-    struct weir__queue_held held[WEIR__DRAIN_AT_ONCE];
-    struct weir__queue_room room = room_of(drain, held);
-    drain->look_ms = now + (drain->waiting ? WEIR__DRAIN_BUSY_MS : WEIR__DRAIN_IDLE_MS);
-    if (!room.free)
+    struct weir__queue_in_flight in_flight[WEIR__DISPATCHER_DELIVERIES];
+    struct weir__claim_budget budget = claim_budget(dispatcher, in_flight);
+    dispatcher->claim_ms_next = now + (dispatcher->waiting ? WEIR__DISPATCHER_BUSY_MS : WEIR__DISPATCHER_IDLE_MS);
+    if (!budget.free)
         return;
-    int count = weir__queue_claim(drain->queue, now, drain->to.timeout_ms + CLAIM_MORE_MS, &room, claimed, drain);
-    weir__drain_trouble(drain, count < 0 ? count : 0, weir__queue_why(drain->queue));
-    drain->counts.drains = count >= 0;
-    drain->counts.stands_by = count == WEIR__QUEUE_STANDBY;
+    int count = weir__queue_claim(dispatcher->queue, now, dispatcher->to.timeout_ms + CLAIM_MORE_MS, &budget, claimed,
+                                  dispatcher);
+    weir__dispatcher_report(dispatcher, count < 0 ? count : 0, weir__queue_why(dispatcher->queue));
+    dispatcher->counts.active = count >= 0;
+    dispatcher->counts.standby = count == WEIR__QUEUE_STANDBY;
     if (count < 0)
-        drain->look_ms = now + WEIR__DRAIN_STANDBY_MS;
+        dispatcher->claim_ms_next = now + WEIR__DISPATCHER_STANDBY_MS;
     else if (count > 0)
-        drain->look_ms = now; /* there may be more, for whom these leave room */
+        dispatcher->claim_ms_next = now; /* there may be more, for whom these leave budget */
     struct weir__delivery *next;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE && (next = next_claimed(drain)) != NULL; i++)
-        take(drain, next);
-    settle_new(drain);
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES && (next = next_claimed(dispatcher)) != NULL; i++)
+        take_from_limit(dispatcher, next);
+    commit_ended(dispatcher);
 }
 
 /* Nothing is further ahead than `most_ms`, unless the clock was set back. */
@@ -332,34 +339,34 @@ static bool is_time(int64_t at_ms, int64_t most_ms, int64_t now)
 }
 
 /* What waits for its moment or holds a slot. */
-int64_t weir__drain_tend(struct weir__drain *drain, int64_t now)
+int64_t weir__dispatcher_poll_timers(struct weir__dispatcher *dispatcher, int64_t now)
 {
-    int64_t next = now + WEIR__DRAIN_IDLE_MS;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        struct weir__delivery *delivery = &drain->delivery[i];
-        int64_t renewed_ms = delivery->held.lease_ns / 2000000;
+    int64_t next = now + WEIR__DISPATCHER_IDLE_MS;
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
+        struct weir__delivery *delivery = &dispatcher->delivery[i];
+        int64_t renewed_ms = delivery->permits.lease_ns / 2000000;
         if (delivery->state == WEIR__DELIVERY_DELAYED && is_time(delivery->begins_ms, DELAY_MAX_MS, now))
-            send_off(drain, delivery);
+            dispatch(dispatcher, delivery);
         if (delivery->state == WEIR__DELIVERY_DELAYED && delivery->begins_ms < next)
             next = delivery->begins_ms;
-        if (delivery->held.count && is_time(delivery->renew_ms, renewed_ms, now)) {
-            (void)!weir_held_renew(drain->engine, &delivery->held);
+        if (delivery->permits.count && is_time(delivery->renew_ms, renewed_ms, now)) {
+            (void)!weir_held_renew(dispatcher->engine, &delivery->permits);
             delivery->renew_ms = now + renewed_ms;
         }
-        if (delivery->held.count && delivery->renew_ms < next)
+        if (delivery->permits.count && delivery->renew_ms < next)
             next = delivery->renew_ms;
     }
     return next;
 }
 
-void weir__drain_abandon(struct weir__drain *drain)
+void weir__dispatcher_requeue_all(struct weir__dispatcher *dispatcher)
 {
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        struct weir__delivery *delivery = &drain->delivery[i];
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
+        struct weir__delivery *delivery = &dispatcher->delivery[i];
         if (delivery->state == WEIR__DELIVERY_SENT)
-            curl_multi_remove_handle(drain->multi, delivery->curl);
+            curl_multi_remove_handle(dispatcher->multi, delivery->curl);
         if (delivery->state == WEIR__DELIVERY_SENT || delivery->state == WEIR__DELIVERY_DELAYED)
-            put_back(drain, delivery, weir__drain_clock_ms(), "the agent was stopped");
+            requeue(dispatcher, delivery, weir__dispatcher_clock_ms(), "the agent was stopped");
     }
-    settle_new(drain);
+    commit_ended(dispatcher);
 }

@@ -1,4 +1,4 @@
-/* What is told of the drain: see dispatcher_stats.h. */
+/* What is told of the dispatcher: see dispatcher_stats.h. */
 #define _GNU_SOURCE /* open_memstream */
 #include "queue/dispatcher_stats.h"
 #include "base/sidecar.h"
@@ -20,7 +20,7 @@ static const struct {
 };
 
 /* The lines of each gauge stand together, so each has its own text. */
-struct telling {
+struct gauge_text {
     FILE *to[GAUGES];
     int64_t now_ms, waiting;
 };
@@ -38,30 +38,30 @@ static void label(FILE *to, weir_text rule)
     }
 }
 
-static int tell(void *context, const struct weir__queue_figures *figures)
+static int write_rule(void *context, const struct weir__queue_stats *stats)
 {
-    struct telling *telling = context;
-    int64_t oldest = figures->oldest_ms ? telling->now_ms - figures->oldest_ms : 0;
-    const int64_t values[GAUGES] = {figures->waiting, figures->under_way, figures->dead, figures->bytes,
+    struct gauge_text *gauge_text = context;
+    int64_t oldest = stats->oldest_ms ? gauge_text->now_ms - stats->oldest_ms : 0;
+    const int64_t values[GAUGES] = {stats->waiting, stats->under_way, stats->dead, stats->bytes,
                                     oldest < 0 ? 0 : oldest / 1000};
     for (int i = 0; i < GAUGES; i++) {
-        fprintf(telling->to[i], "%s{rule=\"", gauges[i].name);
-        label(telling->to[i], figures->rule);
-        fprintf(telling->to[i], "\"} %" PRId64 "\n", values[i]);
+        fprintf(gauge_text->to[i], "%s{rule=\"", gauges[i].name);
+        label(gauge_text->to[i], stats->rule);
+        fprintf(gauge_text->to[i], "\"} %" PRId64 "\n", values[i]);
     }
-    telling->waiting += figures->waiting;
+    gauge_text->waiting += stats->waiting;
     return 0;
 }
 
-static void counters(FILE *to, const struct weir__drain_counts *counts)
+static void counters(FILE *to, const struct weir__dispatcher_counts *counts)
 {
     const struct {
         const char *name, *type, *help;
         uint64_t value;
     } lines[] = {
         {"weir_queue_drains", "gauge", "1: this host's agent delivers; 0: it stands by, or the queue is away.",
-         counts->drains},
-        {"weir_queue_stands_by", "gauge", "1: it would, but another host's agent does.", counts->stands_by},
+         counts->active},
+        {"weir_queue_stands_by", "gauge", "1: it would, but another host's agent does.", counts->standby},
         {"weir_queue_accepted_total", "counter", "Requests that were deferred.", counts->accepted},
         {"weir_queue_refused_total", "counter",
          "Requests that were denied instead, as the queue was full, away, or not for them.", counts->refused},
@@ -70,27 +70,27 @@ static void counters(FILE *to, const struct weir__drain_counts *counts)
         {"weir_queue_failed_attempts_total", "counter", "Attempts without an answer that counts.", counts->failed},
         {"weir_queue_given_up_total", "counter", "Deferred requests that became dead after an attempt.", counts->dead},
         {"weir_queue_put_back_total", "counter", "Times one had to wait on, as its rule had nothing left.",
-         counts->put_back},
+         counts->requeued},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         fprintf(to, "# HELP %s %s\n# TYPE %s %s\n%s %" PRIu64 "\n", lines[i].name, lines[i].help, lines[i].name,
                 lines[i].type, lines[i].name, lines[i].value);
 }
 
-int weir__drain_figures(struct weir__queue *queue, const struct weir__drain_counts *counts, int64_t now_ms,
-                        const char *path, int64_t *waiting)
+int weir__dispatcher_write_stats(struct weir__queue *queue, const struct weir__dispatcher_counts *counts,
+                                 int64_t now_ms, const char *path, int64_t *waiting)
 {
-    struct telling telling = {.now_ms = now_ms};
+    struct gauge_text gauge_text = {.now_ms = now_ms};
     char *part[GAUGES] = {0}, *all = NULL;
     size_t len[GAUGES], all_len = 0;
     bool good = true;
     int error = 0;
     for (int i = 0; i < GAUGES; i++)
-        good = (telling.to[i] = open_memstream(&part[i], &len[i])) != NULL && good;
+        good = (gauge_text.to[i] = open_memstream(&part[i], &len[i])) != NULL && good;
     if (good)
-        error = weir__queue_figures(queue, tell, &telling);
+        error = weir__queue_stats(queue, write_rule, &gauge_text);
     for (int i = 0; i < GAUGES; i++)
-        good = telling.to[i] && fclose(telling.to[i]) == 0 && good;
+        good = gauge_text.to[i] && fclose(gauge_text.to[i]) == 0 && good;
     FILE *to = good && !error && path ? open_memstream(&all, &all_len) : NULL;
     for (int i = 0; to && i < GAUGES; i++)
         if (len[i])
@@ -99,7 +99,7 @@ int weir__drain_figures(struct weir__queue *queue, const struct weir__drain_coun
         counters(to, counts);
         good = fclose(to) == 0 && weir__sidecar_write(path, all, all_len);
     }
-    *waiting = telling.waiting;
+    *waiting = gauge_text.waiting;
     free(all);
     for (int i = 0; i < GAUGES; i++)
         free(part[i]);

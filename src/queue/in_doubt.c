@@ -1,7 +1,7 @@
 /* Puts without an answer: see in_doubt.h. */
 #include "queue/in_doubt.h"
 
-static void remove_at(struct weir__withdrawn *all, size_t at)
+static void remove_at(struct weir__in_doubt *all, size_t at)
 {
     all->open -= all->list[at].until_ms == 0;
     all->count--;
@@ -9,16 +9,16 @@ static void remove_at(struct weir__withdrawn *all, size_t at)
 }
 
 /* What is over, and if that is nothing, the oldest. */
-static void make_room(struct weir__withdrawn *all, int64_t now_ms)
+static void make_room(struct weir__in_doubt *all, int64_t now_ms)
 {
     for (size_t i = all->count; i-- > 0;)
         if (all->list[i].until_ms && all->list[i].until_ms <= now_ms)
             remove_at(all, i);
-    if (all->count == WEIR__WITHDRAWN_MAX)
+    if (all->count == WEIR__IN_DOUBT_MAX)
         remove_at(all, 0);
 }
 
-static struct weir__withdrawn_one *find(struct weir__withdrawn *all, const char *ticket)
+static struct weir__in_doubt_put *find(struct weir__in_doubt *all, const char *ticket)
 {
     for (size_t i = 0; i < all->count; i++)
         if (strcmp(all->list[i].ticket, ticket) == 0)
@@ -26,19 +26,19 @@ static struct weir__withdrawn_one *find(struct weir__withdrawn *all, const char 
     return NULL;
 }
 
-void weir__withdrawn_add(struct weir__withdrawn *all, const char *ticket, int64_t now_ms)
+void weir__in_doubt_add(struct weir__in_doubt *all, const char *ticket, int64_t now_ms)
 {
     pthread_mutex_lock(&all->lock);
-    if (all->count == WEIR__WITHDRAWN_MAX)
+    if (all->count == WEIR__IN_DOUBT_MAX)
         make_room(all, now_ms);
-    struct weir__withdrawn_one *one = &all->list[all->count++];
+    struct weir__in_doubt_put *one = &all->list[all->count++];
     memcpy(one->ticket, ticket, sizeof one->ticket);
     one->until_ms = 0;
     all->open++;
     pthread_mutex_unlock(&all->lock);
 }
 
-bool weir__withdrawn_has(struct weir__withdrawn *all, const char *ticket)
+bool weir__in_doubt_has(struct weir__in_doubt *all, const char *ticket)
 {
     pthread_mutex_lock(&all->lock);
     bool has = find(all, ticket) != NULL;
@@ -46,18 +46,19 @@ bool weir__withdrawn_has(struct weir__withdrawn *all, const char *ticket)
     return has;
 }
 
-void weir__withdrawn_done(struct weir__withdrawn *all, const char *ticket, int64_t now_ms)
+void weir__in_doubt_resolve(struct weir__in_doubt *all, const char *ticket, int64_t now_ms)
 {
     pthread_mutex_lock(&all->lock);
-    struct weir__withdrawn_one *one = find(all, ticket);
+    struct weir__in_doubt_put *one = find(all, ticket);
     if (one && !one->until_ms) {
-        one->until_ms = now_ms + WEIR__WITHDRAWN_MS;
+        one->until_ms = now_ms + WEIR__IN_DOUBT_LATE_MS;
         all->open--;
     }
     pthread_mutex_unlock(&all->lock);
 }
 
-size_t weir__withdrawn_open(struct weir__withdrawn *all, size_t skip, char (*tickets)[WEIR__TICKET_LEN + 1], size_t max)
+size_t weir__in_doubt_pending(struct weir__in_doubt *all, size_t skip, char (*tickets)[WEIR__TICKET_LEN + 1],
+                              size_t max)
 {
     size_t found = 0;
     pthread_mutex_lock(&all->lock);

@@ -9,33 +9,33 @@
 
 #include <pthread.h>
 
-#define WEIR__WITHDRAWN_MAX 2048             /* of more, the oldest are forgotten */
-#define WEIR__WITHDRAWN_MS  (20 * 60 * 1000) /* for how long a network may still bring what was sent */
+#define WEIR__IN_DOUBT_MAX     2048             /* of more, the oldest are forgotten */
+#define WEIR__IN_DOUBT_LATE_MS (20 * 60 * 1000) /* for how long a network may still bring what was sent */
 
-struct weir__withdrawn_one {
+struct weir__in_doubt_put {
     char ticket[WEIR__TICKET_LEN + 1];
     /* 0: to be cancelled. Else it was, or was not there, and may come late: it is not delivered until then. */
     int64_t until_ms;
 };
 
-struct weir__withdrawn {
+struct weir__in_doubt {
     pthread_mutex_t lock;
     size_t count, open; /* of all; of those that are to be cancelled */
-    struct weir__withdrawn_one list[WEIR__WITHDRAWN_MAX];
+    struct weir__in_doubt_put list[WEIR__IN_DOUBT_MAX];
 };
 
-#define WEIR__WITHDRAWN_INIT                                                                                           \
+#define WEIR__IN_DOUBT_INIT                                                                                            \
     {                                                                                                                  \
         .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
     }
 
 /* Times are the monotonic clock's. */
-void weir__withdrawn_add(struct weir__withdrawn *all, const char *ticket, int64_t now_ms);
-bool weir__withdrawn_has(struct weir__withdrawn *all, const char *ticket);
+void weir__in_doubt_add(struct weir__in_doubt *all, const char *ticket, int64_t now_ms);
+bool weir__in_doubt_has(struct weir__in_doubt *all, const char *ticket);
 /* It is cancelled, or was not there. */
-void weir__withdrawn_done(struct weir__withdrawn *all, const char *ticket, int64_t now_ms);
+void weir__in_doubt_resolve(struct weir__in_doubt *all, const char *ticket, int64_t now_ms);
 /* Copies up to `max` of those that are to be cancelled, but for the first `skip`; how many. */
-size_t weir__withdrawn_open(struct weir__withdrawn *all, size_t skip, char (*tickets)[WEIR__TICKET_LEN + 1],
-                            size_t max);
+size_t weir__in_doubt_pending(struct weir__in_doubt *all, size_t skip, char (*tickets)[WEIR__TICKET_LEN + 1],
+                              size_t max);
 
 #endif

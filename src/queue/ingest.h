@@ -14,21 +14,21 @@
 #include "config/config.h"
 #include "base/log.h"
 
-struct weir__acceptor;
+struct weir__ingest;
 
-struct weir__acceptor_figures {
+struct weir__ingest_counts {
     uint64_t accepted, refused; /* refused: full, too large, faulty; the gateway denied them */
     uint64_t commits;           /* transactions that the accepted ones took */
 };
 
 /*
  * Listens and answers, for a configuration that has a queue. `put` (may be NULL) is called when something was put into
- * it, from the acceptor's thread. NULL, and why. The configuration and the log must stay.
+ * it, from the ingest's thread. NULL, and why. The configuration and the log must stay.
  */
-struct weir__acceptor *weir__acceptor_start(const struct weir__config *config, const struct weir__logger *log,
-                                            void (*put)(void *context), void *context, char *why, size_t why_size);
+struct weir__ingest *weir__ingest_start(const struct weir__config *config, const struct weir__logger *log,
+                                        void (*put)(void *context), void *context, char *why, size_t why_size);
 /* What is being put is answered first. NULL is allowed. */
-void weir__acceptor_stop(struct weir__acceptor *acceptor);
-void weir__acceptor_figures(struct weir__acceptor *acceptor, struct weir__acceptor_figures *figures);
+void weir__ingest_stop(struct weir__ingest *ingest);
+void weir__ingest_counts(struct weir__ingest *ingest, struct weir__ingest_counts *stats);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The one thread that asks the queue for the acceptor. Whatever was added while it was busy with one transaction goes
+ * The one thread that asks the queue for the ingest. Whatever was added while it was busy with one transaction goes
  * into the next: the more there is to do, the more of it shares the wait for the disk.
  */
 #define _GNU_SOURCE /* POLLRDHUP */
@@ -11,23 +11,23 @@
 #include <stdlib.h>
 
 enum {
-    PUTS_MAX = 1024, /* in one transaction */
-    LOOKS_MAX = 64,  /* between two of them */
+    PUTS_MAX = 1024,      /* in one transaction */
+    TICKET_JOBS_MAX = 64, /* between two of them */
     WAITING_MAX = 8192,
     OPEN_AGAIN_MS = 1000,
-    TELL_AGAIN_MS = 60000, /* between two lines about the same */
-    WITHDRAW_MS = 100      /* between two attempts to withdraw what may have been put without an answer */
+    LOG_AGAIN_MS = 60000, /* between two lines about the same */
+    IN_DOUBT_MS = 100     /* between two attempts to cancel_in_doubt what may have been put without an answer */
 };
 
 struct list {
-    struct weir__errand *first, **last;
+    struct weir__ingest_job *first, **last;
     size_t count;
 };
 
 struct weir__committer {
     const struct weir__config *config;
     const struct weir__logger *log;
-    void (*done)(void *context, struct weir__errand *errand);
+    void (*done)(void *context, struct weir__ingest_job *job);
     void (*put)(void *context);
     void *context;
     pthread_t thread;
@@ -35,9 +35,9 @@ struct weir__committer {
 
     struct weir__queue *queue; /* the thread's; NULL: not open */
     int64_t opened_ms;         /* the last attempt */
-    int told;                  /* the error that was told last; 0: all is well */
-    int64_t refused_ms;        /* when it was told that some were refused */
-    bool unsure;               /* some may have been put without an answer: they are to be withdrawn */
+    int last_error;            /* the error that was last_error last; 0: all is well */
+    int64_t refused_ms;        /* when it was last_error that some were refused */
+    bool in_doubt;             /* some may have been put without an answer: they are to be in_doubt */
     struct weir__deferred items[PUTS_MAX];
     struct weir__queue_bounds bounds[PUTS_MAX];
     int errors[PUTS_MAX];
@@ -45,20 +45,20 @@ struct weir__committer {
 
     pthread_mutex_t lock;
     pthread_cond_t more;
-    struct list puts, looks;
+    struct list puts, ticket_jobs;
     bool ending;
-    struct weir__acceptor_figures figures;
+    struct weir__ingest_counts stats;
 };
 
 /* ---- Lists ---- */
 
-static void append(struct list *list, struct weir__errand *errand)
+static void append(struct list *list, struct weir__ingest_job *job)
 {
-    errand->next = NULL;
+    job->next = NULL;
     if (!list->count++)
         list->last = &list->first;
-    *list->last = errand;
-    list->last = &errand->next;
+    *list->last = job;
+    list->last = &job->next;
 }
 
 /* Cuts off the first `max` of a list. */
@@ -66,40 +66,40 @@ static struct list cut(struct list *list, size_t max)
 {
     struct list head = {0};
     while (list->count && head.count < max) {
-        struct weir__errand *errand = list->first;
-        list->first = errand->next;
+        struct weir__ingest_job *job = list->first;
+        list->first = job->next;
         list->count--;
-        append(&head, errand);
+        append(&head, job);
     }
     return head;
 }
 
 /* ---- In the thread ---- */
 
-static void tell_error(const struct weir__committer *committer, int error, const char *why)
+static void log_error(const struct weir__committer *committer, int error, const char *why)
 {
     weir__logf(committer->log, WEIR__LOG_WARNING, "queue: %s%s%s; requests are denied instead of kept",
                weir__queue_strerror(error), *why ? ": " : "", why);
 }
 
-/* What goes wrong with all of them is told when it begins, and when it is over. */
-static void tell(struct weir__committer *committer, int error)
+/* What goes wrong with all of them is last_error when it begins, and when it is over. */
+static void log_state(struct weir__committer *committer, int error)
 {
-    if (error && error != committer->told)
-        tell_error(committer, error, weir__queue_why(committer->queue));
-    else if (!error && committer->told)
+    if (error && error != committer->last_error)
+        log_error(committer, error, weir__queue_why(committer->queue));
+    else if (!error && committer->last_error)
         weir__logf(committer->log, WEIR__LOG_INFO, "queue: requests are kept again");
-    committer->told = error;
+    committer->last_error = error;
 }
 
-/* What goes wrong with some, such as a full queue, comes and goes: it is told once in a while. */
-static void tell_refused(struct weir__committer *committer, int error)
+/* What goes wrong with some, such as a full queue, comes and goes: it is last_error once in a while. */
+static void log_refused(struct weir__committer *committer, int error)
 {
     int64_t now = weir__monotonic_ms();
-    if (!error || (committer->refused_ms && now - committer->refused_ms < TELL_AGAIN_MS))
+    if (!error || (committer->refused_ms && now - committer->refused_ms < LOG_AGAIN_MS))
         return;
     committer->refused_ms = now;
-    tell_error(committer, error, "");
+    log_error(committer, error, "");
 }
 
 static int open_queue(struct weir__committer *committer)
@@ -109,12 +109,12 @@ static int open_queue(struct weir__committer *committer)
     if (committer->queue)
         return 0;
     if (committer->opened_ms && now - committer->opened_ms < OPEN_AGAIN_MS)
-        return WEIR__QUEUE_AWAY;
+        return WEIR__QUEUE_UNAVAILABLE;
     committer->opened_ms = now;
-    int error = weir__queue_of(committer->config, "acceptor", committer->log, &committer->queue, why);
-    if (error && committer->told != error)
-        tell_error(committer, error, why);
-    committer->told = error ? error : committer->told;
+    int error = weir__queue_open_configured(committer->config, "ingest", committer->log, &committer->queue, why);
+    if (error && committer->last_error != error)
+        log_error(committer, error, why);
+    committer->last_error = error ? error : committer->last_error;
     return error;
 }
 
@@ -131,27 +131,27 @@ static int open_anew(struct weir__committer *committer)
  * Finds out who has left: whom nobody tells that his request is kept, as it was denied meanwhile or its client is gone,
  * should not find it carried out if that can be helped.
  */
-static void look_who_waits(struct weir__committer *committer, const struct list *list)
+static void mark_disconnected(struct weir__committer *committer, const struct list *list)
 {
     nfds_t count = 0;
-    for (const struct weir__errand *errand = list->first; errand; errand = errand->next)
-        committer->waiting[count++] = (struct pollfd){.fd = errand->fd, .events = POLLRDHUP};
+    for (const struct weir__ingest_job *job = list->first; job; job = job->next)
+        committer->waiting[count++] = (struct pollfd){.fd = job->fd, .events = POLLRDHUP};
     bool any = poll(committer->waiting, count, 0) > 0;
     count = 0;
-    for (struct weir__errand *errand = list->first; errand; errand = errand->next, count++)
-        errand->error = any && committer->waiting[count].revents ? WEIR__QUEUE_GONE : 0;
+    for (struct weir__ingest_job *job = list->first; job; job = job->next, count++)
+        job->error = any && committer->waiting[count].revents ? WEIR__QUEUE_GONE : 0;
 }
 
 /* All of them in one transaction. */
 static void put_all(struct weir__committer *committer, const struct list *list)
 {
     size_t count = 0, accepted = 0;
-    look_who_waits(committer, list);
-    for (const struct weir__errand *errand = list->first; errand; errand = errand->next) {
-        if (errand->error)
+    mark_disconnected(committer, list);
+    for (const struct weir__ingest_job *job = list->first; job; job = job->next) {
+        if (job->error)
             continue;
-        committer->items[count] = errand->item;
-        committer->bounds[count++] = errand->bounds;
+        committer->items[count] = job->item;
+        committer->bounds[count++] = job->bounds;
     }
     int opened = open_queue(committer);
     int error = opened;
@@ -161,87 +161,87 @@ static void put_all(struct weir__committer *committer, const struct list *list)
         error = weir__queue_put(committer->queue, committer->items, committer->bounds, committer->errors, count);
     int refused = 0;
     count = 0;
-    for (struct weir__errand *errand = list->first; errand; errand = errand->next) {
-        if (errand->error)
+    for (struct weir__ingest_job *job = list->first; job; job = job->next) {
+        if (job->error)
             continue;
-        errand->error = error ? error : committer->errors[count];
-        memcpy(errand->item.ticket, committer->items[count++].ticket, sizeof errand->item.ticket);
-        accepted += errand->error == 0;
-        committer->unsure |= errand->error == WEIR__QUEUE_UNKNOWN;
-        refused = errand->error ? errand->error : refused;
+        job->error = error ? error : committer->errors[count];
+        memcpy(job->item.ticket, committer->items[count++].ticket, sizeof job->item.ticket);
+        accepted += job->error == 0;
+        committer->in_doubt |= job->error == WEIR__QUEUE_UNKNOWN;
+        refused = job->error ? job->error : refused;
     }
     if (!opened && count) {
-        tell(committer, error);
-        tell_refused(committer, error ? 0 : refused);
+        log_state(committer, error);
+        log_refused(committer, error ? 0 : refused);
     }
     pthread_mutex_lock(&committer->lock);
-    committer->figures.accepted += accepted;
-    committer->figures.refused += list->count - accepted;
-    committer->figures.commits += accepted > 0;
+    committer->stats.accepted += accepted;
+    committer->stats.refused += list->count - accepted;
+    committer->stats.commits += accepted > 0;
     pthread_mutex_unlock(&committer->lock);
     if (accepted && committer->put)
         committer->put(committer->context);
 }
 
-static int look_once(struct weir__committer *committer, struct weir__errand *errand)
+static int run_ticket_job(struct weir__committer *committer, struct weir__ingest_job *job)
 {
-    const char *ticket = errand->item.ticket;
-    int error = errand->kind == WEIR__ERRAND_CANCEL ? weir__queue_cancel(committer->queue, ticket) : 0;
+    const char *ticket = job->item.ticket;
+    int error = job->kind == WEIR__JOB_CANCEL ? weir__queue_cancel(committer->queue, ticket) : 0;
     if (!error || error == WEIR__QUEUE_STATE) {
-        int found = weir__queue_find(committer->queue, ticket, weir__ticket_tell, errand->told);
+        int found = weir__queue_find(committer->queue, ticket, weir__ticket_json, job->json);
         error = error ? error : found;
     }
     return error;
 }
 
-static void look(struct weir__committer *committer, struct weir__errand *errand)
+static void run_ticket(struct weir__committer *committer, struct weir__ingest_job *job)
 {
-    errand->told[0] = 0;
-    errand->error = open_queue(committer);
-    if (!errand->error)
-        errand->error = look_once(committer, errand);
-    if (errand->error == WEIR__QUEUE_REMOVED && (errand->error = open_anew(committer)) == 0)
-        errand->error = look_once(committer, errand);
+    job->json[0] = 0;
+    job->error = open_queue(committer);
+    if (!job->error)
+        job->error = run_ticket_job(committer, job);
+    if (job->error == WEIR__QUEUE_REMOVED && (job->error = open_anew(committer)) == 0)
+        job->error = run_ticket_job(committer, job);
 }
 
 /* Afterwards they are the caller's: each may be gone at once. */
-static void give_back(struct weir__committer *committer, struct list *list)
+static void complete(struct weir__committer *committer, struct list *list)
 {
-    for (struct weir__errand *errand = list->first, *next; errand; errand = next) {
-        next = errand->next;
-        committer->done(committer->context, errand);
+    for (struct weir__ingest_job *job = list->first, *next; job; job = next) {
+        next = job->next;
+        committer->done(committer->context, job);
     }
 }
 
-/* Waits for something to do, and not for long if something is to be withdrawn. False: there will be nothing more. */
-static bool next_round(struct weir__committer *committer, struct list *puts, struct list *looks)
+/* Waits for something to do, and not for long if something is to be in_doubt. False: there will be nothing more. */
+static bool next_round(struct weir__committer *committer, struct list *puts, struct list *ticket_jobs)
 {
-    struct timespec until = weir__deadline(WITHDRAW_MS * 1000);
+    struct timespec until = weir__deadline(IN_DOUBT_MS * 1000);
     int late = 0;
     pthread_mutex_lock(&committer->lock);
-    while (!committer->puts.count && !committer->looks.count && !committer->ending && !late)
-        late = committer->unsure ? pthread_cond_timedwait(&committer->more, &committer->lock, &until)
-                                 : pthread_cond_wait(&committer->more, &committer->lock);
+    while (!committer->puts.count && !committer->ticket_jobs.count && !committer->ending && !late)
+        late = committer->in_doubt ? pthread_cond_timedwait(&committer->more, &committer->lock, &until)
+                                   : pthread_cond_wait(&committer->more, &committer->lock);
     *puts = cut(&committer->puts, PUTS_MAX);
-    *looks = cut(&committer->looks, LOOKS_MAX);
+    *ticket_jobs = cut(&committer->ticket_jobs, TICKET_JOBS_MAX);
     pthread_mutex_unlock(&committer->lock);
-    return puts->count || looks->count || late;
+    return puts->count || ticket_jobs->count || late;
 }
 
 static void *run(void *context)
 {
     struct weir__committer *committer = context;
-    struct list puts, looks;
-    (void)!open_queue(committer); /* so that the first request finds it open; else it was told */
-    while (next_round(committer, &puts, &looks)) {
+    struct list puts, ticket_jobs;
+    (void)!open_queue(committer); /* so that the first request finds it open; else it was last_error */
+    while (next_round(committer, &puts, &ticket_jobs)) {
         if (puts.count)
             put_all(committer, &puts);
-        give_back(committer, &puts);
-        for (struct weir__errand *errand = looks.first; errand; errand = errand->next)
-            look(committer, errand);
-        give_back(committer, &looks);
-        if (committer->unsure && committer->queue)
-            committer->unsure = weir__queue_withdraw(committer->queue) > 0;
+        complete(committer, &puts);
+        for (struct weir__ingest_job *job = ticket_jobs.first; job; job = job->next)
+            run_ticket(committer, job);
+        complete(committer, &ticket_jobs);
+        if (committer->in_doubt && committer->queue)
+            committer->in_doubt = weir__queue_cancel_in_doubt(committer->queue) > 0;
     }
     return NULL;
 }
@@ -249,7 +249,7 @@ static void *run(void *context)
 /* ---- From outside ---- */
 
 struct weir__committer *weir__committer_start(const struct weir__config *config, const struct weir__logger *log,
-                                              void (*done)(void *context, struct weir__errand *errand),
+                                              void (*done)(void *context, struct weir__ingest_job *job),
                                               void (*put)(void *context), void *context)
 {
     struct weir__committer *committer = calloc(1, sizeof *committer);
@@ -269,14 +269,14 @@ struct weir__committer *weir__committer_start(const struct weir__config *config,
     return NULL;
 }
 
-bool weir__committer_add(struct weir__committer *committer, struct weir__errand *errand)
+bool weir__committer_add(struct weir__committer *committer, struct weir__ingest_job *job)
 {
-    struct list *list = errand->kind == WEIR__ERRAND_PUT ? &committer->puts : &committer->looks;
+    struct list *list = job->kind == WEIR__JOB_PUT ? &committer->puts : &committer->ticket_jobs;
     pthread_mutex_lock(&committer->lock);
     bool room = !committer->ending && list->count < WAITING_MAX;
-    bool idle = !committer->puts.count && !committer->looks.count;
+    bool idle = !committer->puts.count && !committer->ticket_jobs.count;
     if (room)
-        append(list, errand);
+        append(list, job);
     if (room && idle)
         pthread_cond_signal(&committer->more);
     pthread_mutex_unlock(&committer->lock);
@@ -306,9 +306,9 @@ void weir__committer_free(struct weir__committer *committer)
     free(committer);
 }
 
-void weir__committer_figures(struct weir__committer *committer, struct weir__acceptor_figures *figures)
+void weir__committer_counts(struct weir__committer *committer, struct weir__ingest_counts *stats)
 {
     pthread_mutex_lock(&committer->lock);
-    *figures = committer->figures;
+    *stats = committer->stats;
     pthread_mutex_unlock(&committer->lock);
 }

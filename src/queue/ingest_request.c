@@ -9,10 +9,10 @@
 #define TIER_NAME  WEIR__TEXT("X-Weir-Tier")
 #define OTHER_NAME WEIR__TEXT("X-Weir-Others")
 
-const char *const weir__brought_names[WEIR__BROUGHT_COUNT] = {
-#define WEIR__BROUGHT_NAME(name, text) text,
-    WEIR__BROUGHT(WEIR__BROUGHT_NAME)
-#undef WEIR__BROUGHT_NAME
+const char *const weir__ingest_field_names[WEIR__INGEST_COUNT] = {
+#define WEIR__INGEST_NAME(name, text) text,
+    WEIR__INGEST_FIELDS(WEIR__INGEST_NAME)
+#undef WEIR__INGEST_NAME
 };
 
 /* ---- Which headers ---- */
@@ -39,7 +39,8 @@ static bool is_any(weir_text name, const char *const *patterns, size_t count)
     return false;
 }
 
-bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, bool as_sent, weir_text name)
+bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text connection, bool as_sent,
+                               weir_text name)
 {
     /* Of the body, and what the client can take for an answer: nothing that says who it is. */
     static const char *const plain[] = {"accept", "accept-language", "content-*", "user-agent"};
@@ -132,7 +133,7 @@ static void put_line(weir_text name, weir_text value, char **at)
     *at = (char *)memcpy(*at + value.len, "\r\n", 2) + 2;
 }
 
-/* What is brought under the key's name: the key; "headers" if they are as the gateway sends them; the other rules. */
+/* What is fields under the key's name: the key; "headers" if they are as the gateway sends them; the other rules. */
 struct key_line {
     weir_text key, others;
     bool as_sent;
@@ -148,9 +149,9 @@ static weir_text cut_off(weir_text *rest)
 }
 
 /* False: the other rules cannot be any. That they are is seen when they are asked. */
-static bool read_key_line(weir_text brought, struct key_line *line)
+static bool read_key_line(weir_text fields, struct key_line *line)
 {
-    weir_text rest = brought;
+    weir_text rest = fields;
     *line = (struct key_line){.key = cut_off(&rest)};
     line->others = rest;
     if (weir__text_is(cut_off(&rest), "headers")) {
@@ -163,39 +164,39 @@ static bool read_key_line(weir_text brought, struct key_line *line)
     return line->others.len <= WEIR_OTHERS_BYTES;
 }
 
-static weir_text put_headers(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
+static weir_text put_headers(const struct weir__queue_config *queue, const weir_text fields[WEIR__INGEST_COUNT],
                              const struct key_line *line, const struct weir__header_line *lines, size_t count,
                              char **at)
 {
     char *begin = *at;
-    if (brought[WEIR__BROUGHT_TIER].len)
-        put_line(TIER_NAME, brought[WEIR__BROUGHT_TIER], at);
+    if (fields[WEIR__INGEST_TIER].len)
+        put_line(TIER_NAME, fields[WEIR__INGEST_TIER], at);
     if (line->others.len)
         put_line(OTHER_NAME, line->others, at);
     for (size_t i = 0; i < count; i++)
-        if (weir__header_kept(queue, brought[WEIR__BROUGHT_CONNECTION], line->as_sent, lines[i].name))
+        if (weir__ingest_keeps_header(queue, fields[WEIR__INGEST_CONNECTION], line->as_sent, lines[i].name))
             put_line(lines[i].name, lines[i].value, at);
     return (weir_text){begin, (size_t)(*at - begin)};
 }
 
-static const char *read_into(const weir_text brought[WEIR__BROUGHT_COUNT], struct key_line *line,
+static const char *read_into(const weir_text fields[WEIR__INGEST_COUNT], struct key_line *line,
                              struct weir__deferred *item, struct weir__queue_bounds *bounds, char **at)
 {
     char tier[WEIR__TIER_MAX + 1], *end = tier;
     weir_text unused;
-    if (!is_method(brought[WEIR__BROUGHT_METHOD]) || !is_target(brought[WEIR__BROUGHT_TARGET]))
+    if (!is_method(fields[WEIR__INGEST_METHOD]) || !is_target(fields[WEIR__INGEST_TARGET]))
         return "no method, or no target";
-    if (!from_hex(brought[WEIR__BROUGHT_RULE], WEIR_NAME_MAX, at, &item->rule) ||
-        !read_key_line(brought[WEIR__BROUGHT_KEY], line) || !from_hex(line->key, WEIR__KEY_MAX, at, &item->key))
+    if (!from_hex(fields[WEIR__INGEST_RULE], WEIR_NAME_MAX, at, &item->rule) ||
+        !read_key_line(fields[WEIR__INGEST_KEY], line) || !from_hex(line->key, WEIR__KEY_MAX, at, &item->key))
         return "no rule, or no key";
-    if (brought[WEIR__BROUGHT_TIER].len && !from_hex(brought[WEIR__BROUGHT_TIER], WEIR__TIER_MAX, &end, &unused))
+    if (fields[WEIR__INGEST_TIER].len && !from_hex(fields[WEIR__INGEST_TIER], WEIR__TIER_MAX, &end, &unused))
         return "no tier";
-    if (!weir__parse_int(brought[WEIR__BROUGHT_COST], &item->cost) || item->cost < 0)
+    if (!weir__parse_int(fields[WEIR__INGEST_COST], &item->cost) || item->cost < 0)
         return "no cost";
-    if (!read_bounds(brought[WEIR__BROUGHT_BOUNDS], bounds))
+    if (!read_bounds(fields[WEIR__INGEST_BOUNDS], bounds))
         return "no bounds";
-    item->method = copy(at, brought[WEIR__BROUGHT_METHOD]);
-    item->target = copy(at, brought[WEIR__BROUGHT_TARGET]);
+    item->method = copy(at, fields[WEIR__INGEST_METHOD]);
+    item->target = copy(at, fields[WEIR__INGEST_TARGET]);
     return NULL;
 }
 
@@ -214,7 +215,7 @@ static bool first_line(weir_text *headers, weir_text name, weir_text *value)
     return true;
 }
 
-bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier)
+bool weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier)
 {
     weir_text rest = item->headers, value;
     if (first_line(&rest, TIER_NAME, &value) && from_hex(value, WEIR__TIER_MAX, &room, tier))
@@ -223,30 +224,31 @@ bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_
     return false;
 }
 
-weir_text weir__request_others(const struct weir__deferred *item)
+weir_text weir__deferred_others(const struct weir__deferred *item)
 {
     weir_text rest = item->headers, value = {NULL, 0};
     (void)first_line(&rest, TIER_NAME, &value);
     return first_line(&rest, OTHER_NAME, &value) ? value : (weir_text){NULL, 0};
 }
 
-const char *weir__request_read(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
-                               const struct weir__header_line *lines, size_t line_count, struct weir__deferred *item,
-                               struct weir__queue_bounds *bounds, char **room)
+const char *weir__ingest_read_request(const struct weir__queue_config *queue,
+                                      const weir_text fields[WEIR__INGEST_COUNT], const struct weir__header_line *lines,
+                                      size_t line_count, struct weir__deferred *item, struct weir__queue_bounds *bounds,
+                                      char **room)
 {
     struct key_line line;
-    size_t size = TIER_NAME.len + brought[WEIR__BROUGHT_TIER].len + OTHER_NAME.len + brought[WEIR__BROUGHT_KEY].len + 9;
-    for (size_t i = 0; i < WEIR__BROUGHT_COUNT; i++)
-        size += brought[i].len + 1;
+    size_t size = TIER_NAME.len + fields[WEIR__INGEST_TIER].len + OTHER_NAME.len + fields[WEIR__INGEST_KEY].len + 9;
+    for (size_t i = 0; i < WEIR__INGEST_COUNT; i++)
+        size += fields[i].len + 1;
     for (size_t i = 0; i < line_count; i++)
         size += lines[i].name.len + lines[i].value.len + 4;
     char *at = *room = malloc(size);
     if (!at)
         return "no memory";
     *item = (struct weir__deferred){0};
-    const char *wrong = read_into(brought, &line, item, bounds, &at);
+    const char *wrong = read_into(fields, &line, item, bounds, &at);
     if (!wrong) {
-        item->headers = put_headers(queue, brought, &line, lines, line_count, &at);
+        item->headers = put_headers(queue, fields, &line, lines, line_count, &at);
         return NULL;
     }
     free(*room);

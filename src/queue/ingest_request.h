@@ -5,8 +5,8 @@
 #include "config/config.h"
 #include "queue/queue.h"
 
-/* What nginx's location sets, by enum weir__brought. */
-#define WEIR__BROUGHT(X)                                                                                               \
+/* What nginx's location sets, by enum weir__ingest_field. */
+#define WEIR__INGEST_FIELDS(X)                                                                                         \
     X(METHOD, "X-Weir-Method")                                                                                         \
     X(TARGET, "X-Weir-Target")                                                                                         \
     X(RULE, "X-Weir-Rule")                                                                                             \
@@ -17,27 +17,27 @@
     X(CONNECTION, "X-Weir-Connection")                                                                                 \
     X(RETRY_AFTER, "X-Weir-Retry-After")
 
-enum weir__brought {
-#define WEIR__BROUGHT_ENUM(name, text) WEIR__BROUGHT_##name,
-    WEIR__BROUGHT(WEIR__BROUGHT_ENUM)
-#undef WEIR__BROUGHT_ENUM
-        WEIR__BROUGHT_COUNT
+enum weir__ingest_field {
+#define WEIR__INGEST_ENUM(name, text) WEIR__INGEST_##name,
+    WEIR__INGEST_FIELDS(WEIR__INGEST_ENUM)
+#undef WEIR__INGEST_ENUM
+        WEIR__INGEST_COUNT
 };
 
-extern const char *const weir__brought_names[WEIR__BROUGHT_COUNT];
+extern const char *const weir__ingest_field_names[WEIR__INGEST_COUNT];
 
 /*
- * The tier of a rule with several is kept as the first line of a request's headers, as it was brought; it goes no
+ * The tier of a rule with several is kept as the first line of a request's headers, as it was fields; it goes no
  * further. True if there is one; it is put into `room`.
  */
 #define WEIR__TIER_MAX 256
-bool weir__request_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier);
+bool weir__deferred_tier(const struct weir__deferred *item, char room[WEIR__TIER_MAX + 1], weir_text *tier);
 
 /*
  * The other rules that limit the request (weir_taken.others), in the line after it; empty: there are none, or it was
  * kept by a version that did not know them.
  */
-weir_text weir__request_others(const struct weir__deferred *item);
+weir_text weir__deferred_others(const struct weir__deferred *item);
 
 /* A line of a request's header. */
 struct weir__header_line {
@@ -50,15 +50,17 @@ struct weir__header_line {
  * headers are those that the gateway would have sent; else they may be the client's, and only those are kept that do
  * not say who it is.
  */
-bool weir__header_kept(const struct weir__queue_config *queue, weir_text connection, bool as_sent, weir_text name);
+bool weir__ingest_keeps_header(const struct weir__queue_config *queue, weir_text connection, bool as_sent,
+                               weir_text name);
 
 /*
- * From what was brought (by enum weir__brought; data NULL: nothing) and the lines of its header to a request for the
- * queue, but for its body. All texts of the item are in one piece of memory, *room, to be freed. NULL, or what is
+ * From what was fields (by enum weir__ingest_field; data NULL: nothing) and the lines of its header to a request for
+ * the queue, but for its body. All texts of the item are in one piece of memory, *room, to be freed. NULL, or what is
  * wrong with it; then *room is NULL.
  */
-const char *weir__request_read(const struct weir__queue_config *queue, const weir_text brought[WEIR__BROUGHT_COUNT],
-                               const struct weir__header_line *lines, size_t line_count, struct weir__deferred *item,
-                               struct weir__queue_bounds *bounds, char **room);
+const char *weir__ingest_read_request(const struct weir__queue_config *queue,
+                                      const weir_text fields[WEIR__INGEST_COUNT], const struct weir__header_line *lines,
+                                      size_t line_count, struct weir__deferred *item, struct weir__queue_bounds *bounds,
+                                      char **room);
 
 #endif

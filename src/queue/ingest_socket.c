@@ -54,25 +54,25 @@ static void allow_files(void)
     (void)!setrlimit(RLIMIT_NOFILE, &files);
 }
 
-int weir__accept_listen(const struct weir__config *config, char *why, size_t why_size)
+int weir__ingest_listen(const struct weir__config *config, char *why, size_t why_size)
 {
     const char *path = config->queue.socket;
-    char beside[sizeof((struct sockaddr_un *)NULL)->sun_path];
-    snprintf(beside, sizeof beside, "%s.new", path);
+    char temporary[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    snprintf(temporary, sizeof temporary, "%s.new", path);
     if (is_listened_on(path)) {
         snprintf(why, why_size, "another agent listens on %s already", path);
         return -1;
     }
-    struct sockaddr_un at = address_of(beside);
+    struct sockaddr_un at = address_of(temporary);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    unlink(beside);
+    unlink(temporary);
     if (fd >= 0 && weir__publish_folder(path) && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
-        admit(config, beside) && listen(fd, BACKLOG) == 0 && rename(beside, path) == 0) {
+        admit(config, temporary) && listen(fd, BACKLOG) == 0 && rename(temporary, path) == 0) {
         allow_files();
         return fd;
     }
     snprintf(why, why_size, "cannot listen on %s: %s", path, strerror(errno));
-    unlink(beside);
+    unlink(temporary);
     if (fd >= 0)
         close(fd);
     return -1;

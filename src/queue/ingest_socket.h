@@ -8,6 +8,6 @@
  * Listens there, for this user and nginx's workers alone. What a killed agent left is replaced, in one step; one that
  * somebody listens on is not. -1, and why.
  */
-int weir__accept_listen(const struct weir__config *config, char *why, size_t why_size);
+int weir__ingest_listen(const struct weir__config *config, char *why, size_t why_size);
 
 #endif

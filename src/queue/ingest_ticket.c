@@ -32,7 +32,7 @@ static weir_text what_of(weir_text why)
     return (weir_text){why.data, more ? (size_t)(more - why.data) : why.len};
 }
 
-int weir__ticket_tell(void *room, const struct weir__deferred *item)
+int weir__ticket_json(void *room, const struct weir__deferred *item)
 {
     bool over = item->state != WEIR__WAITING && item->state != WEIR__UNDER_WAY;
     json_t *told = json_object();
@@ -48,8 +48,8 @@ int weir__ticket_tell(void *room, const struct weir__deferred *item)
     weir_text why = what_of(item->why);
     if (why.len)
         json_object_set_new(told, "why", json_stringn(why.data, why.len));
-    size_t len = told ? json_dumpb(told, room, WEIR__TICKET_TEXT - 1, JSON_COMPACT) : 0;
-    ((char *)room)[len < WEIR__TICKET_TEXT ? len : 0] = 0;
+    size_t len = told ? json_dumpb(told, room, WEIR__TICKET_JSON_MAX - 1, JSON_COMPACT) : 0;
+    ((char *)room)[len < WEIR__TICKET_JSON_MAX ? len : 0] = 0;
     json_decref(told);
     return 0;
 }

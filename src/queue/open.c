@@ -10,9 +10,9 @@
 #define URL_MAX 8192
 
 /* A process has one queue, and several handles of it: what one put without an answer no other may deliver. */
-static struct weir__withdrawn withdrawn = WEIR__WITHDRAWN_INIT;
+static struct weir__in_doubt in_doubt = WEIR__IN_DOUBT_INIT;
 
-static void tell_set_aside(const void *log, const char *path)
+static void log_set_aside(const void *log, const char *path)
 {
     weir__logf(
         log, WEIR__LOG_WARNING,
@@ -20,8 +20,8 @@ static void tell_set_aside(const void *log, const char *path)
         path);
 }
 
-int weir__queue_of(const struct weir__config *config, const char *name, const struct weir__logger *log,
-                   struct weir__queue **queue, char *why)
+int weir__queue_open_configured(const struct weir__config *config, const char *name, const struct weir__logger *log,
+                                struct weir__queue **queue, char *why)
 {
     const struct weir__queue_config *wanted = &config->queue;
     char url[URL_MAX];
@@ -31,8 +31,8 @@ int weir__queue_of(const struct weir__config *config, const char *name, const st
                                           /* So that all that wait can die without one being forgotten. */
                                           .dead_max = wanted->max > WEIR__QUEUE_DEAD_MAX ? wanted->max : 0,
                                           .name = name,
-                                          .withdrawn = &withdrawn,
-                                          .set_aside = tell_set_aside,
+                                          .in_doubt = &in_doubt,
+                                          .set_aside = log_set_aside,
                                           .context = log};
     *why = 0;
     if (wanted->database && !weir__publish_folder(wanted->socket)) {

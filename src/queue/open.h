@@ -10,7 +10,7 @@
  * `name` as in weir__queue_options; the log must stay. An error of the queue's, and why (WEIR__QUEUE_SOURCE_TEXT
  * bytes).
  */
-int weir__queue_of(const struct weir__config *config, const char *name, const struct weir__logger *log,
-                   struct weir__queue **queue, char *why);
+int weir__queue_open_configured(const struct weir__config *config, const char *name, const struct weir__logger *log,
+                                struct weir__queue **queue, char *why);
 
 #endif

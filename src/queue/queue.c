@@ -39,7 +39,7 @@ int64_t weir__deferred_bytes(const struct weir__deferred *item)
     return bytes;
 }
 
-void weir__queue_note(struct weir__queue *queue, const char *why)
+void weir__queue_set_why(struct weir__queue *queue, const char *why)
 {
     snprintf(queue->why, sizeof queue->why, "%s", why);
 }
@@ -58,10 +58,10 @@ int64_t weir__queue_now(const struct weir__queue *queue)
 
 /* ---- Beginning and end ---- */
 
-static void set_default(int64_t *value, int64_t usual)
+static void set_default(int64_t *value, int64_t value_by_default)
 {
     if (*value <= 0)
-        *value = usual;
+        *value = value_by_default;
 }
 
 int weir__queue_open(const struct weir__queue_options *options, struct weir__queue **queue, char *why)
@@ -82,7 +82,7 @@ int weir__queue_open(const struct weir__queue_options *options, struct weir__que
     set_default(&made.options.lease_ms, WEIR__QUEUE_LEASE_MS);
     set_default(&made.options.wait_ms, WEIR__QUEUE_WAIT_MS);
     if (getrandom(&made.session, sizeof made.session, 0) != sizeof made.session)
-        return WEIR__QUEUE_AWAY;
+        return WEIR__QUEUE_UNAVAILABLE;
     made.session &= INT64_MAX; /* databases know no larger ones */
     if (!options->url)
         return WEIR__QUEUE_URL;
@@ -160,7 +160,7 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
             continue;
         good++;
         if (!make_ticket(item->ticket))
-            return same_for_all(errors, count, WEIR__QUEUE_AWAY);
+            return same_for_all(errors, count, WEIR__QUEUE_UNAVAILABLE);
         if (item->accepted_ms <= 0)
             item->accepted_ms = now_ms;
         item->due_ms = due_at(item->due_ms, now_ms);
@@ -176,15 +176,15 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
     return error;
 }
 
-size_t weir__queue_withdraw(struct weir__queue *queue)
+size_t weir__queue_cancel_in_doubt(struct weir__queue *queue)
 {
-    return queue->calls->withdraw ? queue->calls->withdraw(queue) : 0;
+    return queue->calls->cancel_in_doubt ? queue->calls->cancel_in_doubt(queue) : 0;
 }
 
 /* ---- Claims and changes ---- */
 
-int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, const struct weir__queue_room *room,
-                      weir__deferred_visit *visit, void *context)
+int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
+                      const struct weir__claim_budget *room, weir__deferred_visit *visit, void *context)
 {
     struct weir__slot_claim claim = {
         .now_ms = now_ms, .claim_ms = claim_ms > 0 ? claim_ms : 0, .ahead_ms = latest(now_ms), .room = *room};
@@ -199,33 +199,33 @@ static bool is_ticket(const char *ticket)
     return strlen(ticket) == WEIR__TICKET_LEN && strspn(ticket, "0123456789abcdef") == WEIR__TICKET_LEN;
 }
 
-static void set_why(struct weir__change *change, const char *why)
+static void set_why(struct weir__transition *change, const char *why)
 {
     size_t len = why ? strlen(why) : 0;
     change->why = (weir_text){why, len < WEIR__QUEUE_WHY_MAX ? len : WEIR__QUEUE_WHY_MAX};
 }
 
-static struct weir__change change_of(const struct weir__queue_ending *ending, int64_t now_ms)
+static struct weir__transition change_of(const struct weir__queue_ending *ending, int64_t now_ms)
 {
-    static const enum weir__change_kind kinds[] = {[WEIR__ENDED_DELIVERED] = WEIR__CHANGE_DELIVERED,
-                                                   [WEIR__ENDED_AGAIN] = WEIR__CHANGE_AGAIN,
-                                                   [WEIR__ENDED_DEAD] = WEIR__CHANGE_DEAD};
-    bool again = ending->kind == WEIR__ENDED_AGAIN;
-    struct weir__change change = {.kind = kinds[ending->kind],
-                                  .ticket = ending->ticket,
-                                  .now_ms = now_ms,
-                                  .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
-                                  .status = ending->status,
-                                  .counts = !again || ending->attempt_counts,
-                                  .aside = again ? ending->aside : 0};
+    static const enum weir__transition_kind kinds[] = {[WEIR__ENDED_DELIVERED] = WEIR__TRANSITION_DELIVERED,
+                                                       [WEIR__ENDED_RETRY] = WEIR__TRANSITION_RETRY,
+                                                       [WEIR__ENDED_DEAD] = WEIR__TRANSITION_DEAD};
+    bool again = ending->kind == WEIR__ENDED_RETRY;
+    struct weir__transition change = {.kind = kinds[ending->kind],
+                                      .ticket = ending->ticket,
+                                      .now_ms = now_ms,
+                                      .due_ms = again ? due_at(ending->due_ms, now_ms) : 0,
+                                      .status = ending->status,
+                                      .counts = !again || ending->attempt_counts,
+                                      .aside = again ? ending->aside : 0};
     set_why(&change, ending->why);
     return change;
 }
 
 int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *endings, size_t count)
 {
-    struct weir__change changes[WEIR__QUEUE_CHANGES];
-    int *told[WEIR__QUEUE_CHANGES];
+    struct weir__transition changes[WEIR__QUEUE_CHANGES];
+    int *results[WEIR__QUEUE_CHANGES];
     int64_t now_ms = weir__queue_now(queue);
     int failed = 0;
     for (size_t at = 0, some; at < count; at += some) {
@@ -234,20 +234,20 @@ int weir__queue_end(struct weir__queue *queue, struct weir__queue_ending *ending
             endings[at + some].error = WEIR__QUEUE_GONE;
             if (!is_ticket(endings[at + some].ticket))
                 continue;
-            told[made] = &endings[at + some].error;
+            results[made] = &endings[at + some].error;
             changes[made++] = change_of(&endings[at + some], now_ms);
         }
         int error = made && !failed ? queue->calls->change(queue, changes, made) : failed;
         failed = error ? error : failed;
         for (size_t i = 0; i < made; i++)
-            *told[i] = error ? error : changes[i].error;
+            *results[i] = error ? error : changes[i].error;
     }
     return failed;
 }
 
-static int change_one(struct weir__queue *queue, const char *ticket, enum weir__change_kind kind)
+static int change_one(struct weir__queue *queue, const char *ticket, enum weir__transition_kind kind)
 {
-    struct weir__change change = {.kind = kind, .ticket = ticket, .now_ms = weir__queue_now(queue)};
+    struct weir__transition change = {.kind = kind, .ticket = ticket, .now_ms = weir__queue_now(queue)};
     if (!is_ticket(ticket))
         return WEIR__QUEUE_GONE;
     int error = queue->calls->change(queue, &change, 1);
@@ -256,12 +256,12 @@ static int change_one(struct weir__queue *queue, const char *ticket, enum weir__
 
 int weir__queue_cancel(struct weir__queue *queue, const char *ticket)
 {
-    return change_one(queue, ticket, WEIR__CHANGE_CANCEL);
+    return change_one(queue, ticket, WEIR__TRANSITION_CANCEL);
 }
 
 int weir__queue_requeue(struct weir__queue *queue, const char *ticket)
 {
-    return change_one(queue, ticket, WEIR__CHANGE_REQUEUE);
+    return change_one(queue, ticket, WEIR__TRANSITION_REQUEUE);
 }
 
 /* ---- Looking ---- */
@@ -286,7 +286,7 @@ int weir__queue_expire(struct weir__queue *queue, int64_t now_ms)
     return queue->calls->expire(queue, now_ms);
 }
 
-int weir__queue_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context)
+int weir__queue_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
 {
-    return queue->calls->figures(queue, visit, context);
+    return queue->calls->stats(queue, visit, context);
 }

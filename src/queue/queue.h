@@ -21,7 +21,7 @@
     X(LOST, 6, "the claim has ended, and somebody else may have the request by now")                                   \
     X(STANDBY, 7, "another agent drains the queue")                                                                    \
     X(BUSY, 8, "the queue is locked by somebody else; nothing was changed")                                            \
-    X(AWAY, 9, "the queue cannot be reached; nothing was changed")                                                     \
+    X(UNAVAILABLE, 9, "the queue cannot be reached; nothing was changed")                                              \
     X(SPACE, 10, "the queue's disk or memory is full; nothing was changed")                                            \
     X(READONLY, 11, "the queue cannot be written to; nothing was changed")                                             \
     X(BROKEN, 12, "the queue is damaged or of another kind; nothing was changed")                                      \
@@ -109,7 +109,7 @@ struct weir__queue_options {
     int64_t wait_ms;  /* Redis: how long an answer may take, before which it writes to its disk; 0: the default */
     int64_t (*clock_ms)(void); /* the wall clock; NULL: the system's */
     /* Redis: shared by handles of which one delivers what another puts; must stay. NULL: the handle has its own. */
-    struct weir__withdrawn *withdrawn;
+    struct weir__in_doubt *in_doubt;
     /* SQLite: closing a queue whose file was removed or moved has kept its log under this path. NULL: nobody hears it.
      */
     void (*set_aside)(const void *context, const char *path);
@@ -119,8 +119,8 @@ struct weir__queue_options {
 struct weir__queue;
 
 /*
- * SQLite: the file is made if there is none. Redis: succeeds although nothing answers (WEIR__QUEUE_AWAY comes later).
- * `why` (WEIR__QUEUE_SOURCE_TEXT bytes, may be NULL): more about an error.
+ * SQLite: the file is made if there is none. Redis: succeeds although nothing answers (WEIR__QUEUE_UNAVAILABLE comes
+ * later). `why` (WEIR__QUEUE_SOURCE_TEXT bytes, may be NULL): more about an error.
  */
 int weir__queue_open(const struct weir__queue_options *options, struct weir__queue **queue, char *why);
 /*
@@ -141,26 +141,26 @@ int weir__queue_put(struct weir__queue *queue, struct weir__deferred *items, con
 
 /*
  * Cancels what was put with WEIR__QUEUE_UNKNOWN. Returns how many are left, as the storage cannot be asked or they are
- * under way: call it again soon. A put does the same, and no handle that shares `withdrawn` delivers them.
+ * under way: call it again soon. A put does the same, and no handle that shares `in_doubt` delivers them.
  */
-size_t weir__queue_withdraw(struct weir__queue *queue);
+size_t weir__queue_cancel_in_doubt(struct weir__queue *queue);
 
 /* The request is there during the call only. Must not call the queue. Non-zero ends a list, and is returned by it. */
 typedef int weir__deferred_visit(void *context, const struct weir__deferred *deferred);
 
 /* How many of a rule who claims has under way already. */
-struct weir__queue_held {
+struct weir__queue_in_flight {
     weir_text rule;
     size_t count;
 };
 
 /* What a claim has room for, and how that is shared out. */
-struct weir__queue_room {
+struct weir__claim_budget {
     size_t free; /* heads at most, and WEIR__QUEUE_CLAIM_MAX */
     /* A rule gets one only while it has less than is still free: so some is left for rules that have nothing yet. */
     bool fair;
-    const struct weir__queue_held *held;
-    size_t held_count;
+    const struct weir__queue_in_flight *in_flight;
+    size_t in_flight_count;
 };
 
 /*
@@ -172,12 +172,12 @@ struct weir__queue_room {
  * another agent drains, which is asked anew with every call; call it at least twice in lease_ms to stay the one.
  * Returns the number of claimed ones, or an error. There may be more as long as that is not 0.
  */
-int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms, const struct weir__queue_room *room,
-                      weir__deferred_visit *visit, void *context);
+int weir__queue_claim(struct weir__queue *queue, int64_t now_ms, int64_t claim_ms,
+                      const struct weir__claim_budget *room, weir__deferred_visit *visit, void *context);
 
 enum weir__queue_end_kind {
     WEIR__ENDED_DELIVERED,
-    WEIR__ENDED_AGAIN, /* it waits again, until due_ms: it failed (attempt_counts), or there are no tokens yet */
+    WEIR__ENDED_RETRY, /* it waits again, until due_ms: it failed (attempt_counts), or there are no tokens yet */
     WEIR__ENDED_DEAD
 };
 
@@ -233,15 +233,15 @@ int weir__queue_list(struct weir__queue *queue, const struct weir__queue_filter 
  */
 int weir__queue_expire(struct weir__queue *queue, int64_t now_ms);
 
-struct weir__queue_figures {
+struct weir__queue_stats {
     weir_text rule;
     int64_t waiting, under_way, dead;
     int64_t bytes;     /* of those that wait or are under way */
     int64_t oldest_ms; /* when the oldest of these was accepted; 0: there is none */
 };
 
-typedef int weir__queue_figures_visit(void *context, const struct weir__queue_figures *figures);
+typedef int weir__queue_stats_visit(void *context, const struct weir__queue_stats *stats);
 /* Each rule that has any of them, in the order of their names. */
-int weir__queue_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context);
+int weir__queue_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define SHOWN_TICKET 8 /* digits, for who is not to have it */
 
-struct weir__desk {
+struct weir__queue_admin {
     const struct weir__config *config;
     const struct weir__logger *log;
     pthread_mutex_t lock;
@@ -23,27 +23,28 @@ struct weir__desk {
 /* ---- Asking ---- */
 
 /* The lock is held afterwards, unless there is an error. */
-static int enter(struct weir__desk *desk, char *why)
+static int enter(struct weir__queue_admin *admin, char *why)
 {
-    char said[WEIR__QUEUE_SOURCE_TEXT] = "";
-    pthread_mutex_lock(&desk->lock);
-    int error = desk->queue ? 0 : weir__queue_of(desk->config, "desk", desk->log, &desk->queue, said);
+    char detail[WEIR__QUEUE_SOURCE_TEXT] = "";
+    pthread_mutex_lock(&admin->lock);
+    int error =
+        admin->queue ? 0 : weir__queue_open_configured(admin->config, "admin", admin->log, &admin->queue, detail);
     if (!error)
         return 0;
-    desk->queue = NULL;
-    pthread_mutex_unlock(&desk->lock);
+    admin->queue = NULL;
+    pthread_mutex_unlock(&admin->lock);
     snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
     return WEIR__HOST_QUEUE_AWAY;
 }
 
 /* From the queue's errors to those of the service. */
-static int leave(struct weir__desk *desk, int error, char *why)
+static int leave(struct weir__queue_admin *admin, int error, char *why)
 {
     if (error == WEIR__QUEUE_REMOVED) {
-        weir__queue_close(desk->queue);
-        desk->queue = NULL; /* who asks next is told of what is there now */
+        weir__queue_close(admin->queue);
+        admin->queue = NULL; /* who asks next is dump_json of what is there now */
     }
-    pthread_mutex_unlock(&desk->lock);
+    pthread_mutex_unlock(&admin->lock);
     if (error < 0)
         snprintf(why, WEIR__HOST_WHY, "%s", weir__queue_strerror(error));
     return error >= 0                    ? 0
@@ -55,7 +56,7 @@ static int leave(struct weir__desk *desk, int error, char *why)
 }
 
 /* Takes the object over. */
-static int told(json_t *object, char **json)
+static int dump_json(json_t *object, char **json)
 {
     *json = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
@@ -107,8 +108,8 @@ static json_t *deferred_json(const struct weir__deferred *item, bool whole)
     if (!object)
         return NULL;
     json_object_set_new(object, "last_status", item->last_status ? json_integer(item->last_status) : json_null());
-    bool told_why = item->why.len && item->state != WEIR__DELIVERED && item->state != WEIR__CANCELLED;
-    json_object_set_new(object, "why", told_why ? shown(item->why) : json_null());
+    bool shows_why = item->why.len && item->state != WEIR__DELIVERED && item->state != WEIR__CANCELLED;
+    json_object_set_new(object, "why", shows_why ? shown(item->why) : json_null());
     json_object_set_new(object, "accepted", time_or_null(item->accepted_ms));
     json_object_set_new(object, "due", waits ? time_or_null(item->due_ms) : json_null());
     json_object_set_new(object, "expires", time_or_null(item->expires_ms));
@@ -143,20 +144,20 @@ static int take_one(void *context, const struct weir__deferred *item)
 }
 
 /* Looks at it after what was done to it, in one turn. */
-static int with_ticket(struct weir__desk *desk, const char *ticket,
+static int with_ticket(struct weir__queue_admin *admin, const char *ticket,
                        int (*change)(struct weir__queue *queue, const char *ticket), char **json, char *why)
 {
     json_t *object = NULL;
     if (strlen(ticket) != WEIR__TICKET_LEN)
         return WEIR__HOST_NO_TICKET;
-    int error = enter(desk, why);
+    int error = enter(admin, why);
     if (error)
         return error;
-    error = change ? change(desk->queue, ticket) : 0;
+    error = change ? change(admin->queue, ticket) : 0;
     if (!error)
-        error = weir__queue_find(desk->queue, ticket, take_one, &object);
-    error = leave(desk, error, why);
-    return error ? error : told(object, json);
+        error = weir__queue_find(admin->queue, ticket, take_one, &object);
+    error = leave(admin, error, why);
+    return error ? error : dump_json(object, json);
 }
 
 static int get(void *context, const char *ticket, char **json, char *why)
@@ -176,7 +177,7 @@ static int requeue(void *context, const char *ticket, char **json, char *why)
 
 /* ---- Lists ---- */
 
-struct listing {
+struct json_listing {
     json_t *items;
     bool whole;
     uint64_t last;
@@ -184,9 +185,9 @@ struct listing {
 
 static int add_one(void *context, const struct weir__deferred *item)
 {
-    struct listing *listing = context;
-    listing->last = item->sequence;
-    return json_array_append_new(listing->items, deferred_json(item, listing->whole)) ? 1 : 0;
+    struct json_listing *json_listing = context;
+    json_listing->last = item->sequence;
+    return json_array_append_new(json_listing->items, deferred_json(item, json_listing->whole)) ? 1 : 0;
 }
 
 static int state_of(const char *name)
@@ -199,23 +200,23 @@ static int state_of(const char *name)
 
 static int list(void *context, const struct weir__host_deferred *which, char **json, char *why)
 {
-    struct weir__desk *desk = context;
-    struct listing listing = {.items = json_array(), .whole = which->whole};
+    struct weir__queue_admin *admin = context;
+    struct json_listing json_listing = {.items = json_array(), .whole = which->whole};
     struct weir__queue_filter filter = {.state = state_of(which->state),
                                         .rule = {which->rule ? which->rule : "", which->rule ? strlen(which->rule) : 0},
                                         .after = (uint64_t)which->after,
                                         .limit = (size_t)which->limit};
-    int error = enter(desk, why);
+    int error = enter(admin, why);
     if (!error)
-        error = leave(desk, weir__queue_list(desk->queue, &filter, add_one, &listing), why);
+        error = leave(admin, weir__queue_list(admin->queue, &filter, add_one, &json_listing), why);
     if (error) {
-        json_decref(listing.items);
+        json_decref(json_listing.items);
         return error;
     }
-    bool more = json_array_size(listing.items) == filter.limit;
-    return told(json_pack("{s:o, s:o}", "items", listing.items, "next",
-                          more ? json_integer((json_int_t)listing.last) : json_null()),
-                json);
+    bool more = json_array_size(json_listing.items) == filter.limit;
+    return dump_json(json_pack("{s:o, s:o}", "items", json_listing.items, "next",
+                               more ? json_integer((json_int_t)json_listing.last) : json_null()),
+                     json);
 }
 
 /* ---- Figures ---- */
@@ -231,64 +232,64 @@ static json_t *age(int64_t now_ms, int64_t since_ms)
     return since_ms ? json_real((double)ms / 1000) : json_null();
 }
 
-static int add_rule(void *context, const struct weir__queue_figures *figures)
+static int add_rule(void *context, const struct weir__queue_stats *stats)
 {
     struct counting *all = context;
-    all->waiting += figures->waiting;
-    all->under_way += figures->under_way;
-    all->dead += figures->dead;
-    all->bytes += figures->bytes;
-    if (figures->oldest_ms && (!all->oldest_ms || figures->oldest_ms < all->oldest_ms))
-        all->oldest_ms = figures->oldest_ms;
-    json_t *object = json_pack("{s:o, s:I, s:I, s:I, s:I, s:o}", "rule", shown(figures->rule), "waiting",
-                               (json_int_t)figures->waiting, "under_way", (json_int_t)figures->under_way, "dead",
-                               (json_int_t)figures->dead, "bytes", (json_int_t)figures->bytes, "oldest_s",
-                               age(all->now_ms, figures->oldest_ms));
+    all->waiting += stats->waiting;
+    all->under_way += stats->under_way;
+    all->dead += stats->dead;
+    all->bytes += stats->bytes;
+    if (stats->oldest_ms && (!all->oldest_ms || stats->oldest_ms < all->oldest_ms))
+        all->oldest_ms = stats->oldest_ms;
+    json_t *object =
+        json_pack("{s:o, s:I, s:I, s:I, s:I, s:o}", "rule", shown(stats->rule), "waiting", (json_int_t)stats->waiting,
+                  "under_way", (json_int_t)stats->under_way, "dead", (json_int_t)stats->dead, "bytes",
+                  (json_int_t)stats->bytes, "oldest_s", age(all->now_ms, stats->oldest_ms));
     return json_array_append_new(all->rules, object) ? 1 : 0;
 }
 
-static int figures(void *context, char **json, char *why)
+static int stats(void *context, char **json, char *why)
 {
-    struct weir__desk *desk = context;
+    struct weir__queue_admin *admin = context;
     struct counting all = {.rules = json_array(), .now_ms = weir__wall_ms()};
-    int error = enter(desk, why);
+    int error = enter(admin, why);
     if (!error)
-        error = leave(desk, weir__queue_figures(desk->queue, add_rule, &all), why);
+        error = leave(admin, weir__queue_stats(admin->queue, add_rule, &all), why);
     if (error) {
         json_decref(all.rules);
         return error;
     }
-    return told(json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "waiting", (json_int_t)all.waiting, "under_way",
-                          (json_int_t)all.under_way, "dead", (json_int_t)all.dead, "bytes", (json_int_t)all.bytes,
-                          "oldest_s", age(all.now_ms, all.oldest_ms), "rules", all.rules),
-                json);
+    return dump_json(json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "waiting", (json_int_t)all.waiting, "under_way",
+                               (json_int_t)all.under_way, "dead", (json_int_t)all.dead, "bytes", (json_int_t)all.bytes,
+                               "oldest_s", age(all.now_ms, all.oldest_ms), "rules", all.rules),
+                     json);
 }
 
 /* ---- Opening ---- */
 
-struct weir__desk *weir__desk_open(const struct weir__config *config, const struct weir__logger *log)
+struct weir__queue_admin *weir__queue_admin_open(const struct weir__config *config, const struct weir__logger *log)
 {
-    struct weir__desk *desk = calloc(1, sizeof *desk);
-    if (!desk)
+    struct weir__queue_admin *admin = calloc(1, sizeof *admin);
+    if (!admin)
         return NULL;
-    desk->config = config;
-    desk->log = log;
-    desk->calls = (struct weir__control_queue){desk, figures, list, get, cancel, requeue};
-    pthread_mutex_init(&desk->lock, NULL);
-    return desk;
+    admin->config = config;
+    admin->log = log;
+    admin->calls = (struct weir__control_queue){admin, stats, list, get, cancel, requeue};
+    pthread_mutex_init(&admin->lock, NULL);
+    return admin;
 }
 
-void weir__desk_close(struct weir__desk *desk)
+void weir__queue_admin_close(struct weir__queue_admin *admin)
 {
-    if (!desk)
+    if (!admin)
         return;
-    if (desk->queue)
-        weir__queue_close(desk->queue);
-    pthread_mutex_destroy(&desk->lock);
-    free(desk);
+    if (admin->queue)
+        weir__queue_close(admin->queue);
+    pthread_mutex_destroy(&admin->lock);
+    free(admin);
 }
 
-const struct weir__control_queue *weir__desk_calls(const struct weir__desk *desk)
+const struct weir__control_queue *weir__queue_admin_calls(const struct weir__queue_admin *admin)
 {
-    return desk ? &desk->calls : NULL;
+    return admin ? &admin->calls : NULL;
 }

@@ -7,16 +7,16 @@
 #define WEIR__QUEUE_NAME_MAX 255
 
 /* A change of one request. */
-enum weir__change_kind {
-    WEIR__CHANGE_DELIVERED,
-    WEIR__CHANGE_AGAIN,
-    WEIR__CHANGE_DEAD,
-    WEIR__CHANGE_CANCEL,
-    WEIR__CHANGE_REQUEUE
+enum weir__transition_kind {
+    WEIR__TRANSITION_DELIVERED,
+    WEIR__TRANSITION_RETRY,
+    WEIR__TRANSITION_DEAD,
+    WEIR__TRANSITION_CANCEL,
+    WEIR__TRANSITION_REQUEUE
 };
 
-struct weir__change {
-    enum weir__change_kind kind;
+struct weir__transition {
+    enum weir__transition_kind kind;
     const char *ticket;
     int64_t now_ms, due_ms;
     weir_text why;
@@ -32,7 +32,7 @@ struct weir__change {
 struct weir__slot_claim {
     int64_t now_ms, claim_ms;
     int64_t ahead_ms; /* what is due after this was meant by a clock that has been set back since */
-    struct weir__queue_room room;
+    struct weir__claim_budget room;
 };
 
 /* The arguments are checked already, tickets made. */
@@ -43,13 +43,13 @@ struct weir__queue_calls {
     int (*claim)(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                  void *context);
     /* WEIR__QUEUE_CHANGES at most. An error is that of all. */
-    int (*change)(struct weir__queue *queue, struct weir__change *changes, size_t count);
+    int (*change)(struct weir__queue *queue, struct weir__transition *changes, size_t count);
     int (*find)(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
     int (*list)(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
                 void *context);
     int (*expire)(struct weir__queue *queue, int64_t now_ms);
-    size_t (*withdraw)(struct weir__queue *queue); /* NULL: each put is answered */
-    int (*figures)(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context);
+    size_t (*cancel_in_doubt)(struct weir__queue *queue); /* NULL: each put is answered */
+    int (*stats)(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context);
     void (*close)(struct weir__queue *queue);
 };
 
@@ -61,7 +61,7 @@ struct weir__queue {
     char why[WEIR__QUEUE_SOURCE_TEXT];
 };
 
-void weir__queue_note(struct weir__queue *queue, const char *why);
+void weir__queue_set_why(struct weir__queue *queue, const char *why);
 int64_t weir__queue_now(const struct weir__queue *queue);
 
 /* `made` has options, name and session; these set the calls, and the rest that is theirs. */

@@ -48,8 +48,8 @@ void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__r
 
 static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
 {
-    int error = call->question.error;
-    weir__queue_note(&q->queue, call->plain.why[0] ? call->plain.why : weir_strerror(error));
+    int error = call->request.error;
+    weir__queue_set_why(&q->queue, call->plain.why[0] ? call->plain.why : weir_strerror(error));
     switch (error) {
     case WEIR_ENOMEM:
         return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_MEMORY;
@@ -63,41 +63,42 @@ static int error_of(struct weir__rq *q, const struct weir__rq_call *call)
     case WEIR_ESTOREERROR:
         return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_BROKEN;
     default:
-        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_AWAY;
+        return call->plain.unsure ? WEIR__QUEUE_UNKNOWN : WEIR__QUEUE_UNAVAILABLE;
     }
 }
 
-void weir__rq_ask_all(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count, weir__rq_read *read)
+void weir__rq_call_scripts(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count,
+                           weir__rq_read *read)
 {
-    struct weir__question *questions[CALLS];
+    struct weir__question *requests[CALLS];
     for (size_t at = 0, some; at < count; at += some) {
-        size_t asked = 0;
+        size_t sent = 0;
         some = count - at < CALLS ? count - at : CALLS;
         for (size_t i = at; i < at + some; i++) {
             struct weir__rq_call *call = &calls[i];
             call->plain.command = call->command.data;
             call->plain.command_len = call->command.len;
             call->plain.read = read;
-            call->question = (struct weir__question){
+            call->request = (struct weir__question){
                 .plain = &call->plain, .owner = call, .deadline_us = weir__monotonic_us() + q->store.deadline_us};
             if (call->command.failed)
-                call->question.error = WEIR_ENOMEM;
+                call->request.error = WEIR_ENOMEM;
             else
-                questions[asked++] = &call->question;
+                requests[sent++] = &call->request;
         }
-        (void)weir__link_ask_all(q->link, questions, asked);
+        (void)weir__link_ask_all(q->link, requests, sent);
         for (size_t i = at; i < at + some; i++)
-            errors[i] = calls[i].question.error ? error_of(q, &calls[i]) : 0;
+            errors[i] = calls[i].request.error ? error_of(q, &calls[i]) : 0;
     }
     for (size_t i = 0; i < count; i++)
         weir__buffer_free(&calls[i].command);
 }
 
-int weir__rq_ask(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context)
+int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context)
 {
     int error;
     call->context = context;
-    weir__rq_ask_all(q, call, &error, 1, read);
+    weir__rq_call_scripts(q, call, &error, 1, read);
     return error;
 }
 
@@ -107,7 +108,7 @@ static void close_handle(struct weir__queue *queue)
 {
     struct weir__rq *q = weir__rq_of(queue);
     if (q->drains)
-        weir__rq_resign(q);
+        weir__rq_release_lease(q);
     weir__link_free(q->link);
     pthread_mutex_destroy(&q->own.lock);
     free(q);
@@ -119,8 +120,8 @@ static const struct weir__queue_calls calls = {.put = weir__rq_put,
                                                .find = weir__rq_find,
                                                .list = weir__rq_list,
                                                .expire = weir__rq_expire,
-                                               .withdraw = weir__rq_withdraw,
-                                               .figures = weir__rq_figures,
+                                               .cancel_in_doubt = weir__rq_cancel_in_doubt,
+                                               .stats = weir__rq_stats,
                                                .close = close_handle};
 
 int weir__queue_redis(const char *url, const struct weir__queue *made, struct weir__queue **queue, char *why)
@@ -131,7 +132,7 @@ int weir__queue_redis(const char *url, const struct weir__queue *made, struct we
     q->queue = *made;
     q->queue.calls = &calls;
     pthread_mutex_init(&q->own.lock, NULL);
-    q->withdrawn = made->options.withdrawn ? made->options.withdrawn : &q->own;
+    q->in_doubt = made->options.in_doubt ? made->options.in_doubt : &q->own;
     int error = weir__store_parse(url, &q->store, why, WEIR__QUEUE_SOURCE_TEXT) ? WEIR__QUEUE_URL : 0;
     if (!error) {
         /* A request's patience is not ours: a connection is given up after ten times this. */

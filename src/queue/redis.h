@@ -13,7 +13,7 @@
 
 #include <hiredis/hiredis.h>
 
-enum weir__rq_which { WEIR__RQ_PUT, WEIR__RQ_CLAIM, WEIR__RQ_CHANGE, WEIR__RQ_EXPIRE, WEIR__RQ_LOOK };
+enum weir__rq_which { WEIR__RQ_PUT, WEIR__RQ_CLAIM, WEIR__RQ_CHANGE, WEIR__RQ_EXPIRE, WEIR__RQ_LIST };
 
 struct weir__rq_script {
     const char *text;
@@ -27,20 +27,20 @@ struct weir__rq {
     struct weir__store_options store;
     struct weir__link *link;
     char base[96];
-    bool claimed;                           /* this handle has: claims of its name before it have ended */
-    bool drains;                            /* it has the lease, as far as it knows */
-    struct weir__withdrawn own, *withdrawn; /* the options', or its own */
+    bool claimed;                         /* this handle has: claims of its name before it have ended */
+    bool drains;                          /* it has the lease, as far as it knows */
+    struct weir__in_doubt own, *in_doubt; /* the options', or its own */
 };
 
 /* A call of a script. */
 struct weir__rq_call {
     struct weir__plain plain;
-    struct weir__question question;
+    struct weir__question request;
     struct weir__buffer command;
     void *context; /* what `read` needs */
 };
 
-typedef int weir__rq_read(struct weir__question *question, const redisReply *reply);
+typedef int weir__rq_read(struct weir__question *request, const redisReply *reply);
 
 /* Begins a call with so many arguments, which are added next. */
 void weir__rq_begin(struct weir__rq *q, struct weir__rq_call *call, enum weir__rq_which which, size_t arguments);
@@ -48,13 +48,14 @@ void weir__rq_text(struct weir__rq_call *call, weir_text text);
 void weir__rq_word(struct weir__rq_call *call, const char *word);
 void weir__rq_number(struct weir__rq_call *call, int64_t number);
 /* Asks and waits; `read` gets the answer, with call->context. 0, or an error. Frees the command. */
-int weir__rq_ask(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context);
+int weir__rq_call_script(struct weir__rq *q, struct weir__rq_call *call, weir__rq_read *read, void *context);
 /* The same for several at once: each has its error in `errors`. */
-void weir__rq_ask_all(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count, weir__rq_read *read);
+void weir__rq_call_scripts(struct weir__rq *q, struct weir__rq_call *calls, int *errors, size_t count,
+                           weir__rq_read *read);
 
-static inline void *weir__rq_context(const struct weir__question *question)
+static inline void *weir__rq_context(const struct weir__question *request)
 {
-    return ((const struct weir__rq_call *)question->owner)->context;
+    return ((const struct weir__rq_call *)request->owner)->context;
 }
 
 /* Reads the request of an answer {ticket, headers and body, what is told}. False: it makes no sense. */
@@ -65,15 +66,15 @@ int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const 
                  int *errors, size_t count);
 int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                    void *context);
-size_t weir__rq_withdraw(struct weir__queue *queue);
+size_t weir__rq_cancel_in_doubt(struct weir__queue *queue);
 /* This agent drains no more. */
-void weir__rq_resign(struct weir__rq *q);
-int weir__rq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);
+void weir__rq_release_lease(struct weir__rq *q);
+int weir__rq_change(struct weir__queue *queue, struct weir__transition *changes, size_t count);
 int weir__rq_expire(struct weir__queue *queue, int64_t now_ms);
 int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
 int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
                   void *context);
-int weir__rq_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context);
+int weir__rq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context);
 
 static inline struct weir__rq *weir__rq_of(struct weir__queue *queue)
 {

@@ -10,14 +10,14 @@ struct claim {
     weir__deferred_visit *visit;
     void *context;
     int found; /* or an error */
-    struct weir__withdrawn *withdrawn;
-    char (*taken)[WEIR__TICKET_LEN + 1]; /* claimed, but to be withdrawn */
+    struct weir__in_doubt *in_doubt;
+    char (*taken)[WEIR__TICKET_LEN + 1]; /* claimed, but to be in_doubt */
     size_t taken_count;
 };
 
-static int read_claim(struct weir__question *question, const redisReply *reply)
+static int read_claim(struct weir__question *request, const redisReply *reply)
 {
-    struct claim *claim = weir__rq_context(question);
+    struct claim *claim = weir__rq_context(request);
     struct weir__deferred item;
     if (reply->type == REDIS_REPLY_INTEGER) {
         claim->found = WEIR__QUEUE_STANDBY;
@@ -28,7 +28,7 @@ static int read_claim(struct weir__question *question, const redisReply *reply)
     for (size_t i = 0; i < reply->elements; i++) {
         if (!weir__rq_item(reply->element[i], &item))
             return WEIR_ESTOREGARBAGE;
-        if (claim->taken_count < CLAIM_CHUNK && weir__withdrawn_has(claim->withdrawn, item.ticket)) {
+        if (claim->taken_count < CLAIM_CHUNK && weir__in_doubt_has(claim->in_doubt, item.ticket)) {
             memcpy(claim->taken[claim->taken_count++], item.ticket, sizeof item.ticket);
             continue;
         }
@@ -45,7 +45,7 @@ static int claim_some(struct weir__rq *q, const struct weir__slot_claim *wanted,
     struct weir__rq_call call;
     char session[24];
     snprintf(session, sizeof session, "%llu", (unsigned long long)q->queue.session);
-    weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 11 + 2 * wanted->room.held_count);
+    weir__rq_begin(q, &call, WEIR__RQ_CLAIM, 11 + 2 * wanted->room.in_flight_count);
     weir__rq_number(&call, wanted->now_ms);
     weir__rq_number(&call, wanted->claim_ms);
     weir__rq_number(&call, (int64_t)max);
@@ -57,13 +57,13 @@ static int claim_some(struct weir__rq *q, const struct weir__slot_claim *wanted,
     weir__rq_number(&call, wanted->ahead_ms);
     weir__rq_word(&call, wanted->room.fair ? "1" : "0");
     weir__rq_number(&call, groups);
-    for (size_t i = 0; i < wanted->room.held_count; i++) {
-        weir__rq_text(&call, wanted->room.held[i].rule);
-        weir__rq_number(&call, (int64_t)wanted->room.held[i].count);
+    for (size_t i = 0; i < wanted->room.in_flight_count; i++) {
+        weir__rq_text(&call, wanted->room.in_flight[i].rule);
+        weir__rq_number(&call, (int64_t)wanted->room.in_flight[i].count);
     }
     claim->found = 0;
     claim->taken_count = 0;
-    int error = weir__rq_ask(q, &call, read_claim, claim);
+    int error = weir__rq_call_script(q, &call, read_claim, claim);
     q->drains = !error && claim->found >= 0;
     q->claimed |= q->drains;
     return error ? error : claim->found;
@@ -74,12 +74,12 @@ static void cancel_taken(struct weir__rq *q, const struct claim *claim)
 {
     for (size_t i = 0; i < claim->taken_count; i++) {
         const char *ticket = claim->taken[i];
-        struct weir__change changes[2] = {{.kind = WEIR__CHANGE_AGAIN, .ticket = ticket},
-                                          {.kind = WEIR__CHANGE_CANCEL, .ticket = ticket}};
+        struct weir__transition changes[2] = {{.kind = WEIR__TRANSITION_RETRY, .ticket = ticket},
+                                              {.kind = WEIR__TRANSITION_CANCEL, .ticket = ticket}};
         changes[1].now_ms = weir__queue_now(&q->queue);
         if (weir__rq_change(&q->queue, changes, 2))
             return;
-        weir__withdrawn_done(q->withdrawn, ticket, weir__monotonic_us() / 1000);
+        weir__in_doubt_resolve(q->in_doubt, ticket, weir__monotonic_us() / 1000);
     }
 }
 
@@ -88,7 +88,7 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *wan
 {
     struct weir__rq *q = weir__rq_of(queue);
     char taken[CLAIM_CHUNK][WEIR__TICKET_LEN + 1];
-    struct claim claim = {.visit = visit, .context = context, .withdrawn = q->withdrawn, .taken = taken};
+    struct claim claim = {.visit = visit, .context = context, .in_doubt = q->in_doubt, .taken = taken};
     int all = 0;
     bool first = true;
     for (size_t left = wanted->room.free; left > 0;) {
@@ -106,7 +106,7 @@ int weir__rq_claim(struct weir__queue *queue, const struct weir__slot_claim *wan
     return all;
 }
 
-void weir__rq_resign(struct weir__rq *q)
+void weir__rq_release_lease(struct weir__rq *q)
 {
     struct claim claim = {0};
     (void)claim_some(q, &(struct weir__slot_claim){0}, 0, 0, &claim);
@@ -114,16 +114,16 @@ void weir__rq_resign(struct weir__rq *q)
 
 /* ---- Changes ---- */
 
-static int read_number(struct weir__question *question, const redisReply *reply)
+static int read_number(struct weir__question *request, const redisReply *reply)
 {
-    int *number = weir__rq_context(question);
+    int *number = weir__rq_context(request);
     if (reply->type != REDIS_REPLY_INTEGER || reply->integer < INT32_MIN || reply->integer > INT32_MAX)
         return WEIR_ESTOREGARBAGE;
     *number = (int)reply->integer;
     return 0;
 }
 
-static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct weir__change *change)
+static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct weir__transition *change)
 {
     weir__rq_begin(q, call, WEIR__RQ_CHANGE, 11);
     weir__rq_number(call, (int64_t)change->kind);
@@ -140,14 +140,14 @@ static void add_change(struct weir__rq *q, struct weir__rq_call *call, struct we
     call->context = &change->error;
 }
 
-int weir__rq_change(struct weir__queue *queue, struct weir__change *changes, size_t count)
+int weir__rq_change(struct weir__queue *queue, struct weir__transition *changes, size_t count)
 {
     struct weir__rq *q = weir__rq_of(queue);
     struct weir__rq_call calls[WEIR__QUEUE_CHANGES];
     int errors[WEIR__QUEUE_CHANGES];
     for (size_t i = 0; i < count; i++)
         add_change(q, &calls[i], &changes[i]);
-    weir__rq_ask_all(q, calls, errors, count, read_number);
+    weir__rq_call_scripts(q, calls, errors, count, read_number);
     for (size_t i = 0; i < count; i++)
         if (errors[i])
             return errors[i];
@@ -170,23 +170,23 @@ static bool may_wait_again(struct weir__queue *queue, const char *ticket)
     return error != WEIR__QUEUE_GONE && state == WEIR__UNDER_WAY;
 }
 
-size_t weir__rq_withdraw(struct weir__queue *queue)
+size_t weir__rq_cancel_in_doubt(struct weir__queue *queue)
 {
     struct weir__rq *q = weir__rq_of(queue);
     char tickets[WEIR__QUEUE_CHANGES][WEIR__TICKET_LEN + 1];
-    struct weir__change changes[WEIR__QUEUE_CHANGES];
+    struct weir__transition changes[WEIR__QUEUE_CHANGES];
     size_t left = 0, count;
-    while ((count = weir__withdrawn_open(q->withdrawn, left, tickets, WEIR__QUEUE_CHANGES)) > 0) {
+    while ((count = weir__in_doubt_pending(q->in_doubt, left, tickets, WEIR__QUEUE_CHANGES)) > 0) {
         for (size_t i = 0; i < count; i++)
-            changes[i] = (struct weir__change){
-                .kind = WEIR__CHANGE_CANCEL, .ticket = tickets[i], .now_ms = weir__queue_now(queue)};
+            changes[i] = (struct weir__transition){
+                .kind = WEIR__TRANSITION_CANCEL, .ticket = tickets[i], .now_ms = weir__queue_now(queue)};
         if (weir__rq_change(queue, changes, count))
             return left + count;
         for (size_t i = 0; i < count; i++) {
             if (changes[i].error == WEIR__QUEUE_STATE && may_wait_again(queue, tickets[i]))
                 left++;
             else
-                weir__withdrawn_done(q->withdrawn, tickets[i], weir__monotonic_us() / 1000);
+                weir__in_doubt_resolve(q->in_doubt, tickets[i], weir__monotonic_us() / 1000);
         }
     }
     return left;
@@ -207,7 +207,7 @@ static int expire_some(struct weir__rq *q, int64_t now_ms)
     weir__rq_number(&call, options->keep_max);
     weir__rq_number(&call, options->dead_max);
     weir__rq_number(&call, options->bounds.max_bytes);
-    int error = weir__rq_ask(q, &call, read_number, &done);
+    int error = weir__rq_call_script(q, &call, read_number, &done);
     return error ? error : done;
 }
 

@@ -1,12 +1,12 @@
-/* Looking at the requests in Redis, and reading what the scripts tell of them. */
+/* Looking at the requests in Redis, and item_reader what the scripts tell of them. */
 #include "queue/redis.h"
 
 #include <stdlib.h>
 
-#define LIST_BYTES    (2 << 20) /* of one answer, if there is more than one request in it */
-#define TOLD          14
-#define FIGURES_CALLS 10000 /* for one answer: what is dead before the oldest that waits is passed over once */
-#define LENGTH_BYTES  4
+#define LIST_BYTES   (2 << 20) /* of one answer, if there is more than one request in it */
+#define ITEM_FIELDS  14
+#define STATS_CALLS  10000 /* for one answer: what is dead before the oldest that waits is passed over once */
+#define LENGTH_BYTES 4
 
 /* ---- Requests ---- */
 
@@ -53,22 +53,23 @@ bool weir__rq_item(const redisReply *reply, struct weir__deferred *item)
 {
     int64_t sequence, attempts, state, status;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || reply->element[2]->type != REDIS_REPLY_ARRAY ||
-        reply->element[2]->elements != TOLD)
+        reply->element[2]->elements != ITEM_FIELDS)
         return false;
     weir_text ticket = text_of(reply->element[0]);
-    struct redisReply *const *told = reply->element[2]->element;
-    if (ticket.len != WEIR__TICKET_LEN || told[0]->type == REDIS_REPLY_NIL)
+    struct redisReply *const *values = reply->element[2]->element;
+    if (ticket.len != WEIR__TICKET_LEN || values[0]->type == REDIS_REPLY_NIL)
         return false;
-    *item = (struct weir__deferred){.rule = text_of(told[1]),
-                                    .key = text_of(told[2]),
-                                    .method = text_of(told[4]),
-                                    .target = text_of(told[5]),
-                                    .why = text_of(told[12])};
+    *item = (struct weir__deferred){.rule = text_of(values[1]),
+                                    .key = text_of(values[2]),
+                                    .method = text_of(values[4]),
+                                    .target = text_of(values[5]),
+                                    .why = text_of(values[12])};
     memcpy(item->ticket, ticket.data, WEIR__TICKET_LEN);
-    if (!number_of(told[0], &sequence) || !number_of(told[3], &item->cost) || !number_of(told[6], &item->accepted_ms) ||
-        !number_of(told[7], &item->due_ms) || !number_of(told[8], &item->expires_ms) ||
-        !number_of(told[9], &item->ended_ms) || !number_of(told[10], &attempts) || !number_of(told[11], &state) ||
-        !number_of(told[13], &status) || state < 0 || state >= WEIR__DEFERRED_STATES)
+    if (!number_of(values[0], &sequence) || !number_of(values[3], &item->cost) ||
+        !number_of(values[6], &item->accepted_ms) || !number_of(values[7], &item->due_ms) ||
+        !number_of(values[8], &item->expires_ms) || !number_of(values[9], &item->ended_ms) ||
+        !number_of(values[10], &attempts) || !number_of(values[11], &state) || !number_of(values[13], &status) ||
+        state < 0 || state >= WEIR__DEFERRED_STATES)
         return false;
     item->sequence = (uint64_t)sequence;
     item->attempts = (int)attempts;
@@ -77,30 +78,30 @@ bool weir__rq_item(const redisReply *reply, struct weir__deferred *item)
     return read_payload(text_of(reply->element[1]), item);
 }
 
-/* ---- Finding and listing ---- */
+/* ---- Finding and item_reader ---- */
 
-struct look {
+struct item_reader {
     weir__deferred_visit *visit;
     void *context;
     int result;     /* the visit's, or an error */
     size_t left;    /* of a list */
-    uint64_t after; /* what was looked at; a script does not look at all at once */
+    uint64_t after; /* what was looked at; a script does not item_reader at all at once */
     bool more;
 };
 
-static int read_find(struct weir__question *question, const redisReply *reply)
+static int read_find(struct weir__question *request, const redisReply *reply)
 {
-    struct look *look = weir__rq_context(question);
+    struct item_reader *item_reader = weir__rq_context(request);
     struct weir__deferred item;
     if (reply->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
     if (reply->elements == 0) {
-        look->result = WEIR__QUEUE_GONE;
+        item_reader->result = WEIR__QUEUE_GONE;
         return 0;
     }
     if (!weir__rq_item(reply, &item))
         return WEIR_ESTOREGARBAGE;
-    look->result = look->visit(look->context, &item);
+    item_reader->result = item_reader->visit(item_reader->context, &item);
     return 0;
 }
 
@@ -108,30 +109,30 @@ int weir__rq_find(struct weir__queue *queue, const char *ticket, weir__deferred_
 {
     struct weir__rq *q = weir__rq_of(queue);
     struct weir__rq_call call;
-    struct look look = {.visit = visit, .context = context};
-    weir__rq_begin(q, &call, WEIR__RQ_LOOK, 2);
+    struct item_reader item_reader = {.visit = visit, .context = context};
+    weir__rq_begin(q, &call, WEIR__RQ_LIST, 2);
     weir__rq_word(&call, "find");
     weir__rq_word(&call, ticket);
-    int error = weir__rq_ask(q, &call, read_find, &look);
-    return error ? error : look.result;
+    int error = weir__rq_call_script(q, &call, read_find, &item_reader);
+    return error ? error : item_reader.result;
 }
 
-static int read_list(struct weir__question *question, const redisReply *reply)
+static int read_list(struct weir__question *request, const redisReply *reply)
 {
-    struct look *look = weir__rq_context(question);
+    struct item_reader *item_reader = weir__rq_context(request);
     struct weir__deferred item;
     int64_t next;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !number_of(reply->element[0], &next))
         return WEIR_ESTOREGARBAGE;
-    if (next && (next < 0 || (uint64_t)next <= look->after))
+    if (next && (next < 0 || (uint64_t)next <= item_reader->after))
         return WEIR_ESTOREGARBAGE; /* it would never end */
-    for (size_t i = 1; i < reply->elements && !look->result && look->left > 0; i++, look->left--) {
+    for (size_t i = 1; i < reply->elements && !item_reader->result && item_reader->left > 0; i++, item_reader->left--) {
         if (!weir__rq_item(reply->element[i], &item))
             return WEIR_ESTOREGARBAGE;
-        look->result = look->visit(look->context, &item);
+        item_reader->result = item_reader->visit(item_reader->context, &item);
     }
-    look->more = next > 0;
-    look->after = (uint64_t)next;
+    item_reader->more = next > 0;
+    item_reader->after = (uint64_t)next;
     return 0;
 }
 
@@ -139,64 +140,64 @@ int weir__rq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
                   void *context)
 {
     struct weir__rq *q = weir__rq_of(queue);
-    struct look look = {
+    struct item_reader item_reader = {
         .visit = visit, .context = context, .left = filter->limit, .after = filter->after, .more = true};
-    while (look.more && look.left > 0 && !look.result) {
+    while (item_reader.more && item_reader.left > 0 && !item_reader.result) {
         struct weir__rq_call call;
-        weir__rq_begin(q, &call, WEIR__RQ_LOOK, 6);
+        weir__rq_begin(q, &call, WEIR__RQ_LIST, 6);
         weir__rq_word(&call, "list");
         weir__rq_number(&call, filter->state);
         weir__rq_text(&call, filter->rule);
-        weir__rq_number(&call, (int64_t)look.after);
-        weir__rq_number(&call, (int64_t)look.left);
+        weir__rq_number(&call, (int64_t)item_reader.after);
+        weir__rq_number(&call, (int64_t)item_reader.left);
         weir__rq_number(&call, LIST_BYTES);
-        int error = weir__rq_ask(q, &call, read_list, &look);
+        int error = weir__rq_call_script(q, &call, read_list, &item_reader);
         if (error)
             return error;
     }
-    return look.result;
+    return item_reader.result;
 }
 
 /* ---- Figures ---- */
 
-struct figures {
-    weir__queue_figures_visit *visit;
+struct stats {
+    weir__queue_stats_visit *visit;
     void *context;
     int result;
-    bool more; /* to look at before all is known */
+    bool more; /* to item_reader at before all is known */
 };
 
-static int read_figures(struct weir__question *question, const redisReply *reply)
+static int read_stats(struct weir__question *request, const redisReply *reply)
 {
-    struct figures *all = weir__rq_context(question);
+    struct stats *all = weir__rq_context(request);
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->element[0]->type != REDIS_REPLY_INTEGER)
         return WEIR_ESTOREGARBAGE;
     all->more = all->more && reply->element[0]->integer != 0;
     for (size_t i = 1; i < reply->elements && !all->result && !all->more; i++) {
         const redisReply *one = reply->element[i];
-        struct weir__queue_figures figures;
-        if (one->type != REDIS_REPLY_ARRAY || one->elements != 6 || !number_of(one->element[1], &figures.waiting) ||
-            !number_of(one->element[2], &figures.under_way) || !number_of(one->element[3], &figures.dead) ||
-            !number_of(one->element[4], &figures.bytes) || !number_of(one->element[5], &figures.oldest_ms))
+        struct weir__queue_stats stats;
+        if (one->type != REDIS_REPLY_ARRAY || one->elements != 6 || !number_of(one->element[1], &stats.waiting) ||
+            !number_of(one->element[2], &stats.under_way) || !number_of(one->element[3], &stats.dead) ||
+            !number_of(one->element[4], &stats.bytes) || !number_of(one->element[5], &stats.oldest_ms))
             return WEIR_ESTOREGARBAGE;
-        figures.rule = text_of(one->element[0]);
-        if (figures.waiting + figures.under_way + figures.dead > 0)
-            all->result = all->visit(all->context, &figures);
+        stats.rule = text_of(one->element[0]);
+        if (stats.waiting + stats.under_way + stats.dead > 0)
+            all->result = all->visit(all->context, &stats);
     }
     return 0;
 }
 
-int weir__rq_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context)
+int weir__rq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
 {
     struct weir__rq *q = weir__rq_of(queue);
     struct weir__rq_call call;
-    struct figures all = {.visit = visit, .context = context, .more = true};
+    struct stats all = {.visit = visit, .context = context, .more = true};
     int error = 0;
     for (int calls = 1; all.more && !error; calls++) {
-        all.more = calls < FIGURES_CALLS; /* then without the age of some */
-        weir__rq_begin(q, &call, WEIR__RQ_LOOK, 1);
+        all.more = calls < STATS_CALLS; /* then without the age of some */
+        weir__rq_begin(q, &call, WEIR__RQ_LIST, 1);
         weir__rq_word(&call, "figures");
-        error = weir__rq_ask(q, &call, read_figures, &all);
+        error = weir__rq_call_script(q, &call, read_stats, &all);
     }
     return error ? error : all.result;
 }

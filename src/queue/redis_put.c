@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-#define CHUNK_ITEMS 64        /* of one script: larger ones are no faster, and the server does nothing else meanwhile */
-#define CHUNK_BYTES (1 << 20) /* of one script's arguments, if more than one request has to do with it */
-#define ITEM_WORDS  13
-#define CALLS       16        /* scripts on their way together */
-#define FLIGHT_MAX  (6 << 20) /* bytes on their way together: the client's buffer has a bound */
+#define CHUNK_ITEMS    64 /* of one script: larger ones are no faster, and the server does nothing else meanwhile */
+#define CHUNK_BYTES    (1 << 20) /* of one script's arguments, if more than one request has to do with it */
+#define ITEM_ARGUMENTS 13
+#define CALLS          16        /* scripts on their way together */
+#define FLIGHT_MAX     (6 << 20) /* bytes on their way together: the client's buffer has a bound */
 
 struct chunk {
     struct weir__deferred *items;
@@ -68,9 +68,9 @@ static size_t chunk_of(const struct weir__deferred *items, const int *errors, si
     return taken;
 }
 
-static int read_put(struct weir__question *question, const redisReply *reply)
+static int read_put(struct weir__question *request, const redisReply *reply)
 {
-    struct chunk *chunk = weir__rq_context(question);
+    struct chunk *chunk = weir__rq_context(request);
     size_t at = 0;
     if (reply->type != REDIS_REPLY_ARRAY)
         return WEIR_ESTOREGARBAGE;
@@ -91,7 +91,7 @@ static void end_chunk(struct weir__rq *q, const struct chunk *chunk, int error)
             continue;
         /* Nobody knows whether it was carried out, and its client is told no: it should not be delivered. */
         if (error == WEIR__QUEUE_UNKNOWN)
-            weir__withdrawn_add(q->withdrawn, chunk->items[i].ticket, weir__monotonic_us() / 1000);
+            weir__in_doubt_add(q->in_doubt, chunk->items[i].ticket, weir__monotonic_us() / 1000);
         chunk->errors[i] = error ? error : chunk->items[i].sequence ? 0 : WEIR__QUEUE_FULL;
     }
 }
@@ -113,7 +113,7 @@ static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const s
         flight += bytes;
         if (good > 0) {
             chunks[made] = (struct chunk){items + at, errors + at, taken};
-            weir__rq_begin(q, &calls[made], WEIR__RQ_PUT, 2 + good * ITEM_WORDS);
+            weir__rq_begin(q, &calls[made], WEIR__RQ_PUT, 2 + good * ITEM_ARGUMENTS);
             weir__rq_number(&calls[made], q->queue.options.bounds.max);
             weir__rq_number(&calls[made], q->queue.options.bounds.max_bytes);
             for (size_t i = at; i < at + taken; i++)
@@ -124,7 +124,7 @@ static size_t put_some(struct weir__rq *q, struct weir__deferred *items, const s
         }
         at += taken;
     }
-    weir__rq_ask_all(q, calls, results, made, read_put);
+    weir__rq_call_scripts(q, calls, results, made, read_put);
     for (size_t i = 0; i < made; i++)
         end_chunk(q, &chunks[i], results[i]);
     return at;
@@ -136,7 +136,7 @@ int weir__rq_put(struct weir__queue *queue, struct weir__deferred *items, const 
     struct weir__rq *q = weir__rq_of(queue);
     int failed = 0;
     bool any = false;
-    (void)weir__rq_withdraw(queue);
+    (void)weir__rq_cancel_in_doubt(queue);
     for (size_t at = 0; at < count;)
         at += put_some(q, items + at, bounds + at, errors + at, count - at);
     for (size_t i = 0; i < count; i++) {

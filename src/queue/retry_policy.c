@@ -4,27 +4,27 @@
 
 #include <openssl/sha.h>
 
-bool weir__drain_is_answer(int status)
+bool weir__retry_is_final(int status)
 {
     return status >= 200 && status < 500 && status != 408 && status != 425 && status != 429;
 }
 
-bool weir__drain_is_away(int status)
+bool weir__retry_is_unavailable(int status)
 {
     return status == 0 || (status >= 502 && status <= 504);
 }
 
-int64_t weir__drain_backoff_ms(int attempts, uint64_t dice)
+int64_t weir__retry_backoff_ms(int attempts, uint64_t random)
 {
-    int64_t most = WEIR__DRAIN_FIRST_MS;
-    for (int i = 1; i < attempts && most < WEIR__DRAIN_MOST_MS; i++)
+    int64_t most = WEIR__RETRY_FIRST_MS;
+    for (int i = 1; i < attempts && most < WEIR__RETRY_MAX_MS; i++)
         most *= 2;
-    if (most > WEIR__DRAIN_MOST_MS)
-        most = WEIR__DRAIN_MOST_MS;
-    return (int64_t)(dice % (uint64_t)(most + 1));
+    if (most > WEIR__RETRY_MAX_MS)
+        most = WEIR__RETRY_MAX_MS;
+    return (int64_t)(random % (uint64_t)(most + 1));
 }
 
-bool weir__drain_is_over(int attempts, int64_t retries)
+bool weir__retry_is_exhausted(int attempts, int64_t retries)
 {
     return attempts > retries;
 }
@@ -32,7 +32,7 @@ bool weir__drain_is_over(int attempts, int64_t retries)
 /* ---- What waits aside ---- */
 
 /* Clients choose keys: with a hash that they can make equal they would get into the groups of others. */
-uint64_t weir__drain_group(weir_text rule, weir_text key, weir_text others)
+uint64_t weir__retry_aside_group(weir_text rule, weir_text key, weir_text others)
 {
     unsigned char text[2 * SHA256_DIGEST_LENGTH + WEIR_OTHERS_BYTES], digest[SHA256_DIGEST_LENGTH];
     size_t len = sizeof digest + sizeof digest;
@@ -55,12 +55,12 @@ uint64_t weir__drain_group(weir_text rule, weir_text key, weir_text others)
 
 /* ---- Pauses ---- */
 
-static struct weir__pause *find(struct weir__pauses *pauses, weir_text rule, bool make)
+static struct weir__rule_breaker *find(struct weir__rule_breakers *breakers, weir_text rule, bool make)
 {
     uint64_t hash = weir__hash_text(rule, 0) | 1;
-    struct weir__pause *oldest = pauses->list;
-    for (size_t i = 0; i < WEIR__PAUSES; i++) {
-        struct weir__pause *at = &pauses->list[i];
+    struct weir__rule_breaker *oldest = breakers->list;
+    for (size_t i = 0; i < WEIR__RULE_BREAKERS; i++) {
+        struct weir__rule_breaker *at = &breakers->list[i];
         if (at->rule == hash)
             return at;
         if (!at->rule || (oldest->rule && at->until_ms < oldest->until_ms))
@@ -68,47 +68,48 @@ static struct weir__pause *find(struct weir__pauses *pauses, weir_text rule, boo
     }
     if (!make)
         return NULL;
-    *oldest = (struct weir__pause){.rule = hash};
+    *oldest = (struct weir__rule_breaker){.rule = hash};
     return oldest;
 }
 
 static int64_t pause_ms(unsigned tries)
 {
-    int64_t ms = WEIR__DRAIN_FIRST_MS;
-    for (unsigned i = 1; i < tries && ms < WEIR__PAUSE_MOST_MS; i++)
+    int64_t ms = WEIR__RETRY_FIRST_MS;
+    for (unsigned i = 1; i < tries && ms < WEIR__RULE_BREAKER_MAX_MS; i++)
         ms *= 2;
-    return ms < WEIR__PAUSE_MOST_MS ? ms : WEIR__PAUSE_MOST_MS;
+    return ms < WEIR__RULE_BREAKER_MAX_MS ? ms : WEIR__RULE_BREAKER_MAX_MS;
 }
 
-int64_t weir__pause_until(struct weir__pauses *pauses, weir_text rule, int64_t now_ms)
+int64_t weir__rule_breaker_until(struct weir__rule_breakers *breakers, weir_text rule, int64_t now_ms)
 {
-    struct weir__pause *pause = find(pauses, rule, false);
-    if (!pause || !pause->tries)
+    struct weir__rule_breaker *breaker = find(breakers, rule, false);
+    if (!breaker || !breaker->tries)
         return 0;
-    if (now_ms < pause->until_ms && pause->until_ms - now_ms <= WEIR__PAUSE_MOST_MS) /* else the clock was set back */
-        return pause->until_ms;
+    if (now_ms < breaker->until_ms &&
+        breaker->until_ms - now_ms <= WEIR__RULE_BREAKER_MAX_MS) /* else the clock was set back */
+        return breaker->until_ms;
     /* If it is never heard of again (no tokens for it, say), the next one may try. */
-    pause->trying = true;
-    pause->until_ms = now_ms + pause_ms(pause->tries);
+    breaker->trying = true;
+    breaker->until_ms = now_ms + pause_ms(breaker->tries);
     return 0;
 }
 
-void weir__pause_note(struct weir__pauses *pauses, weir_text rule, bool away, int64_t now_ms)
+void weir__rule_breaker_record(struct weir__rule_breakers *breakers, weir_text rule, bool unavailable, int64_t now_ms)
 {
-    struct weir__pause *pause = find(pauses, rule, away);
-    if (!pause)
+    struct weir__rule_breaker *breaker = find(breakers, rule, unavailable);
+    if (!breaker)
         return;
-    if (!away) {
-        *pause = (struct weir__pause){0};
-        return;
-    }
-    if (pause->tries && !pause->trying)
-        return; /* was on its way when the pause began */
-    if (!pause->tries && ++pause->row < WEIR__PAUSE_AFTER) {
-        pause->until_ms = now_ms;
+    if (!unavailable) {
+        *breaker = (struct weir__rule_breaker){0};
         return;
     }
-    pause->tries++;
-    pause->trying = false;
-    pause->until_ms = now_ms + pause_ms(pause->tries);
+    if (breaker->tries && !breaker->trying)
+        return; /* was on its way when the breaker began */
+    if (!breaker->tries && ++breaker->row < WEIR__RULE_BREAKER_FAILURES) {
+        breaker->until_ms = now_ms;
+        return;
+    }
+    breaker->tries++;
+    breaker->trying = false;
+    breaker->until_ms = now_ms + pause_ms(breaker->tries);
 }

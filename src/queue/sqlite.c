@@ -23,9 +23,9 @@ static const char *const texts[WEIR__SQ_COUNT] = {
 static int error_of(struct weir__sq *q, int code)
 {
     if (code == SQLITE_MISUSE || !q->db)
-        weir__queue_note(&q->queue, sqlite3_errstr(code));
+        weir__queue_set_why(&q->queue, sqlite3_errstr(code));
     else
-        weir__queue_note(&q->queue, sqlite3_errmsg(q->db));
+        weir__queue_set_why(&q->queue, sqlite3_errmsg(q->db));
     switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -39,9 +39,9 @@ static int error_of(struct weir__sq *q, int code)
         return WEIR__QUEUE_MEMORY;
     case SQLITE_IOERR:
         /* A file that may not become larger says so in this way. */
-        return code == SQLITE_IOERR_WRITE ? WEIR__QUEUE_SPACE : WEIR__QUEUE_AWAY;
+        return code == SQLITE_IOERR_WRITE ? WEIR__QUEUE_SPACE : WEIR__QUEUE_UNAVAILABLE;
     case SQLITE_CANTOPEN:
-        return WEIR__QUEUE_AWAY;
+        return WEIR__QUEUE_UNAVAILABLE;
     default:
         return WEIR__QUEUE_BROKEN;
     }
@@ -137,21 +137,21 @@ static bool is_same(struct weir__sq_file one, struct weir__sq_file other)
 }
 
 /* What is written to a file that has no name any more would be acknowledged and lost. */
-int weir__sq_there(struct weir__sq *q)
+int weir__sq_check_file(struct weir__sq *q)
 {
     errno = 0;
     if (is_same(q->file, file_of(q->path)))
         return 0;
     /* Whom the folder is closed to, or whose disk fails for a moment, does not know: its log may still be in use. */
     bool knows = errno == 0 || errno == ENOENT || errno == ENOTDIR;
-    weir__queue_note(&q->queue, knows ? q->path : strerror(errno));
-    return knows ? WEIR__QUEUE_REMOVED : WEIR__QUEUE_AWAY;
+    weir__queue_set_why(&q->queue, knows ? q->path : strerror(errno));
+    return knows ? WEIR__QUEUE_REMOVED : WEIR__QUEUE_UNAVAILABLE;
 }
 
 int weir__sq_write(struct weir__sq *q, bool acknowledged)
 {
     bool full = acknowledged && !q->queue.options.sync_second;
-    int error = weir__sq_there(q);
+    int error = weir__sq_check_file(q);
     if (error)
         return error;
     if (full != q->full) {
@@ -192,7 +192,7 @@ int weir__sq_sync(struct weir__sq *q)
     if (file >= 0)
         close(file);
     if (!good) {
-        weir__queue_note(&q->queue, "fdatasync failed");
+        weir__queue_set_why(&q->queue, "fdatasync failed");
         return WEIR__QUEUE_SPACE;
     }
     q->synced_ms = now_ms;
@@ -242,7 +242,7 @@ static void unlock_folder(int file)
         close(file);
 }
 
-static void name_beside(const struct weir__sq *q, const char *end, char name[4096])
+static void wal_name(const struct weir__sq *q, const char *end, char name[4096])
 {
     if (snprintf(name, 4096, "%s%s", q->path, end) >= 4096)
         *name = 0;
@@ -256,14 +256,14 @@ static void abandon(struct weir__sq *q)
 {
     char name[4096], kept[4096];
     int all = 0, moved = 0;
-    bool whole =
+    bool complete =
         sqlite3_wal_checkpoint_v2(q->db, NULL, SQLITE_CHECKPOINT_FULL, &all, &moved) == SQLITE_OK && all == moved;
-    name_beside(q, "-wal", name);
-    name_beside(q, "-wal.lost", kept);
-    if (is_same(q->log, file_of(name)) && (whole ? unlink(name) : rename(name, kept)) == 0 && !whole &&
+    wal_name(q, "-wal", name);
+    wal_name(q, "-wal.lost", kept);
+    if (is_same(q->log, file_of(name)) && (complete ? unlink(name) : rename(name, kept)) == 0 && !complete &&
         q->queue.options.set_aside)
         q->queue.options.set_aside(q->queue.options.context, kept);
-    name_beside(q, "-shm", name);
+    wal_name(q, "-shm", name);
     if (is_same(q->index, file_of(name)))
         (void)unlink(name);
 }
@@ -274,7 +274,7 @@ static void close_handle(struct weir__queue *queue)
     int folder = q->file.number ? lock_folder(q->path) : -1;
     for (int i = 0; i < WEIR__SQ_COUNT; i++)
         sqlite3_finalize(q->statements[i]);
-    if (q->file.number && weir__sq_there(q) == WEIR__QUEUE_REMOVED)
+    if (q->file.number && weir__sq_check_file(q) == WEIR__QUEUE_REMOVED)
         abandon(q);
     sqlite3_close(q->db);
     unlock_folder(folder);
@@ -288,7 +288,7 @@ static const struct weir__queue_calls calls = {.put = weir__sq_put,
                                                .find = weir__sq_find,
                                                .list = weir__sq_list,
                                                .expire = weir__sq_expire,
-                                               .figures = weir__sq_figures,
+                                               .stats = weir__sq_stats,
                                                .close = close_handle};
 
 static int pragma(struct weir__sq *q, const char *sql, int64_t *number)
@@ -319,7 +319,7 @@ static int make_schema(struct weir__sq *q)
     if (!error && tables == 0 && application == 0) {
         error = script(q, WEIR__SQ_SCHEMA WEIR__SQ_MARK);
     } else if (!error && application != WEIR__SQ_APPLICATION) {
-        weir__queue_note(&q->queue, "the file is a database of something else");
+        weir__queue_set_why(&q->queue, "the file is a database of something else");
         error = WEIR__QUEUE_BROKEN;
     } else if (!error && version > WEIR__SQ_VERSION) {
         error = WEIR__QUEUE_NEWER;
@@ -335,14 +335,14 @@ static int know_files(struct weir__sq *q)
     char name[4096];
     int moved = 1;
     q->file = file_of(q->path);
-    name_beside(q, "-wal", name);
+    wal_name(q, "-wal", name);
     q->log = file_of(name);
-    name_beside(q, "-shm", name);
+    wal_name(q, "-shm", name);
     q->index = file_of(name);
     if (sqlite3_file_control(q->db, NULL, SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && !moved && q->file.number)
         return 0;
     q->file.number = 0;
-    return WEIR__QUEUE_AWAY;
+    return WEIR__QUEUE_UNAVAILABLE;
 }
 
 static int connect(struct weir__sq *q)

@@ -58,7 +58,7 @@ int weir__sq_numbers(struct weir__sq *q, enum weir__sq_statement which, const st
 
 /* REMOVED if its file has no name any more, or another one has it: what is in it is lost, or not current.
  * AWAY: nobody can say. */
-int weir__sq_there(struct weir__sq *q);
+int weir__sq_check_file(struct weir__sq *q);
 /* A transaction that writes; `acknowledged`: it is on the disk, by the options, before its commit returns. */
 int weir__sq_write(struct weir__sq *q, bool acknowledged);
 /* Commits if `error` is not negative, else rolls back. Returns `error`, or the commit's. */
@@ -80,8 +80,8 @@ int weir__sq_find_row(struct weir__sq *q, const char *ticket, int64_t sequence, 
 /* Looks up who is the lane's head now. */
 int weir__sq_lane_head(struct weir__sq *q, int64_t lane);
 /* Moves it to another state, with all that is counted. */
-int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__change *change);
-int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__change *change,
+int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change);
+int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change,
                      enum weir__deferred_state state);
 
 void weir__sq_read(const struct weir__sq *q, enum weir__sq_statement which, struct weir__deferred *item);
@@ -92,12 +92,12 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
                  int *errors, size_t count);
 int weir__sq_claim(struct weir__queue *queue, const struct weir__slot_claim *claim, weir__deferred_visit *visit,
                    void *context);
-int weir__sq_change(struct weir__queue *queue, struct weir__change *changes, size_t count);
+int weir__sq_change(struct weir__queue *queue, struct weir__transition *changes, size_t count);
 int weir__sq_expire(struct weir__queue *queue, int64_t now_ms);
 int weir__sq_find(struct weir__queue *queue, const char *ticket, weir__deferred_visit *visit, void *context);
 int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *filter, weir__deferred_visit *visit,
                   void *context);
-int weir__sq_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context);
+int weir__sq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context);
 
 static inline struct weir__sq *weir__sq_of(struct weir__queue *queue)
 {

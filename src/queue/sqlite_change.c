@@ -1,4 +1,4 @@
-/* What becomes of a request in SQLite: every change moves the figures with it, in the same transaction. */
+/* What becomes of a request in SQLite: every change moves the stats with it, in the same transaction. */
 #include "queue/sqlite.h"
 
 static void read_row(const struct weir__sq *q, enum weir__sq_statement which, struct weir__sq_row *row)
@@ -76,12 +76,12 @@ static int move(struct weir__sq *q, const struct weir__sq_row *row, int state)
     return error ? error : weir__sq_lane_head(q, row->lane);
 }
 
-static struct weir__sq_value why_of(const struct weir__change *change)
+static struct weir__sq_value why_of(const struct weir__transition *change)
 {
     return change->why.len ? WEIR__BYTES(change->why) : WEIR__NONE;
 }
 
-int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__change *change)
+int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change)
 {
     int error = weir__sq_run(q, WEIR__SQ_WAIT,
                              WEIR__VALUES(WEIR__NUMBER(row->sequence),
@@ -96,7 +96,7 @@ int weir__sq_to_waiting(struct weir__sq *q, const struct weir__sq_row *row, cons
     return error ? error : move(q, row, WEIR__WAITING);
 }
 
-int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__change *change,
+int weir__sq_to_over(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change,
                      enum weir__deferred_state state)
 {
     int error = weir__sq_run(q, WEIR__SQ_END,
@@ -120,7 +120,7 @@ static int has_room(struct weir__sq *q, int64_t bytes)
     return found < 0 ? found : fits ? 0 : WEIR__QUEUE_FULL;
 }
 
-static int requeue(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__change *change)
+static int requeue(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change)
 {
     int64_t age_ms = row->expires_ms - row->accepted_ms;
     int64_t expires_ms = row->expires_ms == INT64_MAX ? INT64_MAX : change->now_ms + age_ms;
@@ -134,23 +134,23 @@ static int requeue(struct weir__sq *q, const struct weir__sq_row *row, const str
 
 /* ---- Changes ---- */
 
-static int apply(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__change *change)
+static int apply(struct weir__sq *q, const struct weir__sq_row *row, const struct weir__transition *change)
 {
     switch (change->kind) {
-    case WEIR__CHANGE_CANCEL:
+    case WEIR__TRANSITION_CANCEL:
         if (row->state != WEIR__WAITING && row->state != WEIR__DEAD)
             return WEIR__QUEUE_STATE;
         return weir__sq_to_over(q, row, change, WEIR__CANCELLED);
-    case WEIR__CHANGE_REQUEUE:
+    case WEIR__TRANSITION_REQUEUE:
         return row->state == WEIR__DEAD ? requeue(q, row, change) : WEIR__QUEUE_STATE;
     default:
         break;
     }
     if (row->state != WEIR__UNDER_WAY || !row->mine)
         return WEIR__QUEUE_LOST;
-    if (change->kind == WEIR__CHANGE_AGAIN)
+    if (change->kind == WEIR__TRANSITION_RETRY)
         return weir__sq_to_waiting(q, row, change);
-    return weir__sq_to_over(q, row, change, change->kind == WEIR__CHANGE_DEAD ? WEIR__DEAD : WEIR__DELIVERED);
+    return weir__sq_to_over(q, row, change, change->kind == WEIR__TRANSITION_DEAD ? WEIR__DEAD : WEIR__DELIVERED);
 }
 
 /* These are of one request alone, and were found before anything of it was changed. */
@@ -160,11 +160,11 @@ static bool is_own(int error)
            error == WEIR__QUEUE_FULL;
 }
 
-int weir__sq_change(struct weir__queue *queue, struct weir__change *changes, size_t count)
+int weir__sq_change(struct weir__queue *queue, struct weir__transition *changes, size_t count)
 {
     struct weir__sq *q = weir__sq_of(queue);
     /* What is forgotten of a delivery by a power failure is delivered once more, which is allowed. */
-    int error = weir__sq_write(q, changes[0].kind >= WEIR__CHANGE_CANCEL);
+    int error = weir__sq_write(q, changes[0].kind >= WEIR__TRANSITION_CANCEL);
     if (error)
         return error;
     for (size_t i = 0; i < count && !error; i++) {

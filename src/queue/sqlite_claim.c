@@ -1,4 +1,4 @@
-/* Claiming in SQLite: of each lane its head, if it is due; rules take turns. */
+/* Claiming in SQLite: of each lane its head, if it is due; rules take shares. */
 #include "queue/sqlite.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ static int release(struct weir__sq *q, const int64_t *sequences, int count)
 {
     for (int i = 0; i < count; i++) {
         struct weir__sq_row row;
-        struct weir__change change = {.kind = WEIR__CHANGE_AGAIN};
+        struct weir__transition change = {.kind = WEIR__TRANSITION_RETRY};
         int error = weir__sq_find_row(q, NULL, sequences[i], &row);
         if (!error)
             error = weir__sq_to_waiting(q, &row, &change);
@@ -58,14 +58,14 @@ static int claim_one(struct weir__sq *q, int64_t sequence, int64_t until_ms)
     return error;
 }
 
-/* ---- Whose turn it is ---- */
+/* ---- Whose rule_share it is ---- */
 
 #define RULES_MAX 256 /* that one claim looks at: those whose heads are the oldest */
 #define PROMOTED  64  /* lanes of a rule that become due with one claim, or as many as it may take */
 
-struct turn {
+struct rule_share {
     int64_t rule, head; /* head 0: there is none any more */
-    size_t held;
+    size_t in_flight;
 };
 
 static int promote_span(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t rule, int64_t from_ms,
@@ -96,14 +96,14 @@ static int promote(struct weir__sq *q, const struct weir__slot_claim *claim)
 
 /* ---- What waits aside ---- */
 
-struct group {
+struct aside_group {
     int64_t lane, number;
 };
 
-/* Its oldest goes back into its lane. The group stays due, behind the others that are; empty, it is gone. */
-static int bring_back(struct weir__sq *q, const struct group *group, int64_t now_ms)
+/* Its oldest goes back into its lane. The aside_group stays due, behind the others that are; empty, it is gone. */
+static int bring_back(struct weir__sq *q, const struct aside_group *aside_group, int64_t now_ms)
 {
-    struct weir__sq_value lane = WEIR__NUMBER(group->lane), number = WEIR__NUMBER(group->number);
+    struct weir__sq_value lane = WEIR__NUMBER(aside_group->lane), number = WEIR__NUMBER(aside_group->number);
     int64_t sequence;
     int found = weir__sq_numbers(q, WEIR__SQ_ASIDE_FIRST, WEIR__VALUES(lane, number), &sequence, 1);
     if (found < 0)
@@ -113,21 +113,21 @@ static int bring_back(struct weir__sq *q, const struct group *group, int64_t now
     int error = weir__sq_run(q, WEIR__SQ_ASIDE_BACK, WEIR__VALUES(WEIR__NUMBER(sequence), WEIR__NUMBER(now_ms)));
     if (!error)
         error = weir__sq_run(q, WEIR__SQ_ASIDE_SET, WEIR__VALUES(lane, number, WEIR__NUMBER(now_ms)));
-    return error ? error : weir__sq_lane_head(q, group->lane);
+    return error ? error : weir__sq_lane_head(q, aside_group->lane);
 }
 
 static int bring_back_span(struct weir__sq *q, int64_t now_ms, int64_t from_ms, int64_t to_ms)
 {
     const enum weir__sq_statement which = WEIR__SQ_ASIDES_DUE;
-    struct group groups[WEIR__QUEUE_GROUPS];
+    struct aside_group aside_groups[WEIR__QUEUE_GROUPS];
     int found = 0, error = 0,
         more = weir__sq_begin(
             q, which, WEIR__VALUES(WEIR__NUMBER(from_ms), WEIR__NUMBER(to_ms), WEIR__NUMBER(WEIR__QUEUE_GROUPS)));
     for (; more > 0 && found < WEIR__QUEUE_GROUPS; more = weir__sq_next(q, which))
-        groups[found++] = (struct group){weir__sq_number(q, which, 0), weir__sq_number(q, which, 1)};
+        aside_groups[found++] = (struct aside_group){weir__sq_number(q, which, 0), weir__sq_number(q, which, 1)};
     weir__sq_done(q, which);
     for (int i = 0; i < found && more >= 0 && !error; i++)
-        error = bring_back(q, &groups[i], now_ms);
+        error = bring_back(q, &aside_groups[i], now_ms);
     return more < 0 ? more : error;
 }
 
@@ -138,36 +138,37 @@ static int bring_back_due(struct weir__sq *q, const struct weir__slot_claim *cla
                                                  : bring_back_span(q, claim->now_ms, claim->ahead_ms + 1, INT64_MAX);
 }
 
-static size_t held_of(const struct weir__queue_room *room, weir_text rule)
+static size_t in_flight_of(const struct weir__claim_budget *room, weir_text rule)
 {
-    for (size_t i = 0; i < room->held_count; i++)
-        if (weir__text_equal(room->held[i].rule, rule))
-            return room->held[i].count;
+    for (size_t i = 0; i < room->in_flight_count; i++)
+        if (weir__text_equal(room->in_flight[i].rule, rule))
+            return room->in_flight[i].count;
     return 0;
 }
 
 /* The rules that have a head that is due; how many, or an error. */
-static int read_turns(struct weir__sq *q, const struct weir__queue_room *room, struct turn turns[RULES_MAX])
+static int read_shares(struct weir__sq *q, const struct weir__claim_budget *room, struct rule_share shares[RULES_MAX])
 {
     const enum weir__sq_statement which = WEIR__SQ_RULES_READY;
     int found = 0, more = weir__sq_begin(q, which, WEIR__VALUES(WEIR__NUMBER(RULES_MAX)));
     for (; more > 0 && found < RULES_MAX; more = weir__sq_next(q, which))
-        turns[found++] = (struct turn){.rule = weir__sq_number(q, which, 0),
-                                       .head = weir__sq_number(q, which, 2),
-                                       .held = held_of(room, weir__sq_bytes(q, which, 1))};
+        shares[found++] = (struct rule_share){.rule = weir__sq_number(q, which, 0),
+                                              .head = weir__sq_number(q, which, 2),
+                                              .in_flight = in_flight_of(room, weir__sq_bytes(q, which, 1))};
     weir__sq_done(q, which);
     return more < 0 ? more : found;
 }
 
 /* Who has the least; among these, who waits the longest. NULL: nobody may have more. */
-static struct turn *next_turn(struct turn *turns, int count, bool fair, size_t left)
+static struct rule_share *next_share(struct rule_share *shares, int count, bool fair, size_t left)
 {
-    struct turn *next = NULL;
-    for (struct turn *turn = turns; turn < turns + count; turn++) {
-        if (!turn->head || (fair && turn->held >= left))
+    struct rule_share *next = NULL;
+    for (struct rule_share *rule_share = shares; rule_share < shares + count; rule_share++) {
+        if (!rule_share->head || (fair && rule_share->in_flight >= left))
             continue;
-        if (!next || turn->held < next->held || (turn->held == next->held && turn->head < next->head))
-            next = turn;
+        if (!next || rule_share->in_flight < next->in_flight ||
+            (rule_share->in_flight == next->in_flight && rule_share->head < next->head))
+            next = rule_share;
     }
     return next;
 }
@@ -175,17 +176,18 @@ static struct turn *next_turn(struct turn *turns, int count, bool fair, size_t l
 /* How many were claimed, in `sequences`. */
 static int claim_ready(struct weir__sq *q, const struct weir__slot_claim *claim, int64_t *sequences)
 {
-    struct turn turns[RULES_MAX], *turn;
+    struct rule_share shares[RULES_MAX], *rule_share;
     int64_t until_ms = claim->claim_ms < INT64_MAX - claim->now_ms ? claim->now_ms + claim->claim_ms : INT64_MAX;
-    int found = 0, count = read_turns(q, &claim->room, turns);
+    int found = 0, count = read_shares(q, &claim->room, shares);
     for (size_t left = claim->room.free;
-         left > 0 && count > 0 && (turn = next_turn(turns, count, claim->room.fair, left)) != NULL; left--) {
-        int error = claim_one(q, turn->head, until_ms);
-        sequences[found++] = turn->head;
-        turn->held++;
-        turn->head = 0;
-        int more =
-            error ? error : weir__sq_numbers(q, WEIR__SQ_READY, WEIR__VALUES(WEIR__NUMBER(turn->rule)), &turn->head, 1);
+         left > 0 && count > 0 && (rule_share = next_share(shares, count, claim->room.fair, left)) != NULL; left--) {
+        int error = claim_one(q, rule_share->head, until_ms);
+        sequences[found++] = rule_share->head;
+        rule_share->in_flight++;
+        rule_share->head = 0;
+        int more = error ? error
+                         : weir__sq_numbers(q, WEIR__SQ_READY, WEIR__VALUES(WEIR__NUMBER(rule_share->rule)),
+                                            &rule_share->head, 1);
         if (more < 0)
             return more;
     }
@@ -229,7 +231,7 @@ int weir__sq_claim(struct weir__queue *queue, const struct weir__slot_claim *cla
 {
     struct weir__sq *q = weir__sq_of(queue);
     int64_t sequences[WEIR__QUEUE_CLAIM_MAX];
-    int gone = weir__sq_there(q);
+    int gone = weir__sq_check_file(q);
     int any = gone ? gone : q->claimed ? any_to_claim(q, claim) : 1;
     int found = any > 0 ? claim_heads(q, claim, sequences) : any;
     /* They are this handle's now, and nobody else touches them: one after the other is read, so memory is bounded. */

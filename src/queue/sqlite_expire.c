@@ -7,7 +7,7 @@
 static int expire_waiting(struct weir__sq *q, int64_t now_ms)
 {
     int64_t sequences[MOST];
-    struct weir__change change = {.now_ms = now_ms, .why = WEIR__TEXT("expired")};
+    struct weir__transition change = {.now_ms = now_ms, .why = WEIR__TEXT("expired")};
     int found =
         weir__sq_numbers(q, WEIR__SQ_EXPIRED, WEIR__VALUES(WEIR__NUMBER(now_ms), WEIR__NUMBER(MOST)), sequences, MOST);
     for (int i = 0; i < found; i++) {

@@ -32,7 +32,7 @@ int weir__sq_find(struct weir__queue *queue, const char *ticket, weir__deferred_
     struct weir__sq *q = weir__sq_of(queue);
     char bits[WEIR__TICKET_LEN / 2];
     struct weir__deferred item;
-    int gone = weir__sq_there(q);
+    int gone = weir__sq_check_file(q);
     if (gone)
         return gone;
     weir__sq_ticket(ticket, bits);
@@ -65,7 +65,7 @@ int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
         which = filter->state >= 0 ? WEIR__SQ_LIST_BOTH : WEIR__SQ_LIST_RULE;
     else if (filter->state >= 0)
         which = WEIR__SQ_LIST_STATE;
-    int gone = weir__sq_there(q), more = gone ? gone : weir__sq_begin(q, which, values, count);
+    int gone = weir__sq_check_file(q), more = gone ? gone : weir__sq_begin(q, which, values, count);
     for (; more > 0 && !stop; more = stop ? more : weir__sq_next(q, which)) {
         weir__sq_read(q, which, &item);
         stop = visit(context, &item);
@@ -74,19 +74,19 @@ int weir__sq_list(struct weir__queue *queue, const struct weir__queue_filter *fi
     return more < 0 ? more : stop;
 }
 
-int weir__sq_figures(struct weir__queue *queue, weir__queue_figures_visit *visit, void *context)
+int weir__sq_stats(struct weir__queue *queue, weir__queue_stats_visit *visit, void *context)
 {
     struct weir__sq *q = weir__sq_of(queue);
-    const enum weir__sq_statement which = WEIR__SQ_FIGURES;
-    int stop = 0, gone = weir__sq_there(q), more = gone ? gone : weir__sq_begin(q, which, NULL, 0);
+    const enum weir__sq_statement which = WEIR__SQ_STATS;
+    int stop = 0, gone = weir__sq_check_file(q), more = gone ? gone : weir__sq_begin(q, which, NULL, 0);
     for (; more > 0 && !stop; more = stop ? more : weir__sq_next(q, which)) {
-        struct weir__queue_figures figures = {.rule = weir__sq_bytes(q, which, 0),
-                                              .waiting = weir__sq_number(q, which, 1),
-                                              .under_way = weir__sq_number(q, which, 2),
-                                              .dead = weir__sq_number(q, which, 3),
-                                              .bytes = weir__sq_number(q, which, 4),
-                                              .oldest_ms = weir__sq_number(q, which, 5)};
-        stop = visit(context, &figures);
+        struct weir__queue_stats stats = {.rule = weir__sq_bytes(q, which, 0),
+                                          .waiting = weir__sq_number(q, which, 1),
+                                          .under_way = weir__sq_number(q, which, 2),
+                                          .dead = weir__sq_number(q, which, 3),
+                                          .bytes = weir__sq_number(q, which, 4),
+                                          .oldest_ms = weir__sq_number(q, which, 5)};
+        stop = visit(context, &stats);
     }
     weir__sq_done(q, which);
     return more < 0 ? more : stop;

@@ -114,5 +114,5 @@ int weir__sq_put(struct weir__queue *queue, struct weir__deferred *items, const 
     if (error < 0)
         return error;
     /* Once more: it may have been removed while this was written. */
-    return weir__sq_there(q) == WEIR__QUEUE_REMOVED ? WEIR__QUEUE_REMOVED : 0;
+    return weir__sq_check_file(q) == WEIR__QUEUE_REMOVED ? WEIR__QUEUE_REMOVED : 0;
 }

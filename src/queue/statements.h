@@ -1,7 +1,7 @@
 /*
  * The queue's tables in SQLite, and everything that is said to them.
  *
- *   rule     one row a rule that has requests, with its figures: kept by every transaction that changes a request
+ *   rule     one row a rule that has requests, with its stats: kept by every transaction that changes a request
  *   lane     one row a rule and key that has requests. Its place: 0 nothing to claim (nobody waits, or one is under
  *            way), 1 its head is not known to be due, 2 it is. With that a claim looks at heads alone, rule by rule
  *   request  one row a request, small, as it is written with every change
@@ -152,10 +152,10 @@
     X(LIST_RULE, WEIR__SQ_LISTED " AND u.name = ?3 ORDER BY r.sequence LIMIT ?2")                                      \
     X(LIST_BOTH, WEIR__SQ_LISTED " AND r.rule = (SELECT id FROM rule WHERE name = ?3) AND r.state = ?4"                \
                                  " ORDER BY r.sequence LIMIT ?2")                                                      \
-    X(FIGURES, "SELECT name, waiting, under_way, dead, bytes, (SELECT accepted_ms FROM request WHERE sequence ="       \
-               " (SELECT min(sequence) FROM request WHERE state = 0 AND rule = rule.id) OR sequence ="                 \
-               " (SELECT min(sequence) FROM request WHERE state = 1 AND rule = rule.id) ORDER BY sequence LIMIT 1)"    \
-               " FROM rule WHERE waiting + under_way + dead > 0 ORDER BY name")
+    X(STATS, "SELECT name, waiting, under_way, dead, bytes, (SELECT accepted_ms FROM request WHERE sequence ="         \
+             " (SELECT min(sequence) FROM request WHERE state = 0 AND rule = rule.id) OR sequence ="                   \
+             " (SELECT min(sequence) FROM request WHERE state = 1 AND rule = rule.id) ORDER BY sequence LIMIT 1)"      \
+             " FROM rule WHERE waiting + under_way + dead > 0 ORDER BY name")
 
 enum weir__sq_statement {
 #define WEIR__SQ_ENUM(name, text) WEIR__SQ_##name,

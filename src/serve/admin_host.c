@@ -23,7 +23,7 @@ struct weir__host {
     struct weir__sight sight;
     struct weir__fleet fleet; /* the same */
     struct weir__followers *followers;
-    struct weir__desk *desk; /* NULL: there is no queue */
+    struct weir__queue_admin *desk; /* NULL: there is no queue */
     struct weir__control_host calls;
     struct weir__beside_say beside_say;
     int look_error; /* of the history, as it was logged last */
@@ -249,9 +249,9 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
                                                   .log = say};
         host->followers = weir__followers_new();
         weir__fleet_open(&host->fleet, config->segment_path, config->store.url != NULL);
-        if (!host->followers || (config->queue.wanted && (host->desk = weir__desk_open(config, log)) == NULL))
+        if (!host->followers || (config->queue.wanted && (host->desk = weir__queue_admin_open(config, log)) == NULL))
             error = WEIR_ENOMEM;
-        host->calls.queue = weir__desk_calls(host->desk);
+        host->calls.queue = weir__queue_admin_calls(host->desk);
     }
     if (!error)
         error = weir_open(&options, &host->engine);
@@ -268,7 +268,7 @@ struct weir__host *weir__host_open(const struct weir__config *config, const stru
     weir__logf(log, WEIR__LOG_ERROR, "%s: %s (%s)", config->segment_path, weir__segment_advice(error),
                weir_error_name(error));
     if (host) {
-        weir__desk_close(host->desk);
+        weir__queue_admin_close(host->desk);
         weir__followers_free(host->followers);
     }
     free(host);
@@ -281,7 +281,7 @@ void weir__host_close(struct weir__host *host)
         return;
     weir__observer_close(host->observer);
     weir__sight_close(&host->sight);
-    weir__desk_close(host->desk);
+    weir__queue_admin_close(host->desk);
     weir__fleet_close(&host->fleet);
     weir__followers_free(host->followers);
     pthread_mutex_destroy(&host->lock);

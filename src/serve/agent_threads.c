@@ -30,9 +30,9 @@ struct weir__keeper {
     struct weir__control *control;      /* NULL: no rules service here, or not yet; the serving thread's, as admin is */
     struct weir__admin *admin;          /* the same */
     int socket;                         /* of the admin listener, bound before the start; 0: none, or used up */
-    struct weir__acceptor *acceptor;    /* NULL: no queue, or not yet; the ticking thread's */
+    struct weir__ingest *acceptor;      /* NULL: no queue, or not yet; the ticking thread's */
     struct weir__load_sampler *sampler; /* NULL: there is no load level */
-    struct weir__drain *drain;          /* NULL: there is no queue */
+    struct weir__dispatcher *drain;     /* NULL: there is no queue */
     struct weir__fleet_teller *teller;  /* NULL: there is nobody to hear of */
     pthread_t retrieving, ticking, serving, sensing, telling;
     bool retrieves, ticks, serves, senses, tells; /* those run */
@@ -94,14 +94,14 @@ static void serve(struct weir__keeper *keeper, bool first)
 
 static void wake_drain(void *context)
 {
-    weir__drain_wake(context);
+    weir__dispatcher_wake(context);
 }
 
 /* Whoever brings requests for the queue. The same holds for what goes wrong. */
 static void accept_for_queue(struct weir__keeper *keeper, bool first)
 {
     char why[256];
-    keeper->acceptor = weir__acceptor_start(keeper->config, keeper->log, wake_drain, keeper->drain, why, sizeof why);
+    keeper->acceptor = weir__ingest_start(keeper->config, keeper->log, wake_drain, keeper->drain, why, sizeof why);
     if (!keeper->acceptor && first)
         weir__logf(keeper->log, WEIR__LOG_ERROR, "queue: %s; it is tried again", why);
     if (keeper->acceptor && !first)
@@ -117,9 +117,9 @@ static void *tick(void *context)
             accept_for_queue(keeper, round == 0);
         weir__host_look(keeper->host);
         if (keeper->acceptor) {
-            struct weir__acceptor_figures figures;
-            weir__acceptor_figures(keeper->acceptor, &figures);
-            weir__drain_accepted(keeper->drain, figures.accepted, figures.refused);
+            struct weir__ingest_counts figures;
+            weir__ingest_counts(keeper->acceptor, &figures);
+            weir__dispatcher_set_ingested(keeper->drain, figures.accepted, figures.refused);
         }
     }
     return NULL;
@@ -223,7 +223,7 @@ static bool start_draining(struct weir__keeper *keeper)
 {
     if (!keeper->config->queue.wanted)
         return true;
-    keeper->drain = weir__drain_start(keeper->config, weir__host_engine(keeper->host), keeper->log);
+    keeper->drain = weir__dispatcher_start(keeper->config, weir__host_engine(keeper->host), keeper->log);
     return keeper->drain != NULL;
 }
 
@@ -279,9 +279,9 @@ void weir__keeper_stop(struct weir__keeper *keeper)
         pthread_join(keeper->telling, NULL);
     weir__fleet_teller_free(keeper->teller);
     weir__load_sampler_close(keeper->sampler);
-    weir__drain_end(keeper->drain);
-    weir__acceptor_stop(keeper->acceptor); /* as late as that: without it requests are denied */
-    weir__drain_stop(keeper->drain);
+    weir__dispatcher_finish(keeper->drain);
+    weir__ingest_stop(keeper->acceptor); /* as late as that: without it requests are denied */
+    weir__dispatcher_stop(keeper->drain);
     weir__admin_stop(keeper->admin);
     if (keeper->control)
         weir__control_close(keeper->control);

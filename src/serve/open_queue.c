@@ -9,7 +9,7 @@ static const struct weir__logger terminal = {.file = 2, .plain = true};
 
 struct weir__file_queue {
     struct weir__config config;
-    struct weir__desk *desk;
+    struct weir__queue_admin *desk;
 };
 
 struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *diagnose, void *context)
@@ -26,7 +26,7 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
     if (!error && !wrong && queue->config.queue.database)
         weir__handover_create(queue->config.queue.database + strlen("sqlite:"));
     if (!error && !wrong)
-        queue->desk = weir__desk_open(&queue->config, &terminal);
+        queue->desk = weir__queue_admin_open(&queue->config, &terminal);
     if (queue->desk)
         return queue;
     weir__file_queue_close(queue);
@@ -35,7 +35,7 @@ struct weir__file_queue *weir__file_queue_open(const char *file, weir_diagnose *
 
 const struct weir__control_queue *weir__file_queue_calls(const struct weir__file_queue *queue)
 {
-    return weir__desk_calls(queue->desk);
+    return weir__queue_admin_calls(queue->desk);
 }
 
 const char *weir__file_queue_rules(const struct weir__file_queue *queue)
@@ -47,7 +47,7 @@ void weir__file_queue_close(struct weir__file_queue *queue)
 {
     if (!queue)
         return;
-    weir__desk_close(queue->desk);
+    weir__queue_admin_close(queue->desk);
     weir__config_free(&queue->config);
     free(queue);
 }

@@ -139,8 +139,8 @@ DIRECT = {"key": "k", "limit": 5, "window": "1m", "burst": 5, "algorithm": "toke
 CHECKS = [
     (b"POST", b"/v1/check", ATTRIBUTES), (b"POST", b"/v1/check", DESCRIPTORS), (b"POST", b"/v1/check", DIRECT),
     (b"POST", b"/v1/check", {"batch": [ATTRIBUTES, DESCRIPTORS, DIRECT]}), (b"POST", b"/v1/refund", ATTRIBUTES),
-    (b"POST", b"/v1/reserve", {**ATTRIBUTES, "for": "10s"}), (b"POST", b"/v1/commit", {"ticket": "x", "cost": 1}),
-    (b"POST", b"/v1/cancel", {"ticket": "x"}), (b"POST", b"/v1/release", {"lease": "AQFM"}), (b"POST", b"/v1/renew", {"lease": "AQFM"}),
+    (b"POST", b"/v1/reserve", {**ATTRIBUTES, "for": "10s"}), (b"POST", b"/v1/commit", {"reservation": "x", "cost": 1}),
+    (b"POST", b"/v1/cancel", {"reservation": "x"}), (b"POST", b"/v1/release", {"lease": "AQFM"}), (b"POST", b"/v1/renew", {"lease": "AQFM"}),
     (b"PUT", b"/v1/keys/two/k/block", {"for": "1s"}), (b"DELETE", b"/v1/keys/two/k", {}), (b"GET", b"/v1/keys/two/k", {}),
     (b"POST", b"/json", {"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}], "hitsAddend": 1}),
 ]

@@ -471,52 +471,52 @@ def left(c, rule="tokens", key="user:1"):
 
 def test_reserve_commit_cancel(api):
     c = api().client
-    ticket = c.post("/reserve", llm(400)).json()["ticket"]
+    token = c.post("/reserve", llm(400)).json()["reservation"]
     assert left(c) == 600
-    assert c.post("/commit", {"ticket": ticket, "cost": 150}).json()["rules"][0]["remaining"] == 850
-    assert c.post("/commit", {"ticket": ticket, "cost": 150}).status_code == 409
-    ticket = c.post("/reserve", llm(100)).json()["ticket"]
-    assert c.post("/cancel", {"ticket": ticket}).status_code == 200
+    assert c.post("/commit", {"reservation": token, "cost": 150}).json()["rules"][0]["remaining"] == 850
+    assert c.post("/commit", {"reservation": token, "cost": 150}).status_code == 409
+    token = c.post("/reserve", llm(100)).json()["reservation"]
+    assert c.post("/cancel", {"reservation": token}).status_code == 200
     assert left(c) == 850
-    ticket = c.post("/reserve", llm(800)).json()["ticket"]
-    c.post("/commit", {"ticket": ticket, "cost": 900})
+    token = c.post("/reserve", llm(800)).json()["reservation"]
+    c.post("/commit", {"reservation": token, "cost": 900})
     assert left(c) == -50
     denied = c.post("/reserve", llm(1))
-    assert denied.json()["ticket"] is None and denied.status_code == 200
+    assert denied.json()["reservation"] is None and denied.status_code == 200
     assert c.post("/reserve", llm(1, http=True)).status_code == 429
-    assert c.post("/cancel", {"ticket": "nonsense"}).status_code == 400
+    assert c.post("/cancel", {"reservation": "nonsense"}).status_code == 400
     keyed = c.post("/reserve", direct(cost=2)).json()
-    assert c.post("/commit", {"ticket": keyed["ticket"], "cost": 1}).json()["rules"][0]["remaining"] == 2
+    assert c.post("/commit", {"reservation": keyed["reservation"], "cost": 1}).json()["rules"][0]["remaining"] == 2
 
 
 def test_only_one_of_many_settles(api):
     g = api(workers=2)
     c = g.client
-    tickets = [c.post("/reserve", llm(10)).json()["ticket"] for _ in range(8)]
+    tokens = [c.post("/reserve", llm(10)).json()["reservation"] for _ in range(8)]
 
-    def settle(ticket):
-        return lambda: Client(g.port).post("/cancel", {"ticket": ticket}).status_code
-    statuses = together([settle(ticket) for ticket in tickets for _ in range(4)])
+    def settle(token):
+        return lambda: Client(g.port).post("/cancel", {"reservation": token}).status_code
+    statuses = together([settle(token) for token in tokens for _ in range(4)])
     assert collections.Counter(statuses) == {200: 8, 409: 24}
     assert left(c) == 1000
 
 
 def test_a_reservation_expires_by_itself(api):
     c = api(workers=2).client
-    ticket = c.post("/reserve", llm(400, expires_s=3)).json()["ticket"]
+    token = c.post("/reserve", llm(400, expires_s=3)).json()["reservation"]
     assert left(c) == 600
     wait_until(lambda: left(c) == 1000, "expiry")
-    answer = c.post("/commit", {"ticket": ticket, "cost": 1})
+    answer = c.post("/commit", {"reservation": token, "cost": 1})
     assert answer.status_code == 410
     assert left(c) == 1000
 
 
 def test_reservations_outlive_workers_and_nginx(api):
-    """kill -9 of every worker, and of nginx as a whole: tickets are good, and what is not settled expires."""
+    """kill -9 of every worker, and of nginx as a whole: tokens are good, and what is not settled expires."""
     g = api(workers=2)
     g.expected = ("exited on signal 9",)
     c = g.client
-    kept = c.post("/reserve", llm(300, expires_s=300)).json()["ticket"]
+    kept = c.post("/reserve", llm(300, expires_s=300)).json()["reservation"]
     c.post("/reserve", llm(200, expires_s=1))
     before = g.workers()
     for pid in before:
@@ -535,10 +535,10 @@ def test_reservations_outlive_workers_and_nginx(api):
     g.start()
     c = Client(g.port)
     wait_until(lambda: left(c) == 700, "expiry after nginx's death")
-    assert c.post("/commit", {"ticket": kept, "cost": 50}).status_code == 200
+    assert c.post("/commit", {"reservation": kept, "cost": 50}).status_code == 200
     assert left(c) == 950
     g.reload()
-    assert Client(g.port).post("/commit", {"ticket": kept, "cost": 50}).status_code == 409
+    assert Client(g.port).post("/commit", {"reservation": kept, "cost": 50}).status_code == 409
 
 
 def test_pending_reservations_are_bounded(api):
@@ -546,7 +546,7 @@ def test_pending_reservations_are_bounded(api):
     answers = [c.post("/reserve", llm(1)) for _ in range(6)]
     assert [a.status_code for a in answers] == [200] * 5 + [503]
     assert answers[5].json()["error"]["code"] == "too_many_reservations"
-    c.post("/cancel", {"ticket": answers[0].json()["ticket"]})
+    c.post("/cancel", {"reservation": answers[0].json()["reservation"]})
     assert c.post("/reserve", llm(1)).status_code == 200
     assert left(c) == 995
 

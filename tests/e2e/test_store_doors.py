@@ -63,7 +63,7 @@ def test_reservations(redis_server, hosts):
     one, two = hosts(redis_server(), 2, server=DOORS)
     item = {"attributes": {"headers": {"x-key": "a"}, "path": "/x"}, "cost": 4}
     status, made = post(one.port, "/v1/reserve", item)
-    assert status == 200 and made["allowed"] and made["ticket"]
+    assert status == 200 and made["allowed"] and made["reservation"]
     assert not post(two.port, "/v1/reserve", item)[1]["allowed"]
 
 
@@ -79,15 +79,15 @@ def test_reservations_are_settled_in_the_store(redis_server, hosts):
 
     for settle, cost, remains in (("commit", {"cost": 1}, 4), ("cancel", {}, 5), ("commit", {"cost": 5}, 0)):
         name = f"{settle}{remains}"
-        ticket = post(one.port, "/v1/reserve", item(name, cost=4))[1]["ticket"]
-        status, body = post(one.port, f"/v1/{settle}", {"ticket": ticket, **cost})
+        token = post(one.port, "/v1/reserve", item(name, cost=4))[1]["reservation"]
+        status, body = post(one.port, f"/v1/{settle}", {"reservation": token, **cost})
         assert status == 200 and body["rules"][0]["remaining"] == remains, body
         assert remains == 0 or left(name) == remains
         # A second time it changes nothing.
-        assert post(one.port, f"/v1/{settle}", {"ticket": ticket, **cost})[0] == 409
+        assert post(one.port, f"/v1/{settle}", {"reservation": token, **cost})[0] == 409
         assert remains == 0 or left(name) == remains
     # What nobody settles comes back.
-    assert post(one.port, "/v1/reserve", item("late", cost=4, expires_s=3))[1]["ticket"]
+    assert post(one.port, "/v1/reserve", item("late", cost=4, expires_s=3))[1]["reservation"]
     assert left("late") == 1
     wait_until(lambda: left("late") == 5, "the estimate's return")
 
@@ -101,12 +101,12 @@ def test_what_has_come_back_by_itself_is_not_given_back_once_more(redis_server, 
         return post(one.port, "/v1/check", item)[1]["allowed"]
 
     for _ in range(10):
-        ticket = post(one.port, "/v1/reserve", item)[1]["ticket"]
-        assert ticket
+        token = post(one.port, "/v1/reserve", item)[1]["reservation"]
+        assert token
         clock, begun = int(time.time()), time.monotonic()
         while not allowed():  # until the estimate is back, and used by another
             clock, begun = int(time.time()), time.monotonic()
-        assert post(one.port, "/v1/cancel", {"ticket": ticket})[0] == 200
+        assert post(one.port, "/v1/cancel", {"reservation": token})[0] == 200
         looks = [allowed() for _ in range(5)]
         # Windows end with the second: what came after that, on a busy machine, says nothing.
         if time.monotonic() - begun < 0.9 and (algorithm != "fixed_window" or int(time.time()) == clock):

@@ -4,7 +4,7 @@
  *
  *   read        JSON to what is asked          out, write   what is answered, as JSON
  *   check       check and refund               route        paths, keys in them, and what they lead to
- *   ticket      a reservation as a text        reservations the file that lets them expire
+ *   token      a reservation as a text        reservations the file that lets them expire
  *   reserve     reserve, commit, cancel        openapi      the description that is served
  *   flight      requests in flight: leases, release and renew
  *   memory      of JSON, while a call lasts
@@ -21,7 +21,7 @@
 #define WEIR__API_BODY_MAX (1u << 20)
 
 /* Room for one call at a time; made once, so that calls need none of their own. */
-struct weir__api_room {
+struct weir__api_scratch {
     struct weir__api_item items[WEIR__API_BATCH_MAX];
     weir_request requests[WEIR__API_BATCH_MAX];
     weir_descriptor descriptors[WEIR__API_DESCRIPTORS_MAX];
@@ -34,8 +34,8 @@ struct weir__api_room {
 struct weir__api {
     weir *engine;
     struct weir__reservations *reservations; /* NULL: nothing can be reserved */
-    uint8_t ticket_key[WEIR_SECRET_BYTES];
-    struct weir__api_room *room;
+    uint8_t token_key[WEIR_SECRET_BYTES];
+    struct weir__api_scratch *room;
     weir_ask *ask; /* for strict rules: what the call asks the store; or NULL */
     bool answered; /* what it says is known; else a call that needs it only adds to `ask` what it must know */
     int failure;   /* the last call could not reach a counter: why */
@@ -84,10 +84,10 @@ void weir__api_find_route(enum weir__api_method method, weir_text path, struct w
 
 struct weir__api_reply {
     int status;
-    bool must_ask; /* nothing was done: the store is to be asked first, and then all of it is to be run again */
+    bool needs_store; /* nothing was done: the store is to be asked first, and then all of it is to be run again */
     struct weir__out out;
     /* With `http` a single decision is told in headers, too. */
-    bool has_answer;
+    bool has_result;
     weir_answer answer;
     const weir_outcome *outcomes; /* answer.outcomes of them */
 };
@@ -111,12 +111,12 @@ void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool st
 /* Decides one item. Outcomes go to the room. */
 int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_time now, weir_answer *answer);
 /* True if the store must be asked before the item can be decided; then it is in api->ask. */
-bool weir__api_must_ask(struct weir__api *api, struct weir__api_item *item);
+bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item);
 /* The answer to a direct item. */
-void weir__api_direct_answer(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
+void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
                              weir_answer *answer);
 /* Keeps in the reply what `http` asks for. */
-void weir__api_tell_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply);
+void weir__api_set_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply);
 
 void weir__api_reserve(struct weir__api *api, weir_text body, bool status_wanted, struct weir__api_reply *reply);
 void weir__api_settle(struct weir__api *api, weir_text body, bool cancel, struct weir__api_reply *reply);
@@ -129,7 +129,7 @@ void weir__api_write_lease(struct weir__api *api, struct weir__out *out);
 /* The members of a decision's object, without the braces. */
 void weir__api_write_decision(struct weir__out *out, const weir_outcome *by, const weir_decision *decision);
 /* An answer as an object, left open at its end for more members. */
-void weir__api_write_answer(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes);
+void weir__api_write_result(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes);
 
 extern const char weir__openapi[];
 size_t weir__openapi_len(void);

@@ -28,7 +28,7 @@ static int decide_rules(struct weir__api *api, struct weir__api_item *item, weir
 static int decide_descriptors(struct weir__api *api, const struct weir__api_item *item, weir_time now,
                               weir_answer *answer)
 {
-    struct weir__api_room *room = api->room;
+    struct weir__api_scratch *room = api->room;
     size_t count = weir__api_descriptors(item, room->descriptors, room->entries);
     for (size_t i = 0; i < count; i++) { /* so that 0 means 0: the query's own hits know no such thing */
         room->descriptors[i].has_hits = true;
@@ -46,7 +46,7 @@ static int decide_descriptors(struct weir__api *api, const struct weir__api_item
     return weir_check_descriptors(api->engine, &query, answer);
 }
 
-void weir__api_direct_answer(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
+void weir__api_direct_result(const struct weir__api_item *item, const weir_decision *decision, weir_time now,
                              weir_answer *answer)
 {
     size_t shown = item->key.len < WEIR_SHOWN_MAX ? item->key.len : WEIR_SHOWN_MAX;
@@ -74,7 +74,7 @@ static int decide_direct(struct weir__api *api, const struct weir__api_item *ite
     int error = item->dry_run ? weir_peek(segment, &item->limit, item->key.data, item->key.len, item->cost, now, &made)
                               : weir_take(segment, &item->limit, item->key.data, item->key.len, item->cost, now, &made);
     if (!error)
-        weir__api_direct_answer(item, &made, now, answer);
+        weir__api_direct_result(item, &made, now, answer);
     return error;
 }
 
@@ -92,7 +92,7 @@ static int decide(struct weir__api *api, struct weir__api_item *item, weir_time 
 }
 
 /* An error counts as nothing to ask: the decision tells of it. */
-bool weir__api_must_ask(struct weir__api *api, struct weir__api_item *item)
+bool weir__api_needs_store(struct weir__api *api, struct weir__api_item *item)
 {
     if (!api->ask || api->answered || item->kind == WEIR__API_DIRECT)
         return false;
@@ -119,11 +119,11 @@ int weir__api_decide(struct weir__api *api, struct weir__api_item *item, weir_ti
     return error;
 }
 
-void weir__api_tell_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply)
+void weir__api_set_http(struct weir__api *api, const weir_answer *answer, struct weir__api_reply *reply)
 {
     if (!weir_passes(&answer->decision))
         reply->status = answer->status ? answer->status : 429;
-    reply->has_answer = true;
+    reply->has_result = true;
     reply->answer = *answer;
     reply->outcomes = answer->outcomes ? api->room->outcomes : NULL;
 }
@@ -136,11 +136,11 @@ static void check_one(struct weir__api *api, struct weir__api_item *item, struct
         weir__api_fail(reply, 503, "undecided", weir_strerror(error), NULL);
         return;
     }
-    weir__api_write_answer(&reply->out, &answer, api->room->outcomes);
+    weir__api_write_result(&reply->out, &answer, api->room->outcomes);
     weir__api_write_lease(api, &reply->out);
     weir__out_text(&reply->out, "}\n");
     if (item->http)
-        weir__api_tell_http(api, &answer, reply);
+        weir__api_set_http(api, &answer, reply);
 }
 
 /* ---- A batch ---- */
@@ -151,7 +151,7 @@ static void write_result(struct weir__api *api, struct weir__out *out, int error
     if (out->len && out->at[out->len - 1] == '}')
         weir__out_text(out, ",\n");
     if (!error) {
-        weir__api_write_answer(out, answer, api->room->outcomes);
+        weir__api_write_result(out, answer, api->room->outcomes);
         weir__api_write_lease(api, out);
         weir__out_text(out, "}");
         return;
@@ -164,7 +164,7 @@ static void write_result(struct weir__api *api, struct weir__out *out, int error
 /* Direct items that follow each other are taken together: the memory of the next is on its way meanwhile. */
 static void take_together(struct weir__api *api, size_t from, size_t to, weir_time now, struct weir__out *out)
 {
-    struct weir__api_room *room = api->room;
+    struct weir__api_scratch *room = api->room;
     room->held.count = 0;
     for (size_t i = from; i < to; i++)
         room->requests[i] = (weir_request){.limit = &room->items[i].limit,
@@ -174,7 +174,7 @@ static void take_together(struct weir__api *api, size_t from, size_t to, weir_ti
     int error = weir_take_batch(weir_engine_segment(api->engine), room->requests + from, to - from, now);
     for (size_t i = from; i < to; i++) {
         weir_answer answer;
-        weir__api_direct_answer(&room->items[i], &room->requests[i].decision, now, &answer);
+        weir__api_direct_result(&room->items[i], &room->requests[i].decision, now, &answer);
         int failed = error < 0 ? error : room->requests[i].error;
         if (failed)
             note_failure(api, failed, "");
@@ -189,7 +189,7 @@ static bool is_taken_together(const struct weir__api_item *item)
 
 static void check_batch(struct weir__api *api, size_t count, struct weir__out *out)
 {
-    struct weir__api_room *room = api->room;
+    struct weir__api_scratch *room = api->room;
     weir_time now = weir_clock(weir_engine_segment(api->engine));
     weir__out_text(out, "{\"results\":[");
     for (size_t i = 0; i < count;) {
@@ -211,15 +211,15 @@ static void check_batch(struct weir__api *api, size_t count, struct weir__out *o
 /* ---- The call ---- */
 
 /* One question for all items: they are decided only when all of them can be. */
-static bool must_ask(struct weir__api *api, size_t count, struct weir__api_reply *reply)
+static bool needs_store(struct weir__api *api, size_t count, struct weir__api_reply *reply)
 {
     for (size_t i = 0; i < count; i++)
-        reply->must_ask |= weir__api_must_ask(api, &api->room->items[i]);
-    return reply->must_ask;
+        reply->needs_store |= weir__api_needs_store(api, &api->room->items[i]);
+    return reply->needs_store;
 }
 
 /* Gives back what would have been taken. */
-static bool turn_round(struct weir__api_item *item, int index, bool refund, struct weir__api_fault *fault)
+static bool negate_refund(struct weir__api_item *item, int index, bool refund, struct weir__api_fault *fault)
 {
     if (!refund)
         return true;
@@ -246,7 +246,7 @@ static size_t read_batch(struct weir__api *api, const json_t *root, bool refund,
     for (size_t i = 0; i < count; i++) {
         struct weir__api_item *item = &api->room->items[i];
         if (!weir__api_read_item(json_array_get(batch, i), (int)i, NULL, item, fault) ||
-            !turn_round(item, (int)i, refund, fault))
+            !negate_refund(item, (int)i, refund, fault))
             return 0;
         if (item->http) {
             weir__api_wrong(fault, (int)i, "http", "has no meaning in a batch");
@@ -268,11 +268,11 @@ void weir__api_check(struct weir__api *api, weir_text body, bool refund, bool st
     json_t *root = weir__api_parse(body, &fault);
     if (root && json_object_get(root, "batch")) {
         size_t count = read_batch(api, root, refund, &fault);
-        if (count && !must_ask(api, count, reply))
+        if (count && !needs_store(api, count, reply))
             check_batch(api, count, &reply->out);
-    } else if (root && weir__api_read_item(root, -1, NULL, item, &fault) && turn_round(item, -1, refund, &fault)) {
+    } else if (root && weir__api_read_item(root, -1, NULL, item, &fault) && negate_refund(item, -1, refund, &fault)) {
         item->http |= status_wanted;
-        if (!must_ask(api, 1, reply))
+        if (!needs_store(api, 1, reply))
             check_one(api, item, reply);
     }
     if (*fault.code)

@@ -43,7 +43,7 @@ void weir__api_release(struct weir__api *api, weir_text body, struct weir__api_r
     if (!read_lease(api, body, held, reply))
         return;
     if (api->ask && !api->answered && weir_held_release_prepare(api->engine, held, api->ask) == 1) {
-        reply->must_ask = true;
+        reply->needs_store = true;
         return;
     }
     int released =
@@ -63,7 +63,7 @@ void weir__api_renew(struct weir__api *api, weir_text body, struct weir__api_rep
     if (!read_lease(api, body, held, reply))
         return;
     if (api->ask && !api->answered && weir_held_renew_prepare(api->engine, held, false, api->ask) == 1) {
-        reply->must_ask = true;
+        reply->needs_store = true;
         return;
     }
     int error =

@@ -43,7 +43,7 @@ struct weir__api_item {
     weir_params params;
 };
 
-/* The limit of a direct item; also for those that were kept in a ticket. 0 or an error of the library. */
+/* The limit of a direct item; also for those that were kept in a token. 0 or an error of the library. */
 int weir__api_direct_limit(weir_params *params, weir_limit *limit);
 
 /* Parses; NULL and the fault if it is no JSON object. The caller has to json_decref it. */

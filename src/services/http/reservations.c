@@ -20,7 +20,7 @@ struct header {
 
 struct slot {
     uint32_t len, unused;
-    uint8_t ticket[WEIR__TICKET_MAX];
+    uint8_t token[WEIR__RESERVATION_TOKEN_MAX];
 };
 
 _Static_assert(sizeof(struct slot) == WEIR__RESERVATION_BYTES, "one size of a slot");
@@ -110,11 +110,11 @@ static uint64_t word(int64_t due_us, int state)
     return (uint64_t)due_us << 2 | (uint64_t)state;
 }
 
-int64_t weir__reservations_claim(struct weir__reservations *reservations, uint64_t spread, int64_t due_us)
+int64_t weir__reservations_claim(struct weir__reservations *reservations, uint64_t first_slot, int64_t due_us)
 {
     uint32_t probes = reservations->count < PROBES ? reservations->count : PROBES;
     for (uint32_t i = 0; i < probes; i++) {
-        uint32_t slot = (uint32_t)((spread + i) % reservations->count);
+        uint32_t slot = (uint32_t)((first_slot + i) % reservations->count);
         uint64_t nobody = FREE;
         if (weir__load64(&reservations->states[slot]) == FREE &&
             weir__cas64(&reservations->states[slot], &nobody, word(due_us, WRITING)))
@@ -124,13 +124,13 @@ int64_t weir__reservations_claim(struct weir__reservations *reservations, uint64
 }
 
 void weir__reservations_publish(struct weir__reservations *reservations, uint32_t slot, int64_t due_us,
-                                const uint8_t *ticket, size_t len)
+                                const uint8_t *token, size_t len)
 {
     uint64_t writing = word(due_us, WRITING);
-    if (slot >= reservations->count || len > WEIR__TICKET_MAX)
+    if (slot >= reservations->count || len > WEIR__RESERVATION_TOKEN_MAX)
         return;
     reservations->slots[slot].len = (uint32_t)len;
-    memcpy(reservations->slots[slot].ticket, ticket, len);
+    memcpy(reservations->slots[slot].token, token, len);
     (void)weir__cas64(&reservations->states[slot], &writing, word(due_us, READY));
 }
 
@@ -142,7 +142,7 @@ void weir__reservations_release(struct weir__reservations *reservations, uint32_
 }
 
 size_t weir__reservations_next_due(struct weir__reservations *reservations, uint32_t *at, int64_t now_us,
-                                   uint8_t ticket[WEIR__TICKET_MAX], int64_t *due_us)
+                                   uint8_t token[WEIR__RESERVATION_TOKEN_MAX], int64_t *due_us)
 {
     while (*at < reservations->count) {
         uint32_t slot = (*at)++;
@@ -151,8 +151,8 @@ size_t weir__reservations_next_due(struct weir__reservations *reservations, uint
             continue;
         *due_us = (int64_t)(seen >> 2);
         uint32_t len = reservations->slots[slot].len;
-        if ((seen & STATE) == READY && len > 0 && len <= WEIR__TICKET_MAX) {
-            memcpy(ticket, reservations->slots[slot].ticket, len);
+        if ((seen & STATE) == READY && len > 0 && len <= WEIR__RESERVATION_TOKEN_MAX) {
+            memcpy(token, reservations->slots[slot].token, len);
             return len;
         }
         (void)weir__cas64(&reservations->states[slot], &seen, FREE); /* its writer died */

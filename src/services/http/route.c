@@ -12,7 +12,7 @@
 int weir__api_open(struct weir__api *api, weir *engine, struct weir__reservations *reservations)
 {
     *api = (struct weir__api){.engine = engine, .reservations = reservations};
-    int error = weir_segment_secret(weir_engine_segment(engine), "tickets of reservations", api->ticket_key);
+    int error = weir_segment_secret(weir_engine_segment(engine), "tickets of reservations", api->token_key);
     if (error)
         return error;
     weir__api_memory_use();
@@ -134,7 +134,7 @@ static void fail_key(struct weir__api_reply *reply, int error)
         weir__api_fail(reply, 503, "failed", weir_strerror(error), NULL);
 }
 
-static void tell_key(struct weir__api_reply *reply, const struct weir__api_route *route)
+static void write_key(struct weir__api_reply *reply, const struct weir__api_route *route)
 {
     weir__out_text(&reply->out, "{\"rule\":");
     weir__out_name(&reply->out, route->rule);
@@ -148,7 +148,7 @@ static void state(struct weir__api *api, const struct weir__api_route *route, st
     weir_outcome outcome;
     if (api->ask && !api->answered &&
         weir_key_state_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
-        reply->must_ask = true;
+        reply->needs_store = true;
         return;
     }
     int error =
@@ -172,7 +172,7 @@ static void reset(struct weir__api *api, const struct weir__api_route *route, st
     weir_time now = {0, 0};
     if (api->ask && !api->answered &&
         weir_key_reset_prepare(api->engine, route->rule, route->key, route->key_len, now, api->ask) == 1) {
-        reply->must_ask = true;
+        reply->needs_store = true;
         return;
     }
     int error = api->ask ? weir_key_reset_asked(api->engine, route->rule, route->key, route->key_len, now, api->ask)
@@ -181,7 +181,7 @@ static void reset(struct weir__api *api, const struct weir__api_route *route, st
         fail_key(reply, error);
         return;
     }
-    tell_key(reply, route);
+    write_key(reply, route);
     weir__out_text(&reply->out, ",\"reset\":true}\n");
 }
 
@@ -211,7 +211,7 @@ static void block(struct weir__api *api, const struct weir__api_route *route, in
         fail_key(reply, error);
         return;
     }
-    tell_key(reply, route);
+    write_key(reply, route);
     weir__out_text(&reply->out, ",\"blocked_for_s\":");
     weir__out_seconds(&reply->out, for_ns);
     weir__out_text(&reply->out, "}\n");
@@ -224,8 +224,8 @@ void weir__api_run(struct weir__api *api, const struct weir__api_route *route, w
 {
     int64_t for_ns = 0;
     reply->status = 200;
-    reply->has_answer = false;
-    reply->must_ask = false;
+    reply->has_result = false;
+    reply->needs_store = false;
     api->failure = 0;
     weir__api_memory_begin();
     switch (route->action) {

@@ -105,7 +105,7 @@ static void write_rule(struct weir__out *out, const weir_outcome *outcome)
     out->len = (size_t)(to - out->at);
 }
 
-void weir__api_write_answer(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes)
+void weir__api_write_result(struct weir__out *out, const weir_answer *answer, const weir_outcome *outcomes)
 {
     weir__out_text(out, "{");
     weir__api_write_decision(out, &answer->by, &answer->decision);

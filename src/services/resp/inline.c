@@ -92,13 +92,14 @@ static bool read_word(struct line *line, weir_text *word)
     return true;
 }
 
-enum weir__resp_result weir__resp_inline(char *data, size_t len, bool stranger, struct weir__resp_command *command)
+enum weir__resp_result weir__resp_inline(char *data, size_t len, bool unauthenticated,
+                                         struct weir__resp_command *command)
 {
-    size_t most = stranger ? WEIR__RESP_STRANGER_BULK : WEIR__RESP_INLINE_MAX;
-    size_t words_max = stranger ? WEIR__RESP_STRANGER_ARGS : WEIR__RESP_ARGS;
+    size_t most = unauthenticated ? WEIR__RESP_UNAUTHENTICATED_BULK : WEIR__RESP_INLINE_MAX;
+    size_t args_max = unauthenticated ? WEIR__RESP_UNAUTHENTICATED_ARGS : WEIR__RESP_ARGS;
     const char *end = memchr(data, '\n', len < most ? len : most);
     if (!end && len >= most)
-        return weir__resp_broken(command, "Protocol error: too big inline request");
+        return weir__resp_invalid(command, "Protocol error: too big inline request");
     command->need = len + 1;
     if (!end)
         return WEIR__RESP_MORE;
@@ -109,10 +110,10 @@ enum weir__resp_result weir__resp_inline(char *data, size_t len, bool stranger, 
             line.at++;
         if (line.at == line.end)
             break;
-        if (command->count == words_max)
-            return weir__resp_broken(command, "Protocol error: too many words in an inline request");
+        if (command->count == args_max)
+            return weir__resp_invalid(command, "Protocol error: too many words in an inline request");
         if (!read_word(&line, &command->args[command->count++]))
-            return weir__resp_broken(command, "Protocol error: unbalanced quotes in request");
+            return weir__resp_invalid(command, "Protocol error: unbalanced quotes in request");
     }
     command->length = (size_t)(end - data) + 1;
     return WEIR__RESP_COMMAND;

@@ -40,12 +40,12 @@ bool weir__resp_is(weir_text text, const char *word)
     return i == text.len && !word[i];
 }
 
-enum weir__resp_result weir__resp_broken(struct weir__resp_command *command, const char *why)
+enum weir__resp_result weir__resp_invalid(struct weir__resp_command *command, const char *why)
 {
     size_t len = strlen(why);
     memcpy(command->error, why, len < sizeof command->error ? len + 1 : sizeof command->error);
     command->error[sizeof command->error - 1] = 0;
-    return WEIR__RESP_BROKEN;
+    return WEIR__RESP_INVALID;
 }
 
 static enum weir__resp_result more(struct weir__resp_command *command, size_t need)
@@ -56,7 +56,7 @@ static enum weir__resp_result more(struct weir__resp_command *command, size_t ne
 
 /*
  * The number on the line whose first byte is at *at, which is skipped: *at is behind the line's end then.
- * WEIR__RESP_BROKEN without an error text: the caller knows what the number is.
+ * WEIR__RESP_INVALID without an error text: the caller knows what the number is.
  */
 static enum weir__resp_result read_length(const char *data, size_t len, size_t *at, int64_t *value,
                                           struct weir__resp_command *command)
@@ -78,11 +78,11 @@ static enum weir__resp_result read_length(const char *data, size_t len, size_t *
     while (i < len && data[i] != '\r' && i - from < LENGTH_MAX)
         i++;
     if (i - from == LENGTH_MAX)
-        return WEIR__RESP_BROKEN;
+        return WEIR__RESP_INVALID;
     if (len - i < 2)
         return more(command, i + 2);
     if (data[i + 1] != '\n' || !weir__resp_integer((weir_text){data + from, i - from}, value))
-        return WEIR__RESP_BROKEN;
+        return WEIR__RESP_INVALID;
     *at = i + 2;
     return WEIR__RESP_COMMAND;
 }
@@ -92,7 +92,7 @@ static enum weir__resp_result expected_bulk(struct weir__resp_command *command, 
     char why[] = "Protocol error: expected '$', got ' '";
     /* What is no letter would spoil the line. */
     why[sizeof why - 3] = got > ' ' && got < 0x7f ? got : '?';
-    return weir__resp_broken(command, why);
+    return weir__resp_invalid(command, why);
 }
 
 /* The bulk string at *at. */
@@ -107,30 +107,30 @@ static enum weir__resp_result read_bulk(const char *data, size_t len, size_t *at
     enum weir__resp_result result = read_length(data, len, at, &length, command);
     if (result == WEIR__RESP_MORE)
         return result;
-    if (result == WEIR__RESP_BROKEN || length < 0 || (uint64_t)length > max)
-        return weir__resp_broken(command, "Protocol error: invalid bulk length");
+    if (result == WEIR__RESP_INVALID || length < 0 || (uint64_t)length > max)
+        return weir__resp_invalid(command, "Protocol error: invalid bulk length");
     size_t end = *at + (size_t)length;
     if (end + 2 > WEIR__RESP_COMMAND_MAX)
-        return weir__resp_broken(command, "Protocol error: too big command");
+        return weir__resp_invalid(command, "Protocol error: too big command");
     if (len < end + 2)
         return more(command, end + 2);
     if (data[end] != '\r' || data[end + 1] != '\n')
-        return weir__resp_broken(command, "Protocol error: expected a line's end after a bulk string");
+        return weir__resp_invalid(command, "Protocol error: expected a line's end after a bulk string");
     *to = (weir_text){data + *at, (size_t)length};
     *at = end + 2;
     return WEIR__RESP_COMMAND;
 }
 
-static enum weir__resp_result read_array(const char *data, size_t len, bool stranger,
+static enum weir__resp_result read_array(const char *data, size_t len, bool unauthenticated,
                                          struct weir__resp_command *command)
 {
-    size_t at = 0, bulk_max = stranger ? WEIR__RESP_STRANGER_BULK : WEIR__RESP_COMMAND_MAX;
-    int64_t count = 0, count_max = stranger ? WEIR__RESP_STRANGER_ARGS : WEIR__RESP_ARGS;
+    size_t at = 0, bulk_max = unauthenticated ? WEIR__RESP_UNAUTHENTICATED_BULK : WEIR__RESP_COMMAND_MAX;
+    int64_t count = 0, count_max = unauthenticated ? WEIR__RESP_UNAUTHENTICATED_ARGS : WEIR__RESP_ARGS;
     enum weir__resp_result result = read_length(data, len, &at, &count, command);
     if (result == WEIR__RESP_MORE)
         return result;
-    if (result == WEIR__RESP_BROKEN || count > count_max)
-        return weir__resp_broken(command, "Protocol error: invalid multibulk length");
+    if (result == WEIR__RESP_INVALID || count > count_max)
+        return weir__resp_invalid(command, "Protocol error: invalid multibulk length");
     command->count = count > 0 ? (size_t)count : 0; /* an array that is none, or empty, is no command */
     for (size_t i = 0; i < command->count; i++) {
         result = read_bulk(data, len, &at, bulk_max, &command->args[i], command);
@@ -141,10 +141,12 @@ static enum weir__resp_result read_array(const char *data, size_t len, bool stra
     return WEIR__RESP_COMMAND;
 }
 
-enum weir__resp_result weir__resp_parse(char *data, size_t len, bool stranger, struct weir__resp_command *command)
+enum weir__resp_result weir__resp_parse(char *data, size_t len, bool unauthenticated,
+                                        struct weir__resp_command *command)
 {
     command->count = command->length = 0;
     if (!len)
         return more(command, 1);
-    return *data == '*' ? read_array(data, len, stranger, command) : weir__resp_inline(data, len, stranger, command);
+    return *data == '*' ? read_array(data, len, unauthenticated, command)
+                        : weir__resp_inline(data, len, unauthenticated, command);
 }

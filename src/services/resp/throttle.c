@@ -71,7 +71,7 @@ static int64_t seconds(int64_t ns)
     return ns / WEIR_SECOND + (ns % WEIR_SECOND >= 1000 * WEIR_MICROSECOND);
 }
 
-void weir__throttle_answer(const weir_decision *decision, int64_t numbers[5])
+void weir__throttle_reply(const weir_decision *decision, int64_t numbers[5])
 {
     bool passes = weir_passes(decision);
     numbers[0] = !passes;

@@ -37,6 +37,6 @@ int weir__throttle_make(struct weir__throttle_limits *limits, const struct weir_
 /* What to take from the counter: the quantity, as far as the counter knows such numbers. */
 int64_t weir__throttle_cost(const struct weir__throttle *call, const weir_limit *limit);
 /* The five numbers: limited, limit, remaining, retry after and reset after in seconds. */
-void weir__throttle_answer(const weir_decision *decision, int64_t numbers[5]);
+void weir__throttle_reply(const weir_decision *decision, int64_t numbers[5]);
 
 #endif

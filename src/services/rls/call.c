@@ -31,16 +31,16 @@ bool weir__rls_fail_memory(struct weir__rls_reply *reply)
 static bool should_rate_limit(const struct weir__rls *service, struct weir__rls_memory *memory, weir_text message,
                               struct weir__rls_reply *reply)
 {
-    struct weir__rls_question question = {.memory = memory};
+    struct weir__rls_evaluation evaluation = {.memory = memory};
     const Rls__RateLimitRequest *request =
         rls__rate_limit_request__unpack(&memory->for_messages, message.len, (const uint8_t *)message.data);
     if (!request)
         return memory->exhausted
                    ? weir__rls_fail_memory(reply)
                    : weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the message is no RateLimitRequest");
-    if (!weir__rls_ask(service, request, &question, reply))
+    if (!weir__rls_decide(service, request, &evaluation, reply))
         return false;
-    const Rls__RateLimitResponse *response = weir__rls_response(service, &question);
+    const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
     uint8_t *to = response ? weir__rls_frame(memory, rls__rate_limit_response__get_packed_size(response), reply) : NULL;
     if (!to)
         return weir__rls_fail_memory(reply);
@@ -80,10 +80,10 @@ void weir__rls_call(const struct weir__rls *service, struct weir__rls_memory *me
 {
     weir_text message;
     *reply = (struct weir__rls_reply){.rule = ""};
-    bool asks = is(method, "/" RLS_SERVICE "/ShouldRateLimit");
-    if (!asks && !is(method, "/grpc.health.v1.Health/Check"))
+    bool is_rate_limit = is(method, "/" RLS_SERVICE "/ShouldRateLimit");
+    if (!is_rate_limit && !is(method, "/grpc.health.v1.Health/Check"))
         weir__rls_fail(reply, WEIR__GRPC_UNIMPLEMENTED, "there is no such method here");
     else if (weir__rls_unframe(bytes, len, &message, reply) &&
-             !(asks ? should_rate_limit : check_health)(service, memory, message, reply))
+             !(is_rate_limit ? should_rate_limit : check_health)(service, memory, message, reply))
         reply->body = NULL;
 }

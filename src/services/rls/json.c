@@ -18,11 +18,11 @@ static void write_body(struct weir__rls_memory *memory, json_t *json, struct wei
 static bool answer(const struct weir__rls *service, struct weir__rls_memory *memory, const json_t *json,
                    struct weir__rls_reply *reply)
 {
-    struct weir__rls_question question = {.memory = memory};
+    struct weir__rls_evaluation evaluation = {.memory = memory};
     const Rls__RateLimitRequest *request = weir__rls_read_json(memory, json, reply);
-    if (!request || !weir__rls_ask(service, request, &question, reply))
+    if (!request || !weir__rls_decide(service, request, &evaluation, reply))
         return false;
-    const Rls__RateLimitResponse *response = weir__rls_response(service, &question);
+    const Rls__RateLimitResponse *response = weir__rls_response(service, &evaluation);
     if (response)
         write_body(memory, weir__rls_write_json(response), reply);
     return reply->body || weir__rls_fail_memory(reply);
@@ -37,7 +37,7 @@ void weir__rls_json(const struct weir__rls *service, struct weir__rls_memory *me
     if (!json)
         weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "line %d, column %d: %.100s", problem.line, problem.column,
                        problem.text);
-    if (!json || (!answer(service, memory, json, reply) && !reply->must_ask))
+    if (!json || (!answer(service, memory, json, reply) && !reply->needs_store))
         write_body(memory,
                    json_pack("{s:i,s:s%}", "code", (int)reply->code, "message", reply->message, strlen(reply->message)),
                    reply);

@@ -12,44 +12,46 @@
 
 /* ---- Fields ---- */
 
-struct reader {
+struct json_reader {
     struct weir__rls_memory *memory;
     struct weir__rls_reply *reply;
     char where[64]; /* "descriptors[3].": what stands before names in messages */
 };
 
-typedef bool read_field(struct reader *reader, const json_t *json, void *message);
+typedef bool read_field(struct json_reader *json_reader, const json_t *json, void *message);
 
-struct field {
+struct json_field {
     const char *name, *other; /* lowerCamelCase, and as the protocol writes it */
     read_field *read;
 };
 
-static bool fail(struct reader *reader, const char *name, const char *what)
+static bool fail(struct json_reader *json_reader, const char *name, const char *what)
 {
-    return weir__rls_fail(reader->reply, WEIR__GRPC_INVALID_ARGUMENT, "%s%.40s %s", reader->where, name, what);
+    return weir__rls_fail(json_reader->reply, WEIR__GRPC_INVALID_ARGUMENT, "%s%.40s %s", json_reader->where, name,
+                          what);
 }
 
 /* Reads an object into a message. `fields` ends with one without a name; there are at most 32. */
-static bool read_object(struct reader *reader, const json_t *json, const struct field *fields, void *message)
+static bool read_object(struct json_reader *json_reader, const json_t *json, const struct json_field *fields,
+                        void *message)
 {
     const char *name;
     json_t *value;
     unsigned seen = 0;
     if (!json_is_object(json))
-        return fail(reader, "", "must be an object");
+        return fail(json_reader, "", "must be an object");
     json_object_foreach((json_t *)json, name, value)
     {
         size_t i = 0;
         while (fields[i].name && strcmp(name, fields[i].name) != 0 && strcmp(name, fields[i].other) != 0)
             i++;
         if (!fields[i].name)
-            return fail(reader, name, "is not a field");
+            return fail(json_reader, name, "is not a field");
         if (seen & 1U << i)
-            return fail(reader, name, "is there twice");
+            return fail(json_reader, name, "is there twice");
         seen |= 1U << i;
-        if (!json_is_null(value) && !fields[i].read(reader, value, message))
-            return reader->reply->message[0] ? false : fail(reader, name, "has a wrong value");
+        if (!json_is_null(value) && !fields[i].read(json_reader, value, message))
+            return json_reader->reply->message[0] ? false : fail(json_reader, name, "has a wrong value");
     }
     return true;
 }
@@ -95,41 +97,41 @@ static bool read_uint32(const json_t *json, uint32_t *to)
 }
 
 /* From here on messages speak of element `index` of the list; *before is for leaving it again. */
-static void enter(struct reader *reader, const char *list, size_t index, size_t *before)
+static void enter(struct json_reader *json_reader, const char *list, size_t index, size_t *before)
 {
-    *before = strlen(reader->where);
-    (void)snprintf(reader->where + *before, sizeof reader->where - *before, "%s[%zu].", list, index);
+    *before = strlen(json_reader->where);
+    (void)snprintf(json_reader->where + *before, sizeof json_reader->where - *before, "%s[%zu].", list, index);
 }
 
 /* ---- Messages ---- */
 
-static bool entry_key(struct reader *reader, const json_t *json, void *message)
+static bool entry_key(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    (void)reader;
+    (void)json_reader;
     return read_text(json, &((Rls__RateLimitDescriptor__Entry *)message)->key);
 }
 
-static bool entry_value(struct reader *reader, const json_t *json, void *message)
+static bool entry_value(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    (void)reader;
+    (void)json_reader;
     return read_text(json, &((Rls__RateLimitDescriptor__Entry *)message)->value);
 }
 
-static bool read_entry(struct reader *reader, const json_t *json, Rls__RateLimitDescriptor__Entry *message)
+static bool read_entry(struct json_reader *json_reader, const json_t *json, Rls__RateLimitDescriptor__Entry *message)
 {
-    static const struct field fields[] = {
+    static const struct json_field fields[] = {
         {"key", "key", entry_key}, {"value", "value", entry_value}, {NULL, NULL, NULL}};
     rls__rate_limit_descriptor__entry__init(message);
-    return read_object(reader, json, fields, message);
+    return read_object(json_reader, json, fields, message);
 }
 
-static bool limit_requests(struct reader *reader, const json_t *json, void *message)
+static bool limit_requests(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    (void)reader;
+    (void)json_reader;
     return read_uint32(json, &((Rls__RateLimitDescriptor__Limit *)message)->requests_per_unit);
 }
 
-static bool limit_unit(struct reader *reader, const json_t *json, void *message)
+static bool limit_unit(struct json_reader *json_reader, const json_t *json, void *message)
 {
     Rls__RateLimitDescriptor__Limit *limit = message;
     const char *name = json_string_value(json);
@@ -139,122 +141,122 @@ static bool limit_unit(struct reader *reader, const json_t *json, void *message)
             ? protobuf_c_enum_descriptor_get_value(&rls__unit__descriptor, (int)json_integer_value(json))
             : NULL;
     if (!value)
-        return fail(reader, "unit", "must be one of SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, YEAR");
+        return fail(json_reader, "unit", "must be one of SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, YEAR");
     limit->unit = (Rls__Unit)value->value;
     return true;
 }
 
-static bool descriptor_entries(struct reader *reader, const json_t *json, void *message)
+static bool descriptor_entries(struct json_reader *json_reader, const json_t *json, void *message)
 {
     Rls__RateLimitDescriptor *descriptor = message;
     size_t count = json_array_size(json), before;
     if (!json_is_array(json))
-        return fail(reader, "entries", "must be a list");
-    Rls__RateLimitDescriptor__Entry *each = weir__rls_array(reader->memory, count, sizeof *each);
-    descriptor->entries = weir__rls_array(reader->memory, count, sizeof(void *));
+        return fail(json_reader, "entries", "must be a list");
+    Rls__RateLimitDescriptor__Entry *each = weir__rls_array(json_reader->memory, count, sizeof *each);
+    descriptor->entries = weir__rls_array(json_reader->memory, count, sizeof(void *));
     if (!each || !descriptor->entries)
-        return weir__rls_fail_memory(reader->reply);
+        return weir__rls_fail_memory(json_reader->reply);
     for (size_t i = 0; i < count; i++) {
-        enter(reader, "entries", i, &before);
-        if (!read_entry(reader, json_array_get(json, i), &each[i]))
+        enter(json_reader, "entries", i, &before);
+        if (!read_entry(json_reader, json_array_get(json, i), &each[i]))
             return false;
-        reader->where[before] = 0;
+        json_reader->where[before] = 0;
         descriptor->entries[i] = &each[i];
     }
     descriptor->n_entries = count;
     return true;
 }
 
-static bool descriptor_limit(struct reader *reader, const json_t *json, void *message)
+static bool descriptor_limit(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    static const struct field fields[] = {
+    static const struct json_field fields[] = {
         {"requestsPerUnit", "requests_per_unit", limit_requests}, {"unit", "unit", limit_unit}, {NULL, NULL, NULL}};
     Rls__RateLimitDescriptor *descriptor = message;
-    descriptor->limit = weir__rls_take(reader->memory, sizeof *descriptor->limit);
+    descriptor->limit = weir__rls_take(json_reader->memory, sizeof *descriptor->limit);
     if (!descriptor->limit)
-        return weir__rls_fail_memory(reader->reply);
+        return weir__rls_fail_memory(json_reader->reply);
     rls__rate_limit_descriptor__limit__init(descriptor->limit);
-    return read_object(reader, json, fields, descriptor->limit);
+    return read_object(json_reader, json, fields, descriptor->limit);
 }
 
-static bool descriptor_hits(struct reader *reader, const json_t *json, void *message)
+static bool descriptor_hits(struct json_reader *json_reader, const json_t *json, void *message)
 {
     Rls__RateLimitDescriptor *descriptor = message;
     uint64_t number;
     if (!read_number(json, UINT64_MAX, &number))
         return false;
-    descriptor->hits_addend = weir__rls_take(reader->memory, sizeof *descriptor->hits_addend);
+    descriptor->hits_addend = weir__rls_take(json_reader->memory, sizeof *descriptor->hits_addend);
     if (!descriptor->hits_addend)
-        return weir__rls_fail_memory(reader->reply);
+        return weir__rls_fail_memory(json_reader->reply);
     google__protobuf__uint64_value__init(descriptor->hits_addend);
     descriptor->hits_addend->value = number;
     return true;
 }
 
-static bool descriptor_negative(struct reader *reader, const json_t *json, void *message)
+static bool descriptor_negative(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    (void)reader;
+    (void)json_reader;
     ((Rls__RateLimitDescriptor *)message)->is_negative_hits = json_is_true(json);
     return json_is_boolean(json);
 }
 
-static bool read_descriptor(struct reader *reader, const json_t *json, Rls__RateLimitDescriptor *message)
+static bool read_descriptor(struct json_reader *json_reader, const json_t *json, Rls__RateLimitDescriptor *message)
 {
-    static const struct field fields[] = {{"entries", "entries", descriptor_entries},
-                                          {"limit", "limit", descriptor_limit},
-                                          {"hitsAddend", "hits_addend", descriptor_hits},
-                                          {"isNegativeHits", "is_negative_hits", descriptor_negative},
-                                          {NULL, NULL, NULL}};
+    static const struct json_field fields[] = {{"entries", "entries", descriptor_entries},
+                                               {"limit", "limit", descriptor_limit},
+                                               {"hitsAddend", "hits_addend", descriptor_hits},
+                                               {"isNegativeHits", "is_negative_hits", descriptor_negative},
+                                               {NULL, NULL, NULL}};
     rls__rate_limit_descriptor__init(message);
-    return read_object(reader, json, fields, message);
+    return read_object(json_reader, json, fields, message);
 }
 
-static bool request_domain(struct reader *reader, const json_t *json, void *message)
+static bool request_domain(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    (void)reader;
+    (void)json_reader;
     return read_text(json, &((Rls__RateLimitRequest *)message)->domain);
 }
 
-static bool request_descriptors(struct reader *reader, const json_t *json, void *message)
+static bool request_descriptors(struct json_reader *json_reader, const json_t *json, void *message)
 {
     Rls__RateLimitRequest *request = message;
     size_t count = json_array_size(json), before;
     if (!json_is_array(json))
-        return fail(reader, "descriptors", "must be a list");
-    Rls__RateLimitDescriptor *each = weir__rls_array(reader->memory, count, sizeof *each);
-    request->descriptors = weir__rls_array(reader->memory, count, sizeof(void *));
+        return fail(json_reader, "descriptors", "must be a list");
+    Rls__RateLimitDescriptor *each = weir__rls_array(json_reader->memory, count, sizeof *each);
+    request->descriptors = weir__rls_array(json_reader->memory, count, sizeof(void *));
     if (!each || !request->descriptors)
-        return weir__rls_fail_memory(reader->reply);
+        return weir__rls_fail_memory(json_reader->reply);
     for (size_t i = 0; i < count; i++) {
-        enter(reader, "descriptors", i, &before);
-        if (!read_descriptor(reader, json_array_get(json, i), &each[i]))
+        enter(json_reader, "descriptors", i, &before);
+        if (!read_descriptor(json_reader, json_array_get(json, i), &each[i]))
             return false;
-        reader->where[before] = 0;
+        json_reader->where[before] = 0;
         request->descriptors[i] = &each[i];
     }
     request->n_descriptors = count;
     return true;
 }
 
-static bool request_hits(struct reader *reader, const json_t *json, void *message)
+static bool request_hits(struct json_reader *json_reader, const json_t *json, void *message)
 {
-    (void)reader;
+    (void)json_reader;
     return read_uint32(json, &((Rls__RateLimitRequest *)message)->hits_addend);
 }
 
 Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,
                                            struct weir__rls_reply *reply)
 {
-    static const struct field fields[] = {{"domain", "domain", request_domain},
-                                          {"descriptors", "descriptors", request_descriptors},
-                                          {"hitsAddend", "hits_addend", request_hits},
-                                          {NULL, NULL, NULL}};
-    struct reader reader = {.memory = memory, .reply = reply, .where = ""};
+    static const struct json_field fields[] = {{"domain", "domain", request_domain},
+                                               {"descriptors", "descriptors", request_descriptors},
+                                               {"hitsAddend", "hits_addend", request_hits},
+                                               {NULL, NULL, NULL}};
+    struct json_reader json_reader = {.memory = memory, .reply = reply, .where = ""};
     Rls__RateLimitRequest *request = weir__rls_take(memory, sizeof *request);
     if (!request) {
         weir__rls_fail_memory(reply);
         return NULL;
     }
     rls__rate_limit_request__init(request);
-    return read_object(&reader, json, fields, request) ? request : NULL;
+    return read_object(&json_reader, json, fields, request) ? request : NULL;
 }

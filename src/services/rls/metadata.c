@@ -169,12 +169,12 @@ static int merge(json_t *to, json_t *from, int depth)
 }
 
 /* Of the rules that the request passed; the first that has a name gives its value. */
-static json_t *passed_json(const struct weir__rls_question *question)
+static json_t *passed_json(const struct weir__rls_evaluation *evaluation)
 {
     json_t *made = json_object();
-    for (size_t i = 0; made && i < question->request->n_descriptors; i++) {
-        const weir_outcome *outcome = &question->outcomes[i];
-        weir_text metadata = question->matches[i].metadata;
+    for (size_t i = 0; made && i < evaluation->request->n_descriptors; i++) {
+        const weir_outcome *outcome = &evaluation->outcomes[i];
+        weir_text metadata = evaluation->matches[i].metadata;
         if (!metadata.len || outcome->reason == WEIR_BY_UNLIMITED || outcome->reason == WEIR_BY_NOTHING ||
             (!outcome->shadow && !weir_passes(&outcome->decision)))
             continue;
@@ -186,13 +186,13 @@ static json_t *passed_json(const struct weir__rls_question *question)
     return made;
 }
 
-static json_t *metadata_json(const struct weir__rls_question *question)
+static json_t *metadata_json(const struct weir__rls_evaluation *evaluation)
 {
-    const Rls__RateLimitRequest *request = question->request;
-    json_t *made = json_object(), *descriptors = json_array(), *passed = passed_json(question);
+    const Rls__RateLimitRequest *request = evaluation->request;
+    json_t *made = json_object(), *descriptors = json_array(), *passed = passed_json(evaluation);
     int failed = json_object_set_new(made, "domain", text_json(request->domain));
     for (size_t i = 0; i < request->n_descriptors; i++)
-        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], question->memory));
+        failed |= json_array_append_new(descriptors, descriptor_json(request->descriptors[i], evaluation->memory));
     failed |= json_object_set_new(made, "descriptors", descriptors);
     if (request->hits_addend)
         failed |= json_object_set_new(made, "hitsAddend", json_integer(request->hits_addend));
@@ -205,10 +205,10 @@ static json_t *metadata_json(const struct weir__rls_question *question)
     return NULL;
 }
 
-bool weir__rls_add_metadata(const struct weir__rls_question *question, Rls__RateLimitResponse *response)
+bool weir__rls_add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
 {
-    json_t *json = metadata_json(question);
-    response->dynamic_metadata = json ? make_struct(question->memory, json, 0) : NULL;
+    json_t *json = metadata_json(evaluation);
+    response->dynamic_metadata = json ? make_struct(evaluation->memory, json, 0) : NULL;
     json_decref(json);
     return response->dynamic_metadata != NULL;
 }

@@ -31,10 +31,10 @@ static bool is_over(const weir_outcome *outcome)
     return !outcome->shadow && !weir_passes(&outcome->decision);
 }
 
-static void make_status(struct status *to, const struct weir__rls_question *question, size_t index)
+static void make_status(struct status *to, const struct weir__rls_evaluation *evaluation, size_t index)
 {
-    const weir_outcome *outcome = &question->outcomes[index];
-    const weir_descriptor_match *match = &question->matches[index];
+    const weir_outcome *outcome = &evaluation->outcomes[index];
+    const weir_descriptor_match *match = &evaluation->matches[index];
     rls__rate_limit_response__descriptor_status__init(&to->status);
     to->status.code =
         is_over(outcome) ? RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT : RLS__RATE_LIMIT_RESPONSE__CODE__OK;
@@ -48,21 +48,21 @@ static void make_status(struct status *to, const struct weir__rls_question *ques
     to->limit.unit = weir__rls_unit(match->window_ns);
     to->limit.name.data = (uint8_t *)match->limit_name.data;
     to->limit.name.len = match->limit_name.len;
-    to->reset.seconds = seconds_until_reset(outcome, match, question->answer.now);
+    to->reset.seconds = seconds_until_reset(outcome, match, evaluation->answer.now);
     to->status.current_limit = &to->limit;
     to->status.limit_remaining = weir_passes(&outcome->decision) ? bounded(outcome->decision.remaining) : 0;
     to->status.duration_until_reset = &to->reset;
 }
 
-static bool add_statuses(const struct weir__rls_question *question, Rls__RateLimitResponse *response)
+static bool add_statuses(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
 {
-    size_t count = question->request->n_descriptors;
-    struct status *statuses = weir__rls_take(question->memory, count * sizeof *statuses);
-    response->statuses = weir__rls_take(question->memory, count * sizeof(void *));
+    size_t count = evaluation->request->n_descriptors;
+    struct status *statuses = weir__rls_take(evaluation->memory, count * sizeof *statuses);
+    response->statuses = weir__rls_take(evaluation->memory, count * sizeof(void *));
     if (!statuses || !response->statuses)
         return false;
     for (size_t i = 0; i < count; i++) {
-        make_status(&statuses[i], question, i);
+        make_status(&statuses[i], evaluation, i);
         response->statuses[i] = &statuses[i].status;
     }
     response->n_statuses = count;
@@ -71,15 +71,15 @@ static bool add_statuses(const struct weir__rls_question *question, Rls__RateLim
 
 /* ---- Headers ---- */
 
-/* The descriptor that the headers tell of: the last that stands against the request, or the one with least left. */
-static const Rls__RateLimitResponse__DescriptorStatus *speaker(const struct weir__rls_question *question,
-                                                               const Rls__RateLimitResponse *response)
+/* The descriptor that the header_list tell of: the last that stands against the request, or the one with least left. */
+static const Rls__RateLimitResponse__DescriptorStatus *header_status(const struct weir__rls_evaluation *evaluation,
+                                                                     const Rls__RateLimitResponse *response)
 {
     const Rls__RateLimitResponse__DescriptorStatus *best = NULL;
     uint32_t least = UINT32_MAX;
     for (size_t i = 0; i < response->n_statuses; i++) {
         const Rls__RateLimitResponse__DescriptorStatus *status = response->statuses[i];
-        bool against = status->code == RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT && !question->matches[i].quota_mode;
+        bool against = status->code == RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT && !evaluation->matches[i].quota_mode;
         if (!status->current_limit || (!against && status->limit_remaining >= least))
             continue;
         best = status;
@@ -90,45 +90,46 @@ static const Rls__RateLimitResponse__DescriptorStatus *speaker(const struct weir
 
 enum { HEADERS = 3, NUMBER_MAX = 24 };
 
-struct headers {
+struct header_list {
     Rls__HeaderValue *list[HEADERS];
-    Rls__HeaderValue headers[HEADERS];
+    Rls__HeaderValue header_list[HEADERS];
     char values[HEADERS][NUMBER_MAX];
 };
 
-static bool add_headers(const struct weir__rls_question *question, Rls__RateLimitResponse *response)
+static bool add_headers(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response)
 {
     static char names[HEADERS][24] = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"};
-    const Rls__RateLimitResponse__DescriptorStatus *status = speaker(question, response);
+    const Rls__RateLimitResponse__DescriptorStatus *status = header_status(evaluation, response);
     if (!status)
         return true;
-    struct headers *to = weir__rls_take(question->memory, sizeof *to);
+    struct header_list *to = weir__rls_take(evaluation->memory, sizeof *to);
     if (!to)
         return false;
     long long numbers[HEADERS] = {status->current_limit->requests_per_unit, status->limit_remaining,
                                   status->duration_until_reset->seconds};
     for (size_t i = 0; i < HEADERS; i++) {
-        rls__header_value__init(&to->headers[i]);
+        rls__header_value__init(&to->header_list[i]);
         (void)snprintf(to->values[i], NUMBER_MAX, "%lld", numbers[i]);
-        to->headers[i].key = names[i];
-        to->headers[i].value = to->values[i];
-        to->list[i] = &to->headers[i];
+        to->header_list[i].key = names[i];
+        to->header_list[i].value = to->values[i];
+        to->list[i] = &to->header_list[i];
     }
     response->response_headers_to_add = to->list;
     response->n_response_headers_to_add = HEADERS;
     return true;
 }
 
-Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service, const struct weir__rls_question *question)
+Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
+                                           const struct weir__rls_evaluation *evaluation)
 {
-    Rls__RateLimitResponse *response = weir__rls_take(question->memory, sizeof *response);
+    Rls__RateLimitResponse *response = weir__rls_take(evaluation->memory, sizeof *response);
     if (!response)
         return NULL;
     rls__rate_limit_response__init(response);
-    response->overall_code = weir_passes(&question->answer.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
-                                                                     : RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT;
-    if (!add_statuses(question, response) || (service->headers && !add_headers(question, response)) ||
-        (service->metadata && !weir__rls_add_metadata(question, response)))
+    response->overall_code = weir_passes(&evaluation->answer.decision) ? RLS__RATE_LIMIT_RESPONSE__CODE__OK
+                                                                       : RLS__RATE_LIMIT_RESPONSE__CODE__OVER_LIMIT;
+    if (!add_statuses(evaluation, response) || (service->headers && !add_headers(evaluation, response)) ||
+        (service->metadata && !weir__rls_add_metadata(evaluation, response)))
         return NULL;
     return response;
 }

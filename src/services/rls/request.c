@@ -67,9 +67,9 @@ static weir_text text_of(ProtobufCBinaryData text)
 /* ---- Descriptors ---- */
 
 static bool convert_entries(const Rls__RateLimitDescriptor *from, weir_descriptor *to, size_t index,
-                            struct weir__rls_question *question, struct weir__rls_reply *reply)
+                            struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    weir_descriptor_entry *entries = weir__rls_array(question->memory, from->n_entries, sizeof *entries);
+    weir_descriptor_entry *entries = weir__rls_array(evaluation->memory, from->n_entries, sizeof *entries);
     if (!entries)
         return weir__rls_fail_memory(reply);
     for (size_t i = 0; i < from->n_entries; i++) {
@@ -91,18 +91,18 @@ static int64_t hits_of(uint64_t hits, bool negative)
     return negative ? -bounded : bounded;
 }
 
-static bool convert(size_t index, struct weir__rls_question *question, struct weir__rls_reply *reply)
+static bool convert(size_t index, struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    const Rls__RateLimitDescriptor *from = question->request->descriptors[index];
-    weir_descriptor *to = &question->descriptors[index];
-    weir_descriptor_match *match = &question->matches[index];
-    if (!convert_entries(from, to, index, question, reply))
+    const Rls__RateLimitDescriptor *from = evaluation->request->descriptors[index];
+    weir_descriptor *to = &evaluation->descriptors[index];
+    weir_descriptor_match *match = &evaluation->matches[index];
+    if (!convert_entries(from, to, index, evaluation, reply))
         return false;
     to->has_hits = from->hits_addend || from->is_negative_hits;
     if (from->hits_addend)
         to->hits = hits_of(from->hits_addend->value, from->is_negative_hits);
     else if (from->is_negative_hits)
-        to->hits = hits_of(question->request->hits_addend ? question->request->hits_addend : 1, true);
+        to->hits = hits_of(evaluation->request->hits_addend ? evaluation->request->hits_addend : 1, true);
     if (!from->limit)
         return true;
     to->own_limit = from->limit->requests_per_unit;
@@ -120,11 +120,11 @@ static bool convert(size_t index, struct weir__rls_question *question, struct we
 /* Kept beyond the call: the texts are copied. */
 static void keep_match(void *context, size_t descriptor, const weir_descriptor_match *match)
 {
-    struct weir__rls_question *question = context;
-    weir_descriptor_match *kept = &question->matches[descriptor];
+    struct weir__rls_evaluation *evaluation = context;
+    weir_descriptor_match *kept = &evaluation->matches[descriptor];
     *kept = *match;
     kept->limit_name.data = kept->metadata.data = NULL;
-    char *texts = weir__rls_take(question->memory, match->limit_name.len + match->metadata.len);
+    char *texts = weir__rls_take(evaluation->memory, match->limit_name.len + match->metadata.len);
     if (!texts) {
         kept->limit_name.len = kept->metadata.len = 0;
         return;
@@ -145,62 +145,63 @@ static bool is_sound(const Rls__RateLimitRequest *request, struct weir__rls_repl
     return is_text(request->domain) || weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the domain is not UTF-8");
 }
 
-static bool prepare(struct weir__rls_question *question, struct weir__rls_reply *reply)
+static bool prepare(struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    size_t count = question->request->n_descriptors;
-    question->descriptors = weir__rls_array(question->memory, count, sizeof *question->descriptors);
-    question->matches = weir__rls_array(question->memory, count, sizeof *question->matches);
-    question->outcomes = count <= 256 ? weir__rls_take(question->memory, count * sizeof *question->outcomes) : NULL;
+    size_t count = evaluation->request->n_descriptors;
+    evaluation->descriptors = weir__rls_array(evaluation->memory, count, sizeof *evaluation->descriptors);
+    evaluation->matches = weir__rls_array(evaluation->memory, count, sizeof *evaluation->matches);
+    evaluation->outcomes =
+        count <= 256 ? weir__rls_take(evaluation->memory, count * sizeof *evaluation->outcomes) : NULL;
     if (count > 256)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has %zu descriptors; at most 256",
                               count);
-    if (!question->descriptors || !question->matches || !question->outcomes)
+    if (!evaluation->descriptors || !evaluation->matches || !evaluation->outcomes)
         return weir__rls_fail_memory(reply);
     for (size_t i = 0; i < count; i++)
-        if (!convert(i, question, reply))
+        if (!convert(i, evaluation, reply))
             return false;
     return true;
 }
 
 /* Rules whose counter could not be had: the log should know. */
-static void tell_failures(const struct weir__rls_question *question, struct weir__rls_reply *reply)
+static void tell_failures(const struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    for (size_t i = 0; i < question->answer.outcomes; i++) {
-        if (question->outcomes[i].reason != WEIR_BY_FAILURE && question->outcomes[i].error != WEIR_EFULL)
+    for (size_t i = 0; i < evaluation->answer.outcomes; i++) {
+        if (evaluation->outcomes[i].reason != WEIR_BY_FAILURE && evaluation->outcomes[i].error != WEIR_EFULL)
             continue;
-        reply->error = question->outcomes[i].error;
-        reply->rule = question->outcomes[i].rule;
+        reply->error = evaluation->outcomes[i].error;
+        reply->rule = evaluation->outcomes[i].rule;
     }
 }
 
-bool weir__rls_ask(const struct weir__rls *service, const Rls__RateLimitRequest *request,
-                   struct weir__rls_question *question, struct weir__rls_reply *reply)
+bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitRequest *request,
+                      struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply)
 {
-    question->request = request;
-    if (!is_sound(request, reply) || !prepare(question, reply))
+    evaluation->request = request;
+    if (!is_sound(request, reply) || !prepare(evaluation, reply))
         return false;
     weir_descriptor_query query = {.domain = text_of(request->domain),
-                                   .descriptors = question->descriptors,
+                                   .descriptors = evaluation->descriptors,
                                    .descriptor_count = request->n_descriptors,
                                    .hits = request->hits_addend,
                                    .charge_denied = service->charge_denied,
                                    .ask = service->ask,
-                                   .outcomes = question->outcomes,
+                                   .outcomes = evaluation->outcomes,
                                    .matched = keep_match,
-                                   .matched_context = question};
+                                   .matched_context = evaluation};
     /* An error is the check's to tell. */
-    reply->must_ask =
+    reply->needs_store =
         service->ask && !service->answered && weir_check_descriptors_prepare(service->engine, &query) == 1;
-    if (reply->must_ask)
+    if (reply->needs_store)
         return false;
-    int error = weir_check_descriptors(service->engine, &query, &question->answer);
+    int error = weir_check_descriptors(service->engine, &query, &evaluation->answer);
     if (error == WEIR_ETOOMANY)
         return weir__rls_fail(reply, WEIR__GRPC_INVALID_ARGUMENT, "the request has more than 64 limits of its own");
     if (error) {
         reply->error = error;
         return weir__rls_fail(reply, WEIR__GRPC_INTERNAL, "%s", weir_strerror(error));
     }
-    tell_failures(question, reply);
-    reply->over_limit = !weir_passes(&question->answer.decision);
+    tell_failures(evaluation, reply);
+    reply->over_limit = !weir_passes(&evaluation->answer.decision);
     return true;
 }

@@ -5,7 +5,7 @@
  *
  *   frame      gRPC's five bytes before a message
  *   call       one gRPC call: the method found, the message read, the answer written
- *   question   from a request to the library's query, and asking it
+ *   evaluation   from a request to the library's query, and asking it
  *   answer     from what the library says to a response; metadata: the part of it that rules and requests are copied
  * into json       the same call with JSON on both sides; json_read, json_write: the messages' mapping to it memory what
  * a call takes its memory from
@@ -50,7 +50,7 @@ struct weir__rls_reply {
     char message[160];   /* what is wrong; empty if nothing is */
     bool compressed;     /* that was it: the message came compressed */
     bool over_limit;     /* the overall code */
-    bool must_ask;       /* nothing was decided: the store is to be asked first, and then the call made again */
+    bool needs_store;    /* nothing was decided: the store is to be asked first, and then the call made again */
     const uint8_t *body; /* in the call's memory, with gRPC's prefix or as JSON */
     size_t len;
     int error;        /* of the library, for the log: the whole call's, or that of `rule`; 0: none */

@@ -8,7 +8,7 @@
 #include <rls.pb-c.h>
 
 /* A request on its way to an answer. */
-struct weir__rls_question {
+struct weir__rls_evaluation {
     const Rls__RateLimitRequest *request;
     weir_descriptor *descriptors;
     weir_descriptor_match *matches; /* one a descriptor; of those without a rule all zeros */
@@ -29,16 +29,17 @@ bool weir__rls_unframe(const uint8_t *bytes, size_t len, weir_text *message, str
 uint8_t *weir__rls_frame(struct weir__rls_memory *memory, size_t len, struct weir__rls_reply *reply);
 
 /* Asks the library. False: the reply says why not. */
-bool weir__rls_ask(const struct weir__rls *service, const Rls__RateLimitRequest *request,
-                   struct weir__rls_question *question, struct weir__rls_reply *reply);
+bool weir__rls_decide(const struct weir__rls *service, const Rls__RateLimitRequest *request,
+                      struct weir__rls_evaluation *evaluation, struct weir__rls_reply *reply);
 /* The length of a unit; 0: there is no such unit. */
 int64_t weir__rls_unit_ns(Rls__Unit unit);
 /* The unit of this length; UNKNOWN: none has it. */
 Rls__Unit weir__rls_unit(int64_t window_ns);
 
 /* The answer as a message. NULL: no memory. */
-Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service, const struct weir__rls_question *question);
-bool weir__rls_add_metadata(const struct weir__rls_question *question, Rls__RateLimitResponse *response);
+Rls__RateLimitResponse *weir__rls_response(const struct weir__rls *service,
+                                           const struct weir__rls_evaluation *evaluation);
+bool weir__rls_add_metadata(const struct weir__rls_evaluation *evaluation, Rls__RateLimitResponse *response);
 
 /* Messages from JSON and to it. The texts of the request stay the JSON's own. */
 Rls__RateLimitRequest *weir__rls_read_json(struct weir__rls_memory *memory, const json_t *json,

@@ -1,4 +1,4 @@
-/* Reservations: tickets, settling once, expiring, and what is left behind by the dead. */
+/* Reservations: tokens, settling once, expiring, and what is left behind by the dead. */
 #include "api.h"
 
 #include <fcntl.h>
@@ -23,44 +23,44 @@ static int64_t left(struct test_api *t, const char *rule, const char *key)
     return outcome.decision.remaining;
 }
 
-static void ticket_of(const struct test_api *t, char *ticket)
+static void token_of(const struct test_api *t, char *token)
 {
-    const char *at = strstr(t->said, "\"ticket\":\"");
-    ticket[0] = 0;
+    const char *at = strstr(t->said, "\"reservation\":\"");
+    token[0] = 0;
     CHECK(at != NULL);
     if (at)
-        sscanf(at + 10, "%1399[^\"]", ticket);
+        sscanf(at + 15, "%1399[^\"]", token);
 }
 
-static void settle(struct test_api *t, const char *how, const char *ticket, int64_t cost)
+static void settle(struct test_api *t, const char *how, const char *token, int64_t cost)
 {
     char body[1600];
     if (cost >= 0)
-        snprintf(body, sizeof body, "{\"ticket\":\"%s\",\"cost\":%" PRId64 "}", ticket, cost);
+        snprintf(body, sizeof body, "{\"reservation\":\"%s\",\"cost\":%" PRId64 "}", token, cost);
     else
-        snprintf(body, sizeof body, "{\"ticket\":\"%s\"}", ticket);
+        snprintf(body, sizeof body, "{\"reservation\":\"%s\"}", token);
     test_post(t, how, body);
 }
 
 TEST(commit_settles_the_difference_once)
 {
     struct test_api *t = test_api_open(rules);
-    char ticket[1400];
+    char token[1400];
     test_post(t, "reserve", RESERVE);
     SAYS(t, "\"expires_s\":60");
-    ticket_of(t, ticket);
+    token_of(t, token);
     CHECK_EQ(left(t, "tokens", "user:1"), 600);
     CHECK_EQ(left(t, "all", "*"), 4600);
-    settle(t, "commit", ticket, 150);
+    settle(t, "commit", token, 150);
     CHECK_EQ(t->status, 200);
     SAYS(t, "{\"settled\":true,\"cost\":150,\"rules\":[{\"rule\":\"tokens\",\"key\":\"user:1\",\"reserved\":400,"
             "\"cost\":150,"
             "\"limit\":1000,\"remaining\":850}");
     CHECK_EQ(left(t, "all", "*"), 4850);
-    settle(t, "commit", ticket, 150);
+    settle(t, "commit", token, 150);
     CHECK_EQ(t->status, 409);
     SAYS(t, "already_settled");
-    settle(t, "cancel", ticket, -1);
+    settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 409);
     CHECK_EQ(left(t, "all", "*"), 4850);
     test_api_close(t);
@@ -69,29 +69,29 @@ TEST(commit_settles_the_difference_once)
 TEST(commit_of_more_is_charged_even_into_debt)
 {
     struct test_api *t = test_api_open(rules);
-    char ticket[1400];
+    char token[1400];
     test_post(t, "reserve", RESERVE);
-    ticket_of(t, ticket);
-    settle(t, "commit", ticket, 1200);
+    token_of(t, token);
+    settle(t, "commit", token, 1200);
     CHECK_EQ(t->status, 200);
     CHECK_EQ(left(t, "tokens", "user:1"), -200);
     CHECK_EQ(left(t, "all", "*"), 3800);
     test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":1}");
     SAYS(t, "\"decision\":\"deny\"");
-    SAYS(t, "\"ticket\":null,\"expires_s\":null}");
+    SAYS(t, "\"reservation\":null,\"expires_s\":null}");
     test_api_close(t);
 }
 
 TEST(cancel_gives_all_back)
 {
     struct test_api *t = test_api_open(rules);
-    char ticket[1400];
+    char token[1400];
     test_post(t, "reserve",
               "{\"key\":\"llm\",\"limit\":1000,\"window\":\"1d\",\"burst\":1500,\"cost\":700,\"algorithm\":\"token_"
               "bucket\"}");
     CHECK_EQ(test_said(t, "remaining"), 800);
-    ticket_of(t, ticket);
-    settle(t, "cancel", ticket, -1);
+    token_of(t, token);
+    settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 200);
     SAYS(t, "{\"rule\":null,\"key\":\"llm\",\"reserved\":700,\"cost\":0,\"limit\":1500,\"remaining\":1500}");
     test_api_close(t);
@@ -101,12 +101,12 @@ TEST(cancel_gives_all_back)
 TEST(a_zero_byte_does_not_end_a_key)
 {
     struct test_api *t = test_api_open("rules: [{ name: q, key: \"u:${query:u}\", limit: 100, window: 1d }]\n");
-    char ticket[1400];
+    char token[1400];
     test_post(t, "check", "{\"attributes\":{\"query\":\"u=me\"},\"cost\":50}");
     test_post(t, "reserve", "{\"attributes\":{\"query\":\"u=me%00x\"},\"cost\":30}");
     SAYS(t, "\"key\":\"u:me\\u0000x\"");
-    ticket_of(t, ticket);
-    settle(t, "cancel", ticket, -1);
+    token_of(t, token);
+    settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 200);
     SAYS(t, "\"key\":\"u:me\\u0000x\",\"reserved\":30,\"cost\":0,\"limit\":100,\"remaining\":100}");
     CHECK_EQ(left(t, "q", "u:me"), 50);
@@ -121,16 +121,16 @@ static void wait_ms(int ms)
 TEST(what_nobody_settles_expires)
 {
     struct test_api *t = test_api_open(rules);
-    char ticket[1400], settled[1400];
+    char token[1400], settled[1400];
     test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":100,\"expires_s\":60}");
-    ticket_of(t, settled);
+    token_of(t, settled);
     CHECK_EQ(weir__api_expire(&t->api), 0);
     settle(t, "commit", settled, 100);
     CHECK_EQ(t->status, 200);
     test_post(t, "reserve", "{\"attributes\":{\"path\":\"/llm\",\"user_id\":\"1\"},\"cost\":400,\"expires_s\":1}");
-    ticket_of(t, ticket);
+    token_of(t, token);
     wait_ms(1010);
-    settle(t, "commit", ticket, 10);
+    settle(t, "commit", token, 10);
     CHECK_EQ(t->status, 410);
     SAYS(t, "expired");
     CHECK_EQ(weir__api_expire(&t->api), 1);
@@ -180,16 +180,16 @@ TEST(it_expires_when_its_maker_was_killed)
 TEST(pending_reservations_are_bounded)
 {
     struct test_api *t = test_api_open(rules);
-    char ticket[1400] = "";
+    char token[1400] = "";
     for (int i = 0; i < TEST_RESERVATIONS; i++) {
         test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
         CHECK_EQ(t->status, 200);
     }
-    ticket_of(t, ticket);
+    token_of(t, token);
     test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
     CHECK_EQ(t->status, 503);
     SAYS(t, "too_many_reservations");
-    settle(t, "cancel", ticket, -1);
+    settle(t, "cancel", token, -1);
     test_post(t, "reserve", "{\"key\":\"k\",\"limit\":1000,\"window\":\"1d\"}");
     CHECK_EQ(t->status, 200);
     CHECK_EQ(test_said(t, "remaining"), 1000 - TEST_RESERVATIONS);
@@ -227,13 +227,13 @@ TEST(faults)
         {"reserve", "{\"attributes\":{},\"cost\":0}", "\"field\":\"cost\""},
         {"reserve", "{\"attributes\":{},\"dry_run\":true}", "\"field\":\"dry_run\""},
         {"reserve", "{\"batch\":[]}", "\"field\":\"attributes\""},
-        {"commit", "{\"cost\":1}", "\"field\":\"ticket\""},
-        {"commit", "{\"ticket\":\"x\"}", "\"field\":\"cost\""},
-        {"commit", "{\"ticket\":\"x\",\"cost\":-1}", "\"field\":\"cost\""},
-        {"cancel", "{\"ticket\":\"x\",\"cost\":1}", "\"field\":\"cost\""},
-        {"cancel", "{\"ticket\":1}", "\"field\":\"ticket\""},
-        {"cancel", "{\"ticket\":\"\"}", "bad_ticket"},
-        {"cancel", "{\"ticket\":\"AAAA\"}", "bad_ticket"},
+        {"commit", "{\"cost\":1}", "\"field\":\"reservation\""},
+        {"commit", "{\"reservation\":\"x\"}", "\"field\":\"cost\""},
+        {"commit", "{\"reservation\":\"x\",\"cost\":-1}", "\"field\":\"cost\""},
+        {"cancel", "{\"reservation\":\"x\",\"cost\":1}", "\"field\":\"cost\""},
+        {"cancel", "{\"reservation\":1}", "\"field\":\"reservation\""},
+        {"cancel", "{\"reservation\":\"\"}", "bad_reservation"},
+        {"cancel", "{\"reservation\":\"AAAA\"}", "bad_reservation"},
         {"cancel", "[", "bad_json"},
     };
     struct test_api *t = test_api_open(rules);
@@ -250,66 +250,67 @@ TEST(faults)
 
 /* ---- Tickets ---- */
 
-TEST(a_ticket_cannot_be_changed)
+TEST(a_token_cannot_be_changed)
 {
     struct test_api *t = test_api_open(rules);
-    char ticket[1400], changed[1400];
+    char token[1400], changed[1400];
     test_post(t, "reserve", RESERVE);
-    ticket_of(t, ticket);
-    for (size_t i = 0; ticket[i]; i++) {
-        strcpy(changed, ticket);
+    token_of(t, token);
+    for (size_t i = 0; token[i]; i++) {
+        strcpy(changed, token);
         changed[i] = changed[i] == 'A' ? 'B' : 'A';
         settle(t, "cancel", changed, -1);
         /* The last letter may carry bits that no byte needs. */
-        CHECK(t->status == 400 || !ticket[i + 1]);
+        CHECK(t->status == 400 || !token[i + 1]);
     }
-    ticket[strlen(ticket) - 4] = 0;
-    settle(t, "cancel", ticket, -1);
+    token[strlen(token) - 4] = 0;
+    settle(t, "cancel", token, -1);
     CHECK_EQ(t->status, 400);
     test_api_close(t);
 }
 
-TEST(tickets_of_another_segment_are_none)
+TEST(tokens_of_another_segment_are_none)
 {
     struct test_api *one = test_api_open(rules), *other = test_api_open(rules);
-    char ticket[1400];
+    char token[1400];
     test_post(one, "reserve", RESERVE);
-    ticket_of(one, ticket);
-    settle(other, "cancel", ticket, -1);
+    token_of(one, token);
+    settle(other, "cancel", token, -1);
     CHECK_EQ(other->status, 400);
     test_api_close(one);
     test_api_close(other);
 }
 
-TEST(tickets_come_back_as_they_were)
+TEST(tokens_come_back_as_they_were)
 {
-    uint8_t key[WEIR_SECRET_BYTES] = {1}, bytes[WEIR__TICKET_MAX], again[WEIR__TICKET_MAX];
-    char text[WEIR__TICKET_TEXT_MAX + 1];
-    struct weir__ticket ticket = {.taken = {5, 6}, .due_ns = 7, .nonce = {8}, .slot = 9, .count = 2}, read;
-    ticket.parts[0] = (struct weir__ticket_part){
+    uint8_t key[WEIR_SECRET_BYTES] = {1}, bytes[WEIR__RESERVATION_TOKEN_MAX], again[WEIR__RESERVATION_TOKEN_MAX];
+    char text[WEIR__RESERVATION_TOKEN_TEXT_MAX + 1];
+    struct weir__reservation_token token = {.taken = {5, 6}, .due_ns = 7, .id = {8}, .slot = 9, .count = 2}, read;
+    token.charges[0] = (struct weir__reservation_charge){
         .cost = 10, .rule = {"rule", 4}, .key = {"k\0y", 3}, .shadow = true, .quota = 11, .window_ns = 12};
-    ticket.parts[1] = (struct weir__ticket_part){.cost = 13,
-                                                 .direct = true,
-                                                 .key = {"", 0},
-                                                 .quota = 14,
-                                                 .window_ns = 15,
-                                                 .params = {.burst = 16, .algorithm = 2}};
-    size_t len = weir__ticket_pack(&ticket, key, bytes);
+    token.charges[1] = (struct weir__reservation_charge){.cost = 13,
+                                                         .direct = true,
+                                                         .key = {"", 0},
+                                                         .quota = 14,
+                                                         .window_ns = 15,
+                                                         .params = {.burst = 16, .algorithm = 2}};
+    size_t len = weir__reservation_token_pack(&token, key, bytes);
     CHECK(len > 0);
-    size_t text_len = weir__ticket_to_text(bytes, len, text);
-    CHECK_EQ(weir__ticket_from_text((weir_text){text, text_len}, again), len);
+    size_t text_len = weir__reservation_token_to_text(bytes, len, text);
+    CHECK_EQ(weir__reservation_token_from_text((weir_text){text, text_len}, again), len);
     CHECK(memcmp(bytes, again, len) == 0);
-    CHECK(weir__ticket_unpack(again, len, key, &read));
+    CHECK(weir__reservation_token_unpack(again, len, key, &read));
     CHECK(read.taken.mono_ns == 5 && read.taken.wall_ns == 6 && read.due_ns == 7 && read.slot == 9 && read.count == 2);
-    CHECK(read.parts[0].shadow && !read.parts[0].direct && read.parts[0].rule.len == 4 && read.parts[0].key.len == 3);
-    CHECK(read.parts[1].direct && read.parts[1].params.burst == 16 && read.parts[1].params.limit == 14 &&
-          read.parts[1].params.algorithm == WEIR_FIXED_WINDOW && read.parts[1].params.window_ns == 15);
+    CHECK(read.charges[0].shadow && !read.charges[0].direct && read.charges[0].rule.len == 4 &&
+          read.charges[0].key.len == 3);
+    CHECK(read.charges[1].direct && read.charges[1].params.burst == 16 && read.charges[1].params.limit == 14 &&
+          read.charges[1].params.algorithm == WEIR_FIXED_WINDOW && read.charges[1].params.window_ns == 15);
     key[0] = 2;
-    CHECK(!weir__ticket_unpack(again, len, key, &read));
+    CHECK(!weir__reservation_token_unpack(again, len, key, &read));
     char longest[1000];
     memset(longest, 'k', sizeof longest);
-    ticket.parts[1].key = (weir_text){longest, sizeof longest};
-    CHECK_EQ(weir__ticket_pack(&ticket, key, bytes), 0);
+    token.charges[1].key = (weir_text){longest, sizeof longest};
+    CHECK_EQ(weir__reservation_token_pack(&token, key, bytes), 0);
 }
 
 /* ---- The file ---- */
@@ -324,14 +325,14 @@ TEST(a_damaged_file_is_made_anew_and_a_good_one_kept)
     CHECK_EQ(weir__reservations_open(&(struct weir__making){.path = path}, 200, &two), 0);
     CHECK_EQ(weir__reservations_count(two), 100);
     int64_t slot = weir__reservations_claim(one, 7, 1000);
-    weir__reservations_publish(one, (uint32_t)slot, 1000, (const uint8_t *)"ticket", 6);
-    uint8_t bytes[WEIR__TICKET_MAX];
+    weir__reservations_publish(one, (uint32_t)slot, 1000, (const uint8_t *)"token", 6);
+    uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
     uint32_t at = 0;
     int64_t due = 0;
     CHECK_EQ(weir__reservations_next_due(two, &at, 999, bytes, &due), 0);
     at = 0;
     CHECK_EQ(weir__reservations_next_due(two, &at, 1000, bytes, &due), 6);
-    CHECK(at == slot + 1 && due == 1000 && memcmp(bytes, "ticket", 6) == 0);
+    CHECK(at == slot + 1 && due == 1000 && memcmp(bytes, "token", 6) == 0);
     weir__reservations_release(two, (uint32_t)slot, 999);
     at = 0;
     CHECK_EQ(weir__reservations_next_due(one, &at, 1000, bytes, &due), 6);
@@ -364,7 +365,7 @@ static int cut_reservations(void)
     weir_segment_options anonymous = {.size = 1 << 20};
     weir_segment *segment = NULL;
     struct weir__reservations *made = NULL;
-    uint8_t bytes[WEIR__TICKET_MAX];
+    uint8_t bytes[WEIR__RESERVATION_TOKEN_MAX];
     int64_t due = 0;
     uint32_t at = 0;
     own_path(path, sizeof path, "file");
@@ -372,7 +373,7 @@ static int cut_reservations(void)
         weir__reservations_open(&(struct weir__making){.path = path}, 100, &made) != 0 || truncate(path, 0) != 0)
         return 2;
     int64_t slot = weir__reservations_claim(made, 7, 1000);
-    weir__reservations_publish(made, (uint32_t)slot, 1000, (const uint8_t *)"ticket", 6);
+    weir__reservations_publish(made, (uint32_t)slot, 1000, (const uint8_t *)"token", 6);
     if (weir__reservations_next_due(made, &at, 1000, bytes, &due) != 6 || !weir__lost_beside() || weir__lost_beside())
         return 3;
     weir__reservations_close(made);

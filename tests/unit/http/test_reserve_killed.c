@@ -39,11 +39,12 @@ static void work(struct shared *shared)
     char body[1600];
     for (unsigned i = 0;; i++) {
         test_post(t, "reserve", "{" BODY ",\"cost\":10,\"expires_s\":1}");
-        const char *ticket = strstr(t->said, "\"ticket\":\"");
-        if (t->status == 200 && ticket && i % 4 < 3) {
+        const char *token = strstr(t->said, "\"reservation\":\"");
+        if (t->status == 200 && token && i % 4 < 3) {
             __atomic_add_fetch(&shared->reserved, 1, __ATOMIC_RELAXED);
-            snprintf(body, sizeof body, i % 4 < 2 ? "{\"ticket\":\"%.*s\",\"cost\":3}" : "{\"ticket\":\"%.*s\"}",
-                     (int)strcspn(ticket + 10, "\""), ticket + 10);
+            snprintf(body, sizeof body,
+                     i % 4 < 2 ? "{\"reservation\":\"%.*s\",\"cost\":3}" : "{\"reservation\":\"%.*s\"}",
+                     (int)strcspn(token + 15, "\""), token + 15);
             test_post(t, i % 4 < 2 ? "commit" : "cancel", body);
             if (t->status == 200 && i % 4 < 2)
                 __atomic_add_fetch(&shared->committed, 1, __ATOMIC_RELAXED);

@@ -128,7 +128,7 @@ static inline int put_one(struct weir__queue *queue, struct weir__deferred item,
 /* The same as soon as a server that was away is there again. */
 static inline int put_in_time(struct weir__queue *queue, const char *body, char *ticket)
 {
-    int error = WEIR__QUEUE_AWAY;
+    int error = WEIR__QUEUE_UNAVAILABLE;
     for (int i = 0; i < 500 && error; i++) {
         usleep(20000);
         error = put_one(queue, item_of("r", "k", body), (struct weir__queue_bounds){0}, ticket);
@@ -153,7 +153,7 @@ static inline int end_again(struct weir__queue *queue, const char *ticket, int64
                             bool attempt_counts)
 {
     return end_one(queue, (struct weir__queue_ending){.ticket = ticket,
-                                                      .kind = WEIR__ENDED_AGAIN,
+                                                      .kind = WEIR__ENDED_RETRY,
                                                       .due_ms = due_ms,
                                                       .why = why,
                                                       .status = status,
@@ -164,7 +164,7 @@ static inline int end_again(struct weir__queue *queue, const char *ticket, int64
 static inline int end_aside(struct weir__queue *queue, const char *ticket, int64_t due_ms, uint64_t group)
 {
     return end_one(queue, (struct weir__queue_ending){
-                              .ticket = ticket, .kind = WEIR__ENDED_AGAIN, .due_ms = due_ms, .aside = group});
+                              .ticket = ticket, .kind = WEIR__ENDED_RETRY, .due_ms = due_ms, .aside = group});
 }
 
 static inline int end_dead(struct weir__queue *queue, const char *ticket, const char *why, int status)
@@ -215,7 +215,7 @@ static inline bool text_is(weir_text text, const char *expected)
 static inline int claim_some(struct weir__queue *queue, size_t max, int64_t claim_ms, struct seen *seen)
 {
     seen->count = 0;
-    return weir__queue_claim(queue, clock_now, claim_ms, &(struct weir__queue_room){.free = max}, see, seen);
+    return weir__queue_claim(queue, clock_now, claim_ms, &(struct weir__claim_budget){.free = max}, see, seen);
 }
 
 /* The state of a ticket, or an error. */

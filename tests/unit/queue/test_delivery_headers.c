@@ -12,7 +12,7 @@ static weir_text text_of(const char *text)
 static struct curl_slist *headers_of(const char *headers, int attempt)
 {
     struct weir__deferred item = {.ticket = "0123456789abcdef0123456789abcdef", .headers = text_of(headers)};
-    return weir__drain_headers(&item, attempt);
+    return weir__delivery_headers(&item, attempt);
 }
 
 static int count_of(const struct curl_slist *list, const char *line)
@@ -114,12 +114,12 @@ TEST(only_sound_request_lines)
                  {"GET", "/\x7f", false}, {"G:ET", "/", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct weir__deferred item = {.method = text_of(cases[i].method), .target = text_of(cases[i].target)};
-        CHECK_EQ(weir__drain_is_sound(&item), cases[i].sound);
+        CHECK_EQ(weir__delivery_is_sendable(&item), cases[i].sound);
     }
     struct weir__deferred zero = {.method = {"G\0T", 3}, .target = {"/", 1}};
-    CHECK(!weir__drain_is_sound(&zero));
+    CHECK(!weir__delivery_is_sendable(&zero));
     zero = (struct weir__deferred){.method = {"GET", 3}, .target = {"/\0", 2}};
-    CHECK(!weir__drain_is_sound(&zero));
+    CHECK(!weir__delivery_is_sendable(&zero));
 }
 
 TEST_MAIN

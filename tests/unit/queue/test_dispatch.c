@@ -1,4 +1,4 @@
-/* The drain's turns over a queue of its own: what it holds, while clocks are set and rules come and go. */
+/* The dispatcher's turns over a queue of its own: what it holds, while clocks are set and rules come and go. */
 #include "../../engine.h"
 #include "queue/ingest_commit.h"
 #include "queue/dispatcher_internal.h"
@@ -12,7 +12,7 @@ static const char rules[] = "rules:\n  - { name: api, match: { path: /* }, key: 
 static char folder[64], url[128];
 static struct weir__config config;
 static const struct weir__logger test_log = {.file = 2};
-static struct weir__drain drain;
+static struct weir__dispatcher dispatcher;
 static char tickets[COUNT][WEIR__TICKET_LEN + 1];
 
 static weir_text text_of(const char *text)
@@ -26,25 +26,25 @@ static void begin(const char *rule)
     struct weir__deferred items[COUNT];
     struct weir__queue_bounds bounds[COUNT] = {0};
     int errors[COUNT];
-    snprintf(folder, sizeof folder, "/tmp/weir-drain-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/weir-dispatcher-XXXXXX");
     CHECK(mkdtemp(folder) != NULL);
     snprintf(url, sizeof url, "sqlite:%s/queue.db", folder);
     config = (struct weir__config){.state_path = folder, .queue = {.wanted = true, .database = url, .retries = 8}};
-    drain = (struct weir__drain){.config = &config,
-                                 .log = &test_log,
-                                 .engine = test_engine(rules),
-                                 .to = {.url = "http://127.0.0.1:9", .timeout_ms = 60000},
-                                 .turn = -1,
-                                 .multi = curl_multi_init()};
+    dispatcher = (struct weir__dispatcher){.config = &config,
+                                           .log = &test_log,
+                                           .engine = test_engine(rules),
+                                           .to = {.url = "http://127.0.0.1:9", .timeout_ms = 60000},
+                                           .lock_fd = -1,
+                                           .multi = curl_multi_init()};
     struct weir__queue_options options = {.url = url, .name = "test"};
-    CHECK_EQ(weir__queue_open(&options, &drain.queue, NULL), 0);
+    CHECK_EQ(weir__queue_open(&options, &dispatcher.queue, NULL), 0);
     for (size_t i = 0; i < COUNT; i++)
         items[i] = (struct weir__deferred){.rule = text_of(rule),
                                            .key = text_of("192.0.2.1"),
                                            .cost = 1,
                                            .method = text_of("POST"),
                                            .target = text_of("/x")};
-    CHECK_EQ(weir__queue_put(drain.queue, items, bounds, errors, COUNT), 0);
+    CHECK_EQ(weir__queue_put(dispatcher.queue, items, bounds, errors, COUNT), 0);
     for (size_t i = 0; i < COUNT; i++)
         memcpy(tickets[i], items[i].ticket, sizeof tickets[i]);
 }
@@ -52,17 +52,17 @@ static void begin(const char *rule)
 static void end(void)
 {
     char command[128];
-    weir__drain_close(&drain);
-    weir_close(drain.engine);
+    weir__dispatcher_close(&dispatcher);
+    weir_close(dispatcher.engine);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_EQ(system(command), 0);
 }
 
-static int held(void)
+static int in_flight(void)
 {
     int count = 0;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        count += drain.delivery[i].state != WEIR__DELIVERY_FREE;
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
+        count += dispatcher.delivery[i].state != WEIR__DELIVERY_FREE;
     return count;
 }
 
@@ -78,27 +78,28 @@ static int note(void *context, const struct weir__deferred *item)
 static struct weir__deferred state_of(const char *ticket)
 {
     struct weir__deferred seen = {0};
-    CHECK_EQ(weir__queue_find(drain.queue, ticket, note, &seen), 0);
+    CHECK_EQ(weir__queue_find(dispatcher.queue, ticket, note, &seen), 0);
     return seen;
 }
 
-/* Its claim has ended by the clock, and it is this drain's own again: it must not go out a second time beside itself.
+/* Its claim has ended by the clock, and it is this dispatcher's own again: it must not go out a second time beside
+ * itself.
  */
 TEST(a_clock_that_jumps_doubles_nothing)
 {
     begin("api");
-    int64_t now = weir__drain_clock_ms();
-    weir__drain_claim(&drain, now);
-    CHECK_EQ(held(), 1);
+    int64_t now = weir__dispatcher_clock_ms();
+    weir__dispatcher_claim(&dispatcher, now);
+    CHECK_EQ(in_flight(), 1);
     for (int hour = 1; hour < 4; hour++) {
-        weir__drain_claim(&drain, now + hour * INT64_C(3600000));
-        CHECK_EQ(held(), 1);
+        weir__dispatcher_claim(&dispatcher, now + hour * INT64_C(3600000));
+        CHECK_EQ(in_flight(), 1);
         CHECK_EQ(state_of(tickets[0]).state, WEIR__UNDER_WAY);
         CHECK_EQ(state_of(tickets[1]).state, WEIR__WAITING);
     }
     /* What becomes of it counts as ever, and its turn is over. */
-    weir__drain_abandon(&drain);
-    CHECK_EQ(held(), 0);
+    weir__dispatcher_requeue_all(&dispatcher);
+    CHECK_EQ(in_flight(), 0);
     CHECK_EQ(state_of(tickets[0]).state, WEIR__WAITING);
     CHECK_EQ(state_of(tickets[0]).attempts, 0);
     end();
@@ -107,12 +108,12 @@ TEST(a_clock_that_jumps_doubles_nothing)
 TEST(a_clock_that_is_set_back_holds_up_nothing)
 {
     begin("api");
-    weir__drain_claim(&drain, weir__drain_clock_ms());
-    CHECK_EQ(drain.delivery[0].state, WEIR__DELIVERY_DELAYED);
-    drain.delivery[0].begins_ms += 3600000;
-    (void)weir__drain_tend(&drain, weir__drain_clock_ms());
-    CHECK_EQ(drain.delivery[0].state, WEIR__DELIVERY_SENT);
-    weir__drain_abandon(&drain);
+    weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
+    CHECK_EQ(dispatcher.delivery[0].state, WEIR__DELIVERY_DELAYED);
+    dispatcher.delivery[0].begins_ms += 3600000;
+    (void)weir__dispatcher_poll_timers(&dispatcher, weir__dispatcher_clock_ms());
+    CHECK_EQ(dispatcher.delivery[0].state, WEIR__DELIVERY_SENT);
+    weir__dispatcher_requeue_all(&dispatcher);
     end();
 }
 
@@ -120,16 +121,16 @@ TEST(a_clock_that_is_set_back_holds_up_nothing)
 TEST(deliveries_end_without_a_queue)
 {
     begin("api");
-    weir__drain_claim(&drain, weir__drain_clock_ms());
-    CHECK_EQ(held(), 1);
-    weir__queue_close(drain.queue);
-    drain.queue = NULL;
-    weir__drain_abandon(&drain);
-    CHECK_EQ(drain.delivery[0].state, WEIR__DELIVERY_ENDED);
+    weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
+    CHECK_EQ(in_flight(), 1);
+    weir__queue_close(dispatcher.queue);
+    dispatcher.queue = NULL;
+    weir__dispatcher_requeue_all(&dispatcher);
+    CHECK_EQ(dispatcher.delivery[0].state, WEIR__DELIVERY_ENDED);
     snprintf(url, sizeof url, "sqlite:%s/other.db", folder);
-    CHECK_EQ(weir__queue_open(&(struct weir__queue_options){.url = url, .name = "test"}, &drain.queue, NULL), 0);
-    weir__drain_settle(&drain);
-    CHECK_EQ(held(), 0);
+    CHECK_EQ(weir__queue_open(&(struct weir__queue_options){.url = url, .name = "test"}, &dispatcher.queue, NULL), 0);
+    weir__dispatcher_commit(&dispatcher);
+    CHECK_EQ(in_flight(), 0);
     end();
 }
 
@@ -137,12 +138,12 @@ TEST(deliveries_end_without_a_queue)
 TEST(a_rule_that_is_gone)
 {
     begin("gone");
-    weir__drain_claim(&drain, weir__drain_clock_ms());
+    weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
     CHECK_EQ(state_of(tickets[0]).state, WEIR__DEAD);
     config.queue.database = NULL;
-    int64_t now = weir__drain_clock_ms();
-    weir__drain_claim(&drain, now);
-    CHECK_EQ(held(), 0);
+    int64_t now = weir__dispatcher_clock_ms();
+    weir__dispatcher_claim(&dispatcher, now);
+    CHECK_EQ(in_flight(), 0);
     CHECK_EQ(state_of(tickets[1]).state, WEIR__WAITING);
     CHECK(state_of(tickets[1]).due_ms > now + 1000);
     CHECK_EQ(state_of(tickets[1]).attempts, 0);
@@ -173,14 +174,14 @@ static struct weir__deferred of_user(const char *headers)
 /* What is here was delivered. */
 static void deliver(void)
 {
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++) {
-        if (drain.delivery[i].state == WEIR__DELIVERY_FREE)
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++) {
+        if (dispatcher.delivery[i].state == WEIR__DELIVERY_FREE)
             continue;
-        drain.delivery[i].state = WEIR__DELIVERY_ENDED;
-        drain.delivery[i].end = WEIR__END_DELIVERED;
-        drain.delivery[i].status = 200;
+        dispatcher.delivery[i].state = WEIR__DELIVERY_ENDED;
+        dispatcher.delivery[i].end = WEIR__ENDED_DELIVERED;
+        dispatcher.delivery[i].status = 200;
     }
-    weir__drain_settle(&drain);
+    weir__dispatcher_commit(&dispatcher);
 }
 
 /* A client without quota does not hold up the others of a shared rule; its own wait in order, and are not tried again
@@ -190,18 +191,18 @@ TEST(one_client_holds_up_no_other)
     struct weir__deferred items[BAD + GOOD];
     struct weir__queue_bounds bounds[BAD + GOOD] = {0};
     int errors[BAD + GOOD];
-    int64_t now = weir__drain_clock_ms();
+    int64_t now = weir__dispatcher_clock_ms();
     begin("gone");
-    weir_close(drain.engine);
-    drain.engine = test_engine(shared);
+    weir_close(dispatcher.engine);
+    dispatcher.engine = test_engine(shared);
     config.queue.database = url;
     for (size_t i = 0; i < BAD; i++) /* in two tiers */
         items[i] = of_user(i % 3 ? DAY "626164..1\r\n" : DAY "626164.70.1\r\n");
     items[BAD] = of_user(DAY "676f6f64..1\r\n");
     items[BAD + 1] = of_user(DAY "6f74686572..1\r\n");
-    CHECK_EQ(weir__queue_put(drain.queue, items, bounds, errors, BAD + GOOD), 0);
+    CHECK_EQ(weir__queue_put(dispatcher.queue, items, bounds, errors, BAD + GOOD), 0);
     for (int i = 0; i < BAD + GOOD + COUNT + 2; i++) {
-        weir__drain_claim(&drain, weir__drain_clock_ms());
+        weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
         deliver();
     }
     CHECK_EQ(state_of(items[0].ticket).state, WEIR__DELIVERED);
@@ -213,27 +214,27 @@ TEST(one_client_holds_up_no_other)
     CHECK_EQ(state_of(items[BAD].ticket).state, WEIR__DELIVERED);
     CHECK_EQ(state_of(items[BAD + 1].ticket).state, WEIR__DELIVERED);
     /* Nobody is asked for them until then. */
-    uint64_t put_back = drain.counts.put_back;
+    uint64_t requeued = dispatcher.counts.requeued;
     for (int i = 0; i < 5; i++)
-        weir__drain_claim(&drain, weir__drain_clock_ms());
-    CHECK_EQ(drain.counts.put_back, put_back);
-    CHECK_EQ(held(), 0);
+        weir__dispatcher_claim(&dispatcher, weir__dispatcher_clock_ms());
+    CHECK_EQ(dispatcher.counts.requeued, requeued);
+    CHECK_EQ(in_flight(), 0);
     end();
 }
 
 /* Addresses inside are nobody's business outside. */
 TEST(a_ticket_tells_no_addresses)
 {
-    char told[WEIR__TICKET_TEXT];
+    char told[WEIR__TICKET_JSON_MAX];
     struct weir__deferred item = {.ticket = "0123456789abcdef0123456789abcdef",
                                   .rule = text_of("api"),
                                   .accepted_ms = 1,
                                   .attempts = 1,
                                   .why = text_of("no answer: Failed to connect to 10.1.2.3 port 9000")};
-    CHECK_EQ(weir__ticket_tell(told, &item), 0);
+    CHECK_EQ(weir__ticket_json(told, &item), 0);
     CHECK(strstr(told, "\"why\":\"no answer\"") && !strstr(told, "10.1.2.3"));
     item.why = text_of("its limit is reached");
-    CHECK_EQ(weir__ticket_tell(told, &item), 0);
+    CHECK_EQ(weir__ticket_json(told, &item), 0);
     CHECK(strstr(told, "\"why\":\"its limit is reached\"") != NULL);
 }
 

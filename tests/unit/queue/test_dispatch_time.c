@@ -1,6 +1,6 @@
 /*
- * The drain over time: slow rules beside quick ones, and an upstream that is away for a minute. Deliveries are real, to
- * a server of the test's own; the clock is the test's, so that a minute does not last one.
+ * The dispatcher over time: slow rules beside quick ones, and an upstream that is away for a minute. Deliveries are
+ * real, to a server of the test's own; the clock is the test's, so that a minute does not last one.
  */
 #include "../../engine.h"
 
@@ -26,7 +26,7 @@ static const char rules[] = "rules:\n"
                             "  - { name: slow4, match: { path: /* }, key: ip, " KEY_LIMIT " }\n"
                             "  - { name: quick, match: { path: /* }, key: ip, " KEY_LIMIT " }\n";
 
-int64_t weir__drain_clock_ms(void)
+int64_t weir__dispatcher_clock_ms(void)
 {
     return clock_now;
 }
@@ -41,7 +41,7 @@ static struct {
     size_t peer_count;
     pthread_mutex_t lock; /* for what follows */
     bool ends, holds;
-    int held;
+    int in_flight;
 } upstream = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool reads_slow(int peer)
@@ -61,22 +61,22 @@ static void answer(int peer)
     close(peer);
 }
 
-/* What is asked is answered, or held; how many are. */
+/* What is asked is answered, or in_flight; how many are. */
 static int look_at_peers(bool holds)
 {
-    int held = 0;
+    int in_flight = 0;
     size_t kept = 0;
     for (size_t i = 0; i < upstream.peer_count; i++) {
         struct pollfd look = {.fd = upstream.peers[i], .events = POLLIN};
         bool asked = poll(&look, 1, 0) > 0, slow = asked && reads_slow(look.fd);
-        held += slow;
+        in_flight += slow;
         if (!asked || (slow && holds))
             upstream.peers[kept++] = look.fd;
         else
             answer(look.fd);
     }
     upstream.peer_count = kept;
-    return held;
+    return in_flight;
 }
 
 static void *serve(void *context)
@@ -91,9 +91,9 @@ static void *serve(void *context)
         ends = upstream.ends;
         bool holds = upstream.holds;
         pthread_mutex_unlock(&upstream.lock);
-        int held = look_at_peers(holds);
+        int in_flight = look_at_peers(holds);
         pthread_mutex_lock(&upstream.lock);
-        upstream.held = held;
+        upstream.in_flight = in_flight;
         pthread_mutex_unlock(&upstream.lock);
     }
     while (upstream.peer_count > 0)
@@ -108,10 +108,10 @@ static void hold(bool holds)
     pthread_mutex_unlock(&upstream.lock);
 }
 
-static int held(void)
+static int in_flight(void)
 {
     pthread_mutex_lock(&upstream.lock);
-    int count = upstream.held;
+    int count = upstream.in_flight;
     pthread_mutex_unlock(&upstream.lock);
     return count;
 }
@@ -143,13 +143,13 @@ static void upstream_end(void)
     close(upstream.listener);
 }
 
-/* ---- The drain ---- */
+/* ---- The dispatcher ---- */
 
 static struct place place;
 static char url[64];
 static const struct weir__logger test_log = {.file = 2};
 static struct weir__config config;
-static struct weir__drain drain;
+static struct weir__dispatcher dispatcher;
 static char tickets[ITEMS][WEIR__TICKET_LEN + 1];
 static size_t ticket_count;
 
@@ -159,22 +159,22 @@ static void begin(bool on_redis)
     upstream_find();
     snprintf(url, sizeof url, "http://127.0.0.1:%d", upstream.port);
     config = (struct weir__config){.state_path = "/tmp", .queue = {.wanted = true, .database = "", .retries = 8}};
-    drain = (struct weir__drain){.config = &config,
-                                 .log = &test_log,
-                                 .engine = test_engine(rules),
-                                 .to = {.url = url, .timeout_ms = 60000},
-                                 .turn = -1,
-                                 .waiting = 1,
-                                 .multi = curl_multi_init()};
-    drain.queue = place_open(&place, (struct weir__queue_options){.name = "test"});
+    dispatcher = (struct weir__dispatcher){.config = &config,
+                                           .log = &test_log,
+                                           .engine = test_engine(rules),
+                                           .to = {.url = url, .timeout_ms = 60000},
+                                           .lock_fd = -1,
+                                           .waiting = 1,
+                                           .multi = curl_multi_init()};
+    dispatcher.queue = place_open(&place, (struct weir__queue_options){.name = "test"});
     ticket_count = 0;
 }
 
 static void end(void)
 {
-    weir__drain_abandon(&drain);
-    weir__drain_close(&drain);
-    weir_close(drain.engine);
+    weir__dispatcher_requeue_all(&dispatcher);
+    weir__dispatcher_close(&dispatcher);
+    weir_close(dispatcher.engine);
     upstream_end();
     place_end(&place);
 }
@@ -188,7 +188,7 @@ static size_t put_keys(const char *rule, const char *target, int keys)
         snprintf(key, sizeof key, "k%d", i);
         struct weir__deferred item = item_of(rule, key, "");
         item.target = text_of(target);
-        CHECK_EQ(put_one(drain.queue, item, (struct weir__queue_bounds){0}, tickets[ticket_count++]), 0);
+        CHECK_EQ(put_one(dispatcher.queue, item, (struct weir__queue_bounds){0}, tickets[ticket_count++]), 0);
     }
     return first;
 }
@@ -197,37 +197,37 @@ static int count_state(size_t from, size_t to, enum weir__deferred_state state)
 {
     int count = 0;
     for (size_t i = from; i < to; i++)
-        count += state_of(drain.queue, tickets[i]) == (int)state;
+        count += state_of(dispatcher.queue, tickets[i]) == (int)state;
     return count;
 }
 
-/* As the drain's thread does it. */
+/* As the dispatcher's thread does it. */
 static void turn(void)
 {
     int woken;
     clock_now += TURN_MS;
-    if (clock_now >= drain.look_ms)
-        weir__drain_claim(&drain, clock_now);
-    (void)weir__drain_tend(&drain, clock_now);
-    weir__drain_receive(&drain);
-    (void)curl_multi_poll(drain.multi, NULL, 0, 1, &woken);
+    if (clock_now >= dispatcher.claim_ms_next)
+        weir__dispatcher_claim(&dispatcher, clock_now);
+    (void)weir__dispatcher_poll_timers(&dispatcher, clock_now);
+    weir__dispatcher_receive(&dispatcher);
+    (void)curl_multi_poll(dispatcher.multi, NULL, 0, 1, &woken);
 }
 
 static int in_state(enum weir__delivery_state state)
 {
     int count = 0;
-    for (size_t i = 0; i < WEIR__DRAIN_AT_ONCE; i++)
-        count += drain.delivery[i].state == state;
+    for (size_t i = 0; i < WEIR__DISPATCHER_DELIVERIES; i++)
+        count += dispatcher.delivery[i].state == state;
     return count;
 }
 
-/* Turns until so many are held by the upstream, or `from` to `to` are delivered. */
+/* Turns until so many are in_flight by the upstream, or `from` to `to` are delivered. */
 static bool turns_until(int held_ones, size_t from, size_t to)
 {
     double until = awake_seconds() + PATIENCE;
     while (awake_seconds() < until) {
         turn();
-        if (held_ones >= 0 ? held() == held_ones : count_state(from, to, WEIR__DELIVERED) == (int)(to - from))
+        if (held_ones >= 0 ? in_flight() == held_ones : count_state(from, to, WEIR__DELIVERED) == (int)(to - from))
             return true;
     }
     return false;
@@ -242,11 +242,11 @@ BOTH(a_slow_rule_leaves_room)
     upstream_begin();
     hold(true);
     put_keys("slow", "/slow", 64);
-    CHECK(turns_until(WEIR__DRAIN_AT_ONCE / 2, 0, 0));
+    CHECK(turns_until(WEIR__DISPATCHER_DELIVERIES / 2, 0, 0));
     for (int round = 0; round < 3; round++) {
         size_t first = put_keys("quick", "/quick", 8);
         CHECK(turns_until(-1, first, first + 8));
-        CHECK_EQ(held(), WEIR__DRAIN_AT_ONCE / 2);
+        CHECK_EQ(in_flight(), WEIR__DISPATCHER_DELIVERIES / 2);
         CHECK_EQ(count_state(0, 64, WEIR__DELIVERED), 0);
     }
     hold(false);
@@ -263,13 +263,13 @@ BOTH(so_do_several_slow_rules)
     upstream_begin();
     hold(true);
     for (int i = 0; i < 4; i++) {
-        expected += WEIR__DRAIN_AT_ONCE >> (i + 1);
+        expected += WEIR__DISPATCHER_DELIVERIES >> (i + 1);
         put_keys(slow[i], "/slow", 40);
         CHECK(turns_until(expected, 0, 0));
     }
     size_t first = put_keys("quick", "/quick", 8);
     CHECK(turns_until(-1, first, first + 8));
-    CHECK_EQ(held(), expected);
+    CHECK_EQ(in_flight(), expected);
     hold(false);
     CHECK(turns_until(-1, 0, ticket_count));
     end();
@@ -297,16 +297,16 @@ BOTH(a_minute_without_an_upstream)
         turn();
         /* What was sent fails at once, by the clock of the test. */
         while (in_state(WEIR__DELIVERY_SENT) > 0 && awake_seconds() < patience)
-            weir__drain_receive(&drain);
+            weir__dispatcher_receive(&dispatcher);
     }
     CHECK_EQ(count_state(0, ticket_count, WEIR__WAITING), ticket_count);
     most_attempts = all_attempts = 0;
     for (size_t i = 0; i < ticket_count; i++)
-        CHECK_EQ(weir__queue_find(drain.queue, tickets[i], note_attempts, NULL), 0);
+        CHECK_EQ(weir__queue_find(dispatcher.queue, tickets[i], note_attempts, NULL), 0);
     printf("  a minute away: %d attempts for %d requests of two rules, %d at most for one\n", all_attempts, 2 * KEYS,
            most_attempts);
     CHECK(most_attempts <= 4);
-    CHECK(all_attempts >= 2 * WEIR__PAUSE_AFTER && all_attempts <= WEIR__DRAIN_AT_ONCE + 20);
+    CHECK(all_attempts >= 2 * WEIR__RULE_BREAKER_FAILURES && all_attempts <= WEIR__DISPATCHER_DELIVERIES + 20);
     upstream_begin();
     CHECK(turns_until(-1, 0, ticket_count));
     end();

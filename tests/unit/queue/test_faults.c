@@ -107,7 +107,7 @@ TEST(not_a_queue)
     CHECK_EQ(open_error(place.url), WEIR__QUEUE_NEWER);
     sqlite3_close(other);
     place_end(&place);
-    CHECK_EQ(open_error("sqlite:/nowhere/at/all/queue.db"), WEIR__QUEUE_AWAY);
+    CHECK_EQ(open_error("sqlite:/nowhere/at/all/queue.db"), WEIR__QUEUE_UNAVAILABLE);
 }
 
 /* As weir before this one made it: what waits there is delivered, in order, after it was opened once. */

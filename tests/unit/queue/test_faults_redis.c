@@ -13,8 +13,8 @@ TEST(away_and_back)
     place_new(&place, true, false);
     server_kill();
     struct weir__queue *queue = place_open(&place, (struct weir__queue_options){0});
-    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_AWAY);
-    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_AWAY);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "a"), unbounded, NULL), WEIR__QUEUE_UNAVAILABLE);
+    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_UNAVAILABLE);
     CHECK(server_begin());
     CHECK_EQ(put_in_time(queue, "a", ticket), 0);
     server_do("SCRIPT FLUSH");
@@ -44,7 +44,7 @@ TEST(no_room_in_redis)
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);
     server_do("REPLICAOF 127.0.0.1 1");
     int error = put_one(queue, item_of("r", "k", "c"), unbounded, NULL);
-    CHECK(error == WEIR__QUEUE_READONLY || error == WEIR__QUEUE_AWAY);
+    CHECK(error == WEIR__QUEUE_READONLY || error == WEIR__QUEUE_UNAVAILABLE);
     server_do("REPLICAOF NO ONE");
     CHECK_EQ(put_in_time(queue, "c", NULL), 0);
     CHECK_EQ(claim_some(queue, 10, HOUR, &seen), 1);

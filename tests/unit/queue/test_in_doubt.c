@@ -72,12 +72,12 @@ TEST(withdrawn_without_another_put)
     if (!server_begin())
         return;
     struct weir__queue *queue = place_begin(&place);
-    CHECK_EQ(weir__queue_withdraw(queue), 0);
+    CHECK_EQ(weir__queue_cancel_in_doubt(queue), 0);
     put_unanswered(queue);
     size_t left = 1;
     for (int i = 0; i < 500 && left; i++) {
         usleep(20000);
-        left = weir__queue_withdraw(queue);
+        left = weir__queue_cancel_in_doubt(queue);
     }
     CHECK_EQ(left, 0);
     place_finish(&place, queue, 1);
@@ -86,14 +86,14 @@ TEST(withdrawn_without_another_put)
 /* Whoever shares the list of those does not deliver them, though it asks first. */
 TEST(withdrawn_instead_of_delivered)
 {
-    static struct weir__withdrawn shared = WEIR__WITHDRAWN_INIT;
+    static struct weir__in_doubt shared = WEIR__IN_DOUBT_INIT;
     struct place place;
     int counts[WEIR__DEFERRED_STATES] = {0};
     if (!server_begin())
         return;
     place_new(&place, true, true);
-    struct weir__queue *puts = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
-    struct weir__queue *drains = place_open(&place, (struct weir__queue_options){.withdrawn = &shared});
+    struct weir__queue *puts = place_open(&place, (struct weir__queue_options){.in_doubt = &shared});
+    struct weir__queue *drains = place_open(&place, (struct weir__queue_options){.in_doubt = &shared});
     CHECK_EQ(put_one(puts, item_of("r", "k", "a"), unbounded, NULL), 0);
     CHECK_EQ(claim_some(drains, 9, HOUR, &seen), 1);
     CHECK_EQ(end_delivered(drains, seen.items[0].ticket, 200), 0);
@@ -105,7 +105,7 @@ TEST(withdrawn_instead_of_delivered)
     }
     CHECK_EQ(counts[WEIR__CANCELLED], 1);
     CHECK_EQ(counts[WEIR__DELIVERED], 1);
-    CHECK_EQ(weir__queue_withdraw(puts), 0);
+    CHECK_EQ(weir__queue_cancel_in_doubt(puts), 0);
     weir__queue_close(puts);
     weir__queue_close(drains);
     place_end(&place);
@@ -114,26 +114,26 @@ TEST(withdrawn_instead_of_delivered)
 /* The list is bounded, and what was carried out late is known for a while. */
 TEST(withdrawn_tickets)
 {
-    static struct weir__withdrawn all = WEIR__WITHDRAWN_INIT;
+    static struct weir__in_doubt all = WEIR__IN_DOUBT_INIT;
     char tickets[2][WEIR__TICKET_LEN + 1], ticket[WEIR__TICKET_LEN + 1];
-    for (int i = 0; i < WEIR__WITHDRAWN_MAX + 2; i++) {
+    for (int i = 0; i < WEIR__IN_DOUBT_MAX + 2; i++) {
         snprintf(ticket, sizeof ticket, "%032d", i);
-        weir__withdrawn_add(&all, ticket, 1000);
+        weir__in_doubt_add(&all, ticket, 1000);
     }
-    CHECK_EQ(all.count, WEIR__WITHDRAWN_MAX);
-    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX);
-    CHECK_EQ(weir__withdrawn_open(&all, 0, tickets, 2), 2);
+    CHECK_EQ(all.count, WEIR__IN_DOUBT_MAX);
+    CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX);
+    CHECK_EQ(weir__in_doubt_pending(&all, 0, tickets, 2), 2);
     CHECK_EQ(atoi(tickets[0]), 2);
-    CHECK_EQ(weir__withdrawn_open(&all, WEIR__WITHDRAWN_MAX - 1, tickets, 2), 1);
-    weir__withdrawn_done(&all, tickets[0], 1000);
-    weir__withdrawn_done(&all, tickets[0], 1000);
-    weir__withdrawn_done(&all, "unknown", 1000);
-    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX - 1);
-    CHECK(weir__withdrawn_has(&all, tickets[0]));
-    weir__withdrawn_add(&all, ticket, 1000 + WEIR__WITHDRAWN_MS);
-    CHECK_EQ(all.count, WEIR__WITHDRAWN_MAX);
-    CHECK_EQ(all.open, WEIR__WITHDRAWN_MAX);
-    CHECK_EQ(weir__withdrawn_open(&all, 0, tickets, 1), 1);
+    CHECK_EQ(weir__in_doubt_pending(&all, WEIR__IN_DOUBT_MAX - 1, tickets, 2), 1);
+    weir__in_doubt_resolve(&all, tickets[0], 1000);
+    weir__in_doubt_resolve(&all, tickets[0], 1000);
+    weir__in_doubt_resolve(&all, "unknown", 1000);
+    CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX - 1);
+    CHECK(weir__in_doubt_has(&all, tickets[0]));
+    weir__in_doubt_add(&all, ticket, 1000 + WEIR__IN_DOUBT_LATE_MS);
+    CHECK_EQ(all.count, WEIR__IN_DOUBT_MAX);
+    CHECK_EQ(all.open, WEIR__IN_DOUBT_MAX);
+    CHECK_EQ(weir__in_doubt_pending(&all, 0, tickets, 1), 1);
     CHECK_EQ(atoi(tickets[0]), 2); /* the one that was done went, and no other */
 }
 

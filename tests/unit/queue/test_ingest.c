@@ -15,7 +15,7 @@ static weir_text text_of(const char *text)
     return (weir_text){text, text ? strlen(text) : 0};
 }
 
-#define KEPT(config, connection, name) weir__header_kept((config), text_of(connection), true, text_of(name))
+#define KEPT(config, connection, name) weir__ingest_keeps_header((config), text_of(connection), true, text_of(name))
 
 TEST(which_headers_are_kept)
 {
@@ -49,18 +49,18 @@ static struct weir__deferred item;
 static struct weir__queue_bounds bounds;
 static char *room;
 
-/* By enum weir__brought. */
-static const char *good[WEIR__BROUGHT_COUNT] = {"POST",           "/a?b",  "c3a4", "00ff6b;headers", NULL, "3",
-                                                "1000,2000,3000", "x-hop", "7"};
+/* By enum weir__ingest_field. */
+static const char *good[WEIR__INGEST_COUNT] = {"POST",           "/a?b",  "c3a4", "00ff6b;headers", NULL, "3",
+                                               "1000,2000,3000", "x-hop", "7"};
 
-static const char *read_one(const char *const brought[WEIR__BROUGHT_COUNT], const struct weir__header_line *lines,
+static const char *read_one(const char *const fields[WEIR__INGEST_COUNT], const struct weir__header_line *lines,
                             size_t count)
 {
-    weir_text texts[WEIR__BROUGHT_COUNT];
-    for (size_t i = 0; i < WEIR__BROUGHT_COUNT; i++)
-        texts[i] = text_of(brought[i]);
+    weir_text texts[WEIR__INGEST_COUNT];
+    for (size_t i = 0; i < WEIR__INGEST_COUNT; i++)
+        texts[i] = text_of(fields[i]);
     free(room);
-    return weir__request_read(&all, texts, lines, count, &item, &bounds, &room);
+    return weir__ingest_read_request(&all, texts, lines, count, &item, &bounds, &room);
 }
 
 static bool is(weir_text text, const char *bytes, size_t len)
@@ -91,121 +91,121 @@ TEST(headers_of_unknown_origin)
     static const char *const kept[] = {"Content-Type", "Accept", "accept-language", "User-Agent", "Host", "X-Real-IP"};
     static const char *const not [] = {"X-User", "Authorization", "Cookie", "Anything", "X-Weir-Others"};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        CHECK(weir__header_kept(&all, text_of(NULL), false, text_of(kept[i])));
+        CHECK(weir__ingest_keeps_header(&all, text_of(NULL), false, text_of(kept[i])));
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
-        CHECK(!weir__header_kept(&all, text_of(NULL), false, text_of(not [i])));
-    CHECK(!weir__header_kept(&queue, text_of(NULL), false, text_of("Accept"))); /* not wanted */
+        CHECK(!weir__ingest_keeps_header(&all, text_of(NULL), false, text_of(not [i])));
+    CHECK(!weir__ingest_keeps_header(&queue, text_of(NULL), false, text_of("Accept"))); /* not wanted */
 }
 
 TEST(other_rules_go_along)
 {
     struct weir__header_line lines[] = {{text_of("B-1"), text_of("x")},
                                         {text_of("X-Weir-Others"), text_of("61.62..1")}};
-    const char *brought[WEIR__BROUGHT_COUNT];
+    const char *fields[WEIR__INGEST_COUNT];
     char to[WEIR__TIER_MAX + 1];
     weir_text tier;
-    memcpy(brought, good, sizeof good);
-    brought[WEIR__BROUGHT_KEY] = "6b";
-    CHECK(read_one(brought, lines, 2) == NULL && item.headers.len == 0 && !weir__request_others(&item).len);
-    brought[WEIR__BROUGHT_KEY] = "6b;headers;61.62..1;63.64..2";
-    CHECK(read_one(brought, lines, 2) == NULL && is(item.key, "k", 1));
-    CHECK(is(weir__request_others(&item), "61.62..1;63.64..2", 17));
+    memcpy(fields, good, sizeof good);
+    fields[WEIR__INGEST_KEY] = "6b";
+    CHECK(read_one(fields, lines, 2) == NULL && item.headers.len == 0 && !weir__deferred_others(&item).len);
+    fields[WEIR__INGEST_KEY] = "6b;headers;61.62..1;63.64..2";
+    CHECK(read_one(fields, lines, 2) == NULL && is(item.key, "k", 1));
+    CHECK(is(weir__deferred_others(&item), "61.62..1;63.64..2", 17));
     CHECK(is(item.headers, "X-Weir-Others: 61.62..1;63.64..2\r\nB-1: x\r\n", 42));
-    brought[WEIR__BROUGHT_TIER] = "70";
-    brought[WEIR__BROUGHT_KEY] = "6b;61.62..1";
-    CHECK(read_one(brought, lines, 2) == NULL && is(weir__request_others(&item), "61.62..1", 8));
-    CHECK(weir__request_tier(&item, to, &tier) && is(tier, "p", 1));
+    fields[WEIR__INGEST_TIER] = "70";
+    fields[WEIR__INGEST_KEY] = "6b;61.62..1";
+    CHECK(read_one(fields, lines, 2) == NULL && is(weir__deferred_others(&item), "61.62..1", 8));
+    CHECK(weir__deferred_tier(&item, to, &tier) && is(tier, "p", 1));
     CHECK(is(item.headers, "X-Weir-Tier: 70\r\nX-Weir-Others: 61.62..1\r\n", 42));
-    brought[WEIR__BROUGHT_KEY] = "6b;headers";
-    CHECK(read_one(brought, lines, 2) == NULL && !weir__request_others(&item).len);
-    brought[WEIR__BROUGHT_KEY] = "6b;header";
-    CHECK(read_one(brought, lines, 2) != NULL);
-    brought[WEIR__BROUGHT_KEY] = "6b;61 62";
-    CHECK(read_one(brought, lines, 2) != NULL);
-    brought[WEIR__BROUGHT_KEY] = ";61.62..1";
-    CHECK(read_one(brought, lines, 2) != NULL);
+    fields[WEIR__INGEST_KEY] = "6b;headers";
+    CHECK(read_one(fields, lines, 2) == NULL && !weir__deferred_others(&item).len);
+    fields[WEIR__INGEST_KEY] = "6b;header";
+    CHECK(read_one(fields, lines, 2) != NULL);
+    fields[WEIR__INGEST_KEY] = "6b;61 62";
+    CHECK(read_one(fields, lines, 2) != NULL);
+    fields[WEIR__INGEST_KEY] = ";61.62..1";
+    CHECK(read_one(fields, lines, 2) != NULL);
 }
 
 TEST(tiers_go_along)
 {
     struct weir__header_line line = {text_of("Host"), text_of("a")};
-    const char *brought[WEIR__BROUGHT_COUNT];
+    const char *fields[WEIR__INGEST_COUNT];
     char to[WEIR__TIER_MAX + 1], hex[2 * WEIR__TIER_MAX + 3];
     weir_text tier = {NULL, 0};
-    memcpy(brought, good, sizeof good);
-    CHECK(read_one(brought, &line, 1) == NULL && !weir__request_tier(&item, to, &tier) && !tier.len);
-    brought[WEIR__BROUGHT_TIER] = "70726f00";
-    CHECK(read_one(brought, &line, 1) == NULL && weir__request_tier(&item, to, &tier) && is(tier, "pro\0", 4));
+    memcpy(fields, good, sizeof good);
+    CHECK(read_one(fields, &line, 1) == NULL && !weir__deferred_tier(&item, to, &tier) && !tier.len);
+    fields[WEIR__INGEST_TIER] = "70726f00";
+    CHECK(read_one(fields, &line, 1) == NULL && weir__deferred_tier(&item, to, &tier) && is(tier, "pro\0", 4));
     CHECK(is(item.headers, "X-Weir-Tier: 70726f00\r\nHost: a\r\n", 32));
-    brought[WEIR__BROUGHT_TIER] = "7";
-    CHECK(read_one(brought, &line, 1) != NULL);
+    fields[WEIR__INGEST_TIER] = "7";
+    CHECK(read_one(fields, &line, 1) != NULL);
     for (int more = 0; more < 2; more++) {
         memset(hex, '6', sizeof hex);
         hex[2 * (WEIR__TIER_MAX + more)] = 0;
-        brought[WEIR__BROUGHT_TIER] = hex;
-        CHECK_EQ(read_one(brought, &line, 1) == NULL, !more);
-        CHECK(more || (weir__request_tier(&item, to, &tier) && tier.len == WEIR__TIER_MAX));
+        fields[WEIR__INGEST_TIER] = hex;
+        CHECK_EQ(read_one(fields, &line, 1) == NULL, !more);
+        CHECK(more || (weir__deferred_tier(&item, to, &tier) && tier.len == WEIR__TIER_MAX));
     }
     static const char *const damaged[] = {"", "X-Weir-Tier", "X-Weir-Tier: ", "X-Weir-Tier: 70", "X-Weir-Tier: 7\r\n"};
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
         item.headers = text_of(damaged[i]);
-        CHECK(!weir__request_tier(&item, to, &tier) && !tier.len);
+        CHECK(!weir__deferred_tier(&item, to, &tier) && !tier.len);
     }
 }
 
 static const struct {
-    enum weir__brought at;
+    enum weir__ingest_field at;
     const char *value;
 } wrong[] = {
-    {WEIR__BROUGHT_METHOD, NULL},
-    {WEIR__BROUGHT_METHOD, "get"},
-    {WEIR__BROUGHT_METHOD, "A B"},
-    {WEIR__BROUGHT_METHOD, "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG"},
-    {WEIR__BROUGHT_TARGET, ""},
-    {WEIR__BROUGHT_TARGET, "a"},
-    {WEIR__BROUGHT_TARGET, "/a b"},
-    {WEIR__BROUGHT_TARGET, "/a\x7f"},
-    {WEIR__BROUGHT_RULE, NULL},
-    {WEIR__BROUGHT_RULE, "6"},
-    {WEIR__BROUGHT_RULE, "6g"},
-    {WEIR__BROUGHT_KEY, NULL},
-    {WEIR__BROUGHT_KEY, "0x"},
-    {WEIR__BROUGHT_COST, NULL},
-    {WEIR__BROUGHT_COST, "-1"},
-    {WEIR__BROUGHT_COST, "1.5"},
-    {WEIR__BROUGHT_COST, "99999999999999999999"},
-    {WEIR__BROUGHT_BOUNDS, NULL},
-    {WEIR__BROUGHT_BOUNDS, "1,2"},
-    {WEIR__BROUGHT_BOUNDS, "1,2,"},
-    {WEIR__BROUGHT_BOUNDS, "1,2,3,4"},
-    {WEIR__BROUGHT_BOUNDS, ",,"},
-    {WEIR__BROUGHT_BOUNDS, "1,-2,3"},
+    {WEIR__INGEST_METHOD, NULL},
+    {WEIR__INGEST_METHOD, "get"},
+    {WEIR__INGEST_METHOD, "A B"},
+    {WEIR__INGEST_METHOD, "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG"},
+    {WEIR__INGEST_TARGET, ""},
+    {WEIR__INGEST_TARGET, "a"},
+    {WEIR__INGEST_TARGET, "/a b"},
+    {WEIR__INGEST_TARGET, "/a\x7f"},
+    {WEIR__INGEST_RULE, NULL},
+    {WEIR__INGEST_RULE, "6"},
+    {WEIR__INGEST_RULE, "6g"},
+    {WEIR__INGEST_KEY, NULL},
+    {WEIR__INGEST_KEY, "0x"},
+    {WEIR__INGEST_COST, NULL},
+    {WEIR__INGEST_COST, "-1"},
+    {WEIR__INGEST_COST, "1.5"},
+    {WEIR__INGEST_COST, "99999999999999999999"},
+    {WEIR__INGEST_BOUNDS, NULL},
+    {WEIR__INGEST_BOUNDS, "1,2"},
+    {WEIR__INGEST_BOUNDS, "1,2,"},
+    {WEIR__INGEST_BOUNDS, "1,2,3,4"},
+    {WEIR__INGEST_BOUNDS, ",,"},
+    {WEIR__INGEST_BOUNDS, "1,-2,3"},
 };
 
 TEST(what_is_refused)
 {
     char hex[2 * 257 + 1];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        const char *brought[WEIR__BROUGHT_COUNT];
-        memcpy(brought, good, sizeof good);
-        brought[wrong[i].at] = wrong[i].value;
-        bool refused = read_one(brought, NULL, 0) && !room;
+        const char *fields[WEIR__INGEST_COUNT];
+        memcpy(fields, good, sizeof good);
+        fields[wrong[i].at] = wrong[i].value;
+        bool refused = read_one(fields, NULL, 0) && !room;
         CHECK(refused);
         if (!refused)
-            printf("  %s: %s\n", weir__brought_names[wrong[i].at], wrong[i].value ? wrong[i].value : "");
+            printf("  %s: %s\n", weir__ingest_field_names[wrong[i].at], wrong[i].value ? wrong[i].value : "");
     }
     /* As long as they may be, and one byte longer. */
     for (int more = 0; more < 2; more++) {
-        const char *brought[WEIR__BROUGHT_COUNT];
-        memcpy(brought, good, sizeof good);
+        const char *fields[WEIR__INGEST_COUNT];
+        memcpy(fields, good, sizeof good);
         memset(hex, '6', sizeof hex);
         hex[2 * (256 + more)] = 0;
-        brought[WEIR__BROUGHT_KEY] = hex;
-        CHECK_EQ(read_one(brought, NULL, 0) == NULL, !more);
+        fields[WEIR__INGEST_KEY] = hex;
+        CHECK_EQ(read_one(fields, NULL, 0) == NULL, !more);
         hex[2 * (WEIR_NAME_MAX + more)] = 0;
-        brought[WEIR__BROUGHT_KEY] = "6b";
-        brought[WEIR__BROUGHT_RULE] = hex;
-        CHECK_EQ(read_one(brought, NULL, 0) == NULL, !more);
+        fields[WEIR__INGEST_KEY] = "6b";
+        fields[WEIR__INGEST_RULE] = hex;
+        CHECK_EQ(read_one(fields, NULL, 0) == NULL, !more);
     }
     free(room);
     room = NULL;

@@ -1,7 +1,7 @@
 /*
  * A child puts, claims, finishes and cancels, tells its parent of each thing after it was acknowledged, and is killed
  * with kill -9 at any moment; so is Redis. At the end every acknowledged ticket is accounted for, and the order per key
- * held.
+ * in_flight.
  */
 #define _GNU_SOURCE /* F_SETPIPE_SZ */
 #include "queues.h"
@@ -69,7 +69,7 @@ static void drain_some(struct weir__queue *queue, uint64_t *random)
 {
     static struct seen seen;
     seen.count = 0;
-    if (weir__queue_claim(queue, real_clock(), HOUR, &(struct weir__queue_room){.free = 4}, see, &seen) < 0)
+    if (weir__queue_claim(queue, real_clock(), HOUR, &(struct weir__claim_budget){.free = 4}, see, &seen) < 0)
         return;
     for (size_t i = 0; i < seen.count; i++) {
         struct weir__deferred *item = &seen.items[i];
@@ -86,7 +86,7 @@ static void drain_some(struct weir__queue *queue, uint64_t *random)
             if (!error)
                 tell(DELIVERED, item);
         }
-        if (error && error != WEIR__QUEUE_UNKNOWN && error != WEIR__QUEUE_AWAY && error != WEIR__QUEUE_LOST)
+        if (error && error != WEIR__QUEUE_UNKNOWN && error != WEIR__QUEUE_UNAVAILABLE && error != WEIR__QUEUE_LOST)
             _exit(4);
     }
 }
@@ -186,13 +186,13 @@ struct tallied {
     uint64_t after;
 };
 
-static int tally(void *context, const struct weir__queue_figures *figures)
+static int tally(void *context, const struct weir__queue_stats *stats)
 {
     struct tallied *t = context;
-    t->waiting += figures->waiting;
-    t->under_way += figures->under_way;
-    t->dead += figures->dead;
-    t->bytes += figures->bytes;
+    t->waiting += stats->waiting;
+    t->under_way += stats->under_way;
+    t->dead += stats->dead;
+    t->bytes += stats->bytes;
     return 0;
 }
 
@@ -205,11 +205,11 @@ static int tally_row(void *context, const struct weir__deferred *item)
     return 0;
 }
 
-/* The figures are those of what is there, and within the bounds. */
+/* The stats are those of what is there, and within the bounds. */
 static void check_figures(struct weir__queue *queue)
 {
     struct tallied t = {0};
-    CHECK_EQ(weir__queue_figures(queue, tally, &t), 0);
+    CHECK_EQ(weir__queue_stats(queue, tally, &t), 0);
     CHECK(t.waiting + t.under_way <= bounds.max && t.bytes <= bounds.max_bytes);
     for (uint64_t before = UINT64_MAX; t.after != before;) {
         before = t.after;
@@ -239,8 +239,8 @@ static void account(const struct place *place)
     CHECK(states[WEIR__DELIVERED] + states[WEIR__DEAD] > 0);
     for (int turns = 0; turns < 1000; turns++) {
         seen.count = 0;
-        if (weir__queue_claim(queue, real_clock() + 1000, HOUR, &(struct weir__queue_room){.free = 100}, see, &seen) <=
-            0)
+        if (weir__queue_claim(queue, real_clock() + 1000, HOUR, &(struct weir__claim_budget){.free = 100}, see,
+                              &seen) <= 0)
             break;
         for (size_t i = 0; i < seen.count; i++) {
             int key = seen.items[i].key.data[0] - 'a';
@@ -250,7 +250,7 @@ static void account(const struct place *place)
         }
     }
     struct tallied t = {0};
-    CHECK_EQ(weir__queue_figures(queue, tally, &t), 0);
+    CHECK_EQ(weir__queue_stats(queue, tally, &t), 0);
     CHECK_EQ(t.waiting + t.under_way + t.bytes, 0);
     weir__queue_close(queue);
 }

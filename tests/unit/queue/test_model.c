@@ -137,7 +137,7 @@ static void bring_back(void)
 }
 
 /* Whose turn it is: of the rule that has the least, the oldest head; NULL: nobody's. */
-static struct entry *next_head(const struct weir__queue_held *has, bool fair, size_t left, const bool *taken)
+static struct entry *next_head(const struct weir__queue_in_flight *has, bool fair, size_t left, const bool *taken)
 {
     struct entry *next = NULL;
     for (size_t i = 0; i < entry_count; i++) {
@@ -151,13 +151,14 @@ static struct entry *next_head(const struct weir__queue_held *has, bool fair, si
 }
 
 /* The heads that a claim gets, in order of acceptance. */
-static size_t share_out(const struct weir__queue_room *room, const struct weir__queue_held *held, struct entry **heads)
+static size_t share_out(const struct weir__claim_budget *room, const struct weir__queue_in_flight *in_flight,
+                        struct entry **heads)
 {
     static bool taken[MOST];
-    struct weir__queue_held has[RULES];
+    struct weir__queue_in_flight has[RULES];
     struct entry *next;
     size_t count = 0;
-    memcpy(has, held, sizeof has);
+    memcpy(has, in_flight, sizeof has);
     memset(taken, 0, sizeof taken);
     for (size_t left = room->free; left > 0 && (next = next_head(has, room->fair, left, taken)) != NULL; left--) {
         taken[next - entries] = true;
@@ -172,13 +173,15 @@ static size_t share_out(const struct weir__queue_room *room, const struct weir__
 static void claim(struct weir__queue *queue, uint64_t *random)
 {
     struct entry *heads[RULES * KEYS];
-    struct weir__queue_held held[RULES];
-    struct weir__queue_room room = {
-        .free = 1 + test_random(random) % 8, .fair = test_random(random) % 2 == 0, .held = held, .held_count = RULES};
+    struct weir__queue_in_flight in_flight[RULES];
+    struct weir__claim_budget room = {.free = 1 + test_random(random) % 8,
+                                      .fair = test_random(random) % 2 == 0,
+                                      .in_flight = in_flight,
+                                      .in_flight_count = RULES};
     for (int i = 0; i < RULES; i++)
-        held[i] = (struct weir__queue_held){text_of(rule_names[i]), test_random(random) % 4};
+        in_flight[i] = (struct weir__queue_in_flight){text_of(rule_names[i]), test_random(random) % 4};
     bring_back();
-    size_t count = share_out(&room, held, heads);
+    size_t count = share_out(&room, in_flight, heads);
     seen.count = 0;
     CHECK_EQ(weir__queue_claim(queue, clock_now, CLAIM_MS, &room, see, &seen), count);
     CHECK_EQ(seen.count, count);
@@ -324,9 +327,9 @@ static void expire(struct weir__queue *queue)
 
 /* ---- Comparing ---- */
 
-static int figures_of(void *context, const struct weir__queue_figures *told)
+static int figures_of(void *context, const struct weir__queue_stats *told)
 {
-    struct weir__queue_figures *all = context;
+    struct weir__queue_stats *all = context;
     for (int i = 0; i < RULES; i++)
         if (text_is(told->rule, rule_names[i]))
             all[i] = *told;
@@ -335,13 +338,13 @@ static int figures_of(void *context, const struct weir__queue_figures *told)
 
 static void compare_figures(struct weir__queue *queue)
 {
-    struct weir__queue_figures got[RULES] = {0}, expected[RULES] = {0};
-    CHECK_EQ(weir__queue_figures(queue, figures_of, got), 0);
+    struct weir__queue_stats got[RULES] = {0}, expected[RULES] = {0};
+    CHECK_EQ(weir__queue_stats(queue, figures_of, got), 0);
     for (size_t i = 0; i < entry_count; i++) {
         const struct entry *e = &entries[i];
         if (e->gone)
             continue;
-        struct weir__queue_figures *f = &expected[e->rule];
+        struct weir__queue_stats *f = &expected[e->rule];
         f->waiting += e->state == WEIR__WAITING;
         f->under_way += e->state == WEIR__UNDER_WAY;
         f->dead += e->state == WEIR__DEAD;

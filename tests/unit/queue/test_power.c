@@ -145,9 +145,9 @@ static void work(struct weir__queue *queue, uint64_t *random)
     clock_now += (int64_t)(test_random(random) % 40);
 }
 
-static int tally(void *context, const struct weir__queue_figures *figures)
+static int tally(void *context, const struct weir__queue_stats *stats)
 {
-    *(int64_t *)context += figures->waiting + figures->under_way;
+    *(int64_t *)context += stats->waiting + stats->under_way;
     return 0;
 }
 
@@ -162,7 +162,7 @@ static void look_after(const struct place *place, int64_t until_ms)
         CHECK(state >= 0 || (state == WEIR__QUEUE_GONE && all[i].at_ms > until_ms));
         waiting += state == WEIR__WAITING || state == WEIR__UNDER_WAY;
     }
-    CHECK_EQ(weir__queue_figures(queue, tally, &counted), 0);
+    CHECK_EQ(weir__queue_stats(queue, tally, &counted), 0);
     CHECK_EQ(counted, waiting);
     while (claim_some(queue, 100, HOUR, &seen) > 0 && counted >= 0)
         for (size_t i = 0; i < seen.count; i++, counted--)
@@ -224,7 +224,7 @@ TEST(what_a_failed_sync_denies_is_not_kept)
         sync_fails = true;
         CHECK(put_one(queue, item_of("r", "k", "y"), unbounded, NULL) < 0);
         sync_fails = false;
-        CHECK_EQ(weir__queue_figures(queue, tally, &waiting), 0);
+        CHECK_EQ(weir__queue_stats(queue, tally, &waiting), 0);
         CHECK_EQ(waiting, 1);
         CHECK_EQ(put_one(queue, item_of("r", "k", "z"), unbounded, NULL), 0);
         weir__queue_close(queue);

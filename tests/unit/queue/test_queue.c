@@ -357,12 +357,13 @@ BOTH(many_keys)
         CHECK_EQ(end_again(queue, seen.items[0].ticket, clock_now + 1000, "no", 0, false), 0);
         CHECK_EQ(end_delivered(queue, seen.items[1].ticket, 200), 0);
         begin = awake_seconds();
-        CHECK_EQ(weir__queue_claim(queue, clock_now, HOUR,
-                                   &(struct weir__queue_room){.free = 1,
-                                                              .fair = true,
-                                                              .held = &(struct weir__queue_held){WEIR__TEXT("r"), 63},
-                                                              .held_count = 1},
-                                   see, &seen),
+        CHECK_EQ(weir__queue_claim(
+                     queue, clock_now, HOUR,
+                     &(struct weir__claim_budget){.free = 1,
+                                                  .fair = true,
+                                                  .in_flight = &(struct weir__queue_in_flight){WEIR__TEXT("r"), 63},
+                                                  .in_flight_count = 1},
+                     see, &seen),
                  0);
         took[1] += awake_seconds() - begin;
     }
@@ -397,10 +398,10 @@ static void end_all(struct weir__queue *queue, enum weir__queue_end_kind kind)
     }
 }
 
-static int note_oldest(void *context, const struct weir__queue_figures *figures)
+static int note_oldest(void *context, const struct weir__queue_stats *stats)
 {
-    if (text_is(figures->rule, "r"))
-        *(int64_t *)context = figures->oldest_ms;
+    if (text_is(stats->rule, "r"))
+        *(int64_t *)context = stats->oldest_ms;
     return 0;
 }
 
@@ -432,7 +433,7 @@ TEST(looking_bit_by_bit_redis)
     seen.count = 0;
     CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = WEIR__WAITING, .limit = 10}, see, &seen), 0);
     CHECK_EQ(seen.count, 1);
-    CHECK_EQ(weir__queue_figures(queue, note_oldest, &oldest), 0);
+    CHECK_EQ(weir__queue_stats(queue, note_oldest, &oldest), 0);
     CHECK_EQ(oldest, clock_now);
     int64_t looks = calls_of("hmget"), scripts = calls_of("evalsha");
     printf("  %d looks in %d scripts\n", (int)looks, (int)scripts);

@@ -20,7 +20,7 @@ static weir_text text_of(const char *text)
 }
 
 /* A queue with some requests in it. */
-static struct weir__desk *begin(void)
+static struct weir__queue_admin *begin(void)
 {
     static const weir_text keys[COUNT] = {{"user:7", 6}, {"a\0b\xff", 4}, {"\xe2\x80\xae", 3}, {"user:7", 6}};
     struct weir__deferred items[COUNT];
@@ -28,7 +28,7 @@ static struct weir__desk *begin(void)
     struct weir__queue *queue = NULL;
     char why[WEIR__QUEUE_SOURCE_TEXT];
     int errors[COUNT];
-    snprintf(folder, sizeof folder, "/tmp/weir-desk-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/weir-admin-XXXXXX");
     CHECK(mkdtemp(folder) != NULL);
     snprintf(database, sizeof database, "sqlite:%s/queue.db", folder);
     snprintf(socket_path, sizeof socket_path, "%s/queue.sock", folder);
@@ -43,18 +43,18 @@ static struct weir__desk *begin(void)
                                            .target = text_of("/x?token=s3cret"),
                                            .headers = text_of("Authorization: Bearer s3cret\r\nX-A: b\r\n"),
                                            .body = text_of("s3cret")};
-    CHECK_EQ(weir__queue_of(&config, "test", &terminal, &queue, why), 0);
+    CHECK_EQ(weir__queue_open_configured(&config, "test", &terminal, &queue, why), 0);
     CHECK_EQ(weir__queue_put(queue, items, bounds, errors, COUNT), 0);
     for (size_t i = 0; i < COUNT; i++)
         memcpy(tickets[i], items[i].ticket, sizeof tickets[i]);
     weir__queue_close(queue);
-    return weir__desk_open(&config, &terminal);
+    return weir__queue_admin_open(&config, &terminal);
 }
 
-static void end(struct weir__desk *desk)
+static void end(struct weir__queue_admin *admin)
 {
     char command[128];
-    weir__desk_close(desk);
+    weir__queue_admin_close(admin);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_EQ(system(command), 0);
 }
@@ -76,8 +76,8 @@ static const char *word(const json_t *object, const char *name)
 
 TEST(lists_show_what_a_text_can)
 {
-    struct weir__desk *desk = begin();
-    const struct weir__control_queue *calls = weir__desk_calls(desk);
+    struct weir__queue_admin *admin = begin();
+    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     struct weir__host_deferred which = {.limit = 3, .whole = true};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
@@ -96,13 +96,13 @@ TEST(lists_show_what_a_text_can)
     CHECK_EQ(json_array_size(json_object_get(page, "items")), 1);
     CHECK(json_is_null(json_object_get(page, "next")));
     json_decref(page);
-    end(desk);
+    end(admin);
 }
 
 TEST(who_may_not_cancel_has_no_tickets)
 {
-    struct weir__desk *desk = begin();
-    const struct weir__control_queue *calls = weir__desk_calls(desk);
+    struct weir__queue_admin *admin = begin();
+    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     struct weir__host_deferred which = {.limit = 10, .rule = "other"};
     CHECK_EQ(calls->list(calls->context, &which, &json, why), 0);
@@ -112,13 +112,13 @@ TEST(who_may_not_cancel_has_no_tickets)
     CHECK_EQ(strlen(shown), 8 + strlen("…"));
     CHECK(strncmp(shown, tickets[3], 8) == 0);
     json_decref(page);
-    end(desk);
+    end(admin);
 }
 
 TEST(one_request_and_what_is_done_to_it)
 {
-    struct weir__desk *desk = begin();
-    const struct weir__control_queue *calls = weir__desk_calls(desk);
+    struct weir__queue_admin *admin = begin();
+    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     CHECK_EQ(calls->get(calls->context, tickets[0], &json, why), 0);
     json_t *one = told(json), *headers = json_object_get(one, "headers");
@@ -135,13 +135,13 @@ TEST(one_request_and_what_is_done_to_it)
     CHECK_EQ(calls->get(calls->context, "00000000000000000000000000000000", &json, why), WEIR__HOST_NO_TICKET);
     CHECK_EQ(calls->get(calls->context, "", &json, why), WEIR__HOST_NO_TICKET);
     CHECK_EQ(calls->get(calls->context, "' OR 1 = 1 --                   ", &json, why), WEIR__HOST_NO_TICKET);
-    end(desk);
+    end(admin);
 }
 
 TEST(figures_by_rule_and_in_all)
 {
-    struct weir__desk *desk = begin();
-    const struct weir__control_queue *calls = weir__desk_calls(desk);
+    struct weir__queue_admin *admin = begin();
+    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY];
     CHECK_EQ(calls->figures(calls->context, &json, why), 0);
     json_t *all = told(json), *rules = json_object_get(all, "rules");
@@ -151,13 +151,13 @@ TEST(figures_by_rule_and_in_all)
     CHECK_EQ(json_integer_value(json_object_get(json_array_get(rules, 0), "waiting")), 3);
     CHECK(json_is_real(json_object_get(all, "oldest_s")));
     json_decref(all);
-    end(desk);
+    end(admin);
 }
 
 TEST(a_queue_that_cannot_be_opened)
 {
-    struct weir__desk *desk = begin();
-    const struct weir__control_queue *calls = weir__desk_calls(desk);
+    struct weir__queue_admin *admin = begin();
+    const struct weir__control_queue *calls = weir__queue_admin_calls(admin);
     char *json = NULL, why[WEIR__HOST_WHY] = "";
     config.queue.database = "sqlite:/proc/none/queue.db";
     CHECK_EQ(calls->figures(calls->context, &json, why), WEIR__HOST_QUEUE_AWAY);
@@ -165,7 +165,7 @@ TEST(a_queue_that_cannot_be_opened)
     config.queue.database = database;
     CHECK_EQ(calls->figures(calls->context, &json, why), 0); /* it is tried again */
     free(json);
-    end(desk);
+    end(admin);
 }
 
 /* An upstream that is away for longer than all may wait makes them dead, and none of them forgotten. */
@@ -177,10 +177,10 @@ TEST(as_many_are_dead_as_could_wait)
     static int errors[BATCH];
     struct weir__queue *queue = NULL;
     char why[WEIR__QUEUE_SOURCE_TEXT], *json = NULL;
-    struct weir__desk *desk = begin();
+    struct weir__queue_admin *admin = begin();
     config.queue.max = COUNT + BATCH * BATCHES;
     config.queue.max_bytes = 1 << 30;
-    CHECK_EQ(weir__queue_of(&config, "test", &terminal, &queue, why), 0);
+    CHECK_EQ(weir__queue_open_configured(&config, "test", &terminal, &queue, why), 0);
     for (int i = 0; i < BATCHES; i++) {
         for (int j = 0; j < BATCH; j++) {
             items[j] = (struct weir__deferred){
@@ -192,10 +192,10 @@ TEST(as_many_are_dead_as_could_wait)
     for (int i = 0; i < 2 * BATCHES; i++)
         CHECK(weir__queue_expire(queue, (int64_t)time(NULL) * 1000 + 10000) >= 0);
     weir__queue_close(queue);
-    CHECK_EQ(weir__desk_calls(desk)->figures(weir__desk_calls(desk)->context, &json, why), 0);
+    CHECK_EQ(weir__queue_admin_calls(admin)->figures(weir__queue_admin_calls(admin)->context, &json, why), 0);
     CHECK(strstr(json, "\"dead\":12000,") != NULL);
     free(json);
-    end(desk);
+    end(admin);
 }
 
 TEST_MAIN

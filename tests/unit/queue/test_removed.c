@@ -7,10 +7,10 @@
 static struct seen seen;
 static const struct weir__queue_bounds unbounded;
 
-static int unheard(void *context, const struct weir__queue_figures *figures)
+static int unheard(void *context, const struct weir__queue_stats *stats)
 {
     (void)context;
-    (void)figures;
+    (void)stats;
     return 0;
 }
 
@@ -32,7 +32,7 @@ TEST(removed)
     CHECK_EQ(state_of(queue, ticket), WEIR__QUEUE_REMOVED);
     CHECK_EQ(weir__queue_list(queue, &(struct weir__queue_filter){.state = -1, .limit = 9}, see, &seen),
              WEIR__QUEUE_REMOVED);
-    CHECK_EQ(weir__queue_figures(queue, unheard, NULL), WEIR__QUEUE_REMOVED);
+    CHECK_EQ(weir__queue_stats(queue, unheard, NULL), WEIR__QUEUE_REMOVED);
     int another = open(place_file(&place), O_RDWR | O_CREAT | O_EXCL, 0600);
     CHECK(another >= 0 && close(another) == 0);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_REMOVED);
@@ -52,8 +52,8 @@ TEST(out_of_sight)
     snprintf(away, sizeof away, "%s.away", place.folder);
     CHECK_EQ(rename(place.folder, away), 0);
     CHECK_EQ(symlink(place.folder, place.folder), 0); /* it leads to itself */
-    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_AWAY);
-    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_AWAY);
+    CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), WEIR__QUEUE_UNAVAILABLE);
+    CHECK_EQ(claim_some(queue, 1, HOUR, &seen), WEIR__QUEUE_UNAVAILABLE);
     CHECK_EQ(unlink(place.folder), 0);
     CHECK_EQ(rename(away, place.folder), 0);
     CHECK_EQ(put_one(queue, item_of("r", "k", "b"), unbounded, NULL), 0);

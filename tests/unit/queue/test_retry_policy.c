@@ -8,11 +8,12 @@ TEST(which_answers_end_it)
     static const int ends[] = {200, 201, 204, 301, 302, 307, 400, 401, 403, 404, 409, 410, 422, 499};
     static const int again[] = {0, 100, 101, 408, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999, -1};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        CHECK(weir__drain_is_answer(ends[i]));
+        CHECK(weir__retry_is_final(ends[i]));
     for (size_t i = 0; i < sizeof again / sizeof *again; i++)
-        CHECK(!weir__drain_is_answer(again[i]));
-    CHECK(weir__drain_is_away(0) && weir__drain_is_away(502) && weir__drain_is_away(503) && weir__drain_is_away(504));
-    CHECK(!weir__drain_is_away(500) && !weir__drain_is_away(429) && !weir__drain_is_away(200));
+        CHECK(!weir__retry_is_final(again[i]));
+    CHECK(weir__retry_is_unavailable(0) && weir__retry_is_unavailable(502) && weir__retry_is_unavailable(503) &&
+          weir__retry_is_unavailable(504));
+    CHECK(!weir__retry_is_unavailable(500) && !weir__retry_is_unavailable(429) && !weir__retry_is_unavailable(200));
 }
 
 TEST(back_off_doubles_up_to_five_minutes)
@@ -20,12 +21,12 @@ TEST(back_off_doubles_up_to_five_minutes)
     static const int64_t most[] = {1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 300000, 300000};
     for (int attempts = 1; attempts <= 11; attempts++) {
         int64_t bound = most[attempts - 1];
-        CHECK_EQ(weir__drain_backoff_ms(attempts, 0), 0);
-        CHECK_EQ(weir__drain_backoff_ms(attempts, (uint64_t)bound), bound);
-        CHECK_EQ(weir__drain_backoff_ms(attempts, (uint64_t)bound + 1), 0);
+        CHECK_EQ(weir__retry_backoff_ms(attempts, 0), 0);
+        CHECK_EQ(weir__retry_backoff_ms(attempts, (uint64_t)bound), bound);
+        CHECK_EQ(weir__retry_backoff_ms(attempts, (uint64_t)bound + 1), 0);
     }
-    CHECK_EQ(weir__drain_backoff_ms(INT32_MAX, 300000), 300000);
-    CHECK(weir__drain_backoff_ms(0, UINT64_MAX) <= 1000 && weir__drain_backoff_ms(-5, 77) == 77);
+    CHECK_EQ(weir__retry_backoff_ms(INT32_MAX, 300000), 300000);
+    CHECK(weir__retry_backoff_ms(0, UINT64_MAX) <= 1000 && weir__retry_backoff_ms(-5, 77) == 77);
 }
 
 TEST(back_off_is_spread_evenly)
@@ -37,7 +38,7 @@ TEST(back_off_is_spread_evenly)
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        int64_t ms = weir__drain_backoff_ms(4, random);
+        int64_t ms = weir__retry_backoff_ms(4, random);
         CHECK(ms >= 0 && ms <= 8000);
         count[ms * PARTS / 8001]++;
     }
@@ -47,87 +48,87 @@ TEST(back_off_is_spread_evenly)
 
 TEST(retries_are_counted_after_the_first)
 {
-    CHECK(!weir__drain_is_over(1, 8) && !weir__drain_is_over(8, 8) && weir__drain_is_over(9, 8));
-    CHECK(weir__drain_is_over(1, 0));
+    CHECK(!weir__retry_is_exhausted(1, 8) && !weir__retry_is_exhausted(8, 8) && weir__retry_is_exhausted(9, 8));
+    CHECK(weir__retry_is_exhausted(1, 0));
 }
 
 #define RULE WEIR__TEXT("api")
 
-static void away(struct weir__pauses *pauses, int times, int64_t now)
+static void away(struct weir__rule_breakers *pauses, int times, int64_t now)
 {
     for (int i = 0; i < times; i++)
-        weir__pause_note(pauses, RULE, true, now);
+        weir__rule_breaker_record(pauses, RULE, true, now);
 }
 
 TEST(three_without_an_answer_pause_a_rule)
 {
-    struct weir__pauses pauses = {0};
+    struct weir__rule_breakers pauses = {0};
     away(&pauses, 2, 1000);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1000), 0);
-    weir__pause_note(&pauses, RULE, false, 1000); /* an answer in between */
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1000), 0);
+    weir__rule_breaker_record(&pauses, RULE, false, 1000); /* an answer in between */
     away(&pauses, 2, 1000);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1000), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1000), 0);
     away(&pauses, 1, 1000);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1000), 2000);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1999), 2000);
-    CHECK_EQ(weir__pause_until(&pauses, WEIR__TEXT("other"), 1000), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1000), 2000);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1999), 2000);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, WEIR__TEXT("other"), 1000), 0);
 }
 
 TEST(one_tries_and_the_others_wait)
 {
-    struct weir__pauses pauses = {0};
+    struct weir__rule_breakers pauses = {0};
     away(&pauses, 30, 0); /* all that were on their way: they do not make the pause longer */
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 10), 1000);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1000), 0);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1000), 2000);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 10), 1000);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1000), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1000), 2000);
     away(&pauses, 1, 1100);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 1100), 3100);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 1100), 3100);
     /* One that is never heard of again does not hold the rule for ever. */
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 3100), 0);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 3200), 5100);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 5100), 0);
-    weir__pause_note(&pauses, RULE, false, 5200);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 5200), 0);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 5200), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 3100), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 3200), 5100);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 5100), 0);
+    weir__rule_breaker_record(&pauses, RULE, false, 5200);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 5200), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 5200), 0);
 }
 
 TEST(a_pause_has_a_bound)
 {
-    struct weir__pauses pauses = {0};
+    struct weir__rule_breakers pauses = {0};
     int64_t now = 0, wait = 0;
     away(&pauses, 3, now);
     for (int i = 0; i < 40; i++) {
-        int64_t until = weir__pause_until(&pauses, RULE, now);
-        CHECK(until > now && until - now <= WEIR__PAUSE_MOST_MS && until - now >= wait);
+        int64_t until = weir__rule_breaker_until(&pauses, RULE, now);
+        CHECK(until > now && until - now <= WEIR__RULE_BREAKER_MAX_MS && until - now >= wait);
         wait = until - now;
         now = until;
-        CHECK_EQ(weir__pause_until(&pauses, RULE, now), 0);
+        CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, now), 0);
         away(&pauses, 1, now);
     }
-    CHECK_EQ(wait, WEIR__PAUSE_MOST_MS);
+    CHECK_EQ(wait, WEIR__RULE_BREAKER_MAX_MS);
 }
 
 TEST(a_clock_that_is_set_back_makes_no_pause_longer)
 {
-    struct weir__pauses pauses = {0};
+    struct weir__rule_breakers pauses = {0};
     away(&pauses, 3, INT64_C(3600000));
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 3600000), 3601000);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 0), 0);
-    CHECK_EQ(weir__pause_until(&pauses, RULE, 10), 1000);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 3600000), 3601000);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 0), 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, RULE, 10), 1000);
 }
 
 TEST(many_rules_are_remembered_as_far_as_there_is_room)
 {
-    struct weir__pauses pauses = {0};
+    struct weir__rule_breakers pauses = {0};
     char name[32];
-    for (int i = 0; i < 2 * WEIR__PAUSES; i++)
-        for (int row = 0; row < WEIR__PAUSE_AFTER; row++) {
+    for (int i = 0; i < 2 * WEIR__RULE_BREAKERS; i++)
+        for (int row = 0; row < WEIR__RULE_BREAKER_FAILURES; row++) {
             int len = snprintf(name, sizeof name, "rule-%d", i);
-            weir__pause_note(&pauses, (weir_text){name, (size_t)len}, true, i);
+            weir__rule_breaker_record(&pauses, (weir_text){name, (size_t)len}, true, i);
         }
-    int len = snprintf(name, sizeof name, "rule-%d", 2 * WEIR__PAUSES - 1);
-    CHECK(weir__pause_until(&pauses, (weir_text){name, (size_t)len}, 0) > 0);
-    CHECK_EQ(weir__pause_until(&pauses, WEIR__TEXT("rule-0"), 0), 0);
+    int len = snprintf(name, sizeof name, "rule-%d", 2 * WEIR__RULE_BREAKERS - 1);
+    CHECK(weir__rule_breaker_until(&pauses, (weir_text){name, (size_t)len}, 0) > 0);
+    CHECK_EQ(weir__rule_breaker_until(&pauses, WEIR__TEXT("rule-0"), 0), 0);
 }
 
 TEST_MAIN

@@ -57,7 +57,7 @@ static void deliver(const struct weir__deferred *item, int agent, int64_t claime
     add_one(&shared->drained[agent]);
 }
 
-static _Noreturn void drain(const struct place *place, int agent)
+static _Noreturn void dispatcher(const struct place *place, int agent)
 {
     static struct seen seen;
     char name[16];
@@ -67,7 +67,7 @@ static _Noreturn void drain(const struct place *place, int agent)
     for (;;) {
         seen.count = 0;
         int64_t claimed_ms = steady_ms();
-        (void)weir__queue_claim(queue, real_clock(), CLAIM_MS, &(struct weir__queue_room){.free = 3}, see, &seen);
+        (void)weir__queue_claim(queue, real_clock(), CLAIM_MS, &(struct weir__claim_budget){.free = 3}, see, &seen);
         for (size_t i = 0; i < seen.count; i++) {
             deliver(&seen.items[i], agent, claimed_ms);
             (void)end_delivered(queue, seen.items[i].ticket, 200);
@@ -81,7 +81,7 @@ static pid_t begin(const struct place *place, int agent)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0)
-        drain(place, agent);
+        dispatcher(place, agent);
     return child;
 }
 
@@ -203,9 +203,9 @@ static pid_t cluster_begin(const char *folder, unsigned port)
     return child;
 }
 
-static int count_rules(void *context, const struct weir__queue_figures *figures)
+static int count_rules(void *context, const struct weir__queue_stats *stats)
 {
-    *(int64_t *)context += figures->waiting + figures->dead;
+    *(int64_t *)context += stats->waiting + stats->dead;
     return 0;
 }
 
@@ -243,7 +243,7 @@ TEST(in_a_cluster)
     CHECK_EQ(seen.count, 20);
     CHECK_EQ(weir__queue_expire(queue, clock_now + 1001), 13);
     int64_t there = 0;
-    CHECK_EQ(weir__queue_figures(queue, count_rules, &there), 0);
+    CHECK_EQ(weir__queue_stats(queue, count_rules, &there), 0);
     CHECK_EQ(there, 13);
     weir__queue_close(queue);
     stop(child);

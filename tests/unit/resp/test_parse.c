@@ -5,10 +5,10 @@
 static struct weir__resp_command command;
 static char copy[2 * WEIR__RESP_COMMAND_MAX];
 
-static enum weir__resp_result parse_as(const char *text, size_t len, bool stranger)
+static enum weir__resp_result parse_as(const char *text, size_t len, bool unauthenticated)
 {
     memcpy(copy, text, len);
-    return weir__resp_parse(copy, len, stranger, &command);
+    return weir__resp_parse(copy, len, unauthenticated, &command);
 }
 
 static enum weir__resp_result parse(const char *text)
@@ -24,7 +24,7 @@ static bool arg_is(size_t i, const char *text)
 
 #define BROKEN(text, why)                                                                                              \
     do {                                                                                                               \
-        CHECK_EQ(parse(text), WEIR__RESP_BROKEN);                                                                      \
+        CHECK_EQ(parse(text), WEIR__RESP_INVALID);                                                                     \
         CHECK(strcmp(command.error, (why)) == 0);                                                                      \
         if (strcmp(command.error, (why)) != 0)                                                                         \
             printf("  %s\n", command.error);                                                                           \
@@ -134,13 +134,13 @@ TEST(inline_bounds)
     static char line[WEIR__RESP_INLINE_MAX + 2];
     memset(line, 'a', sizeof line);
     CHECK_EQ(parse_as(line, WEIR__RESP_INLINE_MAX - 1, false), WEIR__RESP_MORE);
-    CHECK_EQ(parse_as(line, WEIR__RESP_INLINE_MAX, false), WEIR__RESP_BROKEN);
+    CHECK_EQ(parse_as(line, WEIR__RESP_INLINE_MAX, false), WEIR__RESP_INVALID);
     line[WEIR__RESP_INLINE_MAX - 1] = '\n';
     CHECK_EQ(parse_as(line, WEIR__RESP_INLINE_MAX, false), WEIR__RESP_COMMAND);
     CHECK_EQ(command.args[0].len, WEIR__RESP_INLINE_MAX - 1);
     for (size_t i = 0; i < WEIR__RESP_INLINE_MAX; i += 2)
         line[i] = ' ';
-    CHECK_EQ(parse_as(line, WEIR__RESP_INLINE_MAX, false), WEIR__RESP_BROKEN); /* too many words */
+    CHECK_EQ(parse_as(line, WEIR__RESP_INLINE_MAX, false), WEIR__RESP_INVALID); /* too many words */
     line[2 * WEIR__RESP_ARGS] = '\n';
     CHECK_EQ(parse_as(line, 2 * WEIR__RESP_ARGS + 1, false), WEIR__RESP_COMMAND);
     CHECK_EQ(command.count, WEIR__RESP_ARGS);
@@ -149,11 +149,11 @@ TEST(inline_bounds)
 TEST(strangers_may_send_little)
 {
     static const char eleven[] = "*11\r\n", big[] = "*1\r\n$16385\r\n", fits[] = "*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n";
-    CHECK_EQ(parse_as(eleven, strlen(eleven), true), WEIR__RESP_BROKEN);
-    CHECK_EQ(parse_as(big, strlen(big), true), WEIR__RESP_BROKEN);
+    CHECK_EQ(parse_as(eleven, strlen(eleven), true), WEIR__RESP_INVALID);
+    CHECK_EQ(parse_as(big, strlen(big), true), WEIR__RESP_INVALID);
     CHECK_EQ(parse_as(fits, strlen(fits), true), WEIR__RESP_COMMAND);
     CHECK_EQ(parse_as("a b c d e f g h i j\n", 20, true), WEIR__RESP_COMMAND);
-    CHECK_EQ(parse_as("a b c d e f g h i j k\n", 22, true), WEIR__RESP_BROKEN);
+    CHECK_EQ(parse_as("a b c d e f g h i j k\n", 22, true), WEIR__RESP_INVALID);
 }
 
 TEST(integers)

@@ -31,7 +31,7 @@ static int call_at(weir_segment *segment, const struct weir__throttle *call, int
         error = weir_take(segment, limit, call->key.data, call->key.len, weir__throttle_cost(call, limit),
                           (weir_time){ns, ns}, &decision);
     if (!error)
-        weir__throttle_answer(&decision, numbers);
+        weir__throttle_reply(&decision, numbers);
     return error;
 }
 

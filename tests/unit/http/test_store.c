@@ -99,7 +99,7 @@ TEST(what_is_wrong_asks_nothing)
     CHECK_EQ(t->status, 400);
     CHECK_EQ(asked(t, WEIR__GET, "keys/none/1", "")->ask_count, 0);
     CHECK_EQ(t->status, 404);
-    CHECK_EQ(asked(t, WEIR__POST, "commit", "{\"ticket\":\"x\",\"cost\":1}")->ask_count, 0);
+    CHECK_EQ(asked(t, WEIR__POST, "commit", "{\"reservation\":\"x\",\"cost\":1}")->ask_count, 0);
     CHECK_EQ(t->status, 400);
     close_with_store(t);
 }
@@ -107,14 +107,14 @@ TEST(what_is_wrong_asks_nothing)
 TEST(settled_twice_asks_once)
 {
     struct test_api *t = open_with_store();
-    char ticket[1500] = "", body[1600];
+    char token[1500] = "", body[1600];
     CHECK_EQ(asked(t, WEIR__POST, "reserve", ITEM(400))->ask_count, 2); /* a look, and the take */
     answer(t, 0, WEIR__POST, "reserve", ITEM(400));
-    const char *at = strstr(t->said, "\"ticket\":\"");
+    const char *at = strstr(t->said, "\"reservation\":\"");
     CHECK(at != NULL);
     if (at)
-        sscanf(at + 10, "%1399[^\"]", ticket);
-    snprintf(body, sizeof body, "{\"ticket\":\"%s\",\"cost\":100}", ticket);
+        sscanf(at + 15, "%1399[^\"]", token);
+    snprintf(body, sizeof body, "{\"reservation\":\"%s\",\"cost\":100}", token);
     const struct weir__question *question = asked(t, WEIR__POST, "commit", body);
     CHECK_EQ(question->ask_count, 1);
     CHECK_EQ(question->asks[0].how, WEIR__ASK_REFUND);

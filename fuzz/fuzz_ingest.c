@@ -35,7 +35,7 @@ static void check_item(const struct weir__deferred *item)
     weir_text rest = item->headers, name;
     check(item->rule.len > 0 && item->rule.len <= WEIR_NAME_MAX && item->key.len > 0 && item->key.len <= WEIR__KEY_MAX);
     check(item->rule.data[item->rule.len] == 0 && item->cost >= 0 && item->target.data[0] == '/' && item->method.len);
-    if (weir__request_tier(item, tier, &name))
+    if (weir__deferred_tier(item, tier, &name))
         check(name.len > 0 && name.len <= WEIR__TIER_MAX);
     while (rest.len) {
         weir_text line = line_of(&rest);
@@ -52,13 +52,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const names[] = {"content-type", "x-*"};
     const struct weir__queue_config queue = {.headers = names, .header_count = 2};
     struct weir__header_line lines[LINES];
-    weir_text brought[WEIR__BROUGHT_COUNT], rest = {(const char *)data, size};
+    weir_text fields[WEIR__INGEST_COUNT], rest = {(const char *)data, size};
     struct weir__deferred item;
     struct weir__queue_bounds bounds = {0};
     size_t count = 0;
     char *room;
-    for (size_t i = 0; i < WEIR__BROUGHT_COUNT; i++)
-        brought[i] = rest.len ? line_of(&rest) : (weir_text){NULL, 0};
+    for (size_t i = 0; i < WEIR__INGEST_COUNT; i++)
+        fields[i] = rest.len ? line_of(&rest) : (weir_text){NULL, 0};
     while (rest.len && count < LINES) {
         weir_text line = line_of(&rest);
         const char *colon = memchr(line.data, ':', line.len);
@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t len = (size_t)(colon - line.data);
         lines[count++] = (struct weir__header_line){{line.data, len}, {colon + 1, line.len - len - 1}};
     }
-    if (!weir__request_read(&queue, brought, lines, count, &item, &bounds, &room))
+    if (!weir__ingest_read_request(&queue, fields, lines, count, &item, &bounds, &room))
         check_item(&item);
     else
         check(!room);
