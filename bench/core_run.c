@@ -171,7 +171,7 @@ static void touch(const struct weir__bench_table *table, const uint64_t *id)
 static void touch_route(const struct weir__bench_table *table, const struct weir__bench_step *step)
 {
     for (int i = 0; i < GROUP; i++) {
-        ask_for(&table->bare[step[i].home]);
+        ask_for(&table->bare[step[i].primary]);
         ask_for(&table->bare[step[i].cell / 4]);
     }
     for (int i = 0; i < GROUP; i++)

@@ -333,7 +333,7 @@ WEIR_MUST_CHECK int weir_block(weir_segment *segment, const weir_limit *limit, c
 
 /* What gives a slot back. The fields are the library's own; copy it freely, to other processes and machines, too. */
 typedef struct weir_lease {
-    uint64_t home, tag, word, mark;
+    uint64_t primary, tag, word, mark;
     int64_t for_us;
     uint32_t record, place;
 } weir_lease;
@@ -381,13 +381,13 @@ typedef struct weir_stats {
     uint64_t errors;         /* takes that failed with a code */
     uint64_t created;        /* keys that got a slot */
     uint64_t evicted_live;   /* keys that lost theirs before they had recovered: the segment is too small */
-    uint64_t moved;          /* entries moved to their other line to make room */
+    uint64_t moved;          /* cuckoo displacements: entries moved to their alternate bucket */
     uint64_t retries;        /* compare-and-swaps lost to another writer, but for the first on a short way */
     uint64_t evicted_denied; /* of evicted_live, keys that were denied or blocked: their limits began anew */
     uint64_t slab_full;      /* requests for a log or wide counter that the slab had no room for (WEIR_EFULL) */
     uint64_t wrong_secrets;  /* calls of weir_wrong_secret */
     uint64_t slots;          /* in the segment */
-    uint64_t grains;         /* of slab in it, 32 bytes each */
+    uint64_t chunks;         /* of slab in it, 32 bytes each */
     uint64_t bytes;          /* of the segment, all in */
 } weir_stats;
 
@@ -397,7 +397,7 @@ enum weir_entry_kind { WEIR_ENTRY_COUNTER = 0, WEIR_ENTRY_TENTATIVE, WEIR_ENTRY_
 
 /* One occupied slot. Keys are stored as hashes only. */
 typedef struct weir_entry {
-    uint64_t line;
+    uint64_t bucket;
     int slot;
     enum weir_entry_kind kind;
     uint64_t tag;

@@ -27,9 +27,9 @@ static int visit_text(void *context, const weir_entry *e)
     if (dump->shown == dump->most)
         return 1;
     if (dump->shown++ == 0)
-        printf("\n%-12s %-4s %-9s %-9s  %-5s %10s  %14s\n", "line", "slot", "tag", "kind", "clock", "used",
+        printf("\n%-12s %-4s %-9s %-9s  %-5s %10s  %14s\n", "bucket", "slot", "tag", "kind", "clock", "used",
                "recovers in s");
-    printf("%-12" PRIu64 " %-4d %09" PRIx64 " %-9s  %-5s %10" PRIu64 "  %14.3f\n", e->line, e->slot, e->tag,
+    printf("%-12" PRIu64 " %-4d %09" PRIx64 " %-9s  %-5s %10" PRIu64 "  %14.3f\n", e->bucket, e->slot, e->tag,
            kind_name(e->kind), e->wall ? "wall" : "mono", e->used, (double)e->expires_in_us / 1e6);
     return 0;
 }
@@ -39,10 +39,10 @@ static int visit_json(void *context, const weir_entry *e)
     struct dump *dump = context;
     if (dump->shown == dump->most)
         return 1;
-    printf("%s{\"line\":%" PRIu64 ",\"slot\":%d,\"tag\":\"%09" PRIx64
+    printf("%s{\"bucket\":%" PRIu64 ",\"slot\":%d,\"tag\":\"%09" PRIx64
            "\",\"kind\":\"%s\",\"clock\":\"%s\",\"live\":%s,\"used\":%" PRIu64 ",\"anchor_us\":%" PRId64
            ",\"expires_in_us\":%" PRId64 "}",
-           dump->shown++ ? "," : "", e->line, e->slot, e->tag, kind_name(e->kind), e->wall ? "wall" : "mono",
+           dump->shown++ ? "," : "", e->bucket, e->slot, e->tag, kind_name(e->kind), e->wall ? "wall" : "mono",
            e->live ? "true" : "false", e->used, e->anchor_us, e->expires_in_us);
     return 0;
 }
@@ -58,7 +58,7 @@ static int numbers(const struct dump *d, struct number *out)
     const struct number list[] = {
         {"bytes", d->stats.bytes},
         {"slots", d->stats.slots},
-        {"grains", d->stats.grains},
+        {"chunks", d->stats.chunks},
         {"allowed", d->stats.allowed},
         {"delayed", d->stats.delayed},
         {"denied", d->stats.denied},

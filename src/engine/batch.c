@@ -27,7 +27,7 @@ enum {
 
 struct flight {
     uint64_t wanted; /* its tag; see weir__tag_bits_of */
-    struct weir__bucket *home;
+    struct weir__bucket *primary;
     weir__cell *slot; /* in which it was seen, or a place like any other */
 };
 
@@ -40,12 +40,12 @@ struct group {
     struct flight flight[GROUP];
     struct away {
         struct flight *flight;
-        struct weir__bucket *line;
-    } other[GROUP];             /* of which `away` are not at home */
+        struct weir__bucket *bucket;
+    } alternate[GROUP];         /* of which `away` are not at home */
     weir__cell *pair[GROUP][2]; /* of those that are pairs, in which they were seen, or places like any other */
     struct sibling {
         uint16_t flight, parity;
-        struct weir__bucket *line;
+        struct weir__bucket *bucket;
     } sibling[2 * GROUP]; /* of which `apart` are not at home */
 };
 
@@ -57,8 +57,8 @@ STEP void set_out(struct weir__batch *b, struct group *g)
 {
     const struct weir__table *table = b->op.table;
     const uint8_t *secret = table->header->secret;
-    struct weir__bucket *line = table->line;
-    const uint64_t lines = table->lines;
+    struct weir__bucket *line = table->bucket;
+    const uint64_t lines = table->buckets;
     /* Limit and cost of the request before, which need not be looked at again. Not NULL at first: that may be theirs.
      */
     static const weir_limit nobodys;
@@ -88,8 +88,8 @@ STEP void set_out(struct weir__batch *b, struct group *g)
         f->wanted = weir__tag_bits_of(hash);
         if (__builtin_expect(weir__with_tag(hash) != hash, 0))
             f->wanted = weir__tag_bits_of(weir__with_tag(hash));
-        f->home = &line[weir__scale(hash, lines)];
-        weir__prefetch(f->home);
+        f->primary = &line[weir__scale(hash, lines)];
+        weir__prefetch(f->primary);
         weir__fast_decision_init(limit, &r->decision); /* if it is to be kept, this is half of the answer */
     }
     g->usual = usual;
@@ -108,22 +108,22 @@ STEP void look_home(const struct weir__batch *b, struct group *g)
     const struct weir__table *table = b->op.table;
     size_t count = 0;
     for (struct flight *f = g->flight, *end = f + g->count; f < end; f++) {
-        g->other[count].flight = f;
-        count += look(f, f->home); /* NOLINT(clang-analyzer-core.CallAndMessage): set_out has filled as many */
+        g->alternate[count].flight = f;
+        count += look(f, f->primary); /* NOLINT(clang-analyzer-core.CallAndMessage): set_out has filled as many */
     }
     g->away = count;
-    for (struct away *a = g->other, *end = a + count; a < end; a++) {
+    for (struct away *a = g->alternate, *end = a + count; a < end; a++) {
         const struct flight *f = a->flight;
-        uint64_t home = (uint64_t)(f->home - table->line);
-        a->line = &table->line[weir__alternate_bucket(weir__cell_tag(f->wanted), home, table->lines)];
-        weir__prefetch(a->line);
+        uint64_t home = (uint64_t)(f->primary - table->bucket);
+        a->bucket = &table->bucket[weir__alternate_bucket(weir__cell_tag(f->wanted), home, table->buckets)];
+        weir__prefetch(a->bucket);
     }
 }
 
 STEP void look_other(struct group *g)
 {
-    for (struct away *a = g->other, *end = a + g->away; a < end; a++)
-        (void)look(a->flight, a->line);
+    for (struct away *a = g->alternate, *end = a + g->away; a < end; a++)
+        (void)look(a->flight, a->bucket);
 }
 
 /* The present window of the limit asked for last: one division for all that have the same. */
@@ -159,15 +159,16 @@ STEP void look_pairs(const struct weir__batch *b, struct group *g)
         if (beyond != WEIR__SIBLING)
             continue;
         const struct weir__window window = present_window(&windows, r->limit, b->op.mono_us);
-        const uint64_t home = (uint64_t)(f->home - table->line), tag = weir__cell_tag(f->wanted) & ~UINT64_C(1);
-        const unsigned there = weir__pair_at(f->home, tag, g->pair[i]);
+        const uint64_t home = (uint64_t)(f->primary - table->bucket), tag = weir__cell_tag(f->wanted) & ~UINT64_C(1);
+        const unsigned there = weir__pair_at(f->primary, tag, g->pair[i]);
         const weir__cell present = weir__cell_peek(g->pair[i][window.parity]);
         const bool over = weir__anchor_expand(weir__cell_unpack(present).anchor, b->op.mono_us) < window.start_us;
         const unsigned stays = there & ~((unsigned)over << window.parity);
         for (unsigned parity = 0; parity < 2; parity++) {
-            g->sibling[apart] = (struct sibling){
-                (uint16_t)i, (uint16_t)parity, &table->line[weir__alternate_bucket(tag | parity, home, table->lines)]};
-            ask[asked] = g->sibling[apart].line;
+            g->sibling[apart] =
+                (struct sibling){(uint16_t)i, (uint16_t)parity,
+                                 &table->bucket[weir__alternate_bucket(tag | parity, home, table->buckets)]};
+            ask[asked] = g->sibling[apart].bucket;
             asked += !(stays >> parity & 1);
             apart += !(there >> parity & 1);
         }
@@ -183,7 +184,7 @@ STEP void look_siblings(struct group *g)
     for (size_t i = 0; i < g->apart; i++) {
         const struct sibling *s = &g->sibling[i];
         weir__cell *slot[2];
-        (void)weir__pair_at(s->line, weir__cell_tag(g->flight[s->flight].wanted), slot);
+        (void)weir__pair_at(s->bucket, weir__cell_tag(g->flight[s->flight].wanted), slot);
         g->pair[s->flight][s->parity] = slot[s->parity];
     }
 }
@@ -208,7 +209,7 @@ static void add_up(struct weir__batch *b, const weir_request *r)
 STEP void decide_long(struct weir__batch *b, weir_request *r, const struct flight *f)
 {
     struct weir__key_location where = {.tag = weir__cell_tag(f->wanted),
-                                       .home = (uint64_t)(f->home - b->op.table->line)};
+                                       .primary = (uint64_t)(f->primary - b->op.table->bucket)};
     weir_decision made;
     if (!r->error)
         r->error = weir__long_way(&b->op, r->limit, &where, r->cost, &made);

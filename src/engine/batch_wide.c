@@ -41,7 +41,7 @@ enum { LOOK_HOME = 3, ASK_OTHER = 4, LOOK_OTHER = 6, DECIDE = 7 };
 
 struct eight {
     uint64_t wanted[LANES]; /* tags, as in batch.c */
-    struct weir__bucket *home[LANES], *other[LANES];
+    struct weir__bucket *primary[LANES], *alternate[LANES];
     weir__cell *slot[LANES];
     uint16_t found[LANES]; /* in the home line: one bit, 4 a slot, or none */
     unsigned away;         /* a bit for each lane that was not found */
@@ -60,7 +60,7 @@ struct terms {
     __m256i like;
     size_t key_len;
     const uint8_t *secret;
-    __m512i flip, spread, lines, base;
+    __m512i flip, spread, buckets, base;
     __m512i now, mono, period, inverse, hard, cost;
     __m512i so_far; /* the costs of a lane and of those before it */
 };
@@ -138,10 +138,10 @@ INLINE bool set_out(const struct terms *t, const weir_request *r, struct eight *
     if (_mm512_testn_epi64_mask(hash, all(WEIR__TAG_MASK - 1))) /* weir__with_tag */
         return false;
     _mm512_store_si512(e->wanted, _mm512_slli_epi64(hash, 30));
-    _mm512_store_si512(e->home, _mm512_add_epi64(t->base, _mm512_slli_epi64(scaled(hash, t->lines), 6)));
+    _mm512_store_si512(e->primary, _mm512_add_epi64(t->base, _mm512_slli_epi64(scaled(hash, t->buckets), 6)));
     UNROLL
     for (size_t i = 0; i < LANES; i++)
-        weir__prefetch(e->home[i]);
+        weir__prefetch(e->primary[i]);
     return true;
 }
 
@@ -156,13 +156,13 @@ INLINE void look_home(struct eight *e)
 {
     UNROLL
     for (size_t i = 0; i < LANES; i++)
-        e->found[i] = (uint16_t)match(e->home[i], e->wanted[i]);
+        e->found[i] = (uint16_t)match(e->primary[i], e->wanted[i]);
 }
 
 /* A turn after look_home: what it wrote piece by piece is read at once. */
 INLINE void ask_other(const struct terms *t, struct eight *e)
 {
-    __m512i home = _mm512_load_si512(e->home);
+    __m512i home = _mm512_load_si512(e->primary);
     __m512i found = _mm512_cvtepu16_epi64(_mm_load_si128((const __m128i *)(const void *)e->found));
     unsigned away = _mm512_testn_epi64_mask(found, found);
     /* The slot of the lowest bit; the last one if there is none. */
@@ -173,21 +173,21 @@ INLINE void ask_other(const struct terms *t, struct eight *e)
 
     /* weir__alternate_bucket */
     __m512i tag = _mm512_srli_epi64(_mm512_load_si512(e->wanted), 30);
-    __m512i sum = scaled(_mm512_mullo_epi64(tag, all(UINT64_C(0xd6e8feb86659fd93))), t->lines);
+    __m512i sum = scaled(_mm512_mullo_epi64(tag, all(UINT64_C(0xd6e8feb86659fd93))), t->buckets);
     __m512i other = _mm512_sub_epi64(sum, _mm512_srli_epi64(_mm512_sub_epi64(home, t->base), 6));
-    other = _mm512_mask_add_epi64(other, _mm512_movepi64_mask(other), other, t->lines);
-    _mm512_store_si512(e->other, _mm512_add_epi64(t->base, _mm512_slli_epi64(other, 6)));
+    other = _mm512_mask_add_epi64(other, _mm512_movepi64_mask(other), other, t->buckets);
+    _mm512_store_si512(e->alternate, _mm512_add_epi64(t->base, _mm512_slli_epi64(other, 6)));
     e->away = away;
     for (; away; away &= away - 1)
-        weir__prefetch(e->other[__builtin_ctz(away)]);
+        weir__prefetch(e->alternate[__builtin_ctz(away)]);
 }
 
 INLINE void look_other(struct eight *e)
 {
     for (unsigned away = e->away; away; away &= away - 1) {
         unsigned i = (unsigned)__builtin_ctz(away);
-        unsigned found = match(e->other[i], e->wanted[i]) | 0x2000;
-        e->slot[i] = &e->other[i]->slot[(unsigned)__builtin_ctz(found) / 4];
+        unsigned found = match(e->alternate[i], e->wanted[i]) | 0x2000;
+        e->slot[i] = &e->alternate[i]->slot[(unsigned)__builtin_ctz(found) / 4];
     }
 }
 
@@ -303,7 +303,7 @@ WIDE static __attribute__((noinline)) unsigned decide_singly(struct weir__batch 
         if (!(odd >> i & 1) && swap(e, p, i))
             continue;
         odd |= 1U << i;
-        weir__batch_decide(b, &r[i], e->slot[i], e->wanted[i], e->home[i]);
+        weir__batch_decide(b, &r[i], e->slot[i], e->wanted[i], e->primary[i]);
     }
     return odd;
 }
@@ -354,8 +354,8 @@ WIDE static struct terms make_terms(const struct weir__batch *b)
         .secret = secret,
         .flip = all(XXH_readLE64(secret + 8) ^ XXH_readLE64(secret + 16)),
         .spread = all(r->limit->spread),
-        .lines = all(table->lines),
-        .base = all((uint64_t)(uintptr_t)table->line),
+        .buckets = all(table->buckets),
+        .base = all((uint64_t)(uintptr_t)table->bucket),
         .now = all(mono_us << 17 | 0x1ffff),
         .mono = all(mono_us),
         .period = all((uint64_t)r->limit->period_us),
@@ -396,7 +396,7 @@ WIDE static __attribute__((noinline)) void take(struct weir__batch *b)
 void weir__wide_take(struct weir__batch *b)
 {
     const weir_request *r = b->request;
-    if (b->left < LANES || !b->usual || weir__wide_forbidden || b->op.table->lines > UINT32_MAX || !weir__wide_can())
+    if (b->left < LANES || !b->usual || weir__wide_forbidden || b->op.table->buckets > UINT32_MAX || !weir__wide_can())
         return;
     if (!weir__request_check(r->limit, r->key, r->key_len, r->cost, b->now) && weir__may_take_fast(r->limit, r->cost))
         take(b);

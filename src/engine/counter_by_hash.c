@@ -13,7 +13,7 @@ void weir__counter_expect(const weir_segment *segment, uint64_t hash)
 {
     struct weir__key_location where;
     weir__locate_primary(&segment->table, hash, &where);
-    weir__prefetch_read(&segment->table.line[where.home]); /* most are only looked at */
+    weir__prefetch_read(&segment->table.bucket[where.primary]); /* most are only looked at */
 }
 
 int weir__counter_move(weir_segment *segment, const weir_limit *limit, uint64_t hash, int64_t amount, weir_time now,

@@ -13,8 +13,9 @@
 /* A ruleset snapshot: a compiled set of rules with its runtime state. Hazard pointers protect it. */
 struct weir__ruleset {
     weir_rules *rules;
-    struct weir__rule_stats **tally; /* by rule index; of a rule for which the segment has none: the engine's own */
-    uint64_t *hot;                   /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
+    struct weir__rule_stats *
+        *rule_stats; /* by rule index; of a rule for which the segment has none: the engine's own */
+    uint64_t *hot;   /* struct weir__hot_rule * by rule index, 0: none yet; NULL: nothing is noted */
     struct weir__rule_plan *
         *plan; /* by rule index, see fast_path.h; NULL for those that do not say the same each time */
     struct weir__arena plans_arena; /* theirs and the list's: with a malloc each, many rules would scatter it */
@@ -74,7 +75,7 @@ struct weir__rule_stats_shard *weir__rule_tally(const struct weir__ruleset *rule
 static inline struct weir__rule_stats_shard *weir__rule_tally_on(const struct weir__ruleset *ruleset,
                                                                  const struct weir__rule *rule, unsigned cpu)
 {
-    return &ruleset->tally[rule->index]->stripe[cpu % WEIR__RULE_STATS_SHARDS];
+    return &ruleset->rule_stats[rule->index]->shard[cpu % WEIR__RULE_STATS_SHARDS];
 }
 
 /* A rule's figures, over all processors. */

@@ -146,7 +146,7 @@ bool weir__fast_result_fill(const struct weir__request_ctx *ctx, const struct we
 static inline void count(const struct weir__asked *asked, const struct weir__rule_plan *plan, uint32_t rule,
                          const weir_decision *decision, weir_text key)
 {
-    uint64_t *sum = &plan->tally->stripe[asked->cpu % WEIR__RULE_STATS_SHARDS].allowed, dice;
+    uint64_t *sum = &plan->rule_stats->shard[asked->cpu % WEIR__RULE_STATS_SHARDS].allowed, dice;
     weir__count(sum, 1);
     struct weir__hot_rule *panel = weir__hot_sampler_due(asked->ruleset, rule, asked->now, weir__load64(sum), &dice);
     if (!panel)
@@ -268,7 +268,7 @@ static inline size_t tightest(const struct weir__share *shares, size_t count)
 static void count_back(const struct weir__asked *asked, const struct few *few, size_t back)
 {
     for (size_t i = 0; i < back; i++)
-        weir__count(&few->plan[i]->tally->stripe[asked->cpu % WEIR__RULE_STATS_SHARDS].gave_back, 1);
+        weir__count(&few->plan[i]->rule_stats->shard[asked->cpu % WEIR__RULE_STATS_SHARDS].gave_back, 1);
 }
 
 __attribute__((hot, noinline)) static bool quick_few(struct weir__asked *asked, size_t count_of,

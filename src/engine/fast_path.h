@@ -50,7 +50,7 @@ struct weir__rule_plan {
     int64_t limit;                    /* as decisions tell it */
     const weir_limit *quick;          /* NULL: it needs more than there is here */
     const struct weir__template *key; /* of the rule */
-    struct weir__rule_stats *tally;
+    struct weir__rule_stats *rule_stats;
     int64_t cost;
     bool address; /* the key is some text and an address: see weir__template_is_address */
     bool share;   /* what the key lacks does not matter */

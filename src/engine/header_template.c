@@ -58,7 +58,7 @@ void weir__rule_plans_make(struct weir__ruleset *ruleset, bool read_only)
         plan->address = weir__template_is_address(&rule->key, &rules->attributes) &&
                         rule->key.parts[0].literal.len + WEIR__ADDRESS4_ROOM <= WEIR_SHOWN_MAX;
         plan->share = rule->on_missing == WEIR__MISSING_SHARE;
-        plan->tally = ruleset->tally[i];
+        plan->rule_stats = ruleset->rule_stats[i];
         plan->cost = rule->cost.usual;
         plan->written = ruleset->consistency[i] == WEIR__EVENTUAL;
     }

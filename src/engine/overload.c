@@ -98,7 +98,7 @@ static void throw_dice(struct weir__request_ctx *ctx, const struct weir__load_vi
     if (first->rule) {
         const struct weir__rule_stats_shard *stripe = weir__rule_tally_on(ctx->ruleset, first->rule, ctx->cpu);
         counted = weir__load64(&stripe->allowed) + weir__load64(&stripe->denied) +
-                  weir__load64(weir__rule_stats_shed(ctx->ruleset->tally[first->rule->index], (int)ctx->priority));
+                  weir__load64(weir__rule_stats_shed(ctx->ruleset->rule_stats[first->rule->index], (int)ctx->priority));
     }
     ctx->shed = view->shed[ctx->priority];
     ctx->dice = weir__hot_sampler_random(ctx->now, counted);

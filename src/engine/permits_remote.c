@@ -26,7 +26,7 @@ int weir__far_identify(struct weir__ask *ask)
 
 void weir__far_hold(weir_held *held, const struct weir__ask *taken)
 {
-    weir_lease lease = {.home = taken->lease[0],
+    weir_lease lease = {.primary = taken->lease[0],
                         .tag = taken->lease[1],
                         .word = (uint64_t)taken->limit.cap,
                         .for_us = taken->limit.window_us,
@@ -47,7 +47,7 @@ static bool is_whole(const weir_held *held, const weir_lease *lease)
 {
     uint64_t begin = lease->place >> NAME_BITS, len = lease->place & ((1U << NAME_BITS) - 1);
     return len > 0 && len <= WEIR__STORE_NAME_MAX && begin + len <= held->names_len &&
-           held->names_len <= WEIR_HELD_NAMES_MAX && lease->home >> IDENTITY_BITS == 0 &&
+           held->names_len <= WEIR_HELD_NAMES_MAX && lease->primary >> IDENTITY_BITS == 0 &&
            lease->tag >> IDENTITY_BITS == 0 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX &&
            lease->word <= WEIR__USED_MAX;
 }
@@ -103,7 +103,7 @@ static void describe(const weir_held *held, const weir_lease *lease, enum weir__
                              .hard = (int64_t)lease->word,
                              .cap = (int64_t)lease->word,
                              .window_us = lease->for_us};
-    to->lease[0] = lease->home;
+    to->lease[0] = lease->primary;
     to->lease[1] = lease->tag;
     to->name_len = (uint16_t)name.len;
     memcpy(to->name, name.data, name.len);

@@ -63,11 +63,11 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
     struct weir__ruleset *ruleset = calloc(1, sizeof *ruleset);
     if (!ruleset)
         return NULL;
-    ruleset->tally = calloc(rules->count + 1, sizeof(struct weir__rule_stats *));
+    ruleset->rule_stats = calloc(rules->count + 1, sizeof(struct weir__rule_stats *));
     ruleset->consistency = calloc(rules->count + 1, 1);
     if (engine->hot_sampler)
         ruleset->hot = calloc(rules->count + 1, sizeof *ruleset->hot);
-    if (!ruleset->tally || !ruleset->consistency || (engine->hot_sampler && !ruleset->hot)) {
+    if (!ruleset->rule_stats || !ruleset->consistency || (engine->hot_sampler && !ruleset->hot)) {
         weir__ruleset_free(ruleset);
         return NULL;
     }
@@ -76,7 +76,7 @@ struct weir__ruleset *weir__ruleset_make(weir *engine, weir_rules *rules)
         bool writable = !engine->segment->read_only;
         struct weir__rule_stats *tally =
             writable ? weir__rule_stats_find(&engine->segment->table, rules->rules[i]->id) : NULL;
-        ruleset->tally[i] = tally ? tally : &engine->untold;
+        ruleset->rule_stats[i] = tally ? tally : &engine->untold;
         ruleset->consistency[i] = (uint8_t)consistency_of(engine, rules->rules[i]);
         ruleset->strict |= ruleset->consistency[i] == WEIR__STRICT;
     }
@@ -92,7 +92,7 @@ void weir__ruleset_free(struct weir__ruleset *ruleset)
     if (!ruleset)
         return;
     weir__arena_free(&ruleset->plans_arena);
-    free(ruleset->tally);
+    free(ruleset->rule_stats);
     free(ruleset->hot);
     free(ruleset->consistency);
     weir_rules_free(ruleset->rules);
@@ -105,7 +105,7 @@ void weir__tally_sum(const struct weir__rule_stats *tally, weir_rule_stats *stat
 {
     *stats = (weir_rule_stats){0};
     for (int i = 0; i < WEIR__RULE_STATS_SHARDS; i++) {
-        const struct weir__rule_stats_shard *from = &tally->stripe[i];
+        const struct weir__rule_stats_shard *from = &tally->shard[i];
         stats->allowed += weir__load64(&from->allowed);
         stats->delayed += weir__load64(&from->delayed);
         stats->denied += weir__load64(&from->denied);

@@ -28,7 +28,7 @@ __attribute__((always_inline)) static inline int take(struct weir__stats_shard *
     int error = weir__request_check(limit, key, key_len, cost, now);
     if (!error) {
         weir__key_primary(op.table, limit, key, key_len, &where);
-        weir__cell *slot = weir__slot_at(&op.table->line[where.home], where.tag);
+        weir__cell *slot = weir__slot_at(&op.table->bucket[where.primary], where.tag);
         if (weir__any_blocked(&op) || !weir__may_take_fast(limit, cost) ||
             !weir__fast_take(op.mono_us, limit, slot, where.tag, cost, &made))
             error = weir__long_way(&op, limit, &where, cost, &made);

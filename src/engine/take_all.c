@@ -407,7 +407,7 @@ static void count_hit(const struct weir__request_ctx *ctx, const struct weir__ru
     if (eval->reason == WEIR_BY_ALLOW_LIST || eval->reason == WEIR_BY_BLOCK_LIST)
         weir__count(&to->listed, 1);
     if (denies && eval->reason == WEIR_BY_SHED) {
-        weir__count(weir__rule_stats_shed(ctx->ruleset->tally[eval->rule->index], (int)ctx->priority), 1);
+        weir__count(weir__rule_stats_shed(ctx->ruleset->rule_stats[eval->rule->index], (int)ctx->priority), 1);
         return;
     }
     /* What another rule denied is not this one's: it neither let it pass nor held it up. */

@@ -38,7 +38,7 @@ static inline weir__cell *slot_of(const struct asking *asking, const weir_limit 
     struct weir__key_location where;
     weir__locate_primary(table, hash ^ limit->spread, &where);
     *tag = where.tag;
-    return weir__slot_at(&table->line[where.home], where.tag);
+    return weir__slot_at(&table->bucket[where.primary], where.tag);
 }
 
 static __attribute__((noinline)) bool look_other(const weir_segment *segment, struct weir__stats_shard *stats,

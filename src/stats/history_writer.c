@@ -176,15 +176,15 @@ static void hot_follow(struct weir__observer *o)
 {
     hot_leave(o);
     /* Attached as by one who notes: this is never the one who makes it. */
-    if (o->sight.hot_file.memory && o->sight.hot.panels)
+    if (o->sight.hot_file.memory && o->sight.hot.rule_slots)
         (void)!weir__hot_sampler_attach(o->hot_path, o->sight.engine->segment->owner, &o->hot);
 }
 
 static void age_all(const struct weir__hot *hot, int times)
 {
-    for (uint32_t i = 0; i < hot->panels; i++)
-        for (int time = 0; time < times && weir__load64(&hot->panel[i].rule); time++)
-            weir__hot_age(&hot->panel[i]);
+    for (uint32_t i = 0; i < hot->rule_slots; i++)
+        for (int time = 0; time < times && weir__load64(&hot->rule_slot[i].rule); time++)
+            weir__hot_age(&hot->rule_slot[i]);
 }
 
 /* What was noted while nobody counted the seconds says nothing about how fast it came, so it goes. */

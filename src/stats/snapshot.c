@@ -91,14 +91,14 @@ static int visit_tallies(const struct weir__sight *sight, const struct walk *wal
 {
     const struct weir__table *table = &sight->engine->segment->table;
     int stop = 0;
-    for (uint64_t i = 0; i < table->tallies && !stop; i++) {
+    for (uint64_t i = 0; i < table->rule_stats_count && !stop; i++) {
         char name[24];
         struct weir__seen_rule rule = {.info = {.name = name, .key = "", .file = "", .limit = -1},
-                                       .id = weir__load64(&table->tally[i].stripe[0].word)};
+                                       .id = weir__load64(&table->rule_stats[i].shard[0].word)};
         snprintf(name, sizeof name, "#%016" PRIx64, rule.id);
         if (!rule.id)
             continue;
-        weir__tally_sum(&table->tally[i], &rule.stats);
+        weir__tally_sum(&table->rule_stats[i], &rule.stats);
         stop = walk->visit(walk->context, &rule);
     }
     return stop;
@@ -173,7 +173,7 @@ bool weir__sight_has_ledger(const struct weir__sight *sight)
 
 const struct weir__hot_rule *weir__sight_panel(const struct weir__sight *sight, uint64_t rule)
 {
-    return sight->hot.panels ? weir__hot_lookup(&sight->hot, rule) : NULL;
+    return sight->hot.rule_slots ? weir__hot_lookup(&sight->hot, rule) : NULL;
 }
 
 bool weir__sight_load(const struct weir__sight *sight, struct weir__load_view *view, struct weir__upstream_sums *sums)

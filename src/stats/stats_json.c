@@ -195,12 +195,13 @@ static json_t *stats_json(const struct weir__sight *sight)
     json_t *rates = json_object();
     for (int i = 0; i < 3; i++)
         walk.good &= json_object_set_new(rates, span_names[i], weir__figures_rates(&walk.all[i])) == 0;
-    json_t *root = json_pack(
-        "{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at", rounded_ms(sight->now.wall_ns),
-        "version", weir_version(), "host", host_json(sight), "segment", segment_json(sight), "store", store_json(sight),
-        "rates", rates, "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
-        "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks", number(engine.looks), "rules",
-        number(engine.rules), "history", sight->history.rows != 0, "hot", sight->hot.panels != 0, "rules", walk.rules);
+    json_t *root = json_pack("{s:f,s:s,s:o,s:o,s:o,s:o,s:{s:f,s:f},s:{s:o,s:o,s:o,s:o},s:b,s:b,s:o}", "at",
+                             rounded_ms(sight->now.wall_ns), "version", weir_version(), "host", host_json(sight),
+                             "segment", segment_json(sight), "store", store_json(sight), "rates", rates,
+                             "check_seconds", "p50", time_below(&times, 500), "p99", time_below(&times, 990), "reloads",
+                             "ok", number(engine.reloads), "failed", number(engine.reload_failures), "looks",
+                             number(engine.looks), "rules", number(engine.rules), "history", sight->history.rows != 0,
+                             "hot", sight->hot.rule_slots != 0, "rules", walk.rules);
     walk.good &= json_object_set_new(root, "load", load_json(sight)) == 0;
     if (walk.good)
         return root;
@@ -368,7 +369,7 @@ int weir__figures_hot(const struct weir__sight *sight, const struct weir__figure
     if (!finding.found)
         return WEIR_ENORULE;
     const struct weir__hot_rule *panel = weir__sight_panel(sight, finding.id);
-    uint64_t seconds = sight->hot.panels ? weir__load64(&sight->hot.header->seconds) : 0;
+    uint64_t seconds = sight->hot.rule_slots ? weir__load64(&sight->hot.header->seconds) : 0;
     uint64_t total =
         panel ? weir__load64(&panel->sketch[what->denied ? WEIR__HOT_DENIED : WEIR__HOT_ADMITTED].total) : 0;
     json_t *root = json_pack("{s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o}", "rule", what->rule, "shadow", what->shadow, "known",

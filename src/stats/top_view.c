@@ -207,7 +207,7 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
     int wide = p->canvas.screen->width - 24 < 20    ? 20
                : p->canvas.screen->width - 24 > 100 ? 100
                                                     : p->canvas.screen->width - 24;
-    uint64_t seconds = sight->hot.panels ? weir__load64(&sight->hot.header->seconds) : 0;
+    uint64_t seconds = sight->hot.rule_slots ? weir__load64(&sight->hot.header->seconds) : 0;
     char title[128];
     snprintf(title, sizeof title, "KEYS of %s, %s",
              weir__printable((weir_text){row->name, strlen(row->name)}, name, 32), titles[p->top->list]);
@@ -217,8 +217,8 @@ static void draw_keys(struct picture *p, const struct row *row, size_t max)
                                                   : "     COST        +-");
     if (!panel) {
         weir__top_line(&p->canvas, "2", "  %s",
-                       sight->hot.panels ? "there is no room for this rule: make hot_keys larger"
-                                         : "they are not noted; hot_keys in weir.yaml");
+                       sight->hot.rule_slots ? "there is no room for this rule: make hot_keys larger"
+                                             : "they are not noted; hot_keys in weir.yaml");
         return;
     }
     size_t count = keys_of(sight, panel, p->top->list, keys, max < KEYS_SHOWN ? max : KEYS_SHOWN);

@@ -41,7 +41,7 @@ static bool is_free(const struct weir__op *op, weir__cell seen)
 static weir__cell *free_slot(const struct weir__op *op, uint64_t line, weir__cell *seen)
 {
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-        weir__cell *slot = &op->table->line[line].slot[i];
+        weir__cell *slot = &op->table->bucket[line].slot[i];
         *seen = weir__cell_peek(slot);
         if (is_free(op, *seen))
             return slot;
@@ -62,7 +62,7 @@ static void finish_move(const struct weir__op *op, uint64_t line, weir__cell *fr
 {
     uint64_t tag = weir__cell_tag(frozen.lo);
     unsigned state = weir__cell_state(frozen.lo), version = weir__cell_version(frozen.lo);
-    weir__cell *to = &op->table->line[weir__alternate_bucket(tag, line, op->table->lines)].slot[state & 3];
+    weir__cell *to = &op->table->bucket[weir__alternate_bucket(tag, line, op->table->buckets)].slot[state & 3];
     weir__cell landed = weir__cell_with_state(frozen, WEIR__LANDED, version + 1);
 
     for (int round = 0; round < WEIR__ROUNDS; round++) {
@@ -95,7 +95,7 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
     weir__cell reserved =
         weir__cell_pack((struct weir__slot_fields){.tag = weir__cell_tag(seen.lo),
                                                    .state = WEIR__RESERVED,
-                                                   .whole = weir__expiry_encode(RESERVED_US),
+                                                   .expiry = weir__expiry_encode(RESERVED_US),
                                                    .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
     reserved = weir__cell_with_aba_tag(reserved, there);
     if (!weir__cell_cas(to, &there, reserved))
@@ -111,8 +111,8 @@ static void move(const struct weir__op *op, uint64_t line, weir__cell *from, wei
 static void ask_for_others(const struct weir__op *op, uint64_t line)
 {
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-        uint64_t tag = weir__cell_tag(weir__load64(&op->table->line[line].slot[i].lo));
-        weir__prefetch(&op->table->line[weir__alternate_bucket(tag, line, op->table->lines)]);
+        uint64_t tag = weir__cell_tag(weir__load64(&op->table->bucket[line].slot[i].lo));
+        weir__prefetch(&op->table->bucket[weir__alternate_bucket(tag, line, op->table->buckets)]);
     }
 }
 
@@ -121,7 +121,7 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
 {
     ask_for_others(op, line);
     for (int i = 0; i < WEIR__BUCKET_SLOTS && budget[0] > 0; i++) {
-        weir__cell *slot = &op->table->line[line].slot[i], seen = weir__cell_read(slot), there;
+        weir__cell *slot = &op->table->bucket[line].slot[i], seen = weir__cell_read(slot), there;
         if (!weir__cell_tag(seen.lo))
             return true;
         if (weir__is_frozen(seen.lo)) {
@@ -130,7 +130,7 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
         }
         if (!weir__is_normal(seen.lo))
             continue;
-        uint64_t next = weir__alternate_bucket(weir__cell_tag(seen.lo), line, op->table->lines);
+        uint64_t next = weir__alternate_bucket(weir__cell_tag(seen.lo), line, op->table->buckets);
         if (next == line)
             continue;
         budget[0]--;
@@ -138,7 +138,7 @@ static bool make_room(const struct weir__op *op, uint64_t line, int depth, int *
             continue;
         weir__cell *target = free_slot(op, next, &there);
         if (target) {
-            move(op, line, slot, seen, target, there, (int)(target - op->table->line[next].slot));
+            move(op, line, slot, seen, target, there, (int)(target - op->table->bucket[next].slot));
             return true;
         }
     }
@@ -152,12 +152,12 @@ static int gather(const struct weir__op *op, const struct weir__key_location *w,
 {
     int count = 0;
     /* By place, not by home, so that all agree on which of several comes first. */
-    uint64_t first = w->home < w->other ? w->home : w->other;
-    uint64_t second = w->home < w->other ? w->other : w->home;
+    uint64_t first = w->primary < w->alternate ? w->primary : w->alternate;
+    uint64_t second = w->primary < w->alternate ? w->alternate : w->primary;
 
     for (uint64_t line = first;; line = second) {
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell *slot = &op->table->line[line].slot[i];
+            weir__cell *slot = &op->table->bucket[line].slot[i];
             if (weir__cell_tag(weir__load64(&slot->lo)) != w->tag)
                 continue;
             weir__cell seen = weir__cell_read(slot);
@@ -171,7 +171,8 @@ static int gather(const struct weir__op *op, const struct weir__key_location *w,
 
 static uint64_t line_of(const struct weir__op *op, const weir__cell *slot)
 {
-    return (uint64_t)((const struct weir__bucket *)(const void *)((uintptr_t)slot & ~(uintptr_t)63) - op->table->line);
+    return (uint64_t)((const struct weir__bucket *)(const void *)((uintptr_t)slot & ~(uintptr_t)63) -
+                      op->table->bucket);
 }
 
 /*
@@ -283,8 +284,8 @@ static bool keeps_denied(const struct weir__op *op, const struct weir__key_locat
 {
     int denied = 0;
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++)
-        denied += weir__cell_is_denied(weir__cell_peek(&op->table->line[w->home].slot[i])) +
-                  weir__cell_is_denied(weir__cell_peek(&op->table->line[w->other].slot[i]));
+        denied += weir__cell_is_denied(weir__cell_peek(&op->table->bucket[w->primary].slot[i])) +
+                  weir__cell_is_denied(weir__cell_peek(&op->table->bucket[w->alternate].slot[i]));
     return denied <= WEIR__BUCKET_SLOTS;
 }
 
@@ -296,10 +297,10 @@ static weir__cell *victim(const struct weir__op *op, const struct weir__key_loca
 {
     weir__cell *slot = NULL;
     int64_t shortest = INT64_MAX, later = keeps_denied(op, w) ? INT64_MAX / 2 : 0; /* lives are much shorter */
-    const uint64_t line[2] = {w->home, w->other};
+    const uint64_t line[2] = {w->primary, w->alternate};
 
     for (int k = 0; k < 2 * WEIR__BUCKET_SLOTS; k++) {
-        weir__cell *candidate = &op->table->line[line[k / WEIR__BUCKET_SLOTS]].slot[k % WEIR__BUCKET_SLOTS];
+        weir__cell *candidate = &op->table->bucket[line[k / WEIR__BUCKET_SLOTS]].slot[k % WEIR__BUCKET_SLOTS];
         weir__cell held = weir__cell_read(candidate);
         if (weir__cell_tag(held.lo) && weir__is_frozen(held.lo)) {
             finish_move(op, line[k / WEIR__BUCKET_SLOTS], candidate, held);
@@ -325,17 +326,17 @@ static weir__cell *victim(const struct weir__op *op, const struct weir__key_loca
 
 static weir__cell *find_room(const struct weir__op *op, const struct weir__key_location *w, weir__cell *seen)
 {
-    weir__cell *slot = free_slot(op, w->home, seen);
+    weir__cell *slot = free_slot(op, w->primary, seen);
     if (!slot)
-        slot = free_slot(op, w->other, seen);
+        slot = free_slot(op, w->alternate, seen);
     if (slot)
         return slot;
 
     int budget = MOVE_BUDGET;
     for (int depth = 1; depth <= MOVE_DEPTH && budget > 0; depth++) {
-        if (make_room(op, w->home, depth, &budget) && (slot = free_slot(op, w->home, seen)))
+        if (make_room(op, w->primary, depth, &budget) && (slot = free_slot(op, w->primary, seen)))
             return slot;
-        if (make_room(op, w->other, depth, &budget) && (slot = free_slot(op, w->other, seen)))
+        if (make_room(op, w->alternate, depth, &budget) && (slot = free_slot(op, w->alternate, seen)))
             return slot;
     }
     return victim(op, w, seen);

@@ -21,7 +21,7 @@ static inline weir__cell weir__cell_tentative(const struct weir__op *op, uint64_
 {
     return weir__cell_pack((struct weir__slot_fields){.tag = tag,
                                                       .state = WEIR__TENTATIVE,
-                                                      .whole = weir__expiry_encode(1000000),
+                                                      .expiry = weir__expiry_encode(1000000),
                                                       .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK});
 }
 
@@ -45,7 +45,7 @@ static inline bool weir__marks(const weir_decision *decision)
 /* The lines of a key. */
 struct weir__key_location {
     uint64_t tag;
-    uint64_t home, other;
+    uint64_t primary, alternate;
     uint64_t salt; /* of records in the slab: one written under another salt is not the key's */
 };
 
@@ -72,13 +72,13 @@ static inline uint64_t weir__with_tag(uint64_t hash)
 static inline void weir__locate_primary(const struct weir__table *table, uint64_t hash, struct weir__key_location *w)
 {
     w->tag = weir__with_tag(hash) & WEIR__TAG_MASK;
-    w->home = weir__scale(hash, table->lines);
+    w->primary = weir__scale(hash, table->buckets);
 }
 
 /* The rest, which one that is found at home does not need. */
 static inline void weir__locate_alternate(const struct weir__table *table, struct weir__key_location *w)
 {
-    w->other = weir__alternate_bucket(w->tag, w->home, table->lines);
+    w->alternate = weir__alternate_bucket(w->tag, w->primary, table->buckets);
     w->salt = 0;
 }
 
@@ -97,7 +97,7 @@ static inline weir__cell *weir__slot_at(struct weir__bucket *line, uint64_t tag)
 /* The slot of `line` in which `tag` counts, or NULL. All four are compared before the one branch. */
 static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_t line, uint64_t tag)
 {
-    weir__cell *slot = table->line[line].slot;
+    weir__cell *slot = table->bucket[line].slot;
     unsigned found = (unsigned)weir__is_entry_of(weir__load64(&slot[0].lo), tag) |
                      (unsigned)weir__is_entry_of(weir__load64(&slot[1].lo), tag) << 1 |
                      (unsigned)weir__is_entry_of(weir__load64(&slot[2].lo), tag) << 2 |
@@ -109,9 +109,9 @@ static inline weir__cell *weir__slot_of(const struct weir__table *table, uint64_
 static inline weir__cell *weir__lookup(const struct weir__table *table, const struct weir__key_location *w,
                                        weir__cell *seen)
 {
-    weir__cell *slot = weir__slot_of(table, w->home, w->tag);
+    weir__cell *slot = weir__slot_of(table, w->primary, w->tag);
     if (!slot)
-        slot = weir__slot_of(table, w->other, w->tag);
+        slot = weir__slot_of(table, w->alternate, w->tag);
     if (!slot)
         return NULL;
     *seen = weir__cell_peek(slot);

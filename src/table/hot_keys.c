@@ -22,7 +22,7 @@ bool weir__hot_make(void *memory, size_t bytes)
         return false;
     size_t panels = (bytes - sizeof *header) / sizeof(struct weir__hot_rule);
     *header = (struct weir__hot_header){
-        .layout = WEIR__HOT_LAYOUT, .panels = panels > UINT32_MAX ? UINT32_MAX : (uint32_t)panels, .bytes = bytes};
+        .layout = WEIR__HOT_LAYOUT, .rule_slots = panels > UINT32_MAX ? UINT32_MAX : (uint32_t)panels, .bytes = bytes};
     weir__store64(&header->magic, WEIR__HOT_MAGIC);
     return true;
 }
@@ -32,12 +32,12 @@ bool weir__hot_attach(void *memory, size_t bytes, struct weir__hot *hot)
     struct weir__hot_header *header = memory;
     if (bytes < weir__hot_bytes(1))
         return false;
-    uint32_t panels = weir__load32(&header->panels); /* once: another process may change it after the check */
+    uint32_t panels = weir__load32(&header->rule_slots); /* once: another process may change it after the check */
     if (weir__load64(&header->magic) != WEIR__HOT_MAGIC || header->layout != WEIR__HOT_LAYOUT ||
         header->bytes != bytes || !panels || panels > (bytes - sizeof *header) / sizeof(struct weir__hot_rule))
         return false;
-    *hot =
-        (struct weir__hot){.header = header, .panel = (struct weir__hot_rule *)(void *)(header + 1), .panels = panels};
+    *hot = (struct weir__hot){
+        .header = header, .rule_slot = (struct weir__hot_rule *)(void *)(header + 1), .rule_slots = panels};
     return true;
 }
 
@@ -56,7 +56,7 @@ static uint32_t minute_of(uint64_t used)
 
 static struct weir__hot_rule *at_probe(const struct weir__hot *hot, uint64_t rule, uint32_t probe)
 {
-    return probe < PROBES && probe < hot->panels ? &hot->panel[(rule + probe) % hot->panels] : NULL;
+    return probe < PROBES && probe < hot->rule_slots ? &hot->rule_slot[(rule + probe) % hot->rule_slots] : NULL;
 }
 
 /* The rule's own, or NULL and, if there is one, the first that is free. */

@@ -65,7 +65,7 @@ struct weir__hot_rule {
 struct weir__hot_header {
     uint64_t magic;
     uint32_t layout;
-    uint32_t panels;
+    uint32_t rule_slots;
     uint64_t bytes;
     uint64_t without; /* how often a rule found no panel */
     uint64_t seconds; /* that the weights stand for: each second one more, halved when they are; 0: nobody counts */
@@ -75,8 +75,8 @@ struct weir__hot_header {
 /* A mapped area: where things are in this process. */
 struct weir__hot {
     struct weir__hot_header *header;
-    struct weir__hot_rule *panel;
-    uint32_t panels;
+    struct weir__hot_rule *rule_slot;
+    uint32_t rule_slots;
 };
 
 /* How many bytes an area with so many panels takes. */

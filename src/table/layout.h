@@ -53,7 +53,7 @@ struct weir__rule_stats {
     struct weir__rule_stats_shard {
         uint64_t allowed, delayed, denied, listed, missing_key, failures, gave_back;
         uint64_t word;
-    } stripe[WEIR__RULE_STATS_SHARDS];
+    } shard[WEIR__RULE_STATS_SHARDS];
 } __attribute__((aligned(64)));
 
 struct weir__bucket {
@@ -66,10 +66,10 @@ struct weir__header {
     uint32_t layout;
     uint32_t header_bytes;
     uint64_t bytes;
-    uint64_t lines, lines_at;
-    uint64_t grains, leases_at, grains_at;
+    uint64_t buckets, buckets_at;
+    uint64_t chunks, chunk_leases_at, chunks_at;
     uint64_t stats_at, moves_at, times_at;
-    uint64_t tallies, tallies_at;
+    uint64_t rule_stats_count, rule_stats_at;
     int64_t made_wall_ns;
     uint8_t secret[WEIR__SECRET_BYTES];
     uint64_t check;
@@ -93,16 +93,16 @@ _Static_assert(sizeof(struct weir__header) <= WEIR__HEADER_BYTES, "the header ha
 /* A mapped segment: where things are in this process. Made by weir__segment_attach from checked numbers only. */
 struct weir__table {
     struct weir__header *header;
-    struct weir__bucket *line;
-    uint64_t lines;
+    struct weir__bucket *bucket;
+    uint64_t buckets;
     struct weir__stats_shard *stats;
     uint64_t *moves;
     struct weir__times *times;
-    struct weir__rule_stats *tally;
-    uint64_t tallies;
+    struct weir__rule_stats *rule_stats;
+    uint64_t rule_stats_count;
     uint32_t *lease;
-    uint8_t *grain;
-    uint64_t grains;
+    uint8_t *chunk;
+    uint64_t chunks;
     uint64_t bytes;
 };
 

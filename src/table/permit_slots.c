@@ -22,7 +22,7 @@ static bool fill(const struct weir__op *op, const struct weir__key_record *key, 
     struct weir__permit_slots from =
         key->found ? weir__permit_slots_of(op, key->record, key->head) : (struct weir__permit_slots){0};
     for (int64_t i = 0; i < body->maps; i++)
-        weir__store64(&body->map[i], (uint64_t)body->nonce << 32);
+        weir__store64(&body->map[i], (uint64_t)body->aba_tag << 32);
     for (int64_t i = 0; i < body->capacity; i++) {
         uint64_t word = (uint64_t)op->mono_us << WEIR__PERMIT_EXPIRY_SHIFT;
         if (i < from.capacity && !freeze(op, key->record, &from.place[i], &word))

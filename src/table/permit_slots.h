@@ -35,7 +35,7 @@
 struct weir__permit_slots {
     uint64_t *map, *place;
     int64_t maps, capacity;
-    uint32_t nonce;
+    uint32_t aba_tag;
 };
 
 static inline struct weir__permit_slots weir__permit_slots_of(const struct weir__op *op, struct weir__record record,
@@ -65,7 +65,7 @@ static inline void weir__permit_map_mark(const struct weir__permit_slots *body, 
     uint64_t bit = UINT64_C(1) << at % WEIR__PERMIT_MAP_SLOTS;
     for (int i = 0; i < WEIR__PERMIT_MAP_TRIES; i++) {
         uint64_t next = held ? seen | bit : seen & ~bit;
-        if (next == seen || seen >> 32 != body->nonce || weir__cas64(map, &seen, next))
+        if (next == seen || seen >> 32 != body->aba_tag || weir__cas64(map, &seen, next))
             return;
     }
 }

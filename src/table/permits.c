@@ -134,7 +134,7 @@ static bool may_keep(const struct weir__op *op, const weir_limit *limit, const s
 static weir_lease lease_of(const struct weir__key_location *where, const struct weir__key_record *key, int64_t place,
                            uint64_t word, int64_t for_us)
 {
-    return (weir_lease){.home = where->home,
+    return (weir_lease){.primary = where->primary,
                         .tag = where->tag,
                         .word = word,
                         .mark = weir__head_mark(key->head),
@@ -214,7 +214,7 @@ static int attempt(const struct weir__op *op, const weir_limit *limit, const str
 static bool quick_look(const struct weir__op *op, const weir_limit *limit, const struct weir__key_location *where,
                        struct weir__key_record *key, struct weir__permit_slots *body)
 {
-    key->slot = weir__slot_of(op->table, where->home, where->tag);
+    key->slot = weir__slot_of(op->table, where->primary, where->tag);
     if (!key->slot)
         return false;
     key->seen = weir__cell_peek(key->slot);
@@ -222,7 +222,7 @@ static bool quick_look(const struct weir__op *op, const weir_limit *limit, const
         weir__cell_life(key->seen, op->mono_us, op->wall_us) < limit->window_us)
         return false;
     key->record = weir__record_unpack(weir__cell_unpack(key->seen).used);
-    if ((uint64_t)key->record.grain + weir__class_chunks(key->record.size_class) > op->table->grains)
+    if ((uint64_t)key->record.chunk + weir__class_chunks(key->record.size_class) > op->table->chunks)
         return false;
     key->head = weir__cell_peek(weir__record_head(op, key->record));
     *body = weir__permit_slots_of(op, key->record, key->head);
@@ -244,7 +244,7 @@ static bool quick_take(const struct weir__op *op, const weir_limit *limit, const
     int64_t usable = limit->cap < body.capacity ? limit->cap : body.capacity;
     uint64_t map = weir__load64(body.map);
     uint32_t open = ~(uint32_t)map & (usable < WEIR__PERMIT_MAP_SLOTS ? (1U << usable) - 1 : UINT32_MAX);
-    if (!open || map >> 32 != body.nonce)
+    if (!open || map >> 32 != body.aba_tag)
         return false;
     int place = __builtin_ctz(open);
     uint64_t seen = weir__load64(&body.place[place]), word = held_until(seen, op->mono_us + limit->window_us);
@@ -284,13 +284,14 @@ int weir__permit_take(const struct weir__op *op, const weir_limit *limit, const 
 /* A lease may come from anywhere: what would lead outside is nobody's. */
 static bool is_sound(const struct weir__op *op, const weir_lease *lease)
 {
-    return lease->word & WEIR__PERMIT_TAKEN && !(lease->word & WEIR__PERMIT_FROZEN) && lease->home < op->table->lines &&
-           lease->tag <= WEIR__TAG_MASK && lease->tag > 1 && lease->for_us > 0 && lease->for_us <= WEIR__LEASE_MAX;
+    return lease->word & WEIR__PERMIT_TAKEN && !(lease->word & WEIR__PERMIT_FROZEN) &&
+           lease->primary < op->table->buckets && lease->tag <= WEIR__TAG_MASK && lease->tag > 1 && lease->for_us > 0 &&
+           lease->for_us <= WEIR__LEASE_MAX;
 }
 
 static struct weir__key_location where_of(const struct weir__op *op, const weir_lease *lease)
 {
-    struct weir__key_location where = {.tag = lease->tag, .home = lease->home};
+    struct weir__key_location where = {.tag = lease->tag, .primary = lease->primary};
     weir__locate_alternate(op->table, &where);
     return where;
 }
@@ -306,7 +307,7 @@ static bool swap(const struct weir__permit_slots *body, const weir_lease *lease,
 static bool release_there(const struct weir__op *op, const weir_lease *lease)
 {
     struct weir__record record = weir__record_unpack(lease->record);
-    if ((uint64_t)record.grain + weir__class_chunks(record.size_class) > op->table->grains)
+    if ((uint64_t)record.chunk + weir__class_chunks(record.size_class) > op->table->chunks)
         return false;
     weir__cell head = weir__cell_peek(weir__record_head(op, record));
     if (weir__head_mark(head) != lease->mark)

@@ -23,10 +23,10 @@ static inline void weir__record_ahead(const struct weir__table *table, const wei
 {
     weir__cell seen = weir__cell_peek(slot);
     struct weir__record record = weir__record_unpack(weir__cell_unpack(seen).used);
-    if (!weir__is_entry_of(seen.lo, tag) || record.grain >= table->grains)
+    if (!weir__is_entry_of(seen.lo, tag) || record.chunk >= table->chunks)
         return;
-    weir__prefetch_read(&table->lease[record.grain]);
-    weir__prefetch(&table->grain[(uint64_t)record.grain * WEIR__CHUNK]);
+    weir__prefetch_read(&table->lease[record.chunk]);
+    weir__prefetch(&table->chunk[(uint64_t)record.chunk * WEIR__CHUNK]);
 }
 
 #endif

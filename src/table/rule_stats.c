@@ -7,9 +7,9 @@
 
 static struct weir__rule_stats *probe(const struct weir__table *table, uint64_t id, bool claim)
 {
-    for (uint64_t i = 0; id && i < PROBES && i < table->tallies; i++) {
-        struct weir__rule_stats *tally = &table->tally[(id + i) % table->tallies];
-        uint64_t *word = &tally->stripe[0].word, held = weir__load64(word);
+    for (uint64_t i = 0; id && i < PROBES && i < table->rule_stats_count; i++) {
+        struct weir__rule_stats *tally = &table->rule_stats[(id + i) % table->rule_stats_count];
+        uint64_t *word = &tally->shard[0].word, held = weir__load64(word);
         if (held == id)
             return tally;
         if (held)

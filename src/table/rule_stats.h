@@ -22,7 +22,7 @@ _Static_assert(WEIR__RULE_STATS_CLASSES <= WEIR__RULE_STATS_SHARDS, "a word for 
  */
 static inline uint64_t *weir__rule_stats_shed(struct weir__rule_stats *tally, int priority)
 {
-    return &tally->stripe[priority > 0 && priority < WEIR__RULE_STATS_CLASSES ? priority : WEIR__RULE_STATS_CLASSES - 1]
+    return &tally->shard[priority > 0 && priority < WEIR__RULE_STATS_CLASSES ? priority : WEIR__RULE_STATS_CLASSES - 1]
                 .word;
 }
 

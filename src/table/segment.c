@@ -33,16 +33,17 @@ static int lay_out(struct weir__header *h, uint64_t bytes, uint64_t slab_bytes)
     h->stats_at = WEIR__HEADER_BYTES;
     h->moves_at = h->stats_at + WEIR__STATS_BYTES;
     h->times_at = h->moves_at + WEIR__MOVES_BYTES;
-    h->tallies_at = h->times_at + WEIR__TIMES_BYTES;
-    h->tallies = tallies_for(bytes);
-    h->lines_at = h->tallies_at + h->tallies * sizeof(struct weir__rule_stats);
-    h->grains = slab_bytes / (WEIR__CHUNK + sizeof(uint32_t));
-    if (h->grains > WEIR__CHUNKS_MAX)
-        h->grains = WEIR__CHUNKS_MAX;
-    h->grains_at = (bytes - h->grains * WEIR__CHUNK) & ~UINT64_C(63);
-    h->leases_at = (h->grains_at - h->grains * sizeof(uint32_t)) & ~UINT64_C(63);
-    h->lines = h->leases_at > h->lines_at ? (h->leases_at - h->lines_at) / sizeof(struct weir__bucket) : 0;
-    return h->lines < WEIR__HASH_BUCKETS_MIN ? WEIR_ESIZE : 0;
+    h->rule_stats_at = h->times_at + WEIR__TIMES_BYTES;
+    h->rule_stats_count = tallies_for(bytes);
+    h->buckets_at = h->rule_stats_at + h->rule_stats_count * sizeof(struct weir__rule_stats);
+    h->chunks = slab_bytes / (WEIR__CHUNK + sizeof(uint32_t));
+    if (h->chunks > WEIR__CHUNKS_MAX)
+        h->chunks = WEIR__CHUNKS_MAX;
+    h->chunks_at = (bytes - h->chunks * WEIR__CHUNK) & ~UINT64_C(63);
+    h->chunk_leases_at = (h->chunks_at - h->chunks * sizeof(uint32_t)) & ~UINT64_C(63);
+    h->buckets =
+        h->chunk_leases_at > h->buckets_at ? (h->chunk_leases_at - h->buckets_at) / sizeof(struct weir__bucket) : 0;
+    return h->buckets < WEIR__HASH_BUCKETS_MIN ? WEIR_ESIZE : 0;
 }
 
 int weir__segment_format(void *memory, const struct weir__segment_spec *plan)
@@ -82,23 +83,23 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
     if (bytes < copy.bytes)
         return WEIR_ETRUNCATED;
     expected = copy;
-    uint64_t slab = copy.grains > copy.bytes ? copy.bytes : copy.grains * (WEIR__CHUNK + sizeof(uint32_t));
+    uint64_t slab = copy.chunks > copy.bytes ? copy.bytes : copy.chunks * (WEIR__CHUNK + sizeof(uint32_t));
     if (lay_out(&expected, copy.bytes, slab) || header_check(&expected) != copy.check)
         return WEIR_EDAMAGED;
 
     unsigned char *base = memory;
     *table = (struct weir__table){
         .header = memory,
-        .line = (struct weir__bucket *)(void *)(base + copy.lines_at),
-        .lines = copy.lines,
+        .bucket = (struct weir__bucket *)(void *)(base + copy.buckets_at),
+        .buckets = copy.buckets,
         .stats = (struct weir__stats_shard *)(void *)(base + copy.stats_at),
         .moves = (uint64_t *)(void *)(base + copy.moves_at),
         .times = (struct weir__times *)(void *)(base + copy.times_at),
-        .tally = (struct weir__rule_stats *)(void *)(base + copy.tallies_at),
-        .tallies = copy.tallies,
-        .lease = (uint32_t *)(void *)(base + copy.leases_at),
-        .grain = base + copy.grains_at,
-        .grains = copy.grains,
+        .rule_stats = (struct weir__rule_stats *)(void *)(base + copy.rule_stats_at),
+        .rule_stats_count = copy.rule_stats_count,
+        .lease = (uint32_t *)(void *)(base + copy.chunk_leases_at),
+        .chunk = base + copy.chunks_at,
+        .chunks = copy.chunks,
         .bytes = copy.bytes,
     };
     return 0;
@@ -106,7 +107,7 @@ int weir__segment_attach(void *memory, uint64_t bytes, struct weir__table *table
 
 void weir__segment_stats(const struct weir__table *table, weir_stats *stats)
 {
-    weir_stats sum = {.slots = table->lines * WEIR__BUCKET_SLOTS, .grains = table->grains, .bytes = table->bytes};
+    weir_stats sum = {.slots = table->buckets * WEIR__BUCKET_SLOTS, .chunks = table->chunks, .bytes = table->bytes};
     for (int i = 0; i < WEIR__STATS_SHARDS; i++) {
         const struct weir__stats_shard *s = &table->stats[i];
         sum.allowed += weir__load64(&s->verdict[WEIR_ALLOW]);
@@ -131,21 +132,21 @@ static weir_entry entry_of(const struct weir__op *op, uint64_t line, int slot, w
 {
     struct weir__slot_fields p = weir__cell_unpack(seen);
     int64_t now_us = p.wall ? op->wall_us : op->mono_us;
-    weir_entry e = {.line = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
+    weir_entry e = {.bucket = line, .slot = slot, .tag = p.tag, .wall = p.wall, .used = p.used};
     e.kind = p.state == WEIR__TENTATIVE ? WEIR_ENTRY_TENTATIVE
              : p.state == WEIR__NORMAL  ? WEIR_ENTRY_COUNTER
                                         : WEIR_ENTRY_MOVING;
     e.anchor_us = weir__anchor_expand(p.anchor, now_us);
-    e.expires_in_us = e.anchor_us + weir__expiry_decode(p.whole) - now_us;
+    e.expires_in_us = e.anchor_us + weir__expiry_decode(p.expiry) - now_us;
     e.live = e.expires_in_us > 0;
     return e;
 }
 
 int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, const weir_entry *entry), void *context)
 {
-    for (uint64_t line = 0; line < op->table->lines; line++) {
+    for (uint64_t line = 0; line < op->table->buckets; line++) {
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
+            weir__cell seen = weir__cell_read(&op->table->bucket[line].slot[i]);
             if (!weir__cell_tag(seen.lo))
                 continue;
             weir_entry entry = entry_of(op, line, i, seen);
@@ -159,10 +160,10 @@ int weir__segment_each(const struct weir__op *op, int (*visit)(void *context, co
 
 uint64_t weir__segment_sample(const struct weir__op *op, uint64_t lines, uint64_t *live)
 {
-    uint64_t all = op->table->lines, step = lines && all > lines ? all / lines : 1, looked = 0, found = 0;
+    uint64_t all = op->table->buckets, step = lines && all > lines ? all / lines : 1, looked = 0, found = 0;
     for (uint64_t line = 0; line < all && looked < lines; line += step, looked++)
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
+            weir__cell seen = weir__cell_read(&op->table->bucket[line].slot[i]);
             found += weir__cell_tag(seen.lo) && weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
         }
     *live = found;
@@ -175,7 +176,7 @@ static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_
     int count = 0;
     for (int i = 0; i < (a == b ? 1 : 2) * WEIR__BUCKET_SLOTS; i++) {
         weir__cell seen =
-            weir__cell_read(&op->table->line[i < WEIR__BUCKET_SLOTS ? a : b].slot[i % WEIR__BUCKET_SLOTS]);
+            weir__cell_read(&op->table->bucket[i < WEIR__BUCKET_SLOTS ? a : b].slot[i % WEIR__BUCKET_SLOTS]);
         count += weir__cell_tag(seen.lo) == tag && weir__is_normal(seen.lo);
     }
     return count;
@@ -184,9 +185,9 @@ static int counting(const struct weir__op *op, uint64_t tag, uint64_t a, uint64_
 int weir__segment_validate(const struct weir__op *op, weir_report *report)
 {
     weir_report r = {0};
-    for (uint64_t line = 0; line < op->table->lines; line++) {
+    for (uint64_t line = 0; line < op->table->buckets; line++) {
         for (int i = 0; i < WEIR__BUCKET_SLOTS; i++) {
-            weir__cell seen = weir__cell_read(&op->table->line[line].slot[i]);
+            weir__cell seen = weir__cell_read(&op->table->bucket[line].slot[i]);
             struct weir__slot_fields p = weir__cell_unpack(seen);
             if (!p.tag)
                 continue;
@@ -197,7 +198,7 @@ int weir__segment_validate(const struct weir__op *op, weir_report *report)
             r.future += weir__anchor_expand(p.anchor, p.wall ? op->wall_us : op->mono_us) >
                         (p.wall ? op->wall_us : op->mono_us) + HOUR_US;
             r.live += weir__cell_life(seen, op->mono_us, op->wall_us) > 0;
-            uint64_t other = weir__alternate_bucket(p.tag, line, op->table->lines);
+            uint64_t other = weir__alternate_bucket(p.tag, line, op->table->buckets);
             if (weir__is_normal(seen.lo) && counting(op, p.tag, line, other) > 1)
                 r.twins++;
         }

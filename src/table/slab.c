@@ -86,7 +86,7 @@ static enum rank rank_of(const struct weir__op *op, uint64_t grain, uint32_t wor
         return RANK_FREE;
     if (word & LEASE_TAKING)
         return RANK_TAKING;
-    struct weir__record record = {.grain = (uint32_t)grain};
+    struct weir__record record = {.chunk = (uint32_t)grain};
     weir__cell head = weir__cell_peek(weir__record_head(op, record));
     switch (weir__head_use(head)) {
     case WEIR__USE_LOW:
@@ -103,7 +103,7 @@ static enum rank rank_of(const struct weir__op *op, uint64_t grain, uint32_t wor
 /* Frees what is left of a record whose first grain was taken: nobody has these words any more. */
 static void free_rest(const struct weir__op *op, uint64_t at)
 {
-    for (; at < op->table->grains; at++) {
+    for (; at < op->table->chunks; at++) {
         uint32_t word = weir__load32(&op->table->lease[at]);
         if (!word || word & LEASE_FIRST || !weir__cas32(&op->table->lease[at], &word, 0))
             return;
@@ -166,7 +166,7 @@ static bool none_lapsed(const struct weir__op *op, unsigned size_class)
 {
     uint64_t word = weir__load64(&op->table->header->slab_searched);
     return word >> SEARCHED_TICK == lease_time(op->mono_us) && size_class >= (word >> SEARCHED_BITS) % WEIR__CLASSES &&
-           (word & SEARCHED_MASK) >= op->table->grains;
+           (word & SEARCHED_MASK) >= op->table->chunks;
 }
 
 static void note_none_lapsed(const struct weir__op *op, unsigned size_class, uint64_t looked)
@@ -185,7 +185,7 @@ static void note_none_lapsed(const struct weir__op *op, unsigned size_class, uin
 static uint32_t take_lapsed(const struct weir__op *op, unsigned size_class, int64_t for_us, uint64_t *at)
 {
     uint32_t count = weir__class_chunks(size_class);
-    uint64_t grains = op->table->grains, run = 0;
+    uint64_t grains = op->table->chunks, run = 0;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains;
     uint64_t most = grains < SCAN_MAX ? grains : SCAN_MAX;
 
@@ -238,8 +238,8 @@ static bool is_less(struct loss a, struct loss b)
 
 static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t count)
 {
-    return record && at < (uint64_t)record->grain + weir__class_chunks(record->size_class) &&
-           record->grain < at + count;
+    return record && at < (uint64_t)record->chunk + weir__class_chunks(record->size_class) &&
+           record->chunk < at + count;
 }
 
 /*
@@ -250,7 +250,7 @@ static bool overlaps(const struct weir__record *record, uint64_t at, uint32_t co
 static uint32_t take_live(const struct weir__op *op, uint32_t count, int64_t for_us, const struct weir__record *keep,
                           bool stand_in, uint64_t *at, bool *kept)
 {
-    uint64_t grains = op->table->grains, best = grains, looks = grains < SCAN_MAX ? grains : SCAN_MAX;
+    uint64_t grains = op->table->chunks, best = grains, looks = grains < SCAN_MAX ? grains : SCAN_MAX;
     uint64_t next = weir__load64(&op->table->header->slab_cursor) % grains, looked = 0, denied = 0;
     struct loss least = {RANK_TAKING, 0};
     bool is_denied = false;
@@ -285,7 +285,7 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
                       bool stand_in, struct weir__record *record)
 {
     uint32_t count = size_class < WEIR__CLASSES ? weir__class_chunks(size_class) : 0;
-    int rounds = count && count <= op->table->grains ? TAKE_ROUNDS : 0, kept_rounds = KEPT_ROUNDS;
+    int rounds = count && count <= op->table->chunks ? TAKE_ROUNDS : 0, kept_rounds = KEPT_ROUNDS;
     uint64_t at;
 
     for (int round = 0; round < rounds && kept_rounds > 0; round++) {
@@ -306,7 +306,7 @@ int weir__record_take(const struct weir__op *op, unsigned size_class, int64_t fo
 /* Replaces the lease of a record by `next`, tails included; 0 frees it. False: the first word is no longer ours. */
 static bool replace_lease(const struct weir__op *op, struct weir__record *record, uint32_t next)
 {
-    uint32_t *lease = &op->table->lease[record->grain], was = record->lease;
+    uint32_t *lease = &op->table->lease[record->chunk], was = record->lease;
     /* The first word says who has the record: when it is extended it goes first, when it is freed it goes last. */
     if (next && !weir__cas32(lease, &record->lease, next | LEASE_FIRST))
         return false;
@@ -323,7 +323,7 @@ static bool replace_lease(const struct weir__op *op, struct weir__record *record
 void weir__record_release(const struct weir__op *op, struct weir__record record)
 {
     /* Lapsed, it may be somebody else's by now. */
-    if (!lease_left(op, record.lease) || weir__load32(&op->table->lease[record.grain]) != record.lease)
+    if (!lease_left(op, record.lease) || weir__load32(&op->table->lease[record.chunk]) != record.lease)
         return;
     replace_lease(op, &record, 0);
     weir__store64(&op->table->header->slab_searched, 0);
@@ -333,7 +333,7 @@ bool weir__record_publish(const struct weir__op *op, const struct weir__key_loca
                           struct weir__record *record, weir__cell head)
 {
     weir__cell *at = weir__record_head(op, *record), seen = weir__cell_read(at), put = head;
-    uint32_t *lease = &op->table->lease[record->grain];
+    uint32_t *lease = &op->table->lease[record->chunk];
     for (int round = 0; round < WEIR__ROUNDS; round++) {
         /* After `seen` was read: if the lease is ours, that is not the head of who took the record after it. */
         if (weir__load32(lease) != record->lease)
@@ -367,10 +367,10 @@ static int find_once(const struct weir__op *op, const struct weir__key_location 
     key->record = weir__record_unpack(held.used);
     /* Shared content is never trusted: a reference that leads outside counts as none. */
     if (held.state == WEIR__TENTATIVE ||
-        (uint64_t)key->record.grain + weir__class_chunks(key->record.size_class) > op->table->grains)
+        (uint64_t)key->record.chunk + weir__class_chunks(key->record.size_class) > op->table->chunks)
         return 0;
     /* The lease before the head: if the lease is as it was when we change it, so was the owner. */
-    key->record.lease = weir__load32(&op->table->lease[key->record.grain]);
+    key->record.lease = weir__load32(&op->table->lease[key->record.chunk]);
     key->head = weir__cell_read(weir__record_head(op, key->record));
     key->found = lease_left(op, key->record.lease) && (key->record.lease & LEASE_FIRST) &&
                  !(key->record.lease & LEASE_TAKING) && key->head.lo >> (64 - WEIR__OWNER_BITS) == weir__owner(where);
@@ -406,7 +406,7 @@ static weir__cell link_cell(const struct weir__op *op, uint64_t tag, weir__cell 
         anchor = weir__anchor_expand(held.anchor, op->mono_us) + 1;
     return weir__cell_pack((struct weir__slot_fields){.tag = tag,
                                                       .version = normal ? held.version : held.used % WEIR__VERSIONS,
-                                                      .whole = weir__expiry_encode(op->mono_us + for_us - anchor),
+                                                      .expiry = weir__expiry_encode(op->mono_us + for_us - anchor),
                                                       .used = weir__record_pack(record),
                                                       .anchor = (uint64_t)anchor & WEIR__TIME_MASK});
 }

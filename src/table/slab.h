@@ -16,7 +16,7 @@
 
 /* A record: its first grain, and its size as a class. Fits the 32 bits of a slot's `used`. */
 struct weir__record {
-    uint32_t grain;
+    uint32_t chunk;
     unsigned size_class;
     uint32_t lease; /* of the first grain, as last seen or written; not packed */
 };
@@ -39,7 +39,7 @@ enum weir__use {
 
 static inline uint64_t weir__record_pack(struct weir__record r)
 {
-    return (uint64_t)r.size_class << 26 | r.grain;
+    return (uint64_t)r.size_class << 26 | r.chunk;
 }
 
 static inline struct weir__record weir__record_unpack(uint64_t used)
@@ -60,13 +60,13 @@ unsigned weir__class_for(uint64_t bytes);
 
 static inline weir__cell *weir__record_head(const struct weir__op *op, struct weir__record r)
 {
-    return (weir__cell *)(void *)(op->table->grain + (uint64_t)r.grain * WEIR__CHUNK);
+    return (weir__cell *)(void *)(op->table->chunk + (uint64_t)r.chunk * WEIR__CHUNK);
 }
 
 /* What follows the head. */
 static inline void *weir__record_body(const struct weir__op *op, struct weir__record r)
 {
-    return op->table->grain + (uint64_t)r.grain * WEIR__CHUNK + sizeof(weir__cell);
+    return op->table->chunk + (uint64_t)r.chunk * WEIR__CHUNK + sizeof(weir__cell);
 }
 
 static inline uint64_t weir__record_body_bytes(struct weir__record r)
@@ -112,7 +112,7 @@ void weir__record_release(const struct weir__op *op, struct weir__record record)
 /* True if nobody has taken the record since its lease was read. */
 static inline bool weir__record_is_current(const struct weir__op *op, struct weir__record record)
 {
-    return weir__load32(&op->table->lease[record.grain]) == record.lease;
+    return weir__load32(&op->table->lease[record.chunk]) == record.lease;
 }
 
 /*

@@ -50,7 +50,7 @@ struct weir__slot_fields {
     uint64_t tag;
     unsigned state, version;
     bool wall;
-    unsigned whole;
+    unsigned expiry;
     uint64_t used;
     uint64_t anchor; /* modulo 2^47 */
 };
@@ -86,7 +86,7 @@ static inline weir__cell weir__cell_pack(struct weir__slot_fields p)
 {
     weir__cell cell;
     cell.lo = p.tag << 30 | (uint64_t)p.state << 27 | (uint64_t)p.version << 24 | (uint64_t)p.wall << 23 |
-              (uint64_t)p.whole << 15 | p.used >> 17;
+              (uint64_t)p.expiry << 15 | p.used >> 17;
     cell.hi = p.anchor << 17 | (p.used & 0x1ffff);
     return cell;
 }
@@ -98,7 +98,7 @@ static inline struct weir__slot_fields weir__cell_unpack(weir__cell cell)
     p.state = weir__cell_state(cell.lo);
     p.version = weir__cell_version(cell.lo);
     p.wall = cell.lo >> 23 & 1;
-    p.whole = cell.lo >> 15 & 0xff;
+    p.expiry = cell.lo >> 15 & 0xff;
     p.used = (cell.lo & 0x7fff) << 17 | (cell.hi & 0x1ffff);
     p.anchor = cell.hi >> 17;
     return p;
@@ -218,7 +218,7 @@ static inline weir__cell weir__cell_denied(weir__cell cell)
 static inline int64_t weir__cell_expiry(weir__cell cell, int64_t mono_us, int64_t wall_us)
 {
     struct weir__slot_fields p = weir__cell_unpack(cell);
-    return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__expiry_decode(p.whole);
+    return weir__anchor_expand(p.anchor, p.wall ? wall_us : mono_us) + weir__expiry_decode(p.expiry);
 }
 
 /* How long until the entry equals no entry; not positive if it does already, or is none. */

@@ -27,7 +27,7 @@ static struct weir__key_location of_parity(const struct weir__op *op, const stru
 {
     struct weir__key_location w = *where;
     w.tag = (w.tag & ~UINT64_C(1)) | parity;
-    w.other = weir__alternate_bucket(w.tag, w.home, op->table->lines);
+    w.alternate = weir__alternate_bucket(w.tag, w.primary, op->table->buckets);
     return w;
 }
 
@@ -78,7 +78,7 @@ static int enter_window(const struct weir__op *op, const struct weir__key_locati
     weir__cell tentative = weir__cell_pack(
         (struct weir__slot_fields){.tag = where->tag,
                                    .state = WEIR__TENTATIVE,
-                                   .whole = weir__expiry_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
+                                   .expiry = weir__expiry_encode(weir__elapsed(op->mono_us, start_us) + TENTATIVE_US),
                                    .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
     if (bucket->slot) {
         /* An old window's; it has served. */

@@ -28,7 +28,7 @@ static inline weir__cell weir__pair_cell(const weir_limit *limit, uint64_t tag, 
 {
     return weir__cell_pack((struct weir__slot_fields){.tag = tag,
                                                       .version = weir__version_kept(seen),
-                                                      .whole = weir__expiry_encode(2 * limit->part_us),
+                                                      .expiry = weir__expiry_encode(2 * limit->part_us),
                                                       .used = used,
                                                       .anchor = (uint64_t)start_us & WEIR__TIME_MASK});
 }

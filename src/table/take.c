@@ -34,7 +34,7 @@ __attribute__((always_inline)) static inline bool change(const struct weir__op *
     }
     if (!weir__state_take(limit, &state, now_us, cost, mode, decision) || !op->stats)
         return false;
-    parts.whole = weir__expiry_encode(state.expiry_us);
+    parts.expiry = weir__expiry_encode(state.expiry_us);
     parts.used = (uint64_t)state.used;
     parts.anchor = (uint64_t)state.anchor_us & WEIR__TIME_MASK;
     *next = weir__cell_pack(parts);
@@ -116,7 +116,7 @@ int weir__slot_drop(const struct weir__op *op, const struct weir__key_location *
 static struct weir__key_location block_of(const struct weir__op *op, const struct weir__key_location *where)
 {
     struct weir__key_location block;
-    uint64_t hash = (where->tag ^ where->home << 36) * UINT64_C(0xff51afd7ed558ccd);
+    uint64_t hash = (where->tag ^ where->primary << 36) * UINT64_C(0xff51afd7ed558ccd);
     hash ^= hash >> 33;
     weir__locate_primary(op->table, hash * UINT64_C(0xc4ceb9fe1a85ec53), &block);
     weir__locate_alternate(op->table, &block);
@@ -156,7 +156,7 @@ int weir__table_block(const struct weir__op *op, const struct weir__key_location
         return weir__slot_drop(op, &block);
 
     struct weir__slot_fields parts = {.tag = block.tag,
-                                      .whole =
+                                      .expiry =
                                           weir__expiry_encode(for_us + BLOCK_UNIT_US), /* marked below: it denies */
                                       .used = (uint64_t)((for_us + BLOCK_UNIT_US - 1) / BLOCK_UNIT_US),
                                       .anchor = (uint64_t)op->mono_us & WEIR__TIME_MASK};

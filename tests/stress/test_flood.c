@@ -81,7 +81,7 @@ static void finish(struct job *job, const char *path)
 
     /* When all leases have lapsed, every grain is there for a fresh log, and nobody loses anything for it. */
     weir_time then = {STRESS_NOW + 3 * 3600 * WEIR_SECOND, STRESS_NOW + 3 * 3600 * WEIR_SECOND};
-    for (uint64_t key = 0; key < stats.grains; key++) {
+    for (uint64_t key = 0; key < stats.chunks; key++) {
         weir_decision d;
         CHECK_EQ(weir_take(job->segment, &job->limit[0], &key, sizeof key, 1, then, &d), 0);
     }

@@ -95,12 +95,12 @@ static bool decide_pair(const struct weir__op *op, const struct weir__key_locati
                         weir_decision *decision)
 {
     weir__cell *slot[2], *away[2];
-    unsigned there = weir__pair_at(&op->table->line[where->home], where->tag, slot);
+    unsigned there = weir__pair_at(&op->table->bucket[where->primary], where->tag, slot);
     for (unsigned parity = 0; parity < 2; parity++) {
         if (there >> parity & 1)
             continue;
         uint64_t tag = (where->tag & ~UINT64_C(1)) | parity;
-        (void)weir__pair_at(&op->table->line[weir__alternate_bucket(tag, where->home, table.lines)], tag, away);
+        (void)weir__pair_at(&op->table->bucket[weir__alternate_bucket(tag, where->primary, table.buckets)], tag, away);
         slot[parity] = away[parity];
     }
     return weir__pair_swap(op->mono_us, &limit, weir__window_of(&limit, op->mono_us), slot, where->tag, cost, decision);
@@ -114,7 +114,7 @@ static int decide(const struct weir__op *op, const struct weir__key_location *wh
     bool shortly =
         (home || other) && op->mono_us >= (int64_t)weir__load64(&op->table->header->blocked_until_us) && cost > 0;
     if (shortly && weir__may_take_fast(&limit, cost)) {
-        weir__cell *slot = weir__slot_at(&op->table->line[home ? where->home : where->other], where->tag);
+        weir__cell *slot = weir__slot_at(&op->table->bucket[home ? where->primary : where->alternate], where->tag);
         if (weir__fast_take(op->mono_us, &limit, slot, where->tag, cost, decision))
             return 0;
     }
@@ -270,9 +270,9 @@ static void check_alone(void)
         block(i, clocks[1], false);
     }
     /* Nobody died, so nobody kept anything: it does not take a lapse for it to be free. */
-    for (uint64_t i = 0; i < table.grains && lossless && !scenario->tight; i++)
+    for (uint64_t i = 0; i < table.chunks && lossless && !scenario->tight; i++)
         if (world.lease[i])
-            explore_fail("grain %d was not given back", (int)i);
+            explore_fail("chunk %d was not given back", (int)i);
 
     check_reclaimed(BASE + 20 * HOUR);
     int64_t before = keys[0].given;
@@ -392,8 +392,8 @@ TEST(one_slot)
 /* The slot in which the key counts, of all there are, as nobody but the test can see them; NULL: it is on its way. */
 static weir__cell *counting_slot(uint64_t *line)
 {
-    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++) {
-        weir__cell *slot = &world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++) {
+        weir__cell *slot = &world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
         *line = i / WEIR__BUCKET_SLOTS;
         if (weir__is_entry_of(slot->lo, keys[0].where.tag))
             return slot;
@@ -408,10 +408,10 @@ static void move_key(const struct weir__op *op)
     if (!from)
         return;
     seen = *from;
-    next = weir__alternate_bucket(keys[0].where.tag, line, table.lines);
+    next = weir__alternate_bucket(keys[0].where.tag, line, table.buckets);
     weir__cell *to = free_slot(op, next, &there);
     if (to)
-        move(op, line, from, seen, to, there, (int)(to - world.line[next].slot));
+        move(op, line, from, seen, to, there, (int)(to - world.bucket[next].slot));
 }
 
 /* The first ones move it back and forth, the last one looks for it. */
@@ -441,12 +441,12 @@ TEST(found_while_it_is_moved)
         clocks[0] = clocks[1] = BASE;
         do {
             make_world(0, true);
-        } while (keys[0].where.home == keys[0].where.other);
+        } while (keys[0].where.primary == keys[0].where.alternate);
         empty_lines();
-        world.line[keys[0].where.home].slot[explore_random(WEIR__BUCKET_SLOTS)] =
+        world.bucket[keys[0].where.primary].slot[explore_random(WEIR__BUCKET_SLOTS)] =
             weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
                                                        .version = (unsigned)explore_random(WEIR__VERSIONS),
-                                                       .whole = weir__expiry_encode(HOUR),
+                                                       .expiry = weir__expiry_encode(HOUR),
                                                        .used = 5,
                                                        .anchor = BASE});
         explore_run(2 + explore_random(EXPLORE_MAX - 1), move_or_look);
@@ -476,15 +476,15 @@ TEST(pair_of_slots)
  */
 static void prepare_long_ago(int64_t units)
 {
-    struct weir__bucket *line = &world.line[keys[0].where.home];
+    struct weir__bucket *line = &world.bucket[keys[0].where.primary];
     (void)units;
     empty_lines();
     line->slot[0] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
-                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .expiry = weir__expiry_encode(2 * HOUR),
                                                                .used = (uint64_t)scenario->unit,
                                                                .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
-                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .expiry = weir__expiry_encode(2 * HOUR),
                                                                .used = (uint64_t)scenario->unit | WEIR__SEALED,
                                                                .anchor = BASE - 3 * HOUR});
 }
@@ -499,15 +499,15 @@ TEST(pair_of_long_ago)
 /* The slot of this window still holds the one before the last, sealed, and the last is full but for a unit. */
 static void prepare_rollover(int64_t units)
 {
-    struct weir__bucket *line = &world.line[keys[0].where.home];
+    struct weir__bucket *line = &world.bucket[keys[0].where.primary];
     int64_t held = units > 1 ? units - 1 : 1;
     empty_lines();
     line->slot[0] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag,
-                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .expiry = weir__expiry_encode(2 * HOUR),
                                                                .used = 1 | WEIR__SEALED,
                                                                .anchor = BASE - 2 * HOUR});
     line->slot[1] = weir__cell_pack((struct weir__slot_fields){.tag = keys[0].where.tag ^ 1,
-                                                               .whole = weir__expiry_encode(2 * HOUR),
+                                                               .expiry = weir__expiry_encode(2 * HOUR),
                                                                .used = (uint64_t)(held * scenario->unit),
                                                                .anchor = BASE - HOUR});
     keys[0].given = keys[0].asked = held;

@@ -1,19 +1,19 @@
 /*
- * The table that test_interleavings.c explores: a few lines and grains, the keys that are used on them with an
+ * The table that test_interleavings.c explores: a few lines and chunks, the keys that are used on them with an
  * account of what they were given, and what must hold of them. Include it after explore.h and the sources.
  */
 #ifndef WEIR_WORLD_H
 #define WEIR_WORLD_H
 
-enum { LINES_MAX = 4, GRAINS_MAX = 48, KEYS = 3, FILLERS_MAX = 20 };
+enum { BUCKETS_MAX = 4, CHUNKS_MAX = 48, KEYS = 3, FILLERS_MAX = 20 };
 
 #define HOUR INT64_C(3600000000)
 #define BASE (10 * HOUR) /* an edge of windows of an hour and of twenty minutes */
 
 static struct world {
-    struct weir__bucket line[LINES_MAX];
-    uint8_t grain[GRAINS_MAX * WEIR__CHUNK] __attribute__((aligned(64)));
-    uint32_t lease[GRAINS_MAX];
+    struct weir__bucket bucket[BUCKETS_MAX];
+    uint8_t chunk[CHUNKS_MAX * WEIR__CHUNK] __attribute__((aligned(64)));
+    uint32_t lease[CHUNKS_MAX];
     uint64_t moves[WEIR__MOVES];
     struct weir__header header;
     struct weir__stats_shard stats;
@@ -40,11 +40,11 @@ static int fillers, near_fillers;                     /* the first near_fillers 
 static void name_of(char *name, size_t size, const void *at)
 {
     size_t offset = (size_t)((const char *)at - (const char *)&world);
-    size_t grain = offset - offsetof(struct world, grain), lease = offset - offsetof(struct world, lease);
-    if (offset < sizeof world.line)
-        snprintf(name, size, "line %zu.%zu%s", offset / 64, offset / 16 % 4, offset % 16 ? ".hi" : "");
-    else if (grain < sizeof world.grain)
-        snprintf(name, size, "grain %zu+%zu", grain / WEIR__CHUNK, grain % WEIR__CHUNK);
+    size_t chunk = offset - offsetof(struct world, chunk), lease = offset - offsetof(struct world, lease);
+    if (offset < sizeof world.bucket)
+        snprintf(name, size, "bucket %zu.%zu%s", offset / 64, offset / 16 % 4, offset % 16 ? ".hi" : "");
+    else if (chunk < sizeof world.chunk)
+        snprintf(name, size, "chunk %zu+%zu", chunk / WEIR__CHUNK, chunk % WEIR__CHUNK);
     else if (lease < sizeof world.lease)
         snprintf(name, size, "lease %zu", lease / sizeof *world.lease);
     else if (offset - offsetof(struct world, moves) < sizeof world.moves)
@@ -70,12 +70,12 @@ static void show_slot(char *text, size_t size, weir__cell cell)
     else
         snprintf(state, sizeof state, "%s%u", weir__is_landed(cell.lo) ? "LANDED" : "NORMAL", p.version);
     snprintf(text, size, "{%" PRIx64 " %s used %" PRIx64 " anchor %+" PRId64 " whole %u}", p.tag, state, p.used,
-             weir__anchor_expand(p.anchor, BASE) - BASE, p.whole);
+             weir__anchor_expand(p.anchor, BASE) - BASE, p.expiry);
 }
 
 static void show_value(char *text, size_t size, const void *at, int bytes, weir__cell value)
 {
-    bool in_line = (const char *)at >= (const char *)world.line && (const char *)at < (const char *)world.grain;
+    bool in_line = (const char *)at >= (const char *)world.bucket && (const char *)at < (const char *)world.chunk;
     if (bytes == 16 && in_line)
         show_slot(text, size, value);
     else if (bytes == 16)
@@ -98,10 +98,10 @@ static void explore_show(const char *what, const void *at, int bytes, weir__cell
 
 static void show_world(const char *when)
 {
-    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS && explore.trace; i++) {
+    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS && explore.trace; i++) {
         char text[128];
-        show_slot(text, sizeof text, world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]);
-        printf("%s: line %d.%d %s\n", when, (int)(i / WEIR__BUCKET_SLOTS), (int)(i % WEIR__BUCKET_SLOTS), text);
+        show_slot(text, sizeof text, world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]);
+        printf("%s: bucket %d.%d %s\n", when, (int)(i / WEIR__BUCKET_SLOTS), (int)(i % WEIR__BUCKET_SLOTS), text);
     }
 }
 
@@ -114,8 +114,8 @@ static struct weir__op op_at(int64_t now_us)
 
 static struct weir__key_location make_where(uint64_t tag)
 {
-    uint64_t home = (uint64_t)explore_random((int)table.lines);
-    return (struct weir__key_location){tag, home, weir__alternate_bucket(tag, home, table.lines), 0};
+    uint64_t home = (uint64_t)explore_random((int)table.buckets);
+    return (struct weir__key_location){tag, home, weir__alternate_bucket(tag, home, table.buckets), 0};
 }
 
 static struct weir__key_location make_filler_where(void)
@@ -127,44 +127,45 @@ static struct weir__key_location make_filler_where(void)
 static void fill_slot(uint64_t line, weir__cell *slot, bool recovers)
 {
     struct weir__key_location w = make_filler_where();
-    w.home = line;
-    w.other = weir__alternate_bucket(w.tag, line, table.lines);
+    w.primary = line;
+    w.alternate = weir__alternate_bucket(w.tag, line, table.buckets);
     filler[fillers++] = w;
     unsigned whole = weir__expiry_encode(recovers ? 1 << 20 : HOUR);
     int64_t anchor = recovers ? clocks[1] - weir__expiry_decode(whole) : BASE - 1000000;
     *slot = weir__cell_pack((struct weir__slot_fields){
-        .tag = w.tag, .version = (unsigned)explore_random(8), .whole = whole, .used = 5, .anchor = (uint64_t)anchor});
+        .tag = w.tag, .version = (unsigned)explore_random(8), .expiry = whole, .used = 5, .anchor = (uint64_t)anchor});
 }
 
 static bool near(const struct weir__key_location *a, const struct weir__key_location *b)
 {
-    return a->home == b->home || a->home == b->other || a->other == b->home || a->other == b->other;
+    return a->primary == b->primary || a->primary == b->alternate || a->alternate == b->primary ||
+           a->alternate == b->alternate;
 }
 
 /*
  * A world with two to four lines, filled to some extent, and keys that have nothing yet. A narrow one is about one key
  * and what shares a line with it: who goes by another way cannot get in its way.
  */
-static void make_world(int grains, bool narrow)
+static void make_world(int chunks, bool narrow)
 {
     static const int filled[] = {100, 95, 90, 80, 50};
     memset(&world, 0, sizeof world);
     memset(keys, 0, sizeof keys);
     fillers = 0;
     table = (struct weir__table){.header = &world.header,
-                                 .line = world.line,
-                                 .lines = 2 + (uint64_t)explore_random(3),
+                                 .bucket = world.bucket,
+                                 .buckets = 2 + (uint64_t)explore_random(3),
                                  .stats = &world.stats,
                                  .moves = world.moves,
                                  .lease = world.lease,
-                                 .grain = world.grain,
-                                 .grains = (uint64_t)grains};
+                                 .chunk = world.chunk,
+                                 .chunks = (uint64_t)chunks};
     for (int i = 0; i < KEYS; i++)
         keys[i].where = make_where(0x100 * (uint64_t)(i + 1) + 2 * (uint64_t)explore_random(40));
     int percent = filled[explore_random(5)], recovering = explore_random(3);
-    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++)
+    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++)
         if (explore_random(100) < percent)
-            fill_slot(i / WEIR__BUCKET_SLOTS, &world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS],
+            fill_slot(i / WEIR__BUCKET_SLOTS, &world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS],
                       explore_random(6) < recovering);
     for (int more = explore_random(4); more > 0; more--) {
         filler[fillers] = make_filler_where();
@@ -182,7 +183,7 @@ static void make_world(int grains, bool narrow)
 
 static void empty_lines(void)
 {
-    memset(world.line, 0, sizeof world.line);
+    memset(world.bucket, 0, sizeof world.bucket);
     fillers = near_fillers = 0;
 }
 
@@ -192,8 +193,8 @@ static void empty_lines(void)
 static void check_single(uint64_t tag)
 {
     int counting = 0, frozen = 0, landed = 0;
-    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++) {
-        uint64_t lo = world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo;
+    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++) {
+        uint64_t lo = world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo;
         if (weir__cell_tag(lo) != tag)
             continue;
         frozen += weir__is_frozen(lo);
@@ -207,7 +208,7 @@ static void check_single(uint64_t tag)
 static void explore_changed(const weir__cell *cell, weir__cell was)
 {
     const uint64_t tag[2] = {weir__cell_tag(cell->lo), weir__cell_tag(was.lo)};
-    bool in_line = (const char *)cell < (const char *)world.grain;
+    bool in_line = (const char *)cell < (const char *)world.chunk;
     for (int i = 0; i < 2 && in_line; i++)
         if (tag[i] && (!i || tag[1] != tag[0]))
             check_single(tag[i]);
@@ -227,7 +228,7 @@ static void look_at_all(const struct weir__op *op)
     for (int i = 0; i < KEYS; i++) {
         struct weir__key_location sibling = keys[i].where;
         sibling.tag ^= 1; /* its other line is another one */
-        sibling.other = weir__alternate_bucket(sibling.tag, sibling.home, table.lines);
+        sibling.alternate = weir__alternate_bucket(sibling.tag, sibling.primary, table.buckets);
         look_at(op, keys[i].where);
         look_at(op, sibling);
         look_at(op, block_of(op, &keys[i].where));
@@ -240,8 +241,8 @@ static void look_at_all(const struct weir__op *op)
 static void check_settled(int64_t by_us)
 {
     struct weir__op op = op_at(by_us);
-    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++) {
-        weir__cell seen = world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++) {
+        weir__cell seen = world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
         if (!weir__cell_tag(seen.lo) || weir__is_normal(seen.lo))
             continue;
         if (weir__is_frozen(seen.lo) || weir__is_landed(seen.lo))
@@ -251,20 +252,20 @@ static void check_settled(int64_t by_us)
     }
 }
 
-/* When all has lapsed, every slot is free and every grain can be had, without a loss to anybody. */
+/* When all has lapsed, every slot is free and every chunk can be had, without a loss to anybody. */
 static void check_reclaimed(int64_t now_us)
 {
     struct weir__op op = op_at(now_us);
     uint64_t lost = world.stats.evicted_live;
     look_at_all(&op);
-    for (uint64_t i = 0; i < table.lines * WEIR__BUCKET_SLOTS; i++)
-        if (!is_free(&op, world.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]))
-            explore_fail("line %d.%d is never free again", (int)(i / WEIR__BUCKET_SLOTS),
+    for (uint64_t i = 0; i < table.buckets * WEIR__BUCKET_SLOTS; i++)
+        if (!is_free(&op, world.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS]))
+            explore_fail("bucket %d.%d is never free again", (int)(i / WEIR__BUCKET_SLOTS),
                          (int)(i % WEIR__BUCKET_SLOTS));
-    for (uint64_t i = 0; i < table.grains; i++) {
+    for (uint64_t i = 0; i < table.chunks; i++) {
         struct weir__record record;
         if (weir__record_take(&op, 0, HOUR, NULL, true, &record) || world.stats.evicted_live != lost) {
-            explore_fail("of %d grains only %d are ever free again", (int)table.grains, (int)i);
+            explore_fail("of %d chunks only %d are ever free again", (int)table.chunks, (int)i);
             return;
         }
     }

@@ -137,9 +137,9 @@ static bool same(const weir_decision *a, const weir_decision *b)
 static void check_memory(const struct twins *t)
 {
     const struct weir__table *a = &t->batched->table, *b = &t->single->table;
-    CHECK(memcmp(a->line, b->line, a->lines * sizeof *a->line) == 0);
-    CHECK(memcmp(a->lease, b->lease, a->grains * sizeof *a->lease) == 0);
-    CHECK(memcmp(a->grain, b->grain, a->grains * WEIR__CHUNK) == 0);
+    CHECK(memcmp(a->bucket, b->bucket, a->buckets * sizeof *a->bucket) == 0);
+    CHECK(memcmp(a->lease, b->lease, a->chunks * sizeof *a->lease) == 0);
+    CHECK(memcmp(a->chunk, b->chunk, a->chunks * WEIR__CHUNK) == 0);
 }
 
 static void ask_both(struct twins *t)
@@ -329,14 +329,14 @@ static void damage(const struct twins *t, uint64_t *seed)
 {
     const struct weir__table *table[2] = {&t->batched->table, &t->single->table};
     for (int i = 0; i < 8; i++) {
-        uint64_t line = below(seed, table[0]->lines), slot = below(seed, WEIR__BUCKET_SLOTS), bit = below(seed, 64);
-        uint64_t grain = below(seed, table[0]->grains), byte = below(seed, WEIR__CHUNK);
+        uint64_t line = below(seed, table[0]->buckets), slot = below(seed, WEIR__BUCKET_SLOTS), bit = below(seed, 64);
+        uint64_t grain = below(seed, table[0]->chunks), byte = below(seed, WEIR__CHUNK);
         for (int k = 0; k < 2; k++) {
-            weir__cell *cell = &table[k]->line[line].slot[slot];
+            weir__cell *cell = &table[k]->bucket[line].slot[slot];
             cell->lo ^= UINT64_C(1) << bit;
             cell->hi ^= UINT64_C(1) << (63 - bit);
             table[k]->lease[grain] ^= UINT32_C(1) << bit % 32;
-            table[k]->grain[grain * WEIR__CHUNK + byte] ^= (uint8_t)(1U << bit % 8);
+            table[k]->chunk[grain * WEIR__CHUNK + byte] ^= (uint8_t)(1U << bit % 8);
         }
     }
 }
@@ -368,9 +368,9 @@ TEST(slots_that_lead_outside)
     for (int round = 0; round < 50 && !test_failures; round++) {
         fill(&t, &seed, 50);
         ask_both(&t);
-        for (uint64_t i = 0; i < t.batched->table.lines * WEIR__BUCKET_SLOTS; i++) {
-            weir__cell *a = &t.batched->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
-            weir__cell *b = &t.single->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+        for (uint64_t i = 0; i < t.batched->table.buckets * WEIR__BUCKET_SLOTS; i++) {
+            weir__cell *a = &t.batched->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+            weir__cell *b = &t.single->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
             if (!weir__cell_tag(a->lo))
                 continue;
             a->lo |= 0x7fff;

@@ -76,8 +76,8 @@ TEST(what_is_usual_goes_the_wide_way)
     for (uint64_t i = 0; i < KEYS; i++) {
         struct weir__key_location where;
         const weir__cell *slot = slot_of(i, &where);
-        int64_t place = slot - segment->table.line[0].slot;
-        places[place / WEIR__BUCKET_SLOTS != (int64_t)where.home][place % WEIR__BUCKET_SLOTS]++;
+        int64_t place = slot - segment->table.bucket[0].slot;
+        places[place / WEIR__BUCKET_SLOTS != (int64_t)where.primary][place % WEIR__BUCKET_SLOTS]++;
     }
     for (int i = 0; i < WEIR__BUCKET_SLOTS; i++)
         CHECK(places[0][i] && places[1][i]); /* at home and away, in every slot */
@@ -96,7 +96,7 @@ TEST(an_entry_that_ends_at_this_very_moment)
             struct weir__key_location where;
             weir__cell *slot = slot_of(i, &where);
             struct weir__slot_fields parts = weir__cell_unpack(*slot);
-            parts.whole = weir__expiry_encode(4096);
+            parts.expiry = weir__expiry_encode(4096);
             parts.used = 50;
             *slot = weir__cell_pack(parts);
         }
@@ -118,9 +118,9 @@ static void take_homes_apart(void)
             weir__key_locate(&segment->table, &limit, &keys[i], sizeof keys[i], &where);
             alone = true;
             for (size_t k = 0; k < i; k++)
-                alone &= homes[k] != where.home;
+                alone &= homes[k] != where.primary;
         } while (!alone);
-        homes[i] = where.home;
+        homes[i] = where.primary;
     }
 }
 
@@ -132,7 +132,7 @@ TEST(a_time_that_looks_like_a_tag_is_none)
     ask(EIGHT, now, 99);
     for (uint64_t i = 0; i < EIGHT; i++) {
         struct weir__key_location where;
-        weir__cell entry = *slot_of(keys[i], &where), *line = segment->table.line[where.home].slot;
+        weir__cell entry = *slot_of(keys[i], &where), *line = segment->table.bucket[where.primary].slot;
         uint64_t tag = entry.lo >> 32;
         for (int before = 0; before < 3; before++)
             line[before] = (weir__cell){UINT64_C(5) << 32 | tag, tag << 32 | tag};

@@ -178,7 +178,8 @@ static int64_t ask_both(weir_segment *twin[2], struct asking *a, weir_time now)
             a->soft += r->decision.flags & WEIR_OVER_SOFT;
         }
     }
-    CHECK(memcmp(twin[0]->table.line, twin[1]->table.line, twin[0]->table.lines * sizeof(struct weir__bucket)) == 0);
+    CHECK(memcmp(twin[0]->table.bucket, twin[1]->table.bucket, twin[0]->table.buckets * sizeof(struct weir__bucket)) ==
+          0);
     return passed;
 }
 
@@ -256,9 +257,9 @@ TEST(entries_that_do_not_count_are_left_to_the_long_way)
         open_twins(twin);
         fill_some(&asking);
         CHECK_EQ(ask_both(twin, &asking, now), SOME);
-        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__BUCKET_SLOTS; i++)
+        for (uint64_t i = 0; i < twin[0]->table.buckets * WEIR__BUCKET_SLOTS; i++)
             for (int t = 0; t < 2; t++) {
-                weir__cell *slot = &twin[t]->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+                weir__cell *slot = &twin[t]->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
                 if (!weir__cell_tag(slot->lo))
                     continue;
                 slot->lo |= state < 8 ? state << 27 : UINT64_C(1) << 23;
@@ -281,9 +282,9 @@ TEST(however_long_an_entry_says_it_lasts)
         open_twins(twin);
         fill_some(&asking);
         CHECK_EQ(ask_both(twin, &asking, now), SOME);
-        for (uint64_t i = 0; i < twin[0]->table.lines * WEIR__BUCKET_SLOTS; i++)
+        for (uint64_t i = 0; i < twin[0]->table.buckets * WEIR__BUCKET_SLOTS; i++)
             for (int t = 0; t < 2; t++) {
-                weir__cell *slot = &twin[t]->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
+                weir__cell *slot = &twin[t]->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS];
                 if (weir__cell_tag(slot->lo)) {
                     slot->lo = (slot->lo & ~(UINT64_C(0xff) << 15)) | code << 15;
                     slot->hi |= 50; /* units, so that they have not come back */
@@ -318,7 +319,7 @@ static void next_key(const weir_segment *segment, const weir_limit *limit, uint6
     do {
         ++*id;
         weir__key_locate(&segment->table, limit, id, sizeof *id, &where);
-    } while ((at_home ? where.home : where.other) != line || where.home == where.other);
+    } while ((at_home ? where.primary : where.alternate) != line || where.primary == where.alternate);
 }
 
 /* Eight that were seen in one slot, though not all of them are of the key that is there. */
@@ -337,7 +338,7 @@ TEST(a_key_without_an_entry_before_seven_of_a_hot_one)
             memcpy(asking.key[0], &id, sizeof id);
             CHECK_EQ(ask_both(twin, &asking, now), 1);
         }
-        CHECK_EQ(weir__cell_tag(twin[0]->table.line[line].slot[3].lo) != 0, 1);
+        CHECK_EQ(weir__cell_tag(twin[0]->table.bucket[line].slot[3].lo) != 0, 1);
         asking.count = 8;
         for (size_t i = 0; i < 8; i++)
             memcpy(asking.key[i], &id, sizeof id);
@@ -388,8 +389,8 @@ static void ask_huge(uint64_t lines)
     open_twins(twin);
     fill_some(&asking);
     huge = *twin[0];
-    huge.table.line = memory;
-    huge.table.lines = lines;
+    huge.table.bucket = memory;
+    huge.table.buckets = lines;
     for (int round = 1; round <= 3; round++) {
         CHECK_EQ(weir_take_batch(&huge, asking.request[0], SOME, now), 0);
         for (int i = 0; i < SOME; i++) {

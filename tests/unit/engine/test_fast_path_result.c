@@ -178,8 +178,8 @@ TEST(a_request_that_costs_nothing_leaves_no_entry)
     CHECK_EQ(fast.remaining, 10);
     const struct weir__table *table = &engine->segment->table;
     int64_t now_us = test_seconds(100).mono_ns / 1000;
-    for (uint64_t i = 0; i < table->lines * WEIR__BUCKET_SLOTS; i++)
-        CHECK(weir__cell_life(table->line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS], now_us, now_us) <= 0);
+    for (uint64_t i = 0; i < table->buckets * WEIR__BUCKET_SLOTS; i++)
+        CHECK(weir__cell_life(table->bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS], now_us, now_us) <= 0);
     weir_close(engine);
 }
 

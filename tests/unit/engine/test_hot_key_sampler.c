@@ -237,7 +237,7 @@ TEST(files)
 TEST(few_panels)
 {
     weir *engine = opened("", 0, weir__hot_bytes(1));
-    CHECK_EQ(engine->hot_sampler->hot.panels, 1);
+    CHECK_EQ(engine->hot_sampler->hot.rule_slots, 1);
     CHECK_EQ(engine->hot_sampler->hot.header->without, 1);
     use(engine);
     weir_close(engine);
@@ -334,7 +334,7 @@ TEST(panels_of_rules_that_are_gone_are_given_back)
         else
             CHECK_EQ(weir_reload(engine), 1);
     }
-    struct weir__hot_rule *panel = engine->hot_sampler->hot.panel;
+    struct weir__hot_rule *panel = engine->hot_sampler->hot.rule_slot;
     CHECK(panel_of(engine, "old") == panel && !panel_of(engine, "new")); /* not at once */
     for (int i = 0; i < 64; i++)
         test_ask(engine, "GET /", 1);

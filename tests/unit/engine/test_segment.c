@@ -27,7 +27,7 @@ TEST(create_and_attach)
     CHECK_EQ(open_with(at("seg"), 4 * SIZE, WEIR_OPEN_CREATE, &b), 0);
     CHECK_EQ(weir_stats_read(b, &stats), 0);
     CHECK_EQ(stats.bytes, SIZE);
-    CHECK(stats.slots > 0 && stats.grains > 0);
+    CHECK(stats.slots > 0 && stats.chunks > 0);
     weir_segment_close(b);
     CHECK_EQ(open_with(at("seg"), 0, 0, &b), 0);
     CHECK(take(a, "k", 10));
@@ -105,9 +105,9 @@ TEST(sizes)
             CHECK_EQ(weir_segment_open(&o, &segment), 0);
             CHECK(take(segment, "k", 10) && !take(segment, "k", 1));
             CHECK_EQ(weir_stats_read(segment, &stats), 0);
-            CHECK_EQ(stats.grains == 0, slab == 2);
+            CHECK_EQ(stats.chunks == 0, slab == 2);
             CHECK_EQ(stats.bytes, size);
-            CHECK(stats.slots * 16 + stats.grains * 36 <= size);
+            CHECK(stats.slots * 16 + stats.chunks * 36 <= size);
             weir_segment_close(segment);
         }
     }

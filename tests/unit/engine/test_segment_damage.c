@@ -312,21 +312,21 @@ static void scatter(struct weir__table *table, const weir_limit *limits, uint64_
     for (; all && word < end; word++)
         *word = test_random(seed);
     if (!all) /* random leases leave nothing of the slab for years; without them its records are used, too */
-        memset(table->lease, 0, table->grains * sizeof table->lease[0]);
+        memset(table->lease, 0, table->chunks * sizeof table->lease[0]);
     for (int i = 0; i < KINDS * KEYS; i++) {
         uint32_t key = (uint32_t)(i / KINDS);
         struct weir__key_location w;
         weir__key_locate(table, &limits[i % KINDS], &key, sizeof key, &w);
         uint64_t bits = test_random(seed);
-        weir__cell *slot = &table->line[bits & 1 ? w.home : w.other].slot[bits >> 1 & 3];
+        weir__cell *slot = &table->bucket[bits & 1 ? w.primary : w.alternate].slot[bits >> 1 & 3];
         slot->lo = (w.tag ^ (bits >> 3 & 1)) << 30 | test_random(seed) >> 34;
         slot->hi = test_random(seed);
         /* Near the present as well, not only anywhere in four years. */
         if (bits >> 4 & 1)
             slot->hi = ((uint64_t)(NOW.mono_ns / 1000) - bits % 3000000) << 17 | (slot->hi & 0x1ffff);
     }
-    for (uint64_t i = 0; i < table->grains * WEIR__CHUNK && !all; i += 1 + test_random(seed) % 500)
-        table->grain[i] ^= (uint8_t)(1U << (test_random(seed) & 7)); /* records with the right owner, damaged */
+    for (uint64_t i = 0; i < table->chunks * WEIR__CHUNK && !all; i += 1 + test_random(seed) % 500)
+        table->chunk[i] ^= (uint8_t)(1U << (test_random(seed) & 7)); /* records with the right owner, damaged */
 }
 
 static int visit(void *context, const weir_entry *entry)

@@ -276,7 +276,7 @@ TEST(what_is_not_there)
     char *json = NULL, path[128];
     use(engine, 10);
     CHECK_EQ(weir__sight_open(&sight, engine, segment), 0);
-    CHECK(!sight.hot.panels && !sight.history.rows);
+    CHECK(!sight.hot.rule_slots && !sight.history.rows);
     json_t *root = parsed(weir__figures_stats(&sight, &json), &json);
     CHECK(json_is_false(json_object_get(root, "history")) && json_is_false(json_object_get(root, "hot")));
     CHECK(json_is_null(
@@ -296,7 +296,7 @@ TEST(what_is_not_there)
     CHECK_EQ(weir__observer_open(engine, segment, &observer, &ending), 0);
     CHECK_EQ(weir__observer_look(observer), 0);
     weir__sight_look(&sight);
-    CHECK(!sight.hot.panels && sight.history.rows);
+    CHECK(!sight.hot.rule_slots && sight.history.rows);
     weir__observer_close(observer);
     snprintf(path, sizeof path, "%s.history", segment);
     unlink(path);
@@ -332,7 +332,7 @@ static int cut_history(void)
         next_second(observer);
         (void)weir__sight_panel(&sight, 1); /* looks into the file, and is given other memory */
         weir__sight_look(&sight);
-        if (!sight.history.rows || sight.hot.panels)
+        if (!sight.history.rows || sight.hot.rule_slots)
             return 5;
     }
     weir__sight_close(&sight);

@@ -27,7 +27,7 @@ static inline struct fixture *fixture_make(uint64_t grains)
     memset(f->memory, 0, bytes);
     CHECK_EQ(weir__segment_format(f->memory, &plan), 0);
     CHECK_EQ(weir__segment_attach(f->memory, bytes, &f->table), 0);
-    CHECK_EQ(f->table.grains, grains);
+    CHECK_EQ(f->table.chunks, grains);
     f->op = (struct weir__op){&f->table, &f->table.stats[0], START_US, START_US};
     return f;
 }

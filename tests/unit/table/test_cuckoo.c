@@ -10,7 +10,7 @@ static weir__cell entry(uint64_t tag, unsigned state, int64_t for_us)
 {
     return weir__cell_pack((struct weir__slot_fields){.tag = tag,
                                                       .state = state,
-                                                      .whole = weir__expiry_encode(for_us),
+                                                      .expiry = weir__expiry_encode(for_us),
                                                       .used = 5,
                                                       .anchor = (uint64_t)f->op.mono_us & WEIR__TIME_MASK});
 }
@@ -18,13 +18,13 @@ static weir__cell entry(uint64_t tag, unsigned state, int64_t for_us)
 static struct weir__key_location key_at(uint64_t tag, uint64_t home)
 {
     return (struct weir__key_location){
-        .tag = tag, .home = home, .other = weir__alternate_bucket(tag, home, f->table.lines)};
+        .tag = tag, .primary = home, .alternate = weir__alternate_bucket(tag, home, f->table.buckets)};
 }
 
 static void fill(uint64_t line, uint64_t first_tag)
 {
     for (uint64_t i = 0; i < WEIR__BUCKET_SLOTS; i++)
-        f->table.line[line].slot[i] = entry(first_tag + 16 * i, WEIR__NORMAL, 3600 * SECOND_US);
+        f->table.bucket[line].slot[i] = entry(first_tag + 16 * i, WEIR__NORMAL, 3600 * SECOND_US);
 }
 
 /*
@@ -35,10 +35,10 @@ TEST(what_is_being_moved_is_not_free_however_old)
 {
     f = fixture_make(0);
     struct weir__key_location key = key_at(0x100, 3), old = key_at(0x208, 3);
-    CHECK(key.other != key.home && old.other != old.home && old.other != key.other);
-    fill(key.home, 0x1000);
-    fill(key.other, 0x2000);
-    weir__cell *from = &f->table.line[old.home].slot[0], *to = &f->table.line[old.other].slot[2];
+    CHECK(key.alternate != key.primary && old.alternate != old.primary && old.alternate != key.alternate);
+    fill(key.primary, 0x1000);
+    fill(key.alternate, 0x2000);
+    weir__cell *from = &f->table.bucket[old.primary].slot[0], *to = &f->table.bucket[old.alternate].slot[2];
     *to = weir__cell_with_aba_tag(entry(old.tag, WEIR__RESERVED, 10 * SECOND_US), *to);
     *from = entry(old.tag, WEIR__FROZEN | 2, SECOND_US);
     weir__cell frozen = *from, *slot, seen;
@@ -75,16 +75,17 @@ TEST(of_several_claims_the_one_in_the_lowest_place_stays)
     for (uint64_t home = 3; home < 40; home++) {
         f = fixture_make(0);
         struct weir__key_location key = key_at(0x100, home), turned = key;
-        turned.home = key.other;
-        turned.other = key.home;
-        uint64_t low = key.home < key.other ? key.home : key.other, high = key.home + key.other - low;
+        turned.primary = key.alternate;
+        turned.alternate = key.primary;
+        uint64_t low = key.primary < key.alternate ? key.primary : key.alternate,
+                 high = key.primary + key.alternate - low;
         weir__cell tentative = weir__cell_tentative(&f->op, key.tag), *slot, seen;
-        f->table.line[low].slot[3] = f->table.line[high].slot[0] = f->table.line[high].slot[1] = tentative;
+        f->table.bucket[low].slot[3] = f->table.bucket[high].slot[0] = f->table.bucket[high].slot[1] = tentative;
         CHECK_EQ(weir__lookup_helping(&f->op, home % 2 ? &key : &turned, &slot, &seen), 0);
-        CHECK(low == high || slot == &f->table.line[low].slot[3]);
+        CHECK(low == high || slot == &f->table.bucket[low].slot[3]);
         int left = 0;
-        for (uint64_t i = 0; i < f->table.lines * WEIR__BUCKET_SLOTS; i++)
-            left += weir__cell_tag(f->table.line[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo) == key.tag;
+        for (uint64_t i = 0; i < f->table.buckets * WEIR__BUCKET_SLOTS; i++)
+            left += weir__cell_tag(f->table.bucket[i / WEIR__BUCKET_SLOTS].slot[i % WEIR__BUCKET_SLOTS].lo) == key.tag;
         CHECK_EQ(left, 1);
         fixture_free(f);
     }

@@ -264,7 +264,7 @@ TEST(room_is_found_after_a_search_in_vain)
     CHECK_EQ(evicted(f), 1);
     weir__record_release(&f->op, r[700]);
     CHECK_EQ(take_record(f, 0, 3600 * SECOND_US, &got), 0);
-    CHECK_EQ(got.grain, r[700].grain);
+    CHECK_EQ(got.chunk, r[700].chunk);
     CHECK_EQ(evicted(f), 1);
     CHECK_EQ(take_record(f, 1, 3600 * SECOND_US, &got), 0); /* for two in vain, and then for one */
     CHECK_EQ(evicted(f), 3);
@@ -276,7 +276,7 @@ TEST(room_is_found_after_a_search_in_vain)
 /* Keys from `first` on, one request each, until the lines are full of live entries and some more were evicted. */
 static void flood_lines(const weir_limit *limit, uint64_t first)
 {
-    uint64_t slots = f->table.lines * WEIR__BUCKET_SLOTS;
+    uint64_t slots = f->table.buckets * WEIR__BUCKET_SLOTS;
     for (uint64_t key = first; evicted(f) < slots && key < first + 4 * slots; key++) {
         CHECK_EQ(take(limit, key, 1), 0);
         pass_time(f, 1);

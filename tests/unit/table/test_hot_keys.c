@@ -44,7 +44,7 @@ static struct weir__hot made(uint32_t panels)
     size_t bytes = weir__hot_bytes(panels);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED && weir__hot_make(memory, bytes) && weir__hot_attach(memory, bytes, &hot));
-    CHECK_EQ(hot.panels, panels);
+    CHECK_EQ(hot.rule_slots, panels);
     return hot;
 }
 
@@ -339,7 +339,7 @@ TEST(panels_against_a_model)
         struct weir__hot_rule *panel = weir__hot_find(&hot, rule, minute);
         uint32_t least = minute, owners = 0;
         for (uint32_t k = 0; k < PANELS; k++) {
-            uint64_t owner = hot.panel[k].rule;
+            uint64_t owner = hot.rule_slot[k].rule;
             CHECK(owner <= RULES);
             if (owner && owner != rule && noted[owner] < least)
                 least = noted[owner];
@@ -409,11 +409,11 @@ TEST(what_is_not_an_area_is_refused)
     CHECK(weir__hot_make(memory, bytes));
     CHECK(weir__hot_attach(memory, bytes, &hot));
     CHECK(!weir__hot_attach(memory, bytes - 1, &hot));
-    memory->panels = 2;
+    memory->rule_slots = 2;
     CHECK(!weir__hot_attach(memory, bytes, &hot));
-    memory->panels = 0;
+    memory->rule_slots = 0;
     CHECK(!weir__hot_attach(memory, bytes, &hot));
-    memory->panels = 1;
+    memory->rule_slots = 1;
     memory->layout++;
     CHECK(!weir__hot_attach(memory, bytes, &hot));
     free(memory);

@@ -25,11 +25,11 @@ TEST(reference_round_trip)
 {
     uint64_t seed = 1;
     for (int i = 0; i < 10000; i++) {
-        struct weir__record r = {.grain = (uint32_t)(test_random(&seed) % WEIR__CHUNKS_MAX),
+        struct weir__record r = {.chunk = (uint32_t)(test_random(&seed) % WEIR__CHUNKS_MAX),
                                  .size_class = (unsigned)(test_random(&seed) % WEIR__CLASSES)};
         struct weir__record back = weir__record_unpack(weir__record_pack(r));
         CHECK(weir__record_pack(r) <= UINT32_MAX);
-        CHECK_EQ(back.grain, r.grain);
+        CHECK_EQ(back.chunk, r.chunk);
         CHECK_EQ(back.size_class, r.size_class);
     }
 }
@@ -58,26 +58,26 @@ TEST(never_overlap)
         unsigned size_class = (unsigned)(test_random(&seed) % 12);
         int64_t for_us = (int64_t)(test_random(&seed) % (60 * SECOND_US));
         uint64_t before = evicted(f), lost = 0;
-        struct weir__record got = {.grain = 0};
+        struct weir__record got = {.chunk = 0};
         int error = take_record(f, size_class, for_us, &got);
         if (error) {
             CHECK_EQ(error, WEIR_EFULL);
             CHECK_EQ(evicted(f), before);
             continue;
         }
-        uint64_t end = (uint64_t)got.grain + weir__class_chunks(size_class);
+        uint64_t end = (uint64_t)got.chunk + weir__class_chunks(size_class);
         taken++;
         CHECK_EQ(got.size_class, size_class);
         CHECK(end <= GRAINS);
-        for (uint64_t g = got.grain; g < end && g < GRAINS; g++)
+        for (uint64_t g = got.chunk; g < end && g < GRAINS; g++)
             CHECK(leased(f, g));
         for (int i = 0; i < HELD; i++) {
             struct held *other = &held[i];
-            uint64_t other_end = (uint64_t)other->record.grain + weir__class_chunks(other->record.size_class);
-            if (other->until_us <= f->op.mono_us || other->record.grain >= end || other_end <= got.grain)
+            uint64_t other_end = (uint64_t)other->record.chunk + weir__class_chunks(other->record.size_class);
+            if (other->until_us <= f->op.mono_us || other->record.chunk >= end || other_end <= got.chunk)
                 continue;
             /* Those it was taken from lost their first grain, too; any other overlap is a theft they cannot notice. */
-            CHECK(other->record.grain >= got.grain);
+            CHECK(other->record.chunk >= got.chunk);
             other->until_us = 0;
             lost++;
         }
@@ -126,14 +126,14 @@ TEST(lease_lapses)
     pass_time(f, 3 * SECOND_US);
     CHECK_EQ(weir__record_take(&f->op, 7, 10 * SECOND_US, NULL, true, &next), 0);
     CHECK_EQ(evicted(f), 0);
-    CHECK_EQ(next.grain, dead.grain);
+    CHECK_EQ(next.chunk, dead.chunk);
     fixture_free(f);
 }
 
 TEST(full_takes_the_nearest_to_lapse)
 {
     struct fixture *f = fixture_make(12);
-    struct weir__record r[3], got = {.grain = 99};
+    struct weir__record r[3], got = {.chunk = 99};
 
     for (int i = 0; i < 3; i++)
         CHECK_EQ(take_record(f, 3, (i == 1 ? 100 : 1000) * SECOND_US, &r[i]), 0);
@@ -143,11 +143,11 @@ TEST(full_takes_the_nearest_to_lapse)
     CHECK_EQ(weir__record_take(&f->op, 11, SECOND_US, NULL, true, &got), WEIR_EFULL);
     CHECK_EQ(weir__record_take(&f->op, 63, SECOND_US, NULL, true, &got), WEIR_EFULL);
     CHECK_EQ(weir__record_take(&f->op, WEIR__CLASSES, SECOND_US, NULL, true, &got), WEIR_EFULL);
-    CHECK_EQ(got.grain, 99);
+    CHECK_EQ(got.chunk, 99);
     CHECK_EQ(evicted(f), 0);
 
     CHECK_EQ(take_record(f, 3, 2000 * SECOND_US, &got), 0);
-    CHECK_EQ(got.grain, r[1].grain);
+    CHECK_EQ(got.chunk, r[1].chunk);
     CHECK_EQ(evicted(f), 1);
     fixture_free(f);
 }

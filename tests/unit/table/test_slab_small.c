@@ -25,22 +25,22 @@ static int take(struct fixture *f, const weir_limit *limit, uint64_t key, int64_
 /* Every record that a slot leads to and that is still its key's has all its grains leased, and shares none. */
 static void check_linked(const struct fixture *f, const uint64_t *salts, int salt_count)
 {
-    uint8_t *claimed = calloc(1, f->table.grains + 1);
-    for (uint64_t at = 0; at < f->table.lines * WEIR__BUCKET_SLOTS; at++) {
-        weir__cell cell = f->table.line[at / WEIR__BUCKET_SLOTS].slot[at % WEIR__BUCKET_SLOTS];
+    uint8_t *claimed = calloc(1, f->table.chunks + 1);
+    for (uint64_t at = 0; at < f->table.buckets * WEIR__BUCKET_SLOTS; at++) {
+        weir__cell cell = f->table.bucket[at / WEIR__BUCKET_SLOTS].slot[at % WEIR__BUCKET_SLOTS];
         struct weir__slot_fields p = weir__cell_unpack(cell);
         if (!p.tag || p.state != WEIR__NORMAL || weir__cell_life(cell, f->op.mono_us, f->op.wall_us) <= 0)
             continue;
         struct weir__record r = weir__record_unpack(p.used);
-        CHECK((uint64_t)r.grain + weir__class_chunks(r.size_class) <= f->table.grains);
+        CHECK((uint64_t)r.chunk + weir__class_chunks(r.size_class) <= f->table.chunks);
         uint64_t owner = weir__record_head(&f->op, r)->lo >> (64 - WEIR__OWNER_BITS);
-        uint32_t first = f->table.lease[r.grain];
-        bool its_own = false, whole = leased(f, r.grain) && first >> 31 && !(first >> 30 & 1);
+        uint32_t first = f->table.lease[r.chunk];
+        bool its_own = false, whole = leased(f, r.chunk) && first >> 31 && !(first >> 30 & 1);
         for (int i = 0; i < salt_count; i++)
             its_own |= weir__owner(&(struct weir__key_location){.tag = p.tag, .salt = salts[i]}) == owner;
         for (uint32_t i = 0; its_own && whole && i < weir__class_chunks(r.size_class); i++) {
-            CHECK(leased(f, r.grain + i));
-            CHECK(!claimed[r.grain + i]++);
+            CHECK(leased(f, r.chunk + i));
+            CHECK(!claimed[r.chunk + i]++);
         }
     }
     free(claimed);
@@ -210,7 +210,7 @@ TEST(hostile_counter_head_stays_inside)
         .algorithm = WEIR_SLIDING_WINDOW_COUNTER, .limit = 1000, .window_ns = 60 * WEIR_SECOND, .buckets = 60});
     for (int64_t back = 1; back < 200; back++) {
         struct fixture *f = fixture_make(100);
-        uint8_t *neighbour = f->table.grain, copy[GRAINS_EACH * WEIR__CHUNK];
+        uint8_t *neighbour = f->table.chunk, copy[GRAINS_EACH * WEIR__CHUNK];
         weir__cell *head = (weir__cell *)(void *)(neighbour + sizeof copy);
         uint64_t part_mask = (UINT64_C(1) << 35) - 1;
         weir_decision d;
@@ -247,7 +247,7 @@ TEST(reference_that_leads_outside)
         p.used = test_random(&seed) & UINT32_MAX;
         *slot = weir__cell_pack(p);
         if (i % 4 == 0) /* one that leads inside, to a head of anything */
-            *weir__record_head(&f->op, (struct weir__record){.grain = (uint32_t)(p.used % 16)}) =
+            *weir__record_head(&f->op, (struct weir__record){.chunk = (uint32_t)(p.used % 16)}) =
                 (weir__cell){test_random(&seed), test_random(&seed)};
     }
     fixture_free(f);

@@ -31,7 +31,7 @@ static bool swap_cell_after_others(weir__cell *cell, weir__cell *expected, weir_
 #include "slabs.h"
 
 static struct fixture *f;
-static const struct weir__key_location mine = {.tag = 1000, .home = 1, .other = 2}, theirs = {.tag = 2000};
+static const struct weir__key_location mine = {.tag = 1000, .primary = 1, .alternate = 2}, theirs = {.tag = 2000};
 
 static struct weir__record own(const struct weir__key_location *where, unsigned size_class, int64_t for_us)
 {
@@ -84,7 +84,7 @@ TEST(a_record_that_comes_back_has_another_head)
     weir__cell before = *weir__record_head(&f->op, first);
     weir__record_release(&f->op, first);
     struct weir__record second = own(&mine, 0, 10 * SECOND_US);
-    CHECK_EQ(second.grain, first.grain);
+    CHECK_EQ(second.chunk, first.chunk);
     CHECK(!weir__cell_equal(before, *weir__record_head(&f->op, second)));
     fixture_free(f);
 }
@@ -99,7 +99,7 @@ TEST(no_lease_looks_like_a_free_grain)
     f->table.lease[0] |= (lease_time(f->op.mono_us) - 1) << LEASE_NONCE_BITS;
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 1, 4 * unit, NULL, true, &record), 0);
-    CHECK_EQ(record.grain, 0);
+    CHECK_EQ(record.chunk, 0);
     CHECK(f->table.lease[1] != 0);
     fixture_free(f);
 }
@@ -126,7 +126,7 @@ TEST(so_are_lapsed_ones)
     f->table.header->slab_cursor = 1;
     struct weir__record record;
     CHECK_EQ(weir__record_take(&f->op, 2, SECOND_US, NULL, true, &record), 0);
-    CHECK_EQ(record.grain, 0);
+    CHECK_EQ(record.chunk, 0);
     CHECK_EQ(f->table.lease[3], 0); /* nobody has it any more */
     fixture_free(f);
 }
@@ -169,11 +169,11 @@ TEST(what_is_to_be_kept_is_kept_and_no_more)
         f = fixture_make(8);
         struct weir__record r[2] = {own(&mine, 3, 100 * SECOND_US), own(&theirs, 3, 100 * SECOND_US)}, got;
         CHECK_EQ(weir__record_take(&f->op, 3, 100 * SECOND_US, &r[keep], true, &got), 0);
-        CHECK_EQ(got.grain, r[!keep].grain);
+        CHECK_EQ(got.chunk, r[!keep].chunk);
         CHECK(weir__record_is_current(&f->op, r[keep]));
         CHECK_EQ(evicted(f), 1);
         /* Whoever comes next looks elsewhere. */
-        CHECK_EQ(f->table.header->slab_cursor, got.grain + 4);
+        CHECK_EQ(f->table.header->slab_cursor, got.chunk + 4);
         CHECK_EQ(weir__record_take(&f->op, 4, 100 * SECOND_US, &r[keep], true, &got), WEIR_EFULL);
         fixture_free(f);
     }
@@ -206,7 +206,7 @@ TEST(room_on_both_sides_of_the_cursor)
     weir__record_release(&f->op, room);
     f->table.header->slab_cursor = 5;
     CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &got), 0);
-    CHECK_EQ(got.grain, 3);
+    CHECK_EQ(got.chunk, 3);
     CHECK_EQ(evicted(f), 0);
     CHECK(weir__record_is_current(&f->op, held));
     fixture_free(f);
@@ -221,7 +221,7 @@ TEST(the_longest_lease_is_what_would_be_lost)
         own(&theirs, 1, seconds[i] * SECOND_US);
     struct weir__record got;
     CHECK_EQ(weir__record_take(&f->op, 3, SECOND_US, NULL, true, &got), 0);
-    CHECK_EQ(got.grain, 2);
+    CHECK_EQ(got.chunk, 2);
     fixture_free(f);
 }
 
@@ -291,7 +291,7 @@ TEST(a_record_that_is_moved_while_it_is_read)
     CHECK_EQ(weir__key_record_find(&f->op, &mine, &key), 0);
     CHECK(!before_load);
     CHECK(key.found);
-    CHECK_EQ(key.record.grain, moved_to.grain);
+    CHECK_EQ(key.record.chunk, moved_to.chunk);
     CHECK(weir__cell_equal(key.seen, *key.slot));
     fixture_free(f);
 }
@@ -328,9 +328,9 @@ TEST(nor_does_a_reference_that_leads_out_by_a_grain)
     f = fixture_make(4);
     own(&theirs, 1, 10 * SECOND_US);
     struct weir__key_record key = link_mine(1, 10 * SECOND_US);
-    CHECK_EQ(key.record.grain, 2);
+    CHECK_EQ(key.record.chunk, 2);
     for (unsigned size_class = 0; size_class < 4; size_class++) {
-        refer(key.slot, WEIR__NORMAL, (struct weir__record){.grain = 2, .size_class = size_class});
+        refer(key.slot, WEIR__NORMAL, (struct weir__record){.chunk = 2, .size_class = size_class});
         CHECK_EQ(is_found(), size_class < 2);
     }
     fixture_free(f);

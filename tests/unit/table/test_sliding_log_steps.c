@@ -140,7 +140,7 @@ static void take_slab(int64_t seconds)
     const struct weir__key_location somebody = {.tag = 1000};
     struct weir__op op = at(&f, seconds);
     struct weir__record record;
-    for (uint64_t taken = 0; taken < f.table.grains; taken += weir__class_chunks(20)) {
+    for (uint64_t taken = 0; taken < f.table.chunks; taken += weir__class_chunks(20)) {
         CHECK_EQ(weir__record_take(&op, 20, 3600 * SECOND_US, NULL, true, &record), 0);
         CHECK(weir__record_publish(&op, &somebody, &record, (weir__cell){0, 77}));
         uint32_t *word = weir__record_body(&op, record);
@@ -153,7 +153,7 @@ static void take_slab(int64_t seconds)
 static void small_fixture(uint64_t grains)
 {
     fixture_make(&f);
-    f.table.grains = grains;
+    f.table.chunks = grains;
 }
 
 static void take_slab_later(void)
@@ -190,12 +190,12 @@ static void take_slab_now(void)
     struct weir__op op = at(&f, 1);
     struct weir__key_record key = find(1);
     weir__record_release(&op, key.record); /* as if it had been taken from a live key */
-    f.table.grains = key.record.grain + 8;
-    f.table.header->slab_cursor = key.record.grain;
+    f.table.chunks = key.record.chunk + 8;
+    f.table.header->slab_cursor = key.record.chunk;
     struct weir__record record;
     CHECK_EQ(weir__record_take(&op, key.record.size_class, 3600 * SECOND_US, NULL, true, &record), 0);
-    CHECK_EQ(record.grain, key.record.grain);
-    f.table.grains = 64;
+    CHECK_EQ(record.chunk, key.record.chunk);
+    f.table.chunks = 64;
     uint32_t *word = weir__record_body(&op, record);
     for (uint64_t i = 0; i < weir__record_body_bytes(record) / sizeof *word; i++)
         word[i] = (uint32_t)((START_US + 10000 * SECOND_US) / f.limit.quantum_us);

@@ -92,7 +92,7 @@ static struct weir__slot_fields random_parts(uint64_t *seed)
                                       .state = (unsigned)(test_random(seed) & 7),
                                       .version = (unsigned)(test_random(seed) & 7),
                                       .wall = test_random(seed) & 1,
-                                      .whole = (unsigned)(test_random(seed) & 255),
+                                      .expiry = (unsigned)(test_random(seed) & 255),
                                       .used = test_random(seed) & UINT32_MAX,
                                       .anchor = test_random(seed) & WEIR__TIME_MASK};
 }
@@ -108,7 +108,7 @@ TEST(pack_round_trip)
         CHECK_EQ(q.state, p.state);
         CHECK_EQ(q.version, p.version);
         CHECK_EQ(q.wall, p.wall);
-        CHECK_EQ(q.whole, p.whole);
+        CHECK_EQ(q.expiry, p.expiry);
         CHECK_EQ(q.used, p.used);
         CHECK_EQ(q.anchor, p.anchor);
 
@@ -199,8 +199,8 @@ TEST(anchor_expands_at_random)
 
 TEST(life_follows_its_clock)
 {
-    struct weir__slot_fields p = {.tag = 9, .whole = weir__expiry_encode(1000), .anchor = 5000};
-    int64_t whole = weir__expiry_decode(p.whole);
+    struct weir__slot_fields p = {.tag = 9, .expiry = weir__expiry_encode(1000), .anchor = 5000};
+    int64_t whole = weir__expiry_decode(p.expiry);
 
     CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000, 99), whole);
     CHECK_EQ(weir__cell_life(weir__cell_pack(p), 5000 + whole, 99), 0);
@@ -240,15 +240,15 @@ TEST(locate_stays_inside)
 {
     uint64_t seed = 7, same = 0, rounds = (uint64_t)test_scaled(1000000, 10000);
     for (uint64_t i = 0; i < rounds; i++) {
-        struct weir__table table = {.lines = 64 + test_random(&seed) % 1000};
+        struct weir__table table = {.buckets = 64 + test_random(&seed) % 1000};
         /* Small hashes too, for the tags that are not used. */
         struct weir__key_location w;
         weir__locate_primary(&table, test_random(&seed) & ~(i % 2 ? WEIR__TAG_MASK - 3 : 0), &w);
         weir__locate_alternate(&table, &w);
-        CHECK(w.home < table.lines && w.other < table.lines);
+        CHECK(w.primary < table.buckets && w.alternate < table.buckets);
         CHECK(w.tag >= 2 && w.tag <= WEIR__TAG_MASK);
-        CHECK_EQ(weir__alternate_bucket(w.tag, w.other, table.lines), w.home);
-        same += w.home == w.other;
+        CHECK_EQ(weir__alternate_bucket(w.tag, w.alternate, table.buckets), w.primary);
+        same += w.primary == w.alternate;
     }
     /* One line instead of two now and then is bearable, often is not. */
     CHECK(same < rounds / 50);

@@ -128,7 +128,7 @@ static void use_next_window(void)
 TEST(a_window_that_is_over_before_it_is_entered)
 {
     begin();
-    weir__cell *first = f->table.line[where.home].slot;
+    weir__cell *first = f->table.bucket[where.primary].slot;
     *first = weir__cell_tentative(&f->op, 12345); /* so that the next window is not entered in place of this one */
     take(1, -70);
     *first = (weir__cell){0, 0};
@@ -213,7 +213,7 @@ static bool glance(int64_t cost, int64_t seconds, weir_decision *d)
 {
     struct weir__op op = at(seconds);
     weir__cell *slot[2];
-    (void)weir__pair_at(&f->table.line[where.home], where.tag, slot);
+    (void)weir__pair_at(&f->table.bucket[where.primary], where.tag, slot);
     *d = (weir_decision){0};
     return weir__pair_swap(op.mono_us, &limit, weir__window_of(&limit, op.mono_us), slot, where.tag, cost, d);
 }

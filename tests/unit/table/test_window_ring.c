@@ -149,7 +149,7 @@ static void take_slab_later(void)
     struct weir__op op = at(3600);
     struct weir__record record;
     CHECK_EQ(weir__record_take(&op, 7, 3600 * SECOND_US, NULL, true, &record), 0);
-    CHECK_EQ(record.grain, 0);
+    CHECK_EQ(record.chunk, 0);
     CHECK(weir__record_publish(&op, &somebody, &record, (weir__cell){0, 77}));
     memset(weir__record_body(&op, record), 0x55, weir__record_body_bytes(record));
 }
@@ -211,7 +211,7 @@ TEST(a_counter_that_was_reset_has_nothing_of_before)
     begin(2);
     for (int64_t seconds = 0; seconds < 3; seconds++)
         take(20, seconds);
-    CHECK_EQ(find(2).record.grain, 0);
+    CHECK_EQ(find(2).record.chunk, 0);
     struct weir__op op = at(3);
     CHECK_EQ(weir__ring_drop(&op, &limit, &where), 0);
     CHECK_EQ(take(1, 3).remaining, LIMIT - 1);
@@ -249,7 +249,7 @@ TEST(giving_back_to_a_key_without_a_counter_makes_none)
     begin(64);
     CHECK_EQ(take(-5, 0).remaining, LIMIT);
     CHECK(!find(0).slot);
-    for (uint64_t i = 0; i < f->table.grains; i++)
+    for (uint64_t i = 0; i < f->table.chunks; i++)
         CHECK_EQ(f->table.lease[i], 0);
     fixture_free(f);
 }
@@ -298,7 +298,7 @@ TEST(a_record_that_is_too_small_is_none)
     struct weir__key_record key = find(0);
     CHECK_EQ(weir__class_chunks(key.record.size_class), 2);
     struct weir__slot_fields parts = weir__cell_unpack(*key.slot);
-    parts.used = weir__record_pack((struct weir__record){.grain = key.record.grain, .size_class = 0});
+    parts.used = weir__record_pack((struct weir__record){.chunk = key.record.chunk, .size_class = 0});
     *key.slot = weir__cell_pack(parts);
     CHECK_EQ(take(1, 0).remaining, LIMIT - 1);
     CHECK_EQ(weir__class_chunks(find(0).record.size_class), 2);
